@@ -1,0 +1,7 @@
+"""`python -m attune`: the same as the `attune` command."""
+
+import sys
+
+from attune.cli import main
+
+sys.exit(main())

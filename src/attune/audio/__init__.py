@@ -1,0 +1,1 @@
+"""Audio files to samples, and samples to features."""

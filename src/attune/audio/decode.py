@@ -1,0 +1,117 @@
+"""Audio files to samples: mono float32 at one rate, from wav, flac, mp3, ogg or opus at any rate and channel count.
+
+What is returned is whole and finite: a file that ends early, a slice beyond the end or a NaN is a DataError.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import soundfile
+import soxr
+
+from attune.errors import DataError
+from attune.types import SAMPLE_RATE, Utterance
+
+Samples = npt.NDArray[np.float32]
+
+# Manifests round their times and some headers only estimate a length; a lack of more than this is a fault.
+SLACK_SECONDS = 0.1
+
+
+def read_audio(
+    path: Path, start: float | None = None, seconds: float | None = None, rate: int = SAMPLE_RATE
+) -> Samples:
+    """The samples of a file, or of the slice of `seconds` from `start`; channels are averaged."""
+    with _opened(path) as file:
+        samples = _read_slice(file, path, start or 0.0, seconds)
+        own_rate = file.samplerate
+    if not np.isfinite(samples).all():
+        raise DataError(f"{path} has samples that are NaN or infinite. Make the file again, or leave it out.")
+    if own_rate == rate:
+        return samples
+    resampled: Samples = soxr.resample(samples, own_rate, rate, quality="HQ")
+    if not len(resampled):
+        raise _without_samples(path)
+    return resampled
+
+
+def read_utterance(utterance: Utterance, rate: int = SAMPLE_RATE) -> Samples:
+    """The samples of one manifest row: the whole file, or a slice where the row has a `start`."""
+    if utterance.audio is None:
+        raise DataError(f"{utterance.where}: {utterance.id} has no audio. Give the row an `audio` path.")
+    if utterance.start is None:
+        return read_audio(utterance.audio, rate=rate)
+    return read_audio(utterance.audio, utterance.start, utterance.seconds, rate)
+
+
+def audio_seconds(path: Path) -> float:
+    """How long a file is, by its header; nothing is decoded."""
+    with _opened(path) as file:
+        return float(file.frames / file.samplerate)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
+    """The file ready to read; whatever libsndfile finds wrong becomes a DataError."""
+    _require_bytes(path)
+    try:
+        file = soundfile.SoundFile(path)
+    except (soundfile.SoundFileError, TypeError) as error:  # TypeError: a headerless .raw file
+        raise DataError(f"{path} is not readable audio. Expected wav, flac, mp3, ogg or opus; convert it.") from error
+    with file:
+        if file.frames == 0:
+            raise _without_samples(path)
+        if _is_cut_off(file.extra_info):
+            raise _truncated(path, "it ends before its header says")
+        try:
+            yield file
+        except soundfile.SoundFileError as error:
+            raise _truncated(path, str(error)) from error
+
+
+def _require_bytes(path: Path) -> None:
+    if not path.is_file():
+        raise DataError(f"{path} does not exist or is not a file. Audio paths are relative to the manifest's folder.")
+    if path.stat().st_size == 0:
+        raise DataError(f"{path} is empty (0 bytes). Fetch or make the file again.")
+
+
+def _is_cut_off(log: str) -> bool:
+    """Whether libsndfile noticed, and silently accepted, that the file is shorter than it was."""
+    chunk = re.search(r"^data : (\d+) \(should be (\d+)\)", log, re.MULTILINE)
+    if chunk:
+        declared, actual = int(chunk[1]), int(chunk[2])
+        # Writers to a pipe cannot know the size and declare the largest: such a file is whole.
+        return actual < declared < 0x7FFF_0000
+    # A recorder may leave out the end-of-stream mark; half a page after the last whole one is a cut.
+    return "lacks an end-of-stream bit" in log and "Junk after the last page" in log
+
+
+def _read_slice(file: soundfile.SoundFile, path: Path, start: float, seconds: float | None) -> Samples:
+    rate = file.samplerate
+    slack = round(SLACK_SECONDS * rate)
+    first = round(start * rate)
+    wanted = file.frames - first if seconds is None else round(seconds * rate)
+    if not 0 <= first < file.frames or wanted <= 0 or first + wanted > file.frames + slack:
+        raise DataError(
+            f"{path} is {file.frames / rate:.2f} s long, but the slice asked for is "
+            f"{start:.2f} to {start + wanted / rate:.2f} s. Correct `start` and `seconds` of the row."
+        )
+    file.seek(first)
+    frames = file.read(wanted, dtype="float32", always_2d=True)  # (T, channels)
+    if len(frames) < min(wanted, file.frames - first) - slack or len(frames) == 0:
+        raise _truncated(path, f"{len(frames) / rate:.2f} s of {wanted / rate:.2f} s could be decoded")
+    mono: Samples = frames[:, 0] if frames.shape[1] == 1 else frames.mean(axis=1)
+    return mono
+
+
+def _without_samples(path: Path) -> DataError:
+    return DataError(f"{path} has no samples. Make the file again, or leave it out.")
+
+
+def _truncated(path: Path, detail: str) -> DataError:
+    return DataError(f"{path} is corrupt or truncated: {detail}. Fetch or make the file again, or leave it out.")

@@ -1,0 +1,1 @@
+"""From utterances to batches: the plan says which, the loader reads them."""

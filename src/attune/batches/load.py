@@ -1,0 +1,168 @@
+"""Rows to batches: decode, make targets, pad. Workers are stateless; they are told which rows, and nothing else.
+
+Where a run stands in its data is a `Position`, three numbers. Going on from one costs nothing: the plan is computed,
+and the first audio that is decoded is the first that is trained on.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader, Dataset
+
+from attune.audio.decode import read_utterance
+from attune.batches.plan import Plan, Rows, slots_of
+from attune.errors import AttuneError, DataError
+from attune.processes import die_with_parent
+from attune.types import Batch, Utterance
+
+
+class Utterances(Protocol):
+    """What a reader reads from: utterances by row number."""
+
+    def __getitem__(self, row: int, /) -> Utterance: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Optimizer steps taken so far, and where that is in the plan."""
+
+    step: int = 0
+    epoch: int = 0
+    step_in_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Micro:
+    """One slot of one step, by row numbers: what a loader worker is told."""
+
+    position: Position  # after this step
+    slot: int
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A row that could not be used, and why."""
+
+    row: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A micro-batch as a worker returns it. No batch: the slot is empty, or every row in it was bad."""
+
+    micro: Micro
+    batch: Batch | None
+    dropped: tuple[Dropped, ...] = ()
+    error: AttuneError | None = None  # raised in the parent, where it keeps its message
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """How rows become a batch. `target` is absent when only the audio is wanted; `fits` refuses hopeless targets."""
+
+    utterances: Utterances
+    target: Callable[[Utterance], tuple[int, ...]] | None = None
+    fits: Callable[[int, Sequence[int]], bool] | None = None
+    drops_bad_rows: bool = False
+
+    def read(self, rows: Rows) -> tuple[Batch | None, tuple[Dropped, ...]]:
+        """The rows as one batch, and those that were dropped."""
+        kept, dropped = [], []
+        for row in rows:
+            utterance = self.utterances[int(row)]
+            try:
+                kept.append((utterance.id, *self._read_one(utterance)))
+            except DataError as error:
+                if not self.drops_bad_rows:
+                    raise
+                dropped.append(Dropped(int(row), str(error)))
+        return (collate(kept) if kept else None), tuple(dropped)
+
+    def _read_one(self, utterance: Utterance) -> tuple[NDArray[np.float32], tuple[int, ...]]:
+        audio = read_utterance(utterance)
+        target = self.target(utterance) if self.target else ()
+        if self.fits and not self.fits(len(audio), target):
+            raise DataError(
+                f"{utterance.where}: utterance {utterance.id!r} has {len(target)} tokens, "
+                f"too many for {utterance.seconds:.2f} s of audio. Correct its text, or set data.bad_rows=drop."
+            )
+        return audio, target
+
+
+def collate(rows: Sequence[tuple[str, NDArray[np.float32], tuple[int, ...]]]) -> Batch:
+    """Pad (id, audio, target) rows with zeros to the longest of each."""
+    ids, audio, targets = zip(*rows, strict=True)
+    return Batch(ids, *_padded(audio, torch.float32), *_padded(targets, torch.int64))
+
+
+def _padded(rows: Sequence[Sequence[float]], dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    lengths = torch.tensor([len(row) for row in rows])
+    padded = torch.zeros(len(rows), int(lengths.max()), dtype=dtype)
+    for index, row in enumerate(rows):
+        padded[index, : len(row)] = torch.as_tensor(row)
+    return padded, lengths
+
+
+def micros_from(
+    position: Position, plan: Callable[[int], Plan], rank: int, ranks: int, aligned: bool
+) -> Iterator[Micro]:
+    """Every micro-batch a rank will compute, from a position on, epoch after epoch without end."""
+    step, epoch, done = position.step, position.epoch, position.step_in_epoch
+    while True:
+        epoch_plan = plan(epoch)
+        for step_in_epoch in range(done, epoch_plan.steps):
+            step += 1
+            after = Position(step, epoch, step_in_epoch + 1)
+            # A rank without a slot still takes part in the step.
+            for slot in slots_of(rank, ranks, epoch_plan.micros_per_step, aligned) or [None]:
+                rows = epoch_plan.order[:0] if slot is None else epoch_plan.micro(step_in_epoch, slot)
+                yield Micro(after, slot or 0, rows)
+        epoch, done = epoch + 1, 0
+
+
+def load(reader: Reader, micros: Iterable[Micro], workers: int) -> Iterator[Loaded]:
+    """Read micro-batches in their order, `workers` processes ahead of the model; 0 reads in this process."""
+    loader: DataLoader[Loaded] = DataLoader(
+        _Readable(reader),
+        sampler=micros,
+        batch_size=None,
+        num_workers=workers,
+        collate_fn=_as_it_is,
+        prefetch_factor=4 if workers else None,
+        worker_init_fn=partial(_settle_worker, os.getpid()) if workers else None,
+    )
+    for loaded in loader:
+        if loaded.error:
+            raise loaded.error
+        yield loaded
+
+
+class _Readable(Dataset[Loaded]):
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+
+    def __getitem__(self, micro: Micro) -> Loaded:
+        try:
+            return Loaded(micro, *self.reader.read(micro.rows))
+        except AttuneError as error:
+            return Loaded(micro, None, error=error)
+
+
+def _as_it_is(loaded: Any) -> Any:
+    return loaded
+
+
+def _settle_worker(parent: int, _: int) -> None:
+    die_with_parent(parent)
+    # A preemption or Ctrl-C reaches the whole process group; the parent decides when the workers end.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,157 @@
+"""Manifests as sequences of utterances, each read from its own line when it is asked for.
+
+Objects hold no open files, and pickle as a few paths: workers get them for nothing.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from attune.corpora._index import Index, load_or_scan
+from attune.corpora._rows import BadRow, read_row
+from attune.corpora._scan import Table, audio_path, find_duplicates, hash_id
+from attune.errors import DataError
+from attune.types import Utterance
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A row that cannot be used: manifest and line, its id if it has one, and why."""
+
+    where: str
+    id: str | None
+    reason: str
+
+
+def open_manifest(path: Path, index_folder: Path) -> "Manifest":
+    """A manifest (.jsonl, .csv, .tsv); its first opening scans it and leaves an index in `index_folder`."""
+    return Manifest(path, load_or_scan(path, index_folder))
+
+
+def open_corpus(name: str, paths: Sequence[Path], index_folder: Path) -> "Corpus":
+    """Several manifests one after another; a row whose id an earlier manifest has becomes a problem."""
+    if not paths or len(set(paths)) < len(paths):
+        raise DataError(f"`{name}` needs one or more manifests, each once; got {[str(path) for path in paths]}.")
+    manifests = [open_manifest(path, index_folder) for path in paths]
+    return Corpus(name, manifests, _repeats(manifests))
+
+
+class Manifest:
+    """The good rows of one manifest, in its order; the others are `problems`."""
+
+    def __init__(self, path: Path, index: Index) -> None:
+        self.path = path
+        self.sha256 = index.sha256
+        self.fingerprint = index.fingerprint
+        self.problems = tuple(Problem(f"{path}:{fault.line}", fault.id, fault.reason) for fault in index.faults)
+        self._index = index
+        self._folder = path.absolute().parent
+        self._table: Table = np.load(index.table, mmap_mode="r")
+        self.seconds: npt.NDArray[np.float64] = np.ascontiguousarray(self._table["seconds"])
+
+    @property
+    def hashes(self) -> npt.NDArray[np.uint64]:
+        """64 bits for each row's id."""
+        hashes: npt.NDArray[np.uint64] = self._table["hash"]
+        return hashes
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __getitem__(self, row: int) -> Utterance:
+        entry = self._table[row]
+        with self._opened() as file:
+            return self._read(file, entry)
+
+    def __iter__(self) -> Iterator[Utterance]:
+        with self._opened() as file:
+            for entry in self._table:
+                yield self._read(file, entry)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Manifest, (self.path, self._index)
+
+    def _opened(self) -> BinaryIO:
+        try:
+            return self._index.rows.open("rb")
+        except OSError as error:
+            raise self._changed() from error
+
+    def _read(self, file: BinaryIO, entry: np.void) -> Utterance:
+        file.seek(entry["offset"])
+        try:
+            row = read_row(file.read(entry["length"]))
+        except BadRow as error:
+            raise self._changed() from error
+        if hash_id(row.id) != entry["hash"]:
+            raise self._changed()
+        return Utterance(
+            id=row.id,
+            seconds=float(entry["seconds"]),
+            audio=Path(audio_path(self._folder, row.audio)) if row.audio else None,
+            start=row.start,
+            text=row.text,
+            speaker=row.speaker,
+            language=row.language,
+            labels=row.labels,
+            where=f"{self.path}:{entry['line']}",
+        )
+
+    def _changed(self) -> DataError:
+        return DataError(f"{self._index.rows} was changed or removed while it was in use. Start the command again.")
+
+
+class Corpus:
+    """Several manifests as one sequence of rows. `fingerprint` changes when any row, or which rows are good, does."""
+
+    def __init__(self, name: str, manifests: Sequence[Manifest], repeats: Mapping[int, Problem]) -> None:
+        self.name = name
+        self.problems = tuple(problem for manifest in manifests for problem in manifest.problems) + tuple(
+            repeats.values()
+        )
+        self.fingerprint = hashlib.sha256("".join(part.fingerprint for part in manifests).encode()).hexdigest()
+        self.seconds = np.delete(np.concatenate([part.seconds for part in manifests]), list(repeats))
+        self._manifests = manifests
+        self._repeats = repeats
+        self._ends = np.cumsum([len(manifest) for manifest in manifests])
+        # In good rows: how many come before each repeat.
+        self._before = np.array(sorted(repeats), np.int64) - np.arange(len(repeats))
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    def __getitem__(self, row: int) -> Utterance:
+        row = range(len(self))[row]
+        return _row_of(self._manifests, self._ends, row + int(np.searchsorted(self._before, row, side="right")))
+
+    def __iter__(self) -> Iterator[Utterance]:
+        utterances = (utterance for manifest in self._manifests for utterance in manifest)
+        return (utterance for position, utterance in enumerate(utterances) if position not in self._repeats)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Corpus, (self.name, self._manifests, self._repeats)
+
+
+def _row_of(manifests: Sequence[Manifest], ends: npt.NDArray[np.int64], position: int) -> Utterance:
+    which = int(np.searchsorted(ends, position, side="right"))
+    return manifests[which][position - int(ends[which])]
+
+
+def _repeats(manifests: Sequence[Manifest]) -> dict[int, Problem]:
+    """Positions, in all manifests together, of rows whose id came before."""
+    if len(manifests) == 1:
+        return {}
+    ends = np.cumsum([len(manifest) for manifest in manifests])
+
+    def at(position: int) -> Utterance:
+        return _row_of(manifests, ends, position)
+
+    pairs = find_duplicates(np.concatenate([part.hashes for part in manifests]), lambda position: at(position).id)
+    return {
+        row: Problem(at(row).where, at(row).id, f"duplicate id, first at {at(earlier).where}") for row, earlier in pairs
+    }

@@ -1,0 +1,137 @@
+"""One line of a manifest: its fields under any of their usual names, checked.
+
+Fields that are not listed in NAMES and hold a plain value become labels.
+"""
+
+import json
+import math
+import reprlib
+from codecs import BOM_UTF8
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+NAMES = {
+    "id": ("id",),
+    "audio": ("audio", "audio_filepath", "path", "wav"),
+    "start": ("start", "offset"),
+    "seconds": ("seconds", "duration"),
+    "text": ("text", "sentence", "transcript"),
+    "speaker": ("speaker",),
+    "language": ("language",),
+}
+
+
+class BadRow(Exception):
+    """Why a row cannot be used; the scan lists it and goes on."""
+
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a line says. `audio` as written; `seconds` may be left to the audio file's header."""
+
+    id: str
+    audio: str | None
+    start: float | None
+    seconds: float | None
+    text: str | None
+    speaker: str | None
+    language: str | None
+    labels: Mapping[str, str]
+
+
+def read_row(line: bytes) -> Row:
+    """The row written in a line of JSON, or BadRow."""
+    fields = _read_object(line)
+    id = fields.get("id")
+    try:
+        return _check(_row(fields))
+    except BadRow as bad:
+        bad.id = id if isinstance(id, str) else None
+        raise
+
+
+def _row(fields: dict[str, Any]) -> Row:
+    audio = _text(fields, "audio")
+    start = _number(fields, "start")
+    return Row(
+        id=_text(fields, "id") or _id_from_audio(audio, start),
+        audio=audio or None,
+        start=start,
+        seconds=_number(fields, "seconds"),
+        text=_text(fields, "text"),
+        speaker=_text(fields, "speaker"),
+        language=_text(fields, "language"),
+        labels=_labels(fields),
+    )
+
+
+def _read_object(line: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(line.removeprefix(BOM_UTF8).decode())
+        if b"\\u" in line:  # only an escape can hide half a character, which no file could be written with
+            json.dumps(fields, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise BadRow(f"not valid JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise BadRow('not a JSON object; expected something like {"audio": "a.wav", "text": "hello"}')
+    return fields
+
+
+def _take(fields: dict[str, Any], field: str) -> Any:
+    for name in NAMES[field]:
+        if fields.get(name) is not None:
+            return fields.pop(name)
+    return None
+
+
+def _text(fields: dict[str, Any], field: str) -> str | None:
+    value = _take(fields, field)
+    return value if value is None or isinstance(value, str) else _plain(value, field)
+
+
+def _number(fields: dict[str, Any], field: str) -> float | None:
+    value = _take(fields, field)
+    if value is None:
+        return None
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise BadRow(f"{field} is {reprlib.repr(value)}; expected a number of seconds")
+    return number
+
+
+def _labels(rest: dict[str, Any]) -> Mapping[str, str]:
+    own = rest.pop("labels") if isinstance(rest.get("labels"), dict) else {}
+    other = {name: value for name, value in rest.items() if not isinstance(value, dict | list)}
+    return {name: _plain(value, name) for name, value in (other | own).items() if value is not None}
+
+
+def _plain(value: object, field: str) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict | list):
+        raise BadRow(f"{field} is {reprlib.repr(value)}; expected text or a number")
+    return json.dumps(value)
+
+
+def _id_from_audio(audio: str | None, start: float | None) -> str:
+    if not audio:
+        raise BadRow("neither id nor audio")
+    return audio if start is None else f"{audio}@{start}"
+
+
+def _check(row: Row) -> Row:
+    if row.audio is None and row.text is None:
+        raise BadRow("neither audio nor text")
+    if row.text is not None and not row.text.strip():
+        raise BadRow("empty text")
+    if row.audio and row.seconds is not None and row.seconds <= 0:
+        raise BadRow(f"seconds is {row.seconds}; expected more than 0")
+    if row.start is not None and row.start < 0:
+        raise BadRow(f"start is {row.start}; expected 0 or more")
+    return row

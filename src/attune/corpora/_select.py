@@ -1,0 +1,49 @@
+"""Which rows a run uses: bad rows fail it or are dropped, and training may leave out what is too short or too long."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from attune.corpora._manifest import Corpus
+from attune.errors import DataError
+
+SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The rows that are kept, and how many and how much are not."""
+
+    rows: npt.NDArray[np.int64]
+    seconds: float
+    too_short: int
+    too_long: int
+    left_out_seconds: float
+
+
+def select(corpus: Corpus, minimum: float, maximum: float) -> Selection:
+    """Keep the rows of `minimum` to `maximum` seconds, both included."""
+    short, long = corpus.seconds < minimum, corpus.seconds > maximum
+    kept = ~(short | long)
+    return Selection(
+        rows=np.flatnonzero(kept),
+        seconds=float(corpus.seconds[kept].sum()),
+        too_short=int(short.sum()),
+        too_long=int(long.sum()),
+        left_out_seconds=float(corpus.seconds[~kept].sum()),
+    )
+
+
+def require_sound(corpus: Corpus, policy: Literal["fail", "drop"]) -> None:
+    """Refuse a corpus with bad rows, unless the policy is to drop them and good ones are left."""
+    if policy == "drop" and len(corpus):
+        return
+    if not corpus.problems:
+        return
+    bad, rows = len(corpus.problems), len(corpus.problems) + len(corpus)
+    shown = [f"  {problem.where}: {problem.reason}" for problem in corpus.problems[:SHOWN]]
+    more = [f"  … and {bad - SHOWN} more"] if bad > SHOWN else []
+    advice = "Mend them, or set data.bad_rows=drop to go on without them." if len(corpus) else "No row can be used."
+    raise DataError("\n".join([f"`{corpus.name}` has {bad} bad rows out of {rows}:", *shown, *more, advice]))

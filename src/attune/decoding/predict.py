@@ -1,0 +1,54 @@
+"""Decode a whole corpus: longest first, batches shared out over the ranks, merged by row.
+
+A prediction depends on its utterance alone, so neither the batches nor the ranks show in the result.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+
+from attune.batches.load import Loaded, Micro, Position, Reader, load
+from attune.batches.plan import Plan
+from attune.decoding.search import Search, search
+from attune.types import Hypothesis
+from attune.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """The hypotheses of one batch, by row number, and what could not be read."""
+
+    rows: tuple[int, ...]
+    hypotheses: tuple[Hypothesis | None, ...]
+    problems: tuple[str, ...] = ()
+
+
+def decode(model: Any, reader: Reader, plan: Plan, settings: Search, world: World, workers: int) -> Iterator[Decoded]:
+    """This rank's share of the plan, batch after batch."""
+    model.eval()
+    for loaded in load(reader, _share(plan, world), workers):
+        yield _decode_one(model, loaded, settings, world)
+
+
+def _share(plan: Plan, world: World) -> Iterator[Micro]:
+    """Every size-th batch: as batches go from long to short, the ranks get equal work."""
+    every = (Micro(Position(), index, plan.order[start:end]) for index, start, end in _bounds(plan))
+    return islice(every, world.rank, None, world.size)
+
+
+def _bounds(plan: Plan) -> Iterator[tuple[int, int, int]]:
+    return ((index, int(plan.bounds[index]), int(plan.bounds[index + 1])) for index in range(plan.micros))
+
+
+def _decode_one(model: Any, loaded: Loaded, settings: Search, world: World) -> Decoded:
+    rows = tuple(int(row) for row in loaded.micro.rows)
+    problems = tuple(dropped.reason for dropped in loaded.dropped)
+    if loaded.batch is None:
+        return Decoded(rows, (None,) * len(rows), problems)
+    with torch.inference_mode():
+        found = iter(search(model.scorer(loaded.batch.to(world.device)), settings))
+    missing = {dropped.row for dropped in loaded.dropped}
+    return Decoded(rows, tuple(None if row in missing else next(found) for row in rows), problems)

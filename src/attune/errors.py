@@ -1,0 +1,49 @@
+"""Errors a user can act on. Each carries its whole message: what happened, what was expected, what to do.
+
+AttuneError              a user's mistake or a state of the world the user can mend; shown without traceback, exit 2
+├── ConfigError          a recipe, an override or a name in one of them
+├── DataError            a manifest, an audio file, a prediction file
+├── SourceError          something that could not be fetched or found
+├── CheckpointError      a run directory or a checkpoint
+├── ModelError           weights or a model folder that do not fit
+├── TrainingError        training cannot go on (non-finite losses, out of memory)
+└── Preempted            asked to stop: saved, exit 75
+"""
+
+
+class AttuneError(Exception):
+    """A mistake with its remedy; the message is all the user sees."""
+
+    exit_code = 2
+
+
+class ConfigError(AttuneError):
+    """A recipe, an override, or a name in one of them."""
+
+
+class DataError(AttuneError):
+    """A manifest, an audio file or a prediction file."""
+
+
+class SourceError(AttuneError):
+    """Something that could not be fetched or found."""
+
+
+class CheckpointError(AttuneError):
+    """A run directory or a checkpoint."""
+
+
+class ModelError(AttuneError):
+    """Weights or a model folder that do not fit."""
+
+
+class TrainingError(AttuneError):
+    """Training cannot go on."""
+
+    exit_code = 1
+
+
+class Preempted(AttuneError):
+    """The run was asked to stop; it saved and can be continued with the same command."""
+
+    exit_code = 75

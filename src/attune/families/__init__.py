@@ -1,0 +1,1 @@
+"""Kinds of pretrained models, one folder each, exporting FAMILY."""

@@ -1,0 +1,30 @@
+"""Self-supervised and filterbank encoders with a task head, as in S3PRL: upstream → stacked frames → head."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from attune.types import Built, Family, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Which encoder, and how its frames reach the head."""
+
+    upstream: Annotated[Literal["fbank"], Field(description="The encoder; fbank has no weights of its own.")] = "fbank"
+    weights: Annotated[str | None, Field(description="A model folder or run to start from.")] = None
+    stack: Annotated[int, Field(ge=1, description="How many neighbouring frames become one.")] = 3
+
+
+def build(config: Config, task: Task) -> Built:
+    """The encoder with the task's head on it, with fresh weights."""
+    from attune.families.ssl.model import SslModel
+    from attune.families.ssl.upstreams import UPSTREAMS
+
+    upstream = UPSTREAMS[config.upstream]()
+    head = task.head(upstream.width * config.stack)
+    return Built(SslModel(upstream, config.stack, head), task.target, task.read)
+
+
+FAMILY = Family(config=Config, build=build)

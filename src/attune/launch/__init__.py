@@ -1,0 +1,1 @@
+"""Who runs a stage: this process alone, or several ranks of it."""

@@ -1,0 +1,74 @@
+"""Several ranks on this machine: torchrun's agent starts them, and each finds its world in the environment.
+
+A rank started by anybody's torchrun is welcome just the same. No rank outlives the process that started it.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from attune.processes import die_with_parent
+from attune.world import World
+
+COLLECTIVE_TIMEOUT = timedelta(minutes=10)
+
+
+def is_rank() -> bool:
+    """Whether a launcher has already given this process its place."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+@contextmanager
+def joined_world(device: str) -> Iterator[World]:
+    """This process's world: alone, or the ranks that a launcher started together. `device` is auto, cpu or cuda."""
+    if not is_rank():
+        yield World(0, 1, _device(device, 0))
+        return
+    die_with_parent()
+    place = _device(device, int(os.environ.get("LOCAL_RANK", "0")))
+    if place.type == "cuda":
+        torch.cuda.set_device(place)
+    dist.init_process_group("nccl" if place.type == "cuda" else "gloo", timeout=COLLECTIVE_TIMEOUT)
+    try:
+        yield World(dist.get_rank(), dist.get_world_size(), place)
+    finally:
+        dist.destroy_process_group()
+
+
+def start_ranks(count: int, arguments: Sequence[str]) -> int:
+    """Run `attune ARGUMENTS` as `count` ranks and return the exit code of the first that had one to give."""
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=count,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,
+    )
+    try:
+        elastic_launch(config, sys.executable)("-m", "attune", *arguments)
+    except ChildFailedError as error:
+        return _exit_code([failure.exitcode for failure in error.failures.values()])
+    except SignalException:
+        return 75
+    return 0
+
+
+def _device(wish: str, local_rank: int) -> torch.device:
+    if wish == "auto":
+        wish = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(wish, local_rank) if wish == "cuda" else torch.device(wish)
+
+
+def _exit_code(codes: list[int]) -> int:
+    """A rank's own word (2, 75) before the 1 or the signal of those that fell with it."""
+    return next((code for code in (2, 75) if code in codes), 1)

@@ -1,0 +1,348 @@
+"""The recipe is the experiment: what is computed, as one frozen value, checked once.
+
+A recipe file is plain YAML. `base:` names another recipe file to start from, and `section.key=value` overrides have
+the last word. Everything wrong with all of them is reported at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from attune import catalog, config
+from attune.errors import ConfigError
+from attune.plain_yaml import (
+    Node,
+    Plain,
+    Problems,
+    describe,
+    inline_yaml,
+    join,
+    merge,
+    read_file,
+    read_overrides,
+    yaml_lines,
+)
+
+DEFAULT = "default"
+
+# A run may go on under another one of these when asked to; under anything else it would be another experiment.
+SCHEDULE_KEYS = frozenset({"train.steps", "train.warmup", "train.schedule", "optimizer.lr"})
+
+Manifests = tuple[Annotated[str, Field(min_length=1)], ...]
+Count = Annotated[int, Field(gt=0)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
+Search = Annotated[Literal["greedy", "beam"], Field(description="The best token each time, or a beam of hypotheses.")]
+Beam = Annotated[Count, Field(description="How many hypotheses a beam search keeps.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataConfig:
+    """Which utterances to learn from and to score, by manifest."""
+
+    train: Annotated[Manifests, Field(min_length=1, description="Manifests to learn from.")]
+    dev: Annotated[Manifests, Field(description="Manifests scored during training.")] = ()
+    test: Annotated[Manifests, Field(description="Manifests scored at the end.")] = ()
+    max_seconds: Annotated[float, Field(gt=0, description="Longer utterances are not trained on.")] = 30.0
+    min_seconds: Annotated[float, Field(ge=0, description="Shorter utterances are not trained on.")] = 0.1
+    bad_rows: Annotated[
+        Literal["fail", "drop"], Field(description="Stop at a row that cannot be used, or count it and go on.")
+    ] = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskChoice:
+    """What to learn: a task by name, with its own settings."""
+
+    name: str
+    config: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """What learns: a model family by name, with its own settings."""
+
+    family: str
+    config: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchesConfig:
+    """How an epoch is cut; the same on any number of devices."""
+
+    micro_seconds: Annotated[float | None, Field(gt=0, description="Padded audio in one micro-batch.")] = None
+    micro_utterances: Annotated[Count | None, Field(description="Utterances in one micro-batch.")] = None
+    micros_per_step: Annotated[Count, Field(description="Micro-batches in one step, over all devices together.")] = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerConfig:
+    """How the weights follow the gradients."""
+
+    name: Annotated[Literal["adamw", "adafactor"], Field(description="The optimizer.")] = "adamw"
+    lr: Annotated[float, Field(gt=0, description="The highest learning rate, reached after the warmup.")]
+    weight_decay: Annotated[float, Field(ge=0, description="For matrices; biases and norms never decay.")] = 0.0
+    betas: Annotated[tuple[Beta, Beta], Field(description="AdamW's memory of gradients and their squares.")] = (
+        0.9,
+        0.98,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """How long to train, how exactly, and what to keep."""
+
+    steps: Annotated[Count, Field(description="Optimizer steps in all.")]
+    warmup: Annotated[int, Field(ge=0, description="Steps over which the learning rate rises.")] = 0
+    schedule: Annotated[
+        Literal["linear", "cosine", "constant"], Field(description="How the learning rate falls after the warmup.")
+    ] = "linear"
+    precision: Annotated[Literal["fp32", "bf16", "fp16"], Field(description="What the model computes in.")] = "fp32"
+    clip: Annotated[float, Field(gt=0, description="The largest norm of the gradient.")] = 1.0
+    strict: Annotated[bool, Field(description="The same bits on any number of devices, for some speed.")] = False
+    eval_every: Annotated[Count | None, Field(description="Steps between two scorings of the dev sets.")] = None
+    save_every: Annotated[Count, Field(description="Steps between two checkpoints.")] = 500
+    keep_last: Annotated[Count, Field(description="How many of the newest checkpoints stay.")] = 2
+    keep_best: Annotated[
+        str | None, Field(description="The dev score whose best checkpoint stays, such as dev.wer.")
+    ] = None
+    log_every: Annotated[Count, Field(description="Steps between two lines of the log.")] = 10
+    nonfinite_patience: Annotated[
+        Count, Field(description="Steps in a row with a non-finite loss or gradient before training stops.")
+    ] = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchConfig:
+    """How a hypothesis is found."""
+
+    search: Search = "greedy"
+    beam: Beam = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeConfig:
+    """The search used while training, and the one used for the final scores."""
+
+    search: Search = "greedy"
+    beam: Beam = 8
+    final: Annotated[SearchConfig | None, Field(description="The search for the final scores, if another.")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """One experiment; equal recipes compute the same."""
+
+    run: Annotated[str, Field(min_length=1, description="The run directory.")]
+    seed: Annotated[int, Field(ge=0, description="The one seed that all randomness derives from.")] = 0
+    data: DataConfig
+    task: TaskChoice
+    model: ModelChoice
+    batches: BatchesConfig
+    optimizer: OptimizerConfig
+    train: TrainConfig
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A section where one key chooses a plug-in and the others are that plug-in's settings."""
+
+    kind: str
+    chooser: str
+    settings: Callable[[Any], type]
+    choice: type[TaskChoice] | type[ModelChoice]
+
+
+_SLOTS = {
+    "task": _Slot("tasks", "name", lambda task: task.Config, TaskChoice),
+    "model": _Slot("families", "family", lambda family: family.config, ModelChoice),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A recipe, and the tree of values it was read from."""
+
+    recipe: Recipe
+    tree: Node
+
+    def origin(self, key: str) -> str:
+        """Where the value of a dotted key came from: a file and line, `override` or `default`."""
+        written = self.tree.find(key)
+        return written.where if written else DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A key that two recipes do not agree on; None where one of them does not have it."""
+
+    key: str
+    old: Plain
+    new: Plain
+
+    def __str__(self) -> str:
+        return f"{self.key}: {inline_yaml(self.old)} → {inline_yaml(self.new)}"
+
+
+def load(path: Path, overrides: Sequence[str] = ()) -> Loaded:
+    """Read a recipe file with its bases and overrides; raises one ConfigError with everything that is wrong."""
+    problems = Problems()
+    written = _read(path, problems)
+    tree = _put_on_top(written.tree, read_overrides(overrides, problems))
+    readers = {section: partial(_read_choice, slot) for section, slot in _SLOTS.items()}
+    values = config.parse_fields(tree, Recipe, problems, readers=readers)
+    for key, message in _disagreements(values):
+        problems.add(tree.nearest(key), key, message)
+    if not written.is_whole:
+        # What seems to be missing may well stand in the file that could not be read.
+        problems.found = [problem for problem in problems.found if problem.message != config.REQUIRED]
+    problems.raise_all()
+    return Loaded(Recipe(**values), tree)
+
+
+def to_plain(recipe: Recipe) -> dict[str, Plain]:
+    """The recipe as a file would hold it, every default written."""
+    return {
+        **config.section_to_plain(recipe),
+        "task": {"name": recipe.task.name, **config.section_to_plain(recipe.task.config)},
+        "model": {"family": recipe.model.family, **config.section_to_plain(recipe.model.config)},
+    }
+
+
+def resolved_yaml(recipe: Recipe) -> str:
+    """The text of a recipe file that says everything, without base or defaults; it loads as an equal recipe."""
+    return "".join(f"{line}\n" for line, _ in yaml_lines(to_plain(recipe)))
+
+
+def differences(old: Recipe, new: Recipe) -> list[Difference]:
+    """Every key whose value is not the same in both, in the order of the new recipe."""
+    before, after = config.flatten(to_plain(old)), config.flatten(to_plain(new))
+    return [
+        Difference(key, before.get(key), after.get(key))
+        for key in {**after, **before}
+        if key not in before or key not in after or before[key] != after[key]
+    ]
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of recipe files, for editors; it knows the settings of every installed task and family."""
+    kinds: dict[str, type] = {"recipe": Recipe}
+    for slot in _SLOTS.values():
+        kinds |= {
+            f"{slot.kind} {name}": slot.settings(catalog.find(slot.kind, name)) for name in catalog.names(slot.kind)
+        }
+    schemas, definitions = config.json_schemas(kinds)
+    for slot in _SLOTS.values():
+        plug_ins = {name: schemas[f"{slot.kind} {name}"] for name in catalog.names(slot.kind)}
+        definitions[slot.choice.__name__] = _choice_schema(slot.chooser, plug_ins)
+    base = {"type": "string", "description": "Another recipe file to start from, relative to this one."}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schemas["recipe"],
+        "properties": {"base": base, **schemas["recipe"]["properties"]},
+        "$defs": definitions,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """The values of a recipe file and its bases; not whole when one of the files could not be read."""
+
+    tree: Node
+    is_whole: bool
+
+
+def _read(path: Path, problems: Problems, above: tuple[Path, ...] = ()) -> _Written:
+    tree = read_file(path, problems)
+    if tree is None:
+        return _Written(Node({}, str(path)), is_whole=False)
+    own, base = tree.without("base"), tree.find("base")
+    if base is None:
+        return _Written(own, is_whole=True)
+    base_path = _base_path(base, path, problems, (*above, path))
+    if base_path is None:
+        return _Written(own, is_whole=False)
+    under = _read(base_path, problems, (*above, path))
+    return _Written(_put_on_top(under.tree, own), under.is_whole)
+
+
+def _base_path(base: Node, path: Path, problems: Problems, above: tuple[Path, ...]) -> Path | None:
+    if not isinstance(base.value, str):
+        problems.add(base.where, "base", f"expected the path of a recipe file, found {describe(base)}")
+        return None
+    base_path = path.parent / base.value
+    if not base_path.is_file():
+        problems.add(base.where, "base", f"there is no file {base_path}")
+        return None
+    if base_path.resolve() in [each.resolve() for each in above]:
+        problems.add(base.where, "base", f"a circle: {' → '.join(map(str, (*above, base_path)))}")
+        return None
+    return base_path
+
+
+def _put_on_top(under: Node, over: Node) -> Node:
+    """Merge, except that choosing another task or family leaves the settings of the former one behind."""
+    for section, slot in _SLOTS.items():
+        former, chosen = (tree.find(f"{section}.{slot.chooser}") for tree in (under, over))
+        if former and chosen and former.value != chosen.value:
+            under = under.without(section)
+    return merge(under, over)
+
+
+def _read_choice(slot: _Slot, node: Node, key: str, problems: Problems) -> TaskChoice | ModelChoice | None:
+    if not config.is_section(node, key, problems):
+        return None
+    chosen, chooser = node.find(slot.chooser), join(key, slot.chooser)
+    if chosen is None or not isinstance(chosen.value, str):
+        expected = config.REQUIRED if chosen is None else f"expected a name, found {describe(chosen)}"
+        problems.add((chosen or node).where, chooser, expected)
+        return None
+    try:
+        plug_in = catalog.find(slot.kind, chosen.value)
+    except ConfigError as error:
+        problems.add(chosen.where, chooser, str(error))
+        return None
+    settings = config.parse(node.without(slot.chooser), slot.settings(plug_in), problems, key)
+    return slot.choice(chosen.value, settings)
+
+
+def _disagreements(sections: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is wrong between values that are each right, as far as their sections could be read."""
+    data: DataConfig | None = sections.get("data")
+    batches: BatchesConfig | None = sections.get("batches")
+    train: TrainConfig | None = sections.get("train")
+    if data and data.min_seconds >= data.max_seconds:
+        yield "data.min_seconds", f"must be less than max_seconds ({data.max_seconds:g}), found {data.min_seconds:g}"
+    if batches and (batches.micro_seconds is None) == (batches.micro_utterances is None):
+        yield "batches", "give one of micro_seconds and micro_utterances, not both"
+    if train:
+        yield from _disagreements_in_training(train, has_dev=data is None or bool(data.dev))
+
+
+def _disagreements_in_training(train: TrainConfig, has_dev: bool) -> Iterator[tuple[str, str]]:
+    if train.warmup >= train.steps:
+        yield "train.warmup", f"must be less than steps ({train.steps}), found {train.warmup}"
+    if train.eval_every and not has_dev:
+        yield "train.eval_every", "there is nothing to score: give data.dev"
+    if train.keep_best is None:
+        return
+    if not train.keep_best.startswith("dev."):
+        yield "train.keep_best", f"expected a score of the dev sets such as dev.wer, found {train.keep_best!r}"
+    if train.eval_every is None or not has_dev:
+        yield "train.keep_best", "the best checkpoint is known by its dev score: give train.eval_every and data.dev"
+
+
+def _choice_schema(chooser: str, plug_ins: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Any of the installed plug-ins with its settings, or one from elsewhere by its dotted name."""
+    known = [
+        {**schema, "properties": {chooser: {"const": name}, **schema.get("properties", {})}}
+        for name, schema in plug_ins.items()
+    ]
+    elsewhere = {"type": "object", "properties": {chooser: {"type": "string", "pattern": r"\."}}, "required": [chooser]}
+    return {"anyOf": [*known, elsewhere]}

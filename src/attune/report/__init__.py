@@ -1,0 +1,1 @@
+"""What a person reads afterwards, and the prediction files it comes from."""

@@ -1,0 +1,115 @@
+"""Prediction files: a JSON object per line, `{"id": …, "value": … or null, "reference": …, "score": … or null}`.
+
+A file is enough to score again without a model. Fields come in that order, and scores are rounded to three decimals.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from attune import files
+from attune.errors import DataError
+from attune.types import Prediction
+
+SHOWN_PROBLEMS = 20
+
+
+def read_predictions(path: Path) -> list[Prediction]:
+    """Every prediction of a file; what is wrong with it is told all at once, line by line."""
+    predictions: list[Prediction] = []
+    problems: list[str] = []
+    lines: dict[str, int] = {}
+    for number, line in enumerate(_lines(path), start=1):
+        try:
+            prediction = _parse(line)
+        except ValueError as error:
+            problems.append(f"line {number}: {error}")
+            continue
+        first = lines.setdefault(prediction.id, number)
+        if first != number:
+            problems.append(f"line {number}: id {prediction.id!r} is already on line {first}")
+        predictions.append(prediction)
+    if not predictions and not problems:
+        problems.append("the file is empty")
+    if problems:
+        raise DataError(_tell(path, problems))
+    return predictions
+
+
+def write_predictions(path: Path, predictions: Iterable[Prediction]) -> None:
+    """Write a file that is complete as soon as it has its name."""
+    files.write_text(path, "".join(map(_line, predictions)))
+
+
+def normalized(predictions: Iterable[Prediction], normalize: Callable[[str], str]) -> list[Prediction]:
+    """The same predictions with references and values as they are to be scored."""
+    return [
+        replace(
+            prediction,
+            reference=normalize(prediction.reference),
+            value=None if prediction.value is None else normalize(prediction.value),
+        )
+        for prediction in predictions
+    ]
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        # Not splitlines(): JSON strings may hold line separators other than the newline.
+        return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except OSError as error:
+        raise DataError(f"Cannot read predictions from {path}: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text: {error}. Predictions are JSON lines.") from error
+
+
+def _parse(line: str) -> Prediction:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"not JSON ({error})") from error
+    if not isinstance(row, dict):
+        raise ValueError("not a JSON object")
+    wrong = [*_missing(row), *_mistyped(row)]
+    if wrong:
+        raise ValueError("; ".join(wrong))
+    return Prediction(row["id"], row["value"], row["reference"], row.get("score"))
+
+
+def _missing(row: dict[str, Any]) -> list[str]:
+    return [f"no {name!r}" for name in ("id", "value", "reference") if name not in row]
+
+
+def _mistyped(row: dict[str, Any]) -> list[str]:
+    strings = [name for name in ("id", "reference") if not isinstance(row.get(name, ""), str)]
+    wrong = [f"{name!r} is not a string" for name in strings]
+    if not isinstance(row.get("value"), str | None):
+        wrong.append("'value' is neither a string nor null")
+    if not isinstance(row.get("score"), int | float | None) or isinstance(row.get("score"), bool):
+        wrong.append("'score' is neither a number nor null")
+    return wrong
+
+
+def _tell(path: Path, problems: list[str]) -> str:
+    shown = problems[:SHOWN_PROBLEMS]
+    if len(problems) > len(shown):
+        shown.append(f"and {len(problems) - len(shown)} more")
+    expected = 'Each line should be {"id": "…", "value": "…" or null, "reference": "…"}, and each id should come once.'
+    return "\n  ".join([f"{path} cannot be scored:", *shown]) + f"\n{expected}"
+
+
+def _line(prediction: Prediction) -> str:
+    score = prediction.score
+    row = {
+        "id": prediction.id,
+        "value": prediction.value,
+        "reference": prediction.reference,
+        # JSON has no infinity, and -0.0 and 0.0 are one score.
+        "score": round(score, 3) + 0.0 if score is not None and math.isfinite(score) else None,
+    }
+    return json.dumps(row, ensure_ascii=False) + "\n"

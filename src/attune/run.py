@@ -1,0 +1,188 @@
+"""The run directory: what was asked, on what machine, what came of it. Starting the same command again continues.
+
+recipe.yaml  environment.json  command.txt  log.jsonl  status.json  best.json  tensorboard/
+data/          indexes of the manifests           task/         what the task learned from the training set
+checkpoints/step-004000/                          predictions/SPLIT.jsonl   scores.json
+model/         the exported model
+"""
+
+import fcntl
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from attune import recipe as recipes
+from attune.errors import CheckpointError
+from attune.files import write_text
+from attune.recipe import Recipe
+
+PACKAGES = ("attune-speech", "torch", "transformers", "numpy", "soundfile", "soxr", "safetensors", "sentencepiece")
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best checkpoint so far, and by which figure."""
+
+    metric: str
+    value: float
+    step: int
+
+    def is_beaten_by(self, value: float) -> bool:
+        """Whether another value of the same figure is strictly better; NaN never is."""
+        return value > self.value if rises(self.metric) else value < self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run directory."""
+
+    folder: Path
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where checkpoints are."""
+        return self.folder / "checkpoints"
+
+    @property
+    def data(self) -> Path:
+        """Where indexes of the manifests are."""
+        return self.folder / "data"
+
+    @property
+    def task(self) -> Path:
+        """What the task learned from the training utterances."""
+        return self.folder / "task"
+
+    @property
+    def model(self) -> Path:
+        """The exported model."""
+        return self.folder / "model"
+
+    def predictions(self, split: str) -> Path:
+        """The predictions for a split."""
+        return self.folder / "predictions" / f"{split}.jsonl"
+
+    def recipe(self) -> Recipe:
+        """The recipe that made this run."""
+        return recipes.load(self.folder / "recipe.yaml", []).recipe
+
+    def log(self, kind: str, **values: object) -> None:
+        """Append a line to log.jsonl."""
+        line = json.dumps({"time": round(time.time(), 3), "event": kind, **values}, default=str)
+        with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def set_status(self, state: str, reason: str = "") -> None:
+        """Say what became of the run: running, done, preempted or failed."""
+        status = {"state": state, "reason": reason, "pid": os.getpid(), "time": round(time.time(), 3)}
+        write_text(self.folder / "status.json", json.dumps(status, indent=1) + "\n")
+
+    def best(self) -> Best | None:
+        """The best checkpoint that was recorded, if any."""
+        path = self.folder / "best.json"
+        return Best(**json.loads(path.read_text())) if path.exists() else None
+
+    def offer_best(self, metric: str, value: float, step: int) -> bool:
+        """Record a checkpoint as the best if it beats what is on disk; worse, equal and NaN never replace it."""
+        best = self.best()
+        if math.isnan(value) or (best and best.metric == metric and not best.is_beaten_by(value)):
+            return False
+        write_text(self.folder / "best.json", json.dumps(asdict(Best(metric, value, step)), indent=1) + "\n")
+        return True
+
+    def add_scores(self, name: str, scores: Mapping[str, Any]) -> None:
+        """Put one evaluation's result into scores.json beside the others."""
+        path = self.folder / "scores.json"
+        known = json.loads(path.read_text()) if path.exists() else {}
+        write_text(path, json.dumps({**known, name: scores}, indent=1, ensure_ascii=False) + "\n")
+
+
+def rises(metric: str) -> bool:
+    """Whether more of a figure is better; error rates and losses fall."""
+    return metric.rsplit(".", 1)[-1] in ("accuracy", "f1")
+
+
+@contextmanager
+def claimed(run: Run, recipe: Recipe, command: Sequence[str], reschedule: bool) -> Iterator[list[recipes.Difference]]:
+    """Make the run directory, or check that it is this recipe's, and keep every other process out meanwhile.
+
+    Yields the schedule settings that `reschedule` changed.
+    """
+    run.folder.mkdir(parents=True, exist_ok=True)
+    with (run.folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CheckpointError(f"Another process is training in {run.folder}. Wait for it, or end it.") from error
+        changed = _check_recipe(run, recipe, reschedule)
+        write_text(run.folder / "recipe.yaml", recipes.resolved_yaml(recipe))
+        write_text(run.folder / "environment.json", json.dumps(environment(), indent=1) + "\n")
+        with (run.folder / "command.txt").open("a", encoding="utf-8") as file:
+            file.write(shlex.join(command) + "\n")
+        run.set_status("running")
+        yield changed
+
+
+def _check_recipe(run: Run, recipe: Recipe, reschedule: bool) -> list[recipes.Difference]:
+    """Refuse a directory that another recipe made; a changed schedule is let through only when asked for."""
+    if not (run.folder / "recipe.yaml").exists():
+        return []
+    found = [change for change in recipes.differences(run.recipe(), recipe) if change.key != "run"]
+    other = [change for change in found if change.key not in recipes.SCHEDULE_KEYS]
+    if other:
+        raise CheckpointError(
+            f"{run.folder} was made by a different recipe:\n{_listed(other)}\n"
+            "Give this run another folder (run=…), or go back to the recipe that made it."
+        )
+    if found and not reschedule:
+        raise CheckpointError(
+            f"{run.folder} was begun with another schedule:\n{_listed(found)}\n"
+            "The learning rate would jump. If that is what you want, add --reschedule and look at the rates it prints."
+        )
+    return found
+
+
+def _listed(changes: Sequence[recipes.Difference]) -> str:
+    return "\n".join(f"  {change.key}: {change.old} there, {change.new} here" for change in changes)
+
+
+def environment() -> dict[str, Any]:
+    """Versions, commit and devices, for whoever has to reproduce the run."""
+    import torch
+
+    versions = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": versions,
+        "commit": _commit(),
+        "devices": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
+        "cores": os.cpu_count(),
+        "executable": Path(sys.executable).name,
+    }
+
+
+def _commit() -> str | None:
+    """The commit attune runs from, when it runs from a checkout."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() or None

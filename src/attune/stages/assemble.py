@@ -1,0 +1,134 @@
+"""From a recipe to a model that can be trained or decoded, and from a model to a folder that anyone can load.
+
+A model folder holds recipe.yaml (which says what it is), model.safetensors and task/ (vocabulary or labels). A run
+directory can stand in for one: its best checkpoint is meant, or else its newest.
+"""
+
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from attune import catalog
+from attune import recipe as recipes
+from attune.errors import ModelError
+from attune.files import sync, write_text
+from attune.recipe import Recipe
+from attune.run import Run
+from attune.seeds import derive
+from attune.training import checkpoint
+from attune.types import Built, Task
+
+WEIGHTS = "model.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class Pretrained:
+    """Weights with the recipe and the task files that belong to them."""
+
+    recipe: Recipe
+    task: Path
+    weights: Path
+    step: int | None = None  # of the checkpoint, when it is one
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A task and a model built for it."""
+
+    task: Task
+    built: Built
+
+
+def open_pretrained(folder: Path) -> Pretrained:
+    """A model folder, or a run directory with a checkpoint in it."""
+    if not (folder / "recipe.yaml").is_file():
+        raise ModelError(f"{folder} is neither a model nor a run: it has no recipe.yaml.")
+    recipe = recipes.load(folder / "recipe.yaml", []).recipe
+    if (folder / WEIGHTS).is_file():
+        return Pretrained(recipe, folder / "task", folder / WEIGHTS)
+    run = Run(folder)
+    best = run.best()
+    chosen = checkpoint.folder_of(run.checkpoints, best.step) if best else checkpoint.newest(run.checkpoints)[0]
+    if chosen is None:
+        raise ModelError(f"{folder} has no checkpoint yet. Train it first: attune train {folder}/recipe.yaml")
+    reason = checkpoint.damage(chosen)
+    if reason:
+        raise ModelError(f"{chosen} is damaged: {reason}. Train on to make a new one.")
+    return Pretrained(recipe, run.task, chosen / WEIGHTS, int(chosen.name.removeprefix("step-")))
+
+
+def assemble(recipe: Recipe, task_folder: Path) -> Assembled:
+    """Build the recipe's model, with weights that are a function of its seed."""
+    task: Task = catalog.find("tasks", recipe.task.name)(recipe.task.config, task_folder)
+    torch.manual_seed(derive(recipe.seed, "weights"))
+    return Assembled(task, catalog.find("families", recipe.model.family).build(recipe.model.config, task))
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Fill a model with exactly the weights of a file."""
+    missing = set(_copy(model, read_weights(path), path))
+    if missing:
+        raise ModelError(f"{path} lacks {', '.join(sorted(missing)[:5])}, which this model needs.")
+
+
+def start_from(model: nn.Module, path: Path, same_vocabulary: bool) -> list[str]:
+    """Begin with pretrained weights; returns the names of tensors that start anew.
+
+    Rows of the output layer mean tokens: with another vocabulary they are left out, even when the sizes agree.
+    """
+    tensors = read_weights(path)
+    if not same_vocabulary:
+        tensors = {name: tensor for name, tensor in tensors.items() if ".output." not in f".{name}"}
+    return _copy(model, tensors, path)
+
+
+def _copy(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> list[str]:
+    own = model.state_dict()
+    wrong = [
+        f"{name}: {tuple(tensor.shape)} in the file, {tuple(own[name].shape)} in the model" if name in own else name
+        for name, tensor in tensors.items()
+        if name not in own or own[name].shape != tensor.shape
+    ]
+    if wrong:
+        listed = "\n".join(f"  {line}" for line in wrong[:5])
+        raise ModelError(f"{path} does not fit this model:\n{listed}\nUse the model settings it was trained with.")
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            own[name].copy_(tensor)
+    return sorted(set(own) - set(tensors))
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file; half precision on disk is widened."""
+    try:
+        tensors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"{path} cannot be read as safetensors: {error}") from error
+    return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+
+
+def export(folder: Path, recipe: Recipe, task_folder: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a model folder; it appears whole, in place of the one before."""
+    partial = folder.parent / f".{folder.name}.{uuid.uuid4().hex[:8]}.part"
+    shutil.copytree(task_folder, partial / "task")
+    write_text(partial / "recipe.yaml", recipes.resolved_yaml(recipe))
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, partial / WEIGHTS)
+    sync(partial / WEIGHTS)
+    sync(partial)
+    if folder.exists():
+        doomed = partial.with_suffix(".old")
+        folder.rename(doomed)
+        os.sync()
+        partial.rename(folder)
+        shutil.rmtree(doomed)
+    else:
+        partial.rename(folder)
+    sync(folder.parent)

@@ -1,0 +1,62 @@
+"""The corpora of a recipe, as every rank sees them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from attune.batches.load import Reader
+from attune.batches.plan import Budget, Plan, plan_epoch
+from attune.corpora._manifest import Corpus, open_corpus
+from attune.corpora._select import Selection, require_sound, select
+from attune.recipe import Recipe
+from attune.site import Site
+from attune.sources import locate
+from attune.stages.assemble import Assembled
+from attune.world import World
+
+
+def open_split(recipe: Recipe, split: str, index_folder: Path, site: Site, world: World) -> Corpus:
+    """One of the recipe's splits; a bad row fails it or is dropped, as the recipe says."""
+    sources: tuple[str, ...] = getattr(recipe.data, split)
+    return open_manifests(split, sources, recipe, index_folder, site, world)
+
+
+def open_manifests(
+    name: str, sources: tuple[str, ...], recipe: Recipe, index_folder: Path, site: Site, world: World
+) -> Corpus:
+    """Manifests as one corpus. The first rank fetches and scans, the others find everything ready."""
+    if not world.is_first:
+        world.barrier()
+    paths = [locate(source, site.cache) for source in sources]
+    corpus = open_corpus(name, paths, index_folder)
+    if world.is_first:
+        world.barrier()
+    require_sound(corpus, recipe.data.bad_rows)
+    return corpus
+
+
+def training_rows(recipe: Recipe, corpus: Corpus) -> Selection:
+    """The utterances that training uses: neither too short nor too long."""
+    return select(corpus, recipe.data.min_seconds, recipe.data.max_seconds)
+
+
+def budget_of(recipe: Recipe) -> Budget:
+    """What a micro-batch may hold."""
+    batches = recipe.batches
+    return Budget(batches.micro_seconds, batches.micro_utterances, batches.micros_per_step)
+
+
+def planner(recipe: Recipe, corpus: Corpus, selection: Selection) -> Callable[[int], Plan]:
+    """The plan of any epoch."""
+    budget = budget_of(recipe)
+    return lambda epoch: plan_epoch(corpus.seconds, selection.rows, budget, recipe.seed, epoch)
+
+
+def training_reader(recipe: Recipe, corpus: Corpus, assembled: Assembled) -> Reader:
+    """How training reads an utterance: audio and target, refusing targets that no alignment can reach."""
+    model, task = assembled.built.model, assembled.task
+    return Reader(
+        corpus,
+        target=assembled.built.target,
+        fits=lambda samples, target: model.frames(samples) >= task.frames_needed(target),
+        drops_bad_rows=recipe.data.bad_rows == "drop",
+    )

@@ -1,0 +1,105 @@
+"""Decode a corpus and score it. Every utterance is scored exactly once, or the evaluation says so and fails."""
+
+from collections import Counter
+from collections.abc import Generator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from attune.batches.load import Reader
+from attune.batches.plan import Budget, plan_in_order
+from attune.corpora._manifest import Corpus
+from attune.decoding.predict import decode
+from attune.decoding.search import Search
+from attune.recipe import DecodeConfig, Recipe, SearchConfig
+from attune.site import Site
+from attune.stages.assemble import Assembled
+from attune.types import Prediction, Scores
+from attune.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How far a rank has come with its share of a corpus."""
+
+    split: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The predictions of a corpus in manifest order, and their scores."""
+
+    split: str
+    predictions: tuple[Prediction, ...]
+    scores: Scores
+    rank_counts: tuple[dict[str, int], ...]  # what each rank scored; they add up to the scores' counts
+    search: Search
+    problems: tuple[str, ...] = ()
+
+    @property
+    def absent(self) -> int:
+        """Utterances without a prediction."""
+        return sum(prediction.value is None for prediction in self.predictions)
+
+    def as_json(self) -> dict[str, Any]:
+        """Scores as plain data, for scores.json and --json."""
+        return {
+            "scores": {name: asdict(score) for name, score in self.scores.values.items()},
+            "counts": dict(self.scores.counts),
+            "normalizer": self.scores.normalizer,
+            "search": asdict(self.search),
+            "ranks": list(self.rank_counts),
+        }
+
+
+def search_of(config: SearchConfig | DecodeConfig) -> Search:
+    """The recipe's search settings as the decoder takes them."""
+    return Search(config.search, config.beam)
+
+
+def evaluation_budget(recipe: Recipe, batch: int | None) -> Budget:
+    """Batches of `batch` utterances, or as much audio as a training micro-batch holds."""
+    if batch is not None:
+        return Budget(None, batch, 1)
+    return Budget(recipe.batches.micro_seconds, recipe.batches.micro_utterances, 1)
+
+
+def evaluate(
+    assembled: Assembled, corpus: Corpus, search: Search, budget: Budget, recipe: Recipe, site: Site, world: World
+) -> Generator[Decoding, None, Evaluation]:
+    """Decode on all ranks, merge by row and score; yields how far this rank has come."""
+    reader = Reader(corpus, drops_bad_rows=recipe.data.bad_rows == "drop")
+    plan = plan_in_order(corpus.seconds, budget)
+    mine: dict[int, Prediction] = {}
+    problems: list[str] = []
+    yield Decoding(corpus.name, 0, len(corpus))
+    for decoded in decode(assembled.built.model, reader, plan, search, world, site.workers):
+        problems.extend(decoded.problems)
+        for row, hypothesis in zip(decoded.rows, decoded.hypotheses, strict=True):
+            utterance = corpus[row]
+            value = None if hypothesis is None else assembled.built.read(hypothesis)
+            score = None if hypothesis is None else hypothesis.score
+            mine[row] = Prediction(utterance.id, value, assembled.task.reference(utterance), score)
+        yield Decoding(corpus.name, min(len(corpus), len(mine) * world.size), len(corpus))
+    parts = world.gather((mine, problems))
+    predictions = _merged(corpus, [part for part, _ in parts])
+    counts = tuple(dict(assembled.task.score(list(part.values())).counts) for part, _ in parts)
+    return Evaluation(
+        corpus.name,
+        predictions,
+        assembled.task.score(predictions),
+        counts,
+        search,
+        tuple(problem for _, found in parts for problem in found),
+    )
+
+
+def _merged(corpus: Corpus, parts: list[dict[int, Prediction]]) -> tuple[Prediction, ...]:
+    """All predictions in manifest order."""
+    times = Counter(row for part in parts for row in part)
+    wrong = [corpus[row].id for row in range(len(corpus)) if times[row] != 1]
+    if wrong:
+        raise RuntimeError(f"{len(wrong)} utterances of {corpus.name} were not decoded exactly once: {wrong[:5]}")
+    together = {row: prediction for part in parts for row, prediction in part.items()}
+    return tuple(together[row] for row in range(len(corpus)))

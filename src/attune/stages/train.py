@@ -1,0 +1,353 @@
+"""Train a recipe, or go on with it: the same command starts, continues and, when all is done, does nothing.
+
+A generator of events; the caller draws them. Files are written by the first rank alone.
+"""
+
+import resource
+import shutil
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch.optim import Optimizer
+
+from attune import catalog
+from attune.batches.load import Loaded, load, micros_from
+from attune.corpora._manifest import Corpus
+from attune.corpora._select import Selection
+from attune.decoding.search import Search
+from attune.errors import Preempted
+from attune.recipe import Difference, Recipe
+from attune.report.predictions import write_predictions
+from attune.run import Run, claimed
+from attune.site import Site
+from attune.sources import locate
+from attune.stages.assemble import Assembled, assemble, export, load_weights, open_pretrained, start_from
+from attune.stages.data import open_split, planner, training_reader, training_rows
+from attune.stages.evaluate import Decoding, Evaluation, evaluate, evaluation_budget, search_of
+from attune.stages.journal import Journal
+from attune.training import checkpoint
+from attune.training.checkpoint import Checkpoint, Damage
+from attune.training.loop import Progress, Rules, Step, take_steps
+from attune.training.optimizer import load_state_by_name, make_optimizer, state_by_name
+from attune.training.precision import first_scale
+from attune.training.schedule import Schedule
+from attune.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """How training was asked for."""
+
+    command: Sequence[str]
+    reschedule: bool = False
+    stop_requested: Callable[[], bool] = lambda: False
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Training is about to begin or go on."""
+
+    run: Run
+    recipe: Recipe
+    step: int
+    parameters: int
+    selection: Selection
+    damaged: tuple[Damage, ...] = ()
+    new_tensors: tuple[str, ...] = ()  # those that the pretrained weights did not give
+    rescheduled: tuple[tuple[Difference, float, float], ...] = ()  # with the old and new rate at the next step
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """One optimizer step, with this machine's speed."""
+
+    step: Step
+    audio_seconds_per_second: float
+    memory_gib: float
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """The dev sets were scored, or at the end the test sets."""
+
+    step: int
+    evaluation: Evaluation
+    is_best: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint is on disk."""
+
+    step: int
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """All steps are taken, and the model is exported."""
+
+    run: Run
+    best_step: int
+    steps_taken: int  # by this command
+
+
+Event = Started | Stepped | Decoding | Evaluated | Saved | Finished
+
+
+@dataclass(frozen=True, slots=True)
+class _Training:
+    """All that the parts of this stage share."""
+
+    recipe: Recipe
+    run: Run
+    site: Site
+    world: World
+    assembled: Assembled
+    optimizer: Optimizer
+    dev: Corpus | None
+    journal: Journal | None
+
+
+def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterator[Event]:
+    """Take the run to its end from wherever it is."""
+    run = Run(Path(recipe.run))
+    if recipe.train.strict:
+        torch.set_num_threads(1)  # sums inside an operation depend on the number of threads
+    claim = claimed(run, recipe, request.command, request.reschedule) if world.is_first else nullcontext([])
+    with claim as rescheduled:
+        world.barrier()
+        try:
+            yield from _train(recipe, run, request, site, world, rescheduled)
+        except Preempted as stop:
+            _set_status(run, world, "preempted", str(stop))
+            raise
+        except BaseException as error:
+            _set_status(run, world, "failed", f"{type(error).__name__}: {error}")
+            raise
+        _set_status(run, world, "done")
+
+
+def _train(
+    recipe: Recipe, run: Run, request: Request, site: Site, world: World, rescheduled: Sequence[Difference]
+) -> Iterator[Event]:
+    corpus = open_split(recipe, "train", run.data, site, world)
+    dev = open_split(recipe, "dev", run.data, site, world) if recipe.data.dev else None
+    selection = training_rows(recipe, corpus)
+    assembled, new_tensors = _assemble(recipe, run, corpus, site, world)
+    settings = recipe.optimizer
+    optimizer = make_optimizer(settings.name, assembled.built.model, settings.lr, settings.weight_decay, settings.betas)
+    journal = Journal(run) if world.is_first else None
+    training = _Training(recipe, run, site, world, assembled, optimizer, dev, journal)
+    progress, damaged = _resume(training)
+    yield Started(
+        run,
+        recipe,
+        progress.position.step,
+        sum(p.numel() for p in assembled.built.model.parameters()),
+        selection,
+        tuple(damaged),
+        tuple(new_tensors),
+        _rates(rescheduled, recipe, progress),
+    )
+    before = progress.position.step
+    if before < recipe.train.steps:
+        reader = training_reader(recipe, corpus, assembled)
+        plan = planner(recipe, corpus, selection)
+        micros = micros_from(progress.position, plan, world.rank, world.size, recipe.train.strict)
+        yield from _steps(training, request, progress, load(reader, micros, site.workers))
+    yield from _finish(training, before)
+
+
+def _assemble(recipe: Recipe, run: Run, corpus: Corpus, site: Site, world: World) -> tuple[Assembled, Sequence[str]]:
+    """Prepare the task once per run, build the model, and give it the weights it starts from."""
+    source: str | None = recipe.model.config.weights
+    pretrained = open_pretrained(locate(source, site.cache)) if source else None
+    task = catalog.find("tasks", recipe.task.name)
+    inherits = (
+        pretrained is not None
+        and pretrained.recipe.task.name == recipe.task.name
+        and task.serves(recipe.task.config, pretrained.task)
+    )
+    if world.is_first and not run.task.exists():
+        partial = run.folder / ".task.part"
+        shutil.rmtree(partial, ignore_errors=True)
+        if pretrained and inherits:
+            shutil.copytree(pretrained.task, partial)
+        else:
+            partial.mkdir()
+            task.prepare(recipe.task.config, corpus, partial)
+        partial.rename(run.task)
+    world.barrier()
+    assembled = assemble(recipe, run.task)
+    new = start_from(assembled.built.model, pretrained.weights, inherits) if pretrained else []
+    assembled.built.model.to(world.device)
+    return assembled, new
+
+
+def _resume(training: _Training) -> tuple[Progress, list[Damage]]:
+    """Go back to the newest sound checkpoint; without one, to the beginning."""
+    folder, damaged = checkpoint.newest(training.run.checkpoints)
+    if training.journal:
+        for item in damaged:
+            training.journal.write("damaged", folder=item.folder, reason=item.reason)
+    if folder is None:
+        return Progress(scale=first_scale(training.recipe.train.precision)), damaged
+    found = checkpoint.load(folder)
+    model = training.assembled.built.model
+    model.load_state_dict(found.model)
+    load_state_by_name(training.optimizer, model, found.optimizer)
+    # A kill may have come between the save and the record of the best.
+    metric = training.recipe.train.keep_best
+    if training.journal and metric in found.scores:
+        training.run.offer_best(metric, found.scores[metric], found.progress.position.step)
+    if training.journal:
+        training.journal.write("resumed", step=found.progress.position.step, ranks=training.world.size)
+    return found.progress, damaged
+
+
+def _rates(
+    changes: Sequence[Difference], recipe: Recipe, progress: Progress
+) -> tuple[tuple[Difference, float, float], ...]:
+    """What a changed schedule does to the learning rate of the next step."""
+    step = progress.position.step + 1
+    new = _schedule(recipe)
+    names = {"train.steps": "steps", "train.warmup": "warmup", "train.schedule": "shape", "optimizer.lr": "lr"}
+    old = replace(new, **{names[change.key]: change.old for change in changes})  # type: ignore[arg-type]
+    return tuple((change, old.at(step), new.at(step)) for change in changes)
+
+
+def _schedule(recipe: Recipe) -> Schedule:
+    return Schedule(recipe.optimizer.lr, recipe.train.steps, recipe.train.warmup, recipe.train.schedule)
+
+
+def _steps(training: _Training, request: Request, progress: Progress, micros: Iterator[Loaded]) -> Iterator[Event]:
+    settings, world = training.recipe.train, training.world
+    rules = Rules(
+        training.recipe.seed,
+        _schedule(training.recipe),
+        settings.precision,
+        settings.clip,
+        settings.strict,
+        settings.nonfinite_patience,
+    )
+    clock = time.perf_counter()
+    model = training.assembled.built.model
+    for step in take_steps(model, training.optimizer, micros, rules, progress, world, request.stop_requested):
+        now = time.perf_counter()
+        stepped = Stepped(step, step.audio_seconds / max(now - clock, 1e-9), _memory_gib(world))
+        _log_step(training, stepped)
+        yield stepped
+        yield from _after_step(training, step)
+        if step.stop_requested:
+            raise Preempted(
+                f"Asked to stop: step {step.progress.position.step} is saved. Run the same command to go on."
+            )
+        clock = time.perf_counter()
+
+
+def _after_step(training: _Training, step: Step) -> Iterator[Event]:
+    """Score and save when it is time; a best checkpoint is on disk before it is called the best."""
+    settings, number = training.recipe.train, step.progress.position.step
+    is_last = number == settings.steps
+    scores: dict[str, float] = {}
+    evaluation = None
+    if training.dev and settings.eval_every and (number % settings.eval_every == 0 or is_last):
+        search = search_of(training.recipe.decode)
+        evaluation = yield from _evaluate(training, training.dev, search)
+        scores = {f"dev.{name}": score.value for name, score in evaluation.scores.values.items()}
+    metric = settings.keep_best
+    best = training.run.best()
+    improves = metric in scores and (best is None or best.is_beaten_by(scores[metric]))
+    if number % settings.save_every == 0 or is_last or step.stop_requested or improves:
+        yield from _save(training, step.progress, scores)
+    if evaluation:
+        if training.journal and improves and metric:
+            training.run.offer_best(metric, scores[metric], number)
+        _log_scores(training, number, evaluation, improves)
+        yield Evaluated(number, evaluation, improves)
+    _prune(training)
+
+
+def _save(training: _Training, progress: Progress, scores: Mapping[str, float]) -> Iterator[Event]:
+    if training.journal is None:
+        return
+    model = training.assembled.built.model
+    state = Checkpoint(model.state_dict(), state_by_name(training.optimizer, model), progress, scores)
+    folder = checkpoint.save(training.run.checkpoints, state)
+    training.journal.write("saved", step=progress.position.step)
+    yield Saved(progress.position.step, folder)
+
+
+def _prune(training: _Training) -> None:
+    best = training.run.best()
+    if training.journal:
+        checkpoint.prune(training.run.checkpoints, training.recipe.train.keep_last, {best.step} if best else set())
+
+
+def _evaluate(training: _Training, corpus: Corpus, search: Search) -> Generator[Decoding, None, Evaluation]:
+    budget = evaluation_budget(training.recipe, None)
+    return evaluate(training.assembled, corpus, search, budget, training.recipe, training.site, training.world)
+
+
+def _finish(training: _Training, before: int) -> Iterator[Event]:
+    """Export the best checkpoint, or the last, and score the test sets with the final search."""
+    recipe, run, world = training.recipe, training.run, training.world
+    chosen = open_pretrained(run.folder)
+    model = training.assembled.built.model
+    load_weights(model, chosen.weights)
+    if training.journal:
+        export(run.model, recipe, run.task, model.state_dict())
+    if recipe.data.test:
+        corpus = open_split(recipe, "test", run.data, training.site, world)
+        evaluation = yield from _evaluate(training, corpus, search_of(recipe.decode.final or recipe.decode))
+        if training.journal:
+            write_predictions(run.predictions("test"), evaluation.predictions)
+            run.add_scores("test", {**evaluation.as_json(), "step": chosen.step})
+        _log_scores(training, chosen.step or 0, evaluation, False)
+        yield Evaluated(chosen.step or 0, evaluation)
+    if training.journal:
+        training.journal.close()
+    yield Finished(run, chosen.step or 0, recipe.train.steps - before)
+
+
+def _log_step(training: _Training, stepped: Stepped) -> None:
+    if training.journal is None:
+        return
+    step, number = stepped.step, stepped.step.progress.position.step
+    if step.skipped:
+        training.journal.write("skipped", step=number, reason=step.skipped, ids=step.skipped_ids)
+    for reason in step.dropped:
+        training.journal.write("dropped", step=number, reason=reason)
+    if number % training.recipe.train.log_every == 0 or number == training.recipe.train.steps:
+        figures = {"loss": step.loss, "lr": step.lr, "gradient_norm": step.gradient_norm}
+        speed = round(stepped.audio_seconds_per_second, 1)
+        epoch = step.progress.position.epoch
+        training.journal.write("step", step=number, epoch=epoch, **figures, audio_seconds_per_second=speed)
+        training.journal.plot(number, **{f"train/{name}": value for name, value in figures.items()})
+
+
+def _log_scores(training: _Training, step: int, evaluation: Evaluation, is_best: bool) -> None:
+    if training.journal is None:
+        return
+    figures = {name: score.value for name, score in evaluation.scores.values.items()}
+    training.journal.write(
+        "scores", step=step, split=evaluation.split, **figures, best=is_best, problems=evaluation.problems
+    )
+    training.journal.plot(step, **{f"{evaluation.split}/{name}": value for name, value in figures.items()})
+
+
+def _set_status(run: Run, world: World, state: str, reason: str = "") -> None:
+    if world.is_first:
+        run.set_status(state, reason)
+
+
+def _memory_gib(world: World) -> float:
+    """The most memory this process has had at once, on its device."""
+    if world.device.type == "cuda":
+        return torch.cuda.max_memory_allocated(world.device) / 2**30
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

@@ -1,0 +1,1 @@
+"""What can be learned, one file or folder each, exporting TASK."""

@@ -1,0 +1,17 @@
+"""How heads score, so that a prediction does not depend on the batch it was made in."""
+
+import copy
+from typing import TypeVar
+
+from torch import Tensor, nn
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def as_precise(head: Module, frames: Tensor) -> Module:
+    """A copy of the head in the precision of its frames.
+
+    How matrix products add up depends on the number of rows and of threads. With float64 frames the difference is
+    some 1e-15, and it is gone once the scores are rounded to float32.
+    """
+    return copy.deepcopy(head).to(frames.dtype)

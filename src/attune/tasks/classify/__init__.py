@@ -1,0 +1,107 @@
+"""Classify utterances: one label each, such as a keyword, an intent, an emotion, a speaker or a language."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from attune.catalog import suggestion
+from attune.errors import DataError
+from attune.files import write_text
+from attune.scoring.accuracy import score_labels
+from attune.types import Hypothesis, Prediction, Scores, Utterance
+
+if TYPE_CHECKING:
+    from attune.tasks.classify.head import LabelHead
+
+LABELS = "labels.json"
+
+
+@dataclass(frozen=True, slots=True)
+class HeadConfig:
+    """The module on top of the encoder: a projection and the mean over time, as in SUPERB."""
+
+    width: Annotated[int, Field(ge=1, description="Width of the projection.")] = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Which label, and what is on top of the encoder."""
+
+    label: Annotated[str, Field(description="A label of the manifest, or speaker, language or text.")] = "label"
+    head: HeadConfig = field(default_factory=HeadConfig)
+
+
+class Classify:
+    """One of the labels seen in training for each utterance."""
+
+    Config = Config
+
+    def __init__(self, config: Config, folder: Path) -> None:
+        self.config = config
+        self.names: list[str] = json.loads((folder / LABELS).read_text(encoding="utf-8"))
+        self.ids = {name: number for number, name in enumerate(self.names)}
+
+    @staticmethod
+    def prepare(config: Config, utterances: Iterable[Utterance], folder: Path) -> None:
+        """Collect the label names from the training utterances."""
+        names = sorted({_label(config, utterance) for utterance in utterances})
+        if len(names) < 2:
+            raise DataError(
+                f"Classifying needs at least two different values of {config.label!r}, and the training utterances "
+                f"have {len(names)}. Set task.label to the label that is to be told apart."
+            )
+        write_text(folder / LABELS, json.dumps(names, ensure_ascii=False, indent=1) + "\n")
+
+    def target(self, utterance: Utterance) -> tuple[int, ...]:
+        """The label's number."""
+        name = self.reference(utterance)
+        if name not in self.ids:
+            raise DataError(
+                f"{utterance.where}: utterance {utterance.id!r} has the {self.config.label} {name!r}, "
+                f"which no training utterance had{suggestion(name, self.names)}"
+            )
+        return (self.ids[name],)
+
+    def reference(self, utterance: Utterance) -> str:
+        """The label's name."""
+        return _label(self.config, utterance)
+
+    def frames_needed(self, target: Sequence[int]) -> int:
+        """Any frame at all."""
+        return len(target)
+
+    def head(self, width: int) -> LabelHead:
+        """Projection, mean over time and a distribution over labels."""
+        from attune.tasks.classify.head import LabelHead
+
+        return LabelHead(width, self.config.head.width, len(self.names))
+
+    def read(self, hypothesis: Hypothesis) -> str:
+        """The name of the label found."""
+        return self.names[hypothesis.tokens[0]]
+
+    def score(self, predictions: Sequence[Prediction]) -> Scores:
+        """Accuracy with its counts."""
+        return score_labels(
+            [prediction.reference for prediction in predictions], [prediction.value for prediction in predictions]
+        )
+
+
+def _label(config: Config, utterance: Utterance) -> str:
+    own = {"speaker": utterance.speaker, "language": utterance.language, "text": utterance.text}
+    name = {**own, **utterance.labels}.get(config.label)
+    if name is None:
+        raise DataError(
+            f"{utterance.where}: utterance {utterance.id!r} has no {config.label!r}"
+            f"{suggestion(config.label, [key for key, value in {**own, **utterance.labels}.items() if value])}"
+        )
+    return name
+
+
+TASK = Classify

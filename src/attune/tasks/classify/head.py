@@ -1,0 +1,34 @@
+"""The label head: projection, mean over each utterance's own frames, and a distribution over labels."""
+
+# B batch, F frames, D width, C classes
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attune.audio.features import within
+from attune.tasks._precision import as_precise
+from attune.types import Batch, LabelScorer, Loss
+
+
+class LabelHead(nn.Module):
+    """Scores labels once for each utterance."""
+
+    def __init__(self, width_in: int, width: int, labels: int) -> None:
+        super().__init__()
+        self.projection = nn.Linear(width_in, width)
+        self.output = nn.Linear(width, labels)
+
+    def forward(self, frames: Tensor, lengths: Tensor) -> Tensor:
+        """Logits (B, C)."""
+        projected = self.projection(frames) * within(lengths, frames.shape[1])[..., None]
+        logits: Tensor = self.output(projected.sum(1) / lengths[:, None])
+        return logits
+
+    def loss(self, frames: Tensor, lengths: Tensor, batch: Batch) -> Loss:
+        """Cross-entropy, summed; the count is the number of utterances."""
+        logits = self(frames.to(self.output.weight.dtype), lengths).float()
+        total = F.cross_entropy(logits, batch.targets[:, 0], reduction="sum")
+        return Loss(total, batch.target_lengths.sum())
+
+    def scorer(self, frames: Tensor, lengths: Tensor) -> LabelScorer:
+        """Log-probabilities of labels."""
+        return LabelScorer(as_precise(self, frames)(frames, lengths).log_softmax(-1).float())

@@ -1,0 +1,112 @@
+"""Transcribe speech: text as characters or SentencePiece tokens, learned with CTC.
+
+The normalizer shapes what is learned and what is scored; the `raw_` figures compare the texts as they were written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from attune import catalog
+from attune.errors import DataError
+from attune.scoring.error_rates import score_texts
+from attune.text import tokenizers
+from attune.types import Hypothesis, Prediction, Scores, Utterance
+
+if TYPE_CHECKING:
+    from attune.tasks.transcribe.head import CtcHead
+
+
+@dataclass(frozen=True, slots=True)
+class HeadConfig:
+    """The module on top of the encoder: a projection and bidirectional LSTM layers, as in SUPERB."""
+
+    layers: Annotated[int, Field(ge=1, description="Bidirectional LSTM layers.")] = 2
+    width: Annotated[int, Field(ge=1, description="Width of the projection and of each LSTM direction.")] = 256
+    dropout: Annotated[float, Field(ge=0, lt=1, description="Dropout before each layer.")] = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """How text becomes tokens, and what is on top of the encoder."""
+
+    tokens: Annotated[Literal["characters", "sentencepiece"], Field(description="What is predicted.")] = "characters"
+    vocabulary: Annotated[int | None, Field(ge=2, description="Number of SentencePiece tokens.")] = None
+    normalizer: Annotated[str, Field(description="Applied to training text and for scoring.")] = "none"
+    language: Annotated[str | None, Field(description="Language code, for models that know several.")] = None
+    head: HeadConfig = field(default_factory=HeadConfig)
+
+    def __post_init__(self) -> None:
+        if (self.tokens == "sentencepiece") != (self.vocabulary is not None):
+            raise ValueError("`vocabulary` goes with tokens: sentencepiece, and only with it")
+
+
+class Transcribe:
+    """Text from speech, one token at a time."""
+
+    Config = Config
+
+    def __init__(self, config: Config, folder: Path) -> None:
+        self.config = config
+        self.tokenizer = tokenizers.load(folder)
+        self.normalize: Callable[[str], str] = catalog.find("text.normalizers", config.normalizer)
+
+    @staticmethod
+    def prepare(config: Config, utterances: Iterable[Utterance], folder: Path) -> None:
+        """Learn the tokens from the training text."""
+        normalize = catalog.find("text.normalizers", config.normalizer)
+        texts = (normalize(_text(utterance)) for utterance in utterances)
+        tokenizers.train(config.tokens, texts, folder, config.vocabulary)
+
+    def target(self, utterance: Utterance) -> tuple[int, ...]:
+        """The normalized text as token ids."""
+        return tuple(self.tokenizer.encode(self.normalize(_text(utterance))))
+
+    def reference(self, utterance: Utterance) -> str:
+        """The text as it was written."""
+        return _text(utterance)
+
+    def frames_needed(self, target: Sequence[int]) -> int:
+        """CTC emits each token on a frame of its own, and a blank between two equal ones."""
+        repeats = sum(left == right for left, right in zip(target, target[1:], strict=False))
+        return len(target) + repeats
+
+    def head(self, width: int) -> CtcHead:
+        """Projection, bidirectional LSTM layers and a distribution over tokens for each frame."""
+        from attune.tasks.transcribe.head import CtcHead
+
+        config = self.config.head
+        return CtcHead(width, config.width, config.layers, self.tokenizer.size, config.dropout)
+
+    def read(self, hypothesis: Hypothesis) -> str:
+        """Token ids as text."""
+        return self.tokenizer.decode(hypothesis.tokens)
+
+    def score(self, predictions: Sequence[Prediction]) -> Scores:
+        """WER, CER and SER of the normalized texts with their counts; WER and CER of the raw ones."""
+        references = [prediction.reference for prediction in predictions]
+        values = [prediction.value for prediction in predictions]
+        raw = score_texts(references, values).values
+        normalized = score_texts(
+            [self.normalize(reference) for reference in references],
+            [None if value is None else self.normalize(value) for value in values],
+        )
+        figures = {**normalized.values, "raw_wer": raw["wer"], "raw_cer": raw["cer"]}
+        return Scores(figures, normalized.counts, self.config.normalizer)
+
+
+def _text(utterance: Utterance) -> str:
+    if utterance.text is None:
+        raise DataError(
+            f"{utterance.where}: utterance {utterance.id!r} has no text. "
+            "Give the row a `text`, or leave it out of what is trained and scored."
+        )
+    return utterance.text
+
+
+TASK = Transcribe

@@ -1,0 +1,47 @@
+"""The CTC head: projection, bidirectional LSTM layers, and a distribution over tokens for each frame."""
+
+# B batch, F frames, D width, V vocabulary
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from attune.tasks._precision import as_precise
+from attune.types import Batch, FrameScorer, Loss
+
+
+class CtcHead(nn.Module):
+    """Scores tokens frame by frame; token 0 is the blank."""
+
+    def __init__(self, width_in: int, width: int, layers: int, vocabulary: int, dropout: float) -> None:
+        super().__init__()
+        self.projection = nn.Linear(width_in, width)
+        # Layers of their own, because the dropout inside a stack of layers keeps a random state on CUDA that
+        # seeding does not reach.
+        self.layers = nn.ModuleList(
+            nn.LSTM(width if layer == 0 else 2 * width, width, bidirectional=True) for layer in range(layers)
+        )
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(2 * width, vocabulary)
+
+    def forward(self, frames: Tensor, lengths: Tensor) -> Tensor:
+        """Logits (B, F, V)."""
+        projected = self.projection(frames)
+        packed = pack_padded_sequence(projected, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        for layer in self.layers:
+            packed, _ = layer(packed._replace(data=self.dropout(packed.data)))
+        hidden, _ = pad_packed_sequence(packed, batch_first=True, total_length=frames.shape[1])
+        logits: Tensor = self.output(hidden)
+        return logits
+
+    def loss(self, frames: Tensor, lengths: Tensor, batch: Batch) -> Loss:
+        """CTC, summed; the count is the number of target tokens."""
+        log_probs = self(frames.to(self.output.weight.dtype), lengths).float().log_softmax(-1)
+        total = F.ctc_loss(
+            log_probs.transpose(0, 1), batch.targets, lengths, batch.target_lengths, blank=0, reduction="sum"
+        )
+        return Loss(total, batch.target_lengths.sum())
+
+    def scorer(self, frames: Tensor, lengths: Tensor) -> FrameScorer:
+        """Log-probabilities of tokens, frame by frame."""
+        log_probs = as_precise(self, frames)(frames, lengths).log_softmax(-1)
+        return FrameScorer(log_probs.float(), lengths)

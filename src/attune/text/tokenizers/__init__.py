@@ -1,0 +1,58 @@
+"""Text to token ids and back. Token 0 is the CTC blank, 1 stands for what the training text did not have.
+
+A tokenizer is one file in its folder, so the folder is complete as soon as the file has its name. White space counts
+as one space between words, in every kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal, Protocol
+
+from attune.errors import ConfigError, ModelError
+from attune.text.tokenizers.characters import Characters
+from attune.text.tokenizers.pieces import Pieces
+
+Kind = Literal["characters", "unigram", "bpe"]
+
+
+class Tokenizer(Protocol):
+    """What a model's outputs stand for; two with the same fingerprint give every id the same meaning."""
+
+    @property
+    def size(self) -> int: ...
+    @property
+    def fingerprint(self) -> str: ...
+    def encode(self, text: str) -> tuple[int, ...]: ...
+    def decode(self, ids: Sequence[int]) -> str: ...
+    def save(self, folder: Path) -> None: ...
+
+
+def train(kind: Kind, texts: Iterable[str], folder: Path, vocabulary: int | None = None) -> Tokenizer:
+    """Learn a tokenizer and save it; `vocabulary` is the size of a SentencePiece one (unigram, bpe), blank included."""
+    tokenizer = _learn(kind, texts, vocabulary)
+    # A tokenizer of another kind from an earlier run would make the folder ambiguous.
+    for name in (Characters.FILE, Pieces.FILE):
+        (folder / name).unlink(missing_ok=True)
+    tokenizer.save(folder)
+    return tokenizer
+
+
+def load(folder: Path) -> Tokenizer:
+    """The tokenizer saved in `folder`, of whichever kind it is."""
+    if (folder / Characters.FILE).exists():
+        return Characters.load(folder)
+    if (folder / Pieces.FILE).exists():
+        return Pieces.load(folder)
+    raise ModelError(f"No tokenizer in {folder}: it has neither {Characters.FILE} nor {Pieces.FILE}.")
+
+
+def _learn(kind: Kind, texts: Iterable[str], vocabulary: int | None) -> Tokenizer:
+    if kind == "characters":
+        if vocabulary is not None:
+            raise ConfigError("Characters come from the text; remove `vocabulary`, or choose unigram or bpe.")
+        return Characters.learn(texts)
+    if vocabulary is None:
+        raise ConfigError(f"{kind} needs `vocabulary`, its number of tokens: 1000, for instance.")
+    return Pieces.learn(texts, kind, vocabulary)

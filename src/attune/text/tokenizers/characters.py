@@ -1,0 +1,80 @@
+"""A token per character of the training text, space included."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+from attune import files
+from attune.errors import DataError, ModelError
+
+BLANK, UNKNOWN = 0, 1
+
+
+@dataclass(frozen=True)
+class Characters:
+    """Sorted characters with ids from 2; the blank reads as nothing, an unknown character as �."""
+
+    FILE: ClassVar[str] = "characters.json"
+    characters: tuple[str, ...]
+
+    @classmethod
+    def learn(cls, texts: Iterable[str]) -> Characters:
+        """Collect the characters of `texts`."""
+        characters = {character for text in texts for character in tidy(text)}
+        if not characters:
+            raise DataError("There is no text to learn characters from: every transcript is empty.")
+        return cls(tuple(sorted(characters)))
+
+    @classmethod
+    def load(cls, folder: Path) -> Characters:
+        """Read what `save` wrote."""
+        path = folder / cls.FILE
+        try:
+            characters = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ModelError(f"Cannot read the tokenizer {path}: {error}") from error
+        is_alphabet = isinstance(characters, list) and all(isinstance(one, str) and len(one) == 1 for one in characters)
+        if not is_alphabet or not characters or len(set(characters)) < len(characters):
+            raise ModelError(f"{path} is not a list of different single characters; prepare the run again.")
+        return cls(tuple(characters))
+
+    def save(self, folder: Path) -> None:
+        """Write the tokenizer into `folder`."""
+        files.write_text(folder / self.FILE, json.dumps(self.characters, ensure_ascii=False) + "\n")
+
+    @property
+    def size(self) -> int:
+        """How many tokens there are, the blank and the unknown included."""
+        return len(self._tokens)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of what every id means."""
+        return hashlib.sha256("\0".join(("characters", *self.characters)).encode()).hexdigest()
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The ids of the characters of `text`."""
+        return tuple(self._ids.get(character, UNKNOWN) for character in tidy(text))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text that `ids` spell."""
+        return tidy("".join(self._tokens[token] for token in ids))
+
+    @cached_property
+    def _tokens(self) -> tuple[str, ...]:
+        return ("", "\N{REPLACEMENT CHARACTER}", *self.characters)
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {character: token for token, character in enumerate(self.characters, start=UNKNOWN + 1)}
+
+
+def tidy(text: str) -> str:
+    """The words of `text` with a single space between them."""
+    return " ".join(text.split())

@@ -1,0 +1,1 @@
+"""The training engine: one loop, schedules as functions, exact sums, complete checkpoints."""

@@ -1,0 +1,148 @@
+"""Checkpoints: a directory under its final name is complete, and a manifest of SHA-256 sums proves it.
+
+`step-000400/` holds model.safetensors, optimizer.safetensors, progress.json and manifest.json. It is written under
+another name, fsynced and renamed; removed the same way. A damaged one is reported and passed over.
+"""
+
+import json
+import shutil
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from attune.batches.load import Position
+from attune.errors import CheckpointError
+from attune.files import sha256, sync, write_text
+from attune.training.loop import Progress
+from attune.training.precision import LossScale
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """All that a run needs to go on as if it had never stopped."""
+
+    model: Mapping[str, Tensor]
+    optimizer: Mapping[str, Tensor]
+    progress: Progress
+    scores: Mapping[str, float] = field(default_factory=dict)  # of the dev sets at this step, when they were scored
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A checkpoint that cannot be trusted, and why."""
+
+    folder: Path
+    reason: str
+
+
+def folder_of(checkpoints: Path, step: int) -> Path:
+    """Where the checkpoint of a step is."""
+    return checkpoints / f"step-{step:06d}"
+
+
+def save(checkpoints: Path, checkpoint: Checkpoint) -> Path:
+    """Write a checkpoint; it appears under its name whole or not at all. One that is there and sound is kept."""
+    final = folder_of(checkpoints, checkpoint.progress.position.step)
+    if final.exists():
+        if damage(final) is None:
+            return final
+        final.rename(_unique(checkpoints, f"{final.name}.damaged"))
+    partial = _unique(checkpoints, f".{final.name}.part")
+    try:
+        partial.mkdir(parents=True)
+        _write(partial, checkpoint)
+        partial.rename(final)
+        sync(checkpoints)
+    except OSError as error:
+        raise CheckpointError(
+            f"The checkpoint of step {checkpoint.progress.position.step} could not be written: {error.strerror}. "
+            f"Earlier checkpoints in {checkpoints} are untouched; make room and run the same command again."
+        ) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return final
+
+
+def load(folder: Path) -> Checkpoint:
+    """Read a checkpoint back; raises CheckpointError when any byte of it is not what was written."""
+    reason = damage(folder)
+    if reason:
+        raise CheckpointError(f"{folder} is damaged: {reason}.")
+    state = json.loads((folder / "progress.json").read_text())
+    progress = Progress(
+        Position(**state["position"]), LossScale(**state["scale"]), state["skipped"], state["skipped_in_a_row"]
+    )
+    model, optimizer = load_file(folder / "model.safetensors"), load_file(folder / "optimizer.safetensors")
+    return Checkpoint(model, optimizer, progress, state["scores"])
+
+
+def newest(checkpoints: Path) -> tuple[Path | None, list[Damage]]:
+    """The newest sound checkpoint, and the damaged ones that are newer."""
+    damaged: list[Damage] = []
+    for folder in reversed(_folders(checkpoints)):
+        reason = damage(folder)
+        if reason is None:
+            return folder, damaged
+        damaged.append(Damage(folder, reason))
+    return None, damaged
+
+
+def damage(folder: Path) -> str | None:
+    """What is wrong with a checkpoint, or None."""
+    try:
+        listed: dict[str, str] = json.loads((folder / MANIFEST).read_text())
+    except (OSError, ValueError):
+        return f"{MANIFEST} is missing or unreadable"
+    for name, expected in listed.items():
+        if not (folder / name).is_file():
+            return f"{name} is missing"
+        if sha256(folder / name) != expected:
+            return f"{name} does not have the SHA-256 it was written with"
+    return None
+
+
+def prune(checkpoints: Path, keep_last: int, keep_steps: set[int]) -> None:
+    """Remove all but the newest `keep_last` checkpoints and those of `keep_steps`, and what killed saves left."""
+    for leftover in checkpoints.glob(".*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    folders = _folders(checkpoints)
+    kept = {folder_of(checkpoints, step) for step in keep_steps}
+    for folder in folders[: len(folders) - keep_last]:
+        if folder not in kept:
+            doomed = _unique(checkpoints, f".{folder.name}.old")
+            folder.rename(doomed)
+            shutil.rmtree(doomed)
+
+
+def _write(folder: Path, checkpoint: Checkpoint) -> None:
+    _save_tensors(checkpoint.model, folder / "model.safetensors")
+    _save_tensors(checkpoint.optimizer, folder / "optimizer.safetensors")
+    state = {**asdict(checkpoint.progress), "scores": dict(checkpoint.scores)}
+    write_text(folder / "progress.json", json.dumps(state, indent=1))
+    write_text(folder / MANIFEST, json.dumps({path.name: sha256(path) for path in sorted(folder.iterdir())}, indent=1))
+    sync(folder)
+
+
+def _save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    try:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:  # safetensors hides the operating system's error in its own
+        raise OSError(None, str(error)) from error
+    sync(path)
+
+
+def _folders(checkpoints: Path) -> list[Path]:
+    """Checkpoints by rising step, without those put aside as damaged."""
+    named = [folder for folder in checkpoints.glob("step-*") if "." not in folder.name]
+    return sorted(named, key=lambda folder: int(folder.name.removeprefix("step-")))
+
+
+def _unique(folder: Path, name: str) -> Path:
+    return folder / f"{name}-{uuid.uuid4().hex[:8]}"

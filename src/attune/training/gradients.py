@@ -1,0 +1,84 @@
+"""Gradients as one flat buffer: added up over micro-batches and ranks in a known order, divided once.
+
+Two ways to add. The plain one accumulates in place and asks the world for the sum: the same ranks give the same
+bits. The strict one adds micro-batches in one fixed binary tree, whatever rank computes which: any number of ranks
+gives the same bits.
+"""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from attune.world import World
+
+CHUNK = 1 << 22  # floats exchanged at once in strict mode, per rank
+
+
+class Gradients:
+    """All gradients of a model in one buffer that backward adds into."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        parameters = list(parameters)
+        self.flat = torch.zeros(sum(p.numel() for p in parameters), device=parameters[0].device)
+        for parameter, part in zip(parameters, torch.split(self.flat, [p.numel() for p in parameters]), strict=True):
+            parameter.grad = part.view_as(parameter)
+
+    def clear(self) -> None:
+        """Start again from zero."""
+        self.flat.zero_()
+
+    def take(self) -> Tensor:
+        """What has been added since the last time, leaving zero."""
+        taken = self.flat.clone()
+        self.flat.zero_()
+        return taken
+
+    def put(self, total: Tensor | None) -> None:
+        """Hold this sum; None is zero."""
+        if total is not None:
+            self.flat.copy_(total)
+
+
+class Tree:
+    """Adds tensors pairwise, as the leaves of a binary tree, keeping one partial sum per level."""
+
+    def __init__(self) -> None:
+        self._branches: list[tuple[int, Tensor | None]] = []
+
+    def add(self, leaf: Tensor | None) -> None:
+        """Add the next leaf; None is a leaf without a value."""
+        level, total = 0, leaf
+        while self._branches and self._branches[-1][0] == level:
+            total = add_branches(self._branches.pop()[1], total)
+            level += 1
+        self._branches.append((level, total))
+
+    def total(self) -> Tensor | None:
+        """The sum of all leaves."""
+        total = None
+        for _, branch in reversed(self._branches):
+            total = add_branches(branch, total)
+        return total
+
+
+def add_branches(left: Tensor | None, right: Tensor | None) -> Tensor | None:
+    """The sum of two branches, either of which may be without a value."""
+    if left is None:
+        return right
+    return left if right is None else left + right
+
+
+def sum_in_tree(world: World, branch: Tensor) -> None:
+    """Replace each rank's branch by the sum of all ranks' branches, added in rank order as one tree.
+
+    Works chunk by chunk, so that memory does not grow with the number of ranks times the model.
+    """
+    for chunk in torch.split(branch, CHUNK):
+        tree = Tree()
+        for part in world.stack(chunk):
+            tree.add(part)
+        total = tree.total()
+        if total is not None:
+            # Adding zero makes -0.0 and 0.0 one: an empty slot must not show in the bits.
+            torch.add(total, 0.0, out=chunk)

@@ -1,0 +1,195 @@
+"""The training loop: a generator over optimizer steps. The caller logs, evaluates, saves or stops.
+
+A step is the recipe's, not the machine's: its micro-batches are shared out to the ranks, their losses are sums, and
+the division by the count of the whole step happens once. Dropout is seeded by (seed, step, slot), so a micro-batch
+computes the same thing whichever rank it is on.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from attune.batches.load import Loaded, Position
+from attune.errors import TrainingError
+from attune.seeds import derive
+from attune.training.gradients import Gradients, Tree, sum_in_tree
+from attune.training.optimizer import set_lr
+from attune.training.precision import LossScale, narrowed
+from attune.training.schedule import Schedule
+from attune.types import SAMPLE_RATE, Loss
+from attune.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How to take a step."""
+
+    seed: int
+    schedule: Schedule
+    precision: str
+    clip: float
+    strict: bool
+    nonfinite_patience: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What training has come to, beside weights and optimizer: all of it goes into the checkpoint."""
+
+    position: Position = Position()
+    scale: LossScale = LossScale()
+    skipped: int = 0
+    skipped_in_a_row: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One optimizer step, as the caller sees it; the same on every rank."""
+
+    progress: Progress
+    loss: float  # per counted unit
+    lr: float
+    gradient_norm: float
+    audio_seconds: float
+    skipped: str | None  # why the weights were left as they were
+    stop_requested: bool
+    skipped_ids: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """What all ranks add up in a step."""
+
+    loss: float
+    count: float
+    samples: float
+    nonfinite: float
+    stops: float
+    dropped: float
+
+
+def take_steps(
+    model: Any,
+    optimizer: Optimizer,
+    micros: Iterator[Loaded],
+    rules: Rules,
+    progress: Progress,
+    world: World,
+    stop_requested: Callable[[], bool],
+) -> Iterator[Step]:
+    """Train from `progress` to the end of the schedule, yielding after each optimizer step."""
+    gradients = Gradients(p for p in model.parameters() if p.requires_grad)
+    for position, group in groupby(micros, key=lambda loaded: loaded.micro.position):
+        model.train()
+        slots = list(group)
+        sums, nonfinite = _backward(model, gradients, slots, rules, progress.scale, world, stop_requested())
+        lr = rules.schedule.at(position.step)
+        norm = _settle(gradients.flat, sums, rules, progress.scale)
+        skipped = None if math.isfinite(norm) and not sums.nonfinite else _reason(sums, progress.scale)
+        if skipped is None:
+            set_lr(optimizer, lr)
+            optimizer.step()
+        progress = _after(progress, position, rules, skipped)
+        yield Step(
+            progress,
+            loss=sums.loss / max(sums.count, 1.0),
+            lr=lr,
+            gradient_norm=norm,
+            audio_seconds=sums.samples / SAMPLE_RATE,
+            skipped=skipped,
+            stop_requested=sums.stops > 0,
+            skipped_ids=_all(world, nonfinite or _ids(slots)) if skipped else (),
+            dropped=_all(world, tuple(dropped.reason for slot in slots for dropped in slot.dropped)) if sums.dropped else (),
+        )
+        _check_patience(progress, rules)
+        if position.step >= rules.schedule.steps:
+            return
+
+
+def _backward(
+    model: Any, gradients: Gradients, slots: list[Loaded], rules: Rules, scale: LossScale, world: World, stop: bool
+) -> tuple[_Sums, tuple[str, ...]]:
+    """Run this rank's micro-batches and add everything up over the ranks; also, the ids behind non-finite losses."""
+    gradients.clear()
+    tree = Tree()
+    losses: list[tuple[Loaded, Loss]] = []
+    for slot in slots:
+        if slot.batch is not None:
+            losses.append((slot, _one_micro(model, slot, rules, scale, world)))
+        if rules.strict:
+            tree.add(gradients.take() if slot.batch is not None else None)
+    if rules.strict:
+        gradients.put(tree.total())
+        sum_in_tree(world, gradients.flat)
+    else:
+        world.sum(gradients.flat)
+    totals = torch.stack([loss.total for _, loss in losses]).tolist() if losses else []
+    bad = [slot for (slot, _), total in zip(losses, totals, strict=True) if not math.isfinite(total)]
+    mine = [
+        sum(totals),
+        sum(float(loss.count) for _, loss in losses),
+        sum(float(slot.batch.lengths.sum()) for slot in slots if slot.batch is not None),
+        float(len(bad)),
+        float(stop),
+        float(sum(len(slot.dropped) for slot in slots)),
+    ]
+    sums = world.sum(torch.tensor(mine, dtype=torch.float64, device=world.device)).tolist()
+    return _Sums(*sums), _ids(bad)
+
+
+def _one_micro(model: Any, slot: Loaded, rules: Rules, scale: LossScale, world: World) -> Loss:
+    """Add one micro-batch's gradient to the buffer."""
+    if slot.batch is None:
+        raise ValueError("an empty slot has no loss")
+    torch.manual_seed(derive(rules.seed, "dropout", slot.micro.position.step, slot.micro.slot))
+    with narrowed(rules.precision, world.device):
+        loss: Loss = model.loss(slot.batch.to(world.device))
+    (loss.total * scale.value).backward()  # type: ignore[no-untyped-call]
+    return Loss(loss.total.detach(), loss.count.detach())
+
+
+def _settle(flat: Tensor, sums: _Sums, rules: Rules, scale: LossScale) -> float:
+    """Divide the summed gradient once, clip it, and return its norm before clipping."""
+    flat.div_(max(sums.count, 1.0) * scale.value)
+    norm = float(torch.linalg.vector_norm(flat))
+    if norm > rules.clip:
+        flat.mul_(rules.clip / (norm + 1e-6))
+    return norm
+
+
+def _reason(sums: _Sums, scale: LossScale) -> str:
+    if sums.nonfinite:
+        return "non-finite loss"
+    return "fp16 overflow" if scale.value > 1.0 else "non-finite gradient"
+
+
+def _after(progress: Progress, position: Position, rules: Rules, skipped: str | None) -> Progress:
+    scale = progress.scale.after(overflowed=skipped is not None) if rules.precision == "fp16" else progress.scale
+    if skipped is None:
+        return Progress(position, scale, progress.skipped, 0)
+    # A falling loss scale is how fp16 finds its range; it does not try anybody's patience.
+    in_a_row = progress.skipped_in_a_row + (skipped != "fp16 overflow")
+    return Progress(position, scale, progress.skipped + 1, in_a_row)
+
+
+def _check_patience(progress: Progress, rules: Rules) -> None:
+    if progress.skipped_in_a_row >= rules.nonfinite_patience:
+        raise TrainingError(
+            f"{progress.skipped_in_a_row} steps in a row had non-finite losses or gradients; stopped at step "
+            f"{progress.position.step}. log.jsonl names their utterances. Lower optimizer.lr, or look at that audio."
+        )
+
+
+def _ids(slots: list[Loaded]) -> tuple[str, ...]:
+    return tuple(name for slot in slots if slot.batch is not None for name in slot.batch.ids)
+
+
+def _all(world: World, mine: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(item for part in world.gather(mine) for item in part)

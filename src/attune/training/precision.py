@@ -1,0 +1,37 @@
+"""fp32, bf16 or fp16: where arithmetic is narrowed, and the loss scale that fp16 needs."""
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+GROW_AFTER = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class LossScale:
+    """The factor that keeps fp16 gradients from vanishing; a value, stored in the checkpoint."""
+
+    value: float = 1.0
+    good_steps: int = 0
+
+    def after(self, overflowed: bool) -> "LossScale":
+        """The scale for the next step: halved by an overflow, doubled by a long stretch without one."""
+        if overflowed:
+            return LossScale(max(self.value / 2, 1.0))
+        if self.good_steps + 1 >= GROW_AFTER:
+            return LossScale(self.value * 2)
+        return LossScale(self.value, self.good_steps + 1)
+
+
+def first_scale(precision: str) -> LossScale:
+    """The scale a run starts with. Losses are sums over a micro-batch, so fp16 starts lower than for means."""
+    return LossScale(1024.0 if precision == "fp16" else 1.0)
+
+
+def narrowed(precision: str, device: torch.device) -> AbstractContextManager[object]:
+    """The context in which the model computes its loss."""
+    if precision == "fp32":
+        return nullcontext()
+    return torch.autocast(device.type, dtype=DTYPES[precision])

@@ -1,0 +1,198 @@
+"""The nouns: every value that crosses a module boundary. Frozen, typed, never a dict.
+
+`source → file → Utterance → Step (row numbers) → Batch → Loss | Scorer → Prediction → Scores → report`
+"""
+
+# B batch, T samples, F frames, U target tokens, V vocabulary, C classes
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+if TYPE_CHECKING:  # scoring and configuration use these types without loading torch
+    import torch
+    from torch import Tensor
+
+SAMPLE_RATE = 16_000
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """One manifest row. `audio` is absent for text-only data; `start` marks a slice of a longer file."""
+
+    id: str
+    seconds: float
+    audio: Path | None = None
+    start: float | None = None
+    text: str | None = None
+    speaker: str | None = None
+    language: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    where: str = ""  # manifest and line, for messages
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Utterances padded together; every row is read only up to its own length."""
+
+    ids: tuple[str, ...]
+    audio: Tensor  # (B, T) float32, zero beyond own length
+    lengths: Tensor  # (B,) samples
+    targets: Tensor  # (B, U) token ids, zero beyond own length
+    target_lengths: Tensor  # (B,)
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch with its tensors on `device`."""
+        return replace(
+            self,
+            audio=self.audio.to(device, non_blocking=True),
+            lengths=self.lengths.to(device, non_blocking=True),
+            targets=self.targets.to(device, non_blocking=True),
+            target_lengths=self.target_lengths.to(device, non_blocking=True),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A sum over what was predicted, and how much that was; the loop divides once, by the count of the whole step."""
+
+    total: Tensor  # ()
+    count: Tensor  # ()
+
+
+@dataclass(frozen=True, slots=True)
+class FrameScorer:
+    """CTC: a distribution per frame, blank is token 0."""
+
+    log_probs: Tensor  # (B, F, V)
+    lengths: Tensor  # (B,) frames
+
+
+@dataclass(frozen=True, slots=True)
+class LabelScorer:
+    """One choice per utterance."""
+
+    log_probs: Tensor  # (B, C)
+
+
+Scorer = FrameScorer | LabelScorer
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """What a search found: token ids and their log-probability."""
+
+    tokens: tuple[int, ...]
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A line of `predictions/*.jsonl`; scoring needs nothing else. No value means the utterance could not be read."""
+
+    id: str
+    value: str | None
+    reference: str
+    score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A figure with its 95 % bootstrap interval over utterances."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What reports and best-checkpoint read: figures by name, and the counts they come from."""
+
+    values: Mapping[str, Score]
+    counts: Mapping[str, int]
+    normalizer: str = "none"
+
+
+class Head(Protocol):
+    """A task's module on top of an encoder; an `nn.Module`.
+
+    Its last layer, whose rows belong to the task's tokens or labels, is called `output`: another vocabulary never
+    inherits those rows.
+    """
+
+    def loss(self, frames: Tensor, lengths: Tensor, batch: Batch) -> Loss:
+        """The summed loss of the encoder's frames (B, F, D) against the batch's targets."""
+
+    def scorer(self, frames: Tensor, lengths: Tensor) -> Scorer:
+        """What a search can search."""
+
+
+class Task(Protocol):
+    """What to learn and how it is scored. `tasks/NAME.py` exports the class as TASK.
+
+    `prepare` learns what the task needs from the training utterances (vocabulary, label names) and writes it to
+    `folder`; the constructor reads it back.
+    """
+
+    Config: ClassVar[type]
+
+    def __init__(self, config: Any, folder: Path) -> None: ...
+
+    @staticmethod
+    def prepare(config: Any, utterances: Iterable[Utterance], folder: Path) -> None:
+        """Learn from the training utterances and write to `folder`, once per run."""
+
+    @staticmethod
+    def serves(config: Any, folder: Path) -> bool:
+        """Whether what a pretrained model's task prepared in `folder` is what this config asks for."""
+
+    def target(self, utterance: Utterance) -> tuple[int, ...]:
+        """The token or class ids to learn."""
+
+    def reference(self, utterance: Utterance) -> str:
+        """What a perfect prediction would say."""
+
+    def frames_needed(self, target: Sequence[int]) -> int:
+        """The fewest encoder frames from which the target can be learned."""
+
+    def head(self, width: int) -> Head:
+        """A new module for encoder frames of this width."""
+
+    def read(self, hypothesis: Hypothesis) -> str:
+        """What a hypothesis says."""
+
+    def score(self, predictions: Sequence[Prediction]) -> Scores:
+        """The task's figures."""
+
+
+class Model(Protocol):
+    """What the loop trains and the search decodes; an `nn.Module`."""
+
+    def loss(self, batch: Batch) -> Loss:
+        """The summed loss of a batch."""
+
+    def scorer(self, batch: Batch) -> Scorer:
+        """What a search can search."""
+
+    def frames(self, samples: int) -> int:
+        """How many frames the encoder makes of this much audio."""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A model with the two ends a family may define itself: text or label to ids, and back."""
+
+    model: Any  # a Model that is an nn.Module
+    target: Callable[[Utterance], tuple[int, ...]]
+    read: Callable[[Hypothesis], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A kind of pretrained model. `families/NAME/__init__.py` exports one as FAMILY."""
+
+    config: type
+    build: Callable[[Any, Task], Built]

@@ -1,0 +1,54 @@
+"""Who computes: a rank among others on a device. Passed, never global; `World.alone()` is a whole world."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A rank, how many there are, and the device it computes on. The collectives are the only way ranks meet."""
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @classmethod
+    def alone(cls, device: str = "cpu") -> "World":
+        """One rank that never waits for anybody."""
+        return cls(0, 1, torch.device(device))
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank is the one that writes files and speaks to the user."""
+        return self.rank == 0
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Add up `tensor` over the ranks, in place; the order of additions is the same every time."""
+        if self.size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def stack(self, tensor: Tensor) -> list[Tensor]:
+        """Every rank's `tensor`, in rank order."""
+        if self.size == 1:
+            return [tensor]
+        parts = [torch.empty_like(tensor) for _ in range(self.size)]
+        dist.all_gather(parts, tensor)
+        return parts
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's `value` (anything small that pickles), in rank order."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def barrier(self) -> None:
+        """Wait until every rank is here."""
+        if self.size > 1:
+            dist.barrier()

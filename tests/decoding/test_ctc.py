@@ -1,0 +1,90 @@
+import itertools
+import math
+from collections import defaultdict
+
+import pytest
+import torch
+
+from attune.decoding.ctc import beam_search, greedy
+from attune.types import FrameScorer
+
+
+def random_scorer(frames, vocabulary, rows=1, seed=0, sharpness=2.0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = sharpness * torch.randn(rows, frames, vocabulary, generator=generator)
+    lengths = torch.randint(1, frames + 1, (rows,), generator=generator) if rows > 1 else torch.tensor([frames])
+    return FrameScorer(logits.log_softmax(-1), lengths)
+
+
+def collapse(alignment):
+    return tuple(token for token, _ in itertools.groupby(alignment) if token)
+
+
+def all_sequences(log_probs):
+    """Every token sequence with its probability, by adding up every alignment there is."""
+    found = defaultdict(float)
+    frames, vocabulary = log_probs.shape
+    for alignment in itertools.product(range(vocabulary), repeat=frames):
+        found[collapse(alignment)] += math.exp(sum(float(log_probs[f, token]) for f, token in enumerate(alignment)))
+    return found
+
+
+def said(*alignment, vocabulary=4):
+    return FrameScorer(torch.eye(vocabulary)[list(alignment)].mul(9).log_softmax(-1)[None], torch.tensor([len(alignment)]))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_wide_beam_finds_what_enumerating_every_alignment_finds(seed):
+    scorer = random_scorer(frames=5, vocabulary=4, seed=seed)
+    (found,) = beam_search(scorer, beam=1000)
+    tokens, probability = max(all_sequences(scorer.log_probs[0]).items(), key=lambda item: item[1])
+    assert found.tokens == tokens
+    assert found.score == pytest.approx(math.log(probability), abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_narrow_beam_never_claims_more_than_the_probability_of_what_it_found(seed):
+    scorer = random_scorer(frames=5, vocabulary=4, seed=seed, sharpness=1.0)
+    everything = all_sequences(scorer.log_probs[0])
+    for beam in (1, 2, 3, 8):
+        (found,) = beam_search(scorer, beam)
+        assert found.score <= math.log(everything[found.tokens]) + 1e-6
+
+
+def test_a_prefix_that_left_the_beam_and_came_back_is_still_one_prefix():
+    # Narrow beams over many flat frames drop and find again the parents of prefixes they still hold.
+    for seed in range(20):
+        scorer = random_scorer(frames=7, vocabulary=3, seed=seed, sharpness=0.3)
+        (found,) = beam_search(scorer, beam=3)
+        assert found.score <= math.log(all_sequences(scorer.log_probs[0])[found.tokens]) + 1e-6
+
+
+def test_the_beam_sums_alignments_that_greedy_takes_one_of():
+    # Blank is the best single token of both frames, and "1" is more probable by its three alignments together.
+    scorer = FrameScorer(torch.tensor([[[0.6, 0.4], [0.6, 0.4]]]).log(), torch.tensor([2]))
+    assert greedy(scorer)[0].tokens == ()
+    (found,) = beam_search(scorer, beam=4)
+    assert found.tokens == (1,)
+    assert found.score == pytest.approx(math.log(0.64), abs=1e-6)
+
+
+@pytest.mark.parametrize("find", [greedy, lambda scorer: beam_search(scorer, 4)])
+def test_repeats_are_one_token_and_a_blank_parts_two(find):
+    assert find(said(0, 1, 1, 0, 1, 2, 2, 0))[0].tokens == (1, 1, 2)
+    assert find(said(0, 0, 0))[0].tokens == ()
+
+
+def test_greedy_scores_its_own_alignment():
+    scorer = random_scorer(frames=6, vocabulary=4)
+    assert greedy(scorer)[0].score == pytest.approx(float(scorer.log_probs.max(-1).values.sum()))
+
+
+@pytest.mark.parametrize("find", [greedy, lambda scorer: beam_search(scorer, 4)])
+def test_batch_order_and_neighbours_and_padding_change_nothing(find):
+    scorer = random_scorer(frames=12, vocabulary=5, rows=6)
+    together = find(scorer)
+    backwards = find(FrameScorer(scorer.log_probs.flip(0), scorer.lengths.flip(0)))
+    alone = [
+        *(find(FrameScorer(row[None, :length], length[None])) for row, length in zip(scorer.log_probs, scorer.lengths))
+    ]
+    assert together == backwards[::-1] == [found for (found,) in alone]

@@ -1,0 +1,219 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from attune.batches.load import Loaded, Micro, Position, collate, micros_from
+from attune.batches.plan import Budget, plan_epoch
+from attune.errors import TrainingError
+from attune.training.loop import Progress, Rules, take_steps
+from attune.training.optimizer import make_optimizer
+from attune.training.precision import LossScale, first_scale
+from attune.training.schedule import Schedule
+from attune.types import Loss
+from attune.world import World
+from ranks import run_ranks
+
+UTTERANCES = 40
+
+
+class Toy(nn.Module):
+    """Predicts the first target from 8 samples, with dropout; a NaN target makes a NaN loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 5))
+
+    def loss(self, batch):
+        logits = self.layers(batch.audio[:, :8])
+        total = nn.functional.cross_entropy(logits.float(), batch.targets[:, 0], reduction="sum")
+        return Loss(total, batch.target_lengths.sum())
+
+
+def row(index: int, poison: frozenset[int] = frozenset()):
+    audio = np.random.default_rng(index).standard_normal(8 + index % 3).astype(np.float32)
+    if index in poison:
+        audio[0] = np.nan
+    return f"utt-{index}", audio, (index % 5,) + (1,) * (index % 4)
+
+
+def plan(epoch: int):
+    seconds = np.random.default_rng(1).uniform(1, 3, UTTERANCES)
+    return plan_epoch(seconds, np.arange(UTTERANCES), Budget(8.0, None, 4), seed=3, epoch=epoch)
+
+
+def loaded(world, start=Position(), aligned=False, poison=frozenset(), seen=None):
+    for micro in micros_from(start, plan, world.rank, world.size, aligned):
+        if seen is not None:
+            seen.extend((micro.position.epoch, int(index)) for index in micro.rows)
+        rows = [row(int(index), poison) for index in micro.rows]
+        yield Loaded(micro, collate(rows) if rows else None)
+
+
+def rules(steps=30, **changes):
+    defaults = dict(
+        seed=5, schedule=Schedule(1e-2, 30, 3, "linear"), precision="fp32", clip=1.0, strict=False, nonfinite_patience=3
+    )
+    return Rules(**{**defaults, **changes})
+
+
+def train(world, steps=30, strict=False, precision="fp32", poison=frozenset()):
+    model = Toy()
+    optimizer = make_optimizer("adamw", model, 1e-2, 0.01, (0.9, 0.98))
+    settings = rules(strict=strict, precision=precision)
+    progress = Progress(scale=first_scale(precision))
+    done = []
+    for step in take_steps(
+        model, optimizer, loaded(world, aligned=strict, poison=poison), settings, progress, world, lambda: False
+    ):
+        done.append(step)
+        if step.progress.position.step == steps:
+            break
+    return torch.cat([p.detach().flatten() for p in model.parameters()]), done
+
+
+def test_the_number_of_ranks_changes_weights_by_rounding_only():
+    alone = run_ranks(1, train)[0][0]
+    for ranks in (2, 4):
+        for weights, _ in run_ranks(ranks, train):
+            assert (weights - alone).abs().max() <= 1e-6
+
+
+def test_strict_training_ends_in_the_same_bits_on_any_number_of_ranks():
+    alone = run_ranks(1, train, 30, True)[0][0]
+    for ranks in (2, 3, 4):
+        for weights, _ in run_ranks(ranks, train, 30, True):
+            assert torch.equal(weights, alone)
+
+
+def test_more_ranks_than_micro_batches_finish_and_agree():
+    alone = run_ranks(1, train, 6, True)[0][0]
+    assert all(torch.equal(weights, alone) for weights, _ in run_ranks(6, train, 6, True))
+
+
+def test_the_loss_is_divided_once_by_the_count_of_the_whole_step():
+    _, steps = train(World.alone(), steps=1)
+    model = Toy()
+    total = count = 0.0
+    for slot in range(4):
+        batch = collate([row(int(index)) for index in plan(0).micro(0, slot)])
+        torch.manual_seed(torch_seed(1, slot))
+        loss = model.loss(batch)
+        total, count = total + loss.total, count + loss.count
+    (total / count).backward()
+    norm = torch.linalg.vector_norm(torch.cat([p.grad.flatten() for p in model.parameters()]))
+    assert steps[0].loss == pytest.approx(float(total.detach() / count))
+    assert steps[0].gradient_norm == pytest.approx(float(norm), rel=1e-5)
+
+
+def torch_seed(step, slot):
+    from attune.seeds import derive
+
+    return derive(5, "dropout", step, slot)
+
+
+def test_a_resumed_loop_continues_in_the_middle_of_an_epoch_as_if_never_stopped():
+    model = Toy()
+    optimizer = make_optimizer("adamw", model, 1e-2, 0.01, (0.9, 0.98))
+    progress = Progress()
+    for _ in range(3):  # stop and go on twice, with the objects kept
+        stepper = take_steps(
+            model, optimizer, loaded(World.alone(), progress.position), rules(), progress, World.alone(), lambda: False
+        )
+        for step in stepper:
+            progress = step.progress
+            if progress.position.step % 10 == 0:
+                break
+    weights = torch.cat([p.detach().flatten() for p in model.parameters()])
+    assert torch.equal(weights, train(World.alone())[0])
+
+
+def test_every_utterance_is_trained_on_once_per_epoch_when_ranks_change_in_its_middle():
+    seen, position = [], Position()
+    for ranks in (2, 4, 1, 3, 2):
+        last = position
+        for rank in range(ranks):
+            world = World(rank, ranks, torch.device("cpu"))
+            mine = []
+            for item in loaded(world, position, seen=mine):
+                if item.micro.position.step > position.step + 2:
+                    break
+                last = max(last, item.micro.position, key=lambda p: p.step)
+                seen.extend((item.micro.position.epoch, int(index)) for index in item.micro.rows)
+        position = last
+    first_epoch = [index for epoch, index in seen if epoch == 0]
+    assert sorted(first_epoch) == list(range(UTTERANCES))
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_step_with_a_non_finite_loss_is_skipped_on_every_rank_and_names_the_utterances(ranks):
+    for _, steps in run_ranks(ranks, train, 4, False, "fp32", frozenset({7})):
+        skipped = [step for step in steps if step.skipped]
+        assert [step.skipped for step in skipped] == ["non-finite loss"]
+        assert "utt-7" in skipped[0].skipped_ids and len(skipped[0].skipped_ids) < UTTERANCES
+        assert steps[-1].progress.skipped == 1
+
+
+def test_a_skipped_step_leaves_the_weights_alone():
+    model = Toy()
+    before = [p.detach().clone() for p in model.parameters()]
+    optimizer = make_optimizer("adamw", model, 1e-2, 0.0, (0.9, 0.98))
+    poisoned = loaded(World.alone(), poison=frozenset(range(UTTERANCES)))
+    step = next(take_steps(model, optimizer, poisoned, rules(), Progress(), World.alone(), lambda: False))
+    assert step.skipped and all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_training_stops_after_the_patience_with_what_to_do():
+    with pytest.raises(TrainingError, match="3 steps in a row"):
+        train(World.alone(), poison=frozenset(range(UTTERANCES)))
+
+
+def test_a_stop_request_on_one_rank_reaches_all_at_the_same_step():
+    for steps in run_ranks(2, stop_on_rank_one_at_step_three):
+        assert [step.stop_requested for step in steps] == [False, False, True, True]
+
+
+def stop_on_rank_one_at_step_three(world):
+    model, asked = Toy(), []
+
+    def stop():
+        asked.append(None)
+        return world.rank == 1 and len(asked) >= 3
+
+    optimizer = make_optimizer("adamw", model, 1e-2, 0.0, (0.9, 0.98))
+    stepper = take_steps(model, optimizer, loaded(world), rules(), Progress(), world, stop)
+    return [next(stepper) for _ in range(4)]
+
+
+def test_clipping_bounds_the_step_but_not_the_reported_norm():
+    _, free = train(World.alone(), steps=1)
+    assert free[0].gradient_norm > 0.1
+    model = Toy()
+    before = torch.cat([p.detach().flatten() for p in model.parameters()])
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    settings = rules(clip=0.1, schedule=Schedule(1.0, 30, 0, "constant"))
+    step = next(take_steps(model, optimizer, loaded(World.alone()), settings, Progress(), World.alone(), lambda: False))
+    moved = torch.cat([p.detach().flatten() for p in model.parameters()]) - before
+    assert step.gradient_norm == pytest.approx(free[0].gradient_norm)
+    assert float(torch.linalg.vector_norm(moved)) == pytest.approx(0.1, rel=1e-4)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_narrow_precision_learns_about_the_same(precision):
+    wide, narrow = train(World.alone())[1][-1].loss, train(World.alone(), precision=precision)[1][-1].loss
+    assert math.isfinite(narrow) and narrow == pytest.approx(wide, rel=0.05)
+
+
+def test_the_loss_scale_halves_on_overflow_and_doubles_after_a_long_calm():
+    assert LossScale(1024.0, 5).after(overflowed=True) == LossScale(512.0, 0)
+    assert LossScale(1024.0, 1998).after(overflowed=False) == LossScale(1024.0, 1999)
+    assert LossScale(1024.0, 1999).after(overflowed=False) == LossScale(2048.0, 0)
+    assert LossScale(1.0, 0).after(overflowed=True).value == 1.0
+
+
+def test_a_micro_remembers_where_the_step_ends():
+    first = next(micros_from(Position(7, 0, 2), plan, 0, 1, False))
+    assert isinstance(first, Micro) and first.position == Position(8, 0, 3)
