@@ -6,6 +6,7 @@ dotted module name written in the recipe.
 
 import difflib
 import importlib
+import importlib.util
 import pkgutil
 from collections.abc import Iterable
 from importlib.metadata import entry_points
@@ -23,8 +24,9 @@ EXPORTS = {
 
 def names(kind: str) -> list[str]:
     """The names of all plug-ins of a kind, in the package and from entry points."""
-    package = importlib.import_module(f"attune.{kind}")
-    own = [module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_")]
+    package = importlib.util.find_spec(f"attune.{kind}")
+    folders = package.submodule_search_locations if package else []
+    own = [module.name for module in pkgutil.iter_modules(folders) if not module.name.startswith("_")]
     return sorted({*own, *(point.name for point in entry_points(group=f"attune.{kind}"))})
 
 

@@ -35,7 +35,7 @@ _EXPECTED = {
     "bool_type": "true or false",
     "bool_parsing": "true or false",
     "string_type": "text",
-    "string_too_short": "at least {min_length} characters",
+    "string_too_short": "text at least {min_length} long",
     "string_pattern_mismatch": "text that matches {pattern}",
     "tuple_type": "a list",
     "dict_type": "keys and values",
@@ -43,9 +43,9 @@ _EXPECTED = {
     "greater_than_equal": "at least {ge:g}",
     "less_than": "less than {lt:g}",
     "less_than_equal": "at most {le:g}",
-    "too_short": "at least {min_length} in the list",
-    "too_long": "at most {max_length} in the list",
-    "missing": "more in the list",
+    "too_short": "a list of at least {min_length}",
+    "too_long": "a list of at most {max_length}",
+    "missing": "a longer list",
     "literal_error": "{expected}",
 }
 
@@ -169,7 +169,9 @@ def _parse_leaf(hint: type[Any], node: Node, key: str, problems: Problems) -> ob
     try:
         return adapter.validate_python(_bare(node))
     except ValidationError as invalid:
-        found = [(*_locate(node, key, error["loc"]), error) for error in invalid.errors()]
+        # A list of which no entry is right is also "too short"; that is no news.
+        errors = [error for error in invalid.errors() if error["type"] != "too_short"] or invalid.errors()
+    found = [(*_locate(node, key, error["loc"]), error) for error in errors]
     for (child_key, child), group in groupby(found, key=lambda each: each[:2]):
         problems.add(child.where, child_key, _message([error for *_, error in group], child))
     return None

@@ -79,9 +79,9 @@ class Problems:
         self.found.append(Problem(where, key, message))
 
     def raise_all(self) -> None:
-        """Raise one ConfigError with every problem on its own line; nothing when there is none."""
+        """Raise one ConfigError with every problem on its own line, by file and line; nothing when there is none."""
         if self.found:
-            raise ConfigError("\n".join(map(str, self.found)))
+            raise ConfigError("\n".join(map(str, sorted(self.found, key=_file_and_line))))
 
 
 def read_file(path: Path, problems: Problems) -> Node | None:
@@ -157,6 +157,11 @@ def inline_yaml(value: Plain) -> str:
             return repr(value)
 
 
+def _file_and_line(problem: Problem) -> tuple[str, int]:
+    file, _, line = problem.where.rpartition(":")
+    return (file, int(line)) if line.isdecimal() else (problem.where, 0)
+
+
 def _text(path: Path, problems: Problems) -> str | None:
     try:
         if path.stat().st_size > MAX_BYTES:
@@ -188,7 +193,7 @@ def _read(text: str, locate: Callable[[int], str], problems: Problems) -> Node |
         problems.add(locate(_line(error.problem_mark)), "", _syntax_message(error))
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        problems.add(locate(line), "", f"not YAML: character {text[error.position]!r} is not allowed")
+        problems.add(locate(line), "", f"bad YAML: character {text[error.position]!r} is not allowed")
     except RecursionError:
         problems.add(locate(1), "", "nested too deeply")
     return None
@@ -200,20 +205,24 @@ def _read_override(override: str, problems: Problems) -> Node:
         problems.add(OVERRIDE, "", f"expected section.key=value, found {override!r}")
         return Node({}, OVERRIDE)
     tree = _read_override_value(key, text, problems)
+    if tree is None:
+        return Node({}, OVERRIDE)
     for name in reversed(key.split(".")):
         tree = Node({name: tree}, OVERRIDE)
     return tree
 
 
-def _read_override_value(key: str, text: str, problems: Problems) -> Node:
+def _read_override_value(key: str, text: str, problems: Problems) -> Node | None:
     own = Problems()
     # Inside brackets a value is what it would be in a recipe's `{key: value}`, and nothing can be a block.
     items = _read(f"[{text}\n]", lambda _: OVERRIDE, own)
-    for problem in own.found:
-        problems.add(OVERRIDE, key, problem.message)
     values = items.value if items and isinstance(items.value, tuple) else ()
     if len(values) > 1:
-        problems.add(OVERRIDE, key, f"expected one value, found {text!r}; write a list as [{text}]")
+        own.add(OVERRIDE, key, f"expected one value, found {text!r}; write a list as [{text}]")
+    for problem in own.found:
+        problems.add(OVERRIDE, key, problem.message)
+    if own.found:
+        return None
     return values[0] if values else Node(None, OVERRIDE)
 
 
@@ -228,7 +237,8 @@ class _Converter:
     def node(self, node: yaml.Node, key: str, where: str = "") -> Node:
         self.count += 1
         if self.count > MAX_VALUES:
-            raise yaml.MarkedYAMLError(problem=f"more than {MAX_VALUES:,} values", problem_mark=node.start_mark)
+            message = f"more than {MAX_VALUES:,} values, counting what aliases stand for"
+            raise yaml.MarkedYAMLError(problem=message, problem_mark=node.start_mark)
         where = where or self.locate(_line(node.start_mark))
         self.refuse_tag(node, key, where)
         if isinstance(node, yaml.MappingNode):
@@ -270,7 +280,7 @@ def _syntax_message(error: yaml.MarkedYAMLError) -> str:
         return "a tab cannot indent or separate; use spaces"
     began = _line(error.context_mark)
     context = f" ({error.context}, begun at line {began})" if error.context and error.context_mark else ""
-    return f"not YAML: {error.problem}{context}"
+    return f"bad YAML: {error.problem}{context}"
 
 
 def _is_plain(text: str) -> bool:

@@ -197,9 +197,10 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Loaded:
     tree = _put_on_top(written.tree, read_overrides(overrides, problems))
     readers = {section: partial(_read_choice, slot) for section, slot in _SLOTS.items()}
     values = config.parse_fields(tree, Recipe, problems, readers=readers)
-    for key, message in _disagreements(values):
-        problems.add(tree.nearest(key), key, message)
-    if not written.is_whole:
+    if written.is_whole:
+        for key, message in _disagreements(values):
+            problems.add(tree.nearest(key), key, message)
+    else:
         # What seems to be missing may well stand in the file that could not be read.
         problems.found = [problem for problem in problems.found if problem.message != config.REQUIRED]
     problems.raise_all()
@@ -223,11 +224,8 @@ def resolved_yaml(recipe: Recipe) -> str:
 def differences(old: Recipe, new: Recipe) -> list[Difference]:
     """Every key whose value is not the same in both, in the order of the new recipe."""
     before, after = config.flatten(to_plain(old)), config.flatten(to_plain(new))
-    return [
-        Difference(key, before.get(key), after.get(key))
-        for key in {**after, **before}
-        if key not in before or key not in after or before[key] != after[key]
-    ]
+    changed = [key for key in {**after, **before} if before.get(key) != after.get(key)]
+    return [Difference(key, before.get(key), after.get(key)) for key in changed]
 
 
 def json_schema() -> dict[str, Any]:
@@ -320,7 +318,7 @@ def _disagreements(sections: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if data and data.min_seconds >= data.max_seconds:
         yield "data.min_seconds", f"must be less than max_seconds ({data.max_seconds:g}), found {data.min_seconds:g}"
     if batches and (batches.micro_seconds is None) == (batches.micro_utterances is None):
-        yield "batches", "give one of micro_seconds and micro_utterances, not both"
+        yield "batches", "give exactly one of micro_seconds and micro_utterances"
     if train:
         yield from _disagreements_in_training(train, has_dev=data is None or bool(data.dev))
 
@@ -333,9 +331,9 @@ def _disagreements_in_training(train: TrainConfig, has_dev: bool) -> Iterator[tu
     if train.keep_best is None:
         return
     if not train.keep_best.startswith("dev."):
-        yield "train.keep_best", f"expected a score of the dev sets such as dev.wer, found {train.keep_best!r}"
+        yield "train.keep_best", f"expected a dev score such as dev.wer, found {train.keep_best!r}"
     if train.eval_every is None or not has_dev:
-        yield "train.keep_best", "the best checkpoint is known by its dev score: give train.eval_every and data.dev"
+        yield "train.keep_best", "needs train.eval_every and data.dev"
 
 
 def _choice_schema(chooser: str, plug_ins: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

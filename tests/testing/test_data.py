@@ -3,6 +3,7 @@ import json
 import numpy as np
 import soundfile
 
+from attune.corpora import open_manifest
 from attune.testing.data import DIGITS, make_corpus, speak
 
 
@@ -37,3 +38,10 @@ def test_speech_is_loud_enough_to_see_and_never_clips():
     assert samples.dtype == np.float32
     assert 0.1 < np.abs(samples).max() < 0.5
     assert 0.3 < samples.size / 16_000 < 0.9
+
+
+def test_the_manifest_opens_as_utterances(tmp_path):
+    utterances = list(open_manifest(make_corpus(tmp_path, utterances=3), tmp_path / "index"))
+    assert [utterance.id for utterance in utterances] == ["00000", "00001", "00002"]
+    assert {utterance.labels["register"] for utterance in utterances} <= {"low", "middle", "high"}
+    assert all(utterance.audio.is_file() for utterance in utterances)

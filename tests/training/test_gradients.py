@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from attune.training.gradients import Gradients, Tree, sum_in_tree
+
 from ranks import run_ranks
 
 

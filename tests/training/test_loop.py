@@ -14,6 +14,7 @@ from attune.training.precision import LossScale, first_scale
 from attune.training.schedule import Schedule
 from attune.types import Loss
 from attune.world import World
+
 from ranks import run_ranks
 
 UTTERANCES = 40

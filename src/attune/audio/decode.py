@@ -31,18 +31,24 @@ def read_audio(
         own_rate = file.samplerate
     if not np.isfinite(samples).all():
         raise DataError(f"{path} has samples that are NaN or infinite. Make the file again, or leave it out.")
-    if own_rate == rate:
-        return samples
-    resampled: Samples = soxr.resample(samples, own_rate, rate, quality="HQ")
-    if not len(resampled):
+    samples = resample(samples, own_rate, rate)
+    if not len(samples):
         raise _without_samples(path)
+    return samples
+
+
+def resample(samples: Samples, from_rate: int, to_rate: int) -> Samples:
+    """The same sound at another sampling rate."""
+    if from_rate == to_rate:
+        return samples
+    resampled: Samples = soxr.resample(samples, from_rate, to_rate, quality="HQ")
     return resampled
 
 
 def read_utterance(utterance: Utterance, rate: int = SAMPLE_RATE) -> Samples:
     """The samples of one manifest row: the whole file, or a slice where the row has a `start`."""
     if utterance.audio is None:
-        raise DataError(f"{utterance.where}: {utterance.id} has no audio. Give the row an `audio` path.")
+        raise DataError(f"Utterance {utterance.id!r} has no audio. Give its row an `audio` path.")
     if utterance.start is None:
         return read_audio(utterance.audio, rate=rate)
     return read_audio(utterance.audio, utterance.start, utterance.seconds, rate)
@@ -61,12 +67,15 @@ def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
     try:
         file = soundfile.SoundFile(path)
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: a headerless .raw file
-        raise DataError(f"{path} is not readable audio. Expected wav, flac, mp3, ogg or opus; convert it.") from error
+        raise DataError(
+            f"{path} is not audio, or is damaged at its beginning. "
+            "Expected wav, flac, mp3, ogg or opus: convert it, fetch it again, or leave it out."
+        ) from error
     with file:
+        if _is_cut_off(file.extra_info):
+            raise _truncated(path, "it ends too early")
         if file.frames == 0:
             raise _without_samples(path)
-        if _is_cut_off(file.extra_info):
-            raise _truncated(path, "it ends before its header says")
         try:
             yield file
         except soundfile.SoundFileError as error:
@@ -87,8 +96,7 @@ def _is_cut_off(log: str) -> bool:
         declared, actual = int(chunk[1]), int(chunk[2])
         # Writers to a pipe cannot know the size and declare the largest: such a file is whole.
         return actual < declared < 0x7FFF_0000
-    # A recorder may leave out the end-of-stream mark; half a page after the last whole one is a cut.
-    return "lacks an end-of-stream bit" in log and "Junk after the last page" in log
+    return "Junk after the last page" in log  # Ogg: half a page at the end
 
 
 def _read_slice(file: soundfile.SoundFile, path: Path, start: float, seconds: float | None) -> Samples:
@@ -101,8 +109,10 @@ def _read_slice(file: soundfile.SoundFile, path: Path, start: float, seconds: fl
             f"{path} is {file.frames / rate:.2f} s long, but the slice asked for is "
             f"{start:.2f} to {start + wanted / rate:.2f} s. Correct `start` and `seconds` of the row."
         )
-    file.seek(first)
-    frames = file.read(wanted, dtype="float32", always_2d=True)  # (T, channels)
+    # An MP3 frame leans on bits of frames before it, and libsndfile does not go back for them after a seek.
+    lead = min(first, rate) if file.format == "MP3" else 0
+    file.seek(first - lead)
+    frames = file.read(lead + wanted, dtype="float32", always_2d=True)[lead:]  # (T, channels)
     if len(frames) < min(wanted, file.frames - first) - slack or len(frames) == 0:
         raise _truncated(path, f"{len(frames) / rate:.2f} s of {wanted / rate:.2f} s could be decoded")
     mono: Samples = frames[:, 0] if frames.shape[1] == 1 else frames.mean(axis=1)

@@ -88,7 +88,10 @@ class Reader:
         return (collate(kept) if kept else None), tuple(dropped)
 
     def _read_one(self, utterance: Utterance) -> tuple[NDArray[np.float32], tuple[int, ...]]:
-        audio = read_utterance(utterance)
+        try:
+            audio = read_utterance(utterance)
+        except DataError as error:
+            raise DataError(f"{utterance.where}: {error}") from error
         target = self.target(utterance) if self.target else ()
         if self.fits and not self.fits(len(audio), target):
             raise DataError(

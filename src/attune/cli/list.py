@@ -11,22 +11,69 @@ from attune.cli._terminal import add_json, print_json
 HELP = "list the families, tasks, normalizers, sources and recipes there are"
 EXAMPLE = "attune list tasks"
 
-KINDS = {"families": "families", "tasks": "tasks", "normalizers": "text.normalizers", "sources": "sources"}
 RECIPES = "recipes"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Take what to list, and --json."""
-    parser.add_argument("what", nargs="?", choices=[*KINDS, RECIPES], help="one kind only")
+    parser.add_argument("what", nargs="?", choices=[*_kinds(), RECIPES], help="one kind only")
     add_json(parser)
 
 
 def run(arguments: Namespace) -> int:
     """Print each name with a line about it."""
-    wanted = [arguments.what] if arguments.what else [*KINDS, RECIPES]
-    found = {what: _recipes() if what == RECIPES else _plug_ins(KINDS[what]) for what in wanted}
+    kinds = _kinds()
+    wanted = [arguments.what] if arguments.what else [*kinds, RECIPES]
+    found = {what: _recipes() if what == RECIPES else _plug_ins(kinds[what]) for what in wanted}
     if arguments.json:
         print_json(found)
     else:
         print("\n\n".join(_table(what, entries) for what, entries in found.items()))
     return 0
+
+
+def _kinds() -> dict[str, str]:
+    """The kinds of plug-ins by the word that a user says: `normalizers` for `text.normalizers`."""
+    from attune import catalog
+
+    return {kind.rpartition(".")[2]: kind for kind in catalog.EXPORTS}
+
+
+def _plug_ins(kind: str) -> dict[str, str]:
+    from importlib.metadata import entry_points
+
+    from attune import catalog
+
+    modules = {name: f"attune.{kind}.{name}" for name in catalog.names(kind)}
+    modules |= {point.name: point.module for point in entry_points(group=f"attune.{kind}")}
+    return {name: _first_line(module) for name, module in modules.items()}
+
+
+def _first_line(module: str) -> str:
+    """The first line of a module's docstring, read from its source: a list imports no model."""
+    from importlib.util import find_spec
+
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        return ""
+    docstring = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
+    return docstring.partition("\n")[0]
+
+
+def _recipes() -> dict[str, str]:
+    """The packaged recipes by path, each with the comment that it opens with."""
+    from importlib.resources import files
+
+    folder = Path(str(files("attune"))) / "recipes"
+    return {str(path): _first_comment(path) for path in sorted(folder.glob("*.yaml"))}
+
+
+def _first_comment(path: Path) -> str:
+    first = path.read_text(encoding="utf-8").partition("\n")[0]
+    return first.lstrip("# ") if first.startswith("#") else ""
+
+
+def _table(what: str, entries: dict[str, str]) -> str:
+    width = max(map(len, entries), default=0)
+    lines = [f"  {name:{width}}  {description}".rstrip() for name, description in entries.items()]
+    return "\n".join([f"{what}:", *(lines or ["  none"])])

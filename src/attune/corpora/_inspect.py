@@ -1,5 +1,6 @@
 """The deep check: decode every utterance, as training would, and say what is wrong with it."""
 
+import signal
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -33,7 +34,8 @@ def inspect_corpus(corpus: Corpus, workers: int) -> Iterator[Problem | None]:
     """The problem or None of every row, in order, as `workers` processes find them; rows without audio pass."""
     utterances = iter(corpus)
     waiting: deque[tuple[list[Utterance], Future[list[Problem | None]]]] = deque()
-    pool = ProcessPoolExecutor(workers, initializer=die_with_parent)
+    reached = "the beginning"
+    pool = ProcessPoolExecutor(workers, initializer=_settle_worker)
     try:
         while True:
             # Two chunks ahead for each worker and no more: the rows of a large corpus must not pile up.
@@ -41,9 +43,21 @@ def inspect_corpus(corpus: Corpus, workers: int) -> Iterator[Problem | None]:
                 waiting.append((chunk, pool.submit(_inspect_all, chunk)))
             if not waiting:
                 return
-            yield from _result(*waiting.popleft())
+            chunk, found = waiting.popleft()
+            yield from found.result()
+            reached = chunk[-1].where
+    except BrokenProcessPool as error:
+        raise DataError(
+            f"A decoder of `{corpus.name}` was killed, by lack of memory or by a damaged file, soon after {reached}. "
+            "Try again with fewer workers; if it ends there again, leave the file out."
+        ) from error
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _settle_worker() -> None:
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent ends the workers
 
 
 def _inspect_all(utterances: Sequence[Utterance]) -> list[Problem | None]:
@@ -52,13 +66,3 @@ def _inspect_all(utterances: Sequence[Utterance]) -> list[Problem | None]:
         Problem(utterance.where, utterance.id, reason) if reason else None
         for utterance, reason in zip(utterances, reasons, strict=True)
     ]
-
-
-def _result(chunk: Sequence[Utterance], found: Future[list[Problem | None]]) -> list[Problem | None]:
-    try:
-        return found.result()
-    except BrokenProcessPool as error:
-        raise DataError(
-            f"The decoder was killed, out of memory or by a damaged file, between {chunk[0].where} "
-            f"and {chunk[-1].where}. Try again with fewer workers, or leave the file out."
-        ) from error

@@ -32,13 +32,13 @@ def greedy(scorer: FrameScorer) -> list[Hypothesis]:
 
 def beam_search(scorer: FrameScorer, beam: int) -> list[Hypothesis]:
     """The most probable token sequence among the best `beam` prefixes; scored by the sum of its alignments."""
-    log_probs = scorer.log_probs.cpu().numpy().astype(np.float64)
+    log_probs = scorer.log_probs.detach().cpu().numpy().astype(np.float64)
     return [_search_row(row[:length], beam) for row, length in zip(log_probs, scorer.lengths.tolist(), strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Beam:
-    """The K best prefixes, best first, with the log-probability of ending in a blank and of ending in the last token."""
+    """The K best prefixes, best first, and the log-probability that each ends in a blank or in its last token."""
 
     nodes: Ints
     parents: Ints  # the node of each prefix without its last token
@@ -99,9 +99,7 @@ def _advance(beam: _Beam, frame: Floats, size: int, prefixes: _Prefixes) -> _Bea
     return _select(beam, _best(scores, size), blank, token, extended, prefixes)
 
 
-def _select(
-    beam: _Beam, chosen: Ints, blank: Floats, token: Floats, extended: Floats, prefixes: _Prefixes
-) -> _Beam:
+def _select(beam: _Beam, chosen: Ints, blank: Floats, token: Floats, extended: Floats, prefixes: _Prefixes) -> _Beam:
     kept = len(beam.nodes)
     is_kept = chosen < kept
     row, column = np.divmod(chosen - kept, extended.shape[1])
@@ -122,10 +120,7 @@ def _select(
 
 def _best(scores: Floats, size: int) -> Ints:
     """The places of the best finite scores, best first; of equal ones the first."""
-    if len(scores) > size:
-        places = np.sort(np.argpartition(-scores, size - 1)[:size])
-    else:
-        places = np.arange(len(scores))
+    places = np.sort(np.argpartition(-scores, min(size, len(scores)) - 1)[:size])
     places = places[np.argsort(-scores[places], kind="stable")]
     finite: Ints = places[scores[places] > -np.inf]
     return finite

@@ -60,12 +60,13 @@ def normalized(predictions: Iterable[Prediction], normalize: Callable[[str], str
 
 def _lines(path: Path) -> list[str]:
     try:
-        # Not splitlines(): JSON strings may hold line separators other than the newline.
-        return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise DataError(f"Cannot read predictions from {path}: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text: {error}. Predictions are JSON lines.") from error
+    # Not splitlines(): JSON strings may hold line separators other than the newline.
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def _parse(line: str) -> Prediction:

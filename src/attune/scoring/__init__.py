@@ -1,1 +1,1 @@
-"""Figures from references and hypotheses: plain text and numbers in, `Scores` out. No torch, no files, no normalizing."""
+"""Figures from references and hypotheses: text in, `Scores` out. No torch and no files."""

@@ -15,7 +15,7 @@ from rapidfuzz.distance import Levenshtein
 Pair = tuple[str | None, str | None]
 
 
-class Edits(NamedTuple):  # three times quicker to make than a dataclass, and one is made per utterance
+class Edits(NamedTuple):  # one is made per utterance, and a frozen dataclass takes 2.7 times as long
     """What turns a reference of `tokens` tokens into its hypothesis."""
 
     insertions: int

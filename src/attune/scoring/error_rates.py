@@ -1,14 +1,14 @@
 """Word, character and sentence error rates, with SpeechBrain's counts under SpeechBrain's names.
 
-Texts come already normalized. Words are what stands between white space; characters include one space between
-words. A hypothesis that is None is absent: it is not scored, which flatters no model as long as `num_absent_sents`
-is read, so whoever evaluates must not report success while it is above 0. An empty hypothesis is scored: all deletions.
-An empty reference adds its insertions to the edits and no token to the tokens.
+Words are what stands between white space; characters include one space between words. An empty hypothesis is all
+deletions. An empty reference adds its insertions to the edits and nothing to the tokens. A hypothesis that is None is
+absent: counted in `num_absent_sents` and not scored. The figures then speak for fewer utterances than were asked
+for, so whoever evaluates must not end in success. With nothing to score at all, figures are NaN, never 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, astuple, dataclass
 from itertools import chain
 
@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 from attune.errors import DataError
 from attune.scoring import bootstrap, edits
 from attune.types import Scores
+
+# A row per scored utterance: insertions, deletions, substitutions, words, character edits, characters.
+Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,43 +43,40 @@ class ErrorCounts:
         return ErrorCounts(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """One row per scored utterance."""
-
-    rows: NDArray[np.int64]  # (n, 6) insertions, deletions, substitutions, tokens, character edits, characters
-    references: int
-
-    @property
-    def word_edits(self) -> NDArray[np.int64]:
-        edited: NDArray[np.int64] = self.rows[:, :3].sum(axis=1)
-        return edited
-
-
 def score_texts(references: Sequence[str], hypotheses: Sequence[str | None]) -> Scores:
-    """WER, CER and SER in percent with 95 % intervals, and the counts behind them."""
-    table = _tabulate(references, hypotheses)
-    if not len(table.rows):
-        raise DataError(f"Nothing to score: {table.references} references and not one hypothesis.")
-    word_edits = table.word_edits
+    """WER, CER and SER in percent with 95 % intervals, and their counts, of texts as they are."""
+    rows = _compare_all(references, hypotheses)
+    word_edits = rows[:, :3].sum(axis=1)
     values = {
-        "wer": bootstrap.percent(word_edits, table.rows[:, 3]),
-        "cer": bootstrap.percent(table.rows[:, 4], table.rows[:, 5]),
-        "ser": bootstrap.percent(word_edits > 0, np.ones_like(word_edits)),
+        "wer": bootstrap.percent(word_edits, rows[:, 3]),
+        "cer": bootstrap.percent(rows[:, 4], rows[:, 5]),
+        "ser": bootstrap.percent(np.minimum(word_edits, 1), np.ones_like(word_edits)),
     }
-    return Scores(values, asdict(_sum(table)))
+    return Scores(values, asdict(_sum(rows, len(references))))
+
+
+def score_transcripts(
+    references: Sequence[str], hypotheses: Sequence[str | None], normalize: Callable[[str], str], normalizer: str
+) -> Scores:
+    """The scores of the normalized texts, and beside them as `raw_` WER and CER of the texts as they are."""
+    raw = score_texts(references, hypotheses).values
+    normalized = score_texts(
+        [normalize(said) for said in references],
+        [None if heard is None else normalize(heard) for heard in hypotheses],
+    )
+    return Scores({**normalized.values, "raw_wer": raw["wer"], "raw_cer": raw["cer"]}, normalized.counts, normalizer)
 
 
 def count_errors(references: Sequence[str], hypotheses: Sequence[str | None]) -> ErrorCounts:
     """The counts alone, for one rank's share of the utterances."""
-    return _sum(_tabulate(references, hypotheses))
+    return _sum(_compare_all(references, hypotheses), len(references))
 
 
-def _tabulate(references: Sequence[str], hypotheses: Sequence[str | None]) -> _Table:
+def _compare_all(references: Sequence[str], hypotheses: Sequence[str | None]) -> Rows:
     if len(references) != len(hypotheses):
         raise DataError(f"{len(references)} references but {len(hypotheses)} hypotheses; give one for each, or None.")
     rows = (_compare(said, heard) for said, heard in zip(references, hypotheses, strict=True) if heard is not None)
-    return _Table(np.fromiter(chain.from_iterable(rows), np.int64).reshape(-1, 6), len(references))
+    return np.fromiter(chain.from_iterable(rows), np.int64).reshape(-1, 6)
 
 
 def _compare(reference: str, hypothesis: str) -> tuple[int, int, int, int, int, int]:
@@ -85,15 +85,15 @@ def _compare(reference: str, hypothesis: str) -> tuple[int, int, int, int, int, 
     return (*edits.count(said, heard), edits.distance(characters, " ".join(heard)), len(characters))
 
 
-def _sum(table: _Table) -> ErrorCounts:
-    insertions, deletions, substitutions, tokens, char_edits, chars = table.rows.sum(axis=0).tolist()
+def _sum(rows: Rows, references: int) -> ErrorCounts:
+    insertions, deletions, substitutions, tokens, char_edits, chars = rows.sum(axis=0).tolist()
     return ErrorCounts(
         num_edits=insertions + deletions + substitutions,
         num_scored_tokens=tokens,
-        num_erroneous_sents=int(np.count_nonzero(table.word_edits)),
-        num_scored_sents=len(table.rows),
-        num_absent_sents=table.references - len(table.rows),
-        num_ref_sents=table.references,
+        num_erroneous_sents=int(rows[:, :3].any(axis=1).sum()),
+        num_scored_sents=len(rows),
+        num_absent_sents=references - len(rows),
+        num_ref_sents=references,
         insertions=insertions,
         deletions=deletions,
         substitutions=substitutions,

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from attune.batches.load import Reader
 from attune.batches.plan import Budget, Plan, plan_epoch
-from attune.corpora._manifest import Corpus, open_corpus
-from attune.corpora._select import Selection, require_sound, select
+from attune.corpora import Corpus, Selection, open_corpus, require_sound, select
 from attune.recipe import Recipe
 from attune.site import Site
 from attune.sources import locate

@@ -7,7 +7,7 @@ from typing import Any
 
 from attune.batches.load import Reader
 from attune.batches.plan import Budget, plan_in_order
-from attune.corpora._manifest import Corpus
+from attune.corpora import Corpus
 from attune.decoding.predict import decode
 from attune.decoding.search import Search
 from attune.recipe import DecodeConfig, Recipe, SearchConfig

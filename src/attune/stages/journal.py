@@ -15,7 +15,7 @@ class Journal:
         if importlib.util.find_spec("tensorboard"):
             from torch.utils.tensorboard import SummaryWriter
 
-            self._board = SummaryWriter(str(run.folder / "tensorboard"))  # type: ignore[no-untyped-call]
+            self._board = SummaryWriter(str(run.folder / "tensorboard"))
 
     def write(self, kind: str, **values: object) -> None:
         """A line for log.jsonl."""

@@ -3,11 +3,12 @@
 A generator of events; the caller draws them. Files are written by the first rank alone.
 """
 
+import math
 import resource
 import shutil
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,8 +17,7 @@ from torch.optim import Optimizer
 
 from attune import catalog
 from attune.batches.load import Loaded, load, micros_from
-from attune.corpora._manifest import Corpus
-from attune.corpora._select import Selection
+from attune.corpora import Corpus, Selection
 from attune.decoding.search import Search
 from attune.errors import Preempted
 from attune.recipe import Difference, Recipe
@@ -118,11 +118,13 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
     run = Run(Path(recipe.run))
     if recipe.train.strict:
         torch.set_num_threads(1)  # sums inside an operation depend on the number of threads
-    claim = claimed(run, recipe, request.command, request.reschedule) if world.is_first else nullcontext([])
-    with claim as rescheduled:
+    with ExitStack() as held:
+        changes: list[Difference] = []
+        if world.is_first:
+            changes = held.enter_context(claimed(run, recipe, request.command, request.reschedule))
         world.barrier()
         try:
-            yield from _train(recipe, run, request, site, world, rescheduled)
+            yield from _train(recipe, run, request, site, world, changes)
         except Preempted as stop:
             _set_status(run, world, "preempted", str(stop))
             raise
@@ -203,7 +205,7 @@ def _resume(training: _Training) -> tuple[Progress, list[Damage]]:
     load_state_by_name(training.optimizer, model, found.optimizer)
     # A kill may have come between the save and the record of the best.
     metric = training.recipe.train.keep_best
-    if training.journal and metric in found.scores:
+    if training.journal and metric and metric in found.scores:
         training.run.offer_best(metric, found.scores[metric], found.progress.position.step)
     if training.journal:
         training.journal.write("resumed", step=found.progress.position.step, ranks=training.world.size)
@@ -262,12 +264,13 @@ def _after_step(training: _Training, step: Step) -> Iterator[Event]:
         scores = {f"dev.{name}": score.value for name, score in evaluation.scores.values.items()}
     metric = settings.keep_best
     best = training.run.best()
-    improves = metric in scores and (best is None or best.is_beaten_by(scores[metric]))
+    value = scores.get(metric or "", math.nan)
+    improves = not math.isnan(value) and (best is None or best.is_beaten_by(value))
     if number % settings.save_every == 0 or is_last or step.stop_requested or improves:
         yield from _save(training, step.progress, scores)
     if evaluation:
         if training.journal and improves and metric:
-            training.run.offer_best(metric, scores[metric], number)
+            training.run.offer_best(metric, value, number)
         _log_scores(training, number, evaluation, improves)
         yield Evaluated(number, evaluation, improves)
     _prune(training)

@@ -106,7 +106,9 @@ def take_steps(
             skipped=skipped,
             stop_requested=sums.stops > 0,
             skipped_ids=_all(world, nonfinite or _ids(slots)) if skipped else (),
-            dropped=_all(world, tuple(dropped.reason for slot in slots for dropped in slot.dropped)) if sums.dropped else (),
+            dropped=_all(world, tuple(dropped.reason for slot in slots for dropped in slot.dropped))
+            if sums.dropped
+            else (),
         )
         _check_patience(progress, rules)
         if position.step >= rules.schedule.steps:

@@ -14,8 +14,11 @@ class Upstream(Protocol):
 
     width: int
 
-    def __call__(self, audio: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]: ...
-    def frames(self, samples: int) -> int: ...
+    def __call__(self, audio: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Frames (B, F, width) and how many of them are each row's own."""
+
+    def frames(self, samples: int) -> int:
+        """How many frames come from so many samples."""
 
 
 class SslModel(nn.Module):

@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
 from attune.catalog import suggestion
-from attune.errors import DataError
+from attune.errors import DataError, ModelError
 from attune.files import write_text
 from attune.scoring.accuracy import score_labels
 from attune.types import Hypothesis, Prediction, Scores, Utterance
@@ -24,13 +24,13 @@ LABELS = "labels.json"
 
 @dataclass(frozen=True, slots=True)
 class HeadConfig:
-    """The module on top of the encoder: a projection and the mean over time, as in SUPERB."""
+    """The module on top of the encoder: a projection and the mean over time."""
 
     width: Annotated[int, Field(ge=1, description="Width of the projection.")] = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class ClassifyConfig:
     """Which label, and what is on top of the encoder."""
 
     label: Annotated[str, Field(description="A label of the manifest, or speaker, language or text.")] = "label"
@@ -40,15 +40,15 @@ class Config:
 class Classify:
     """One of the labels seen in training for each utterance."""
 
-    Config = Config
+    Config: ClassVar[type] = ClassifyConfig
 
-    def __init__(self, config: Config, folder: Path) -> None:
+    def __init__(self, config: ClassifyConfig, folder: Path) -> None:
         self.config = config
-        self.names: list[str] = json.loads((folder / LABELS).read_text(encoding="utf-8"))
+        self.names = _read_names(folder / LABELS)
         self.ids = {name: number for number, name in enumerate(self.names)}
 
     @staticmethod
-    def prepare(config: Config, utterances: Iterable[Utterance], folder: Path) -> None:
+    def prepare(config: ClassifyConfig, utterances: Iterable[Utterance], folder: Path) -> None:
         """Collect the label names from the training utterances."""
         names = sorted({_label(config, utterance) for utterance in utterances})
         if len(names) < 2:
@@ -93,7 +93,15 @@ class Classify:
         )
 
 
-def _label(config: Config, utterance: Utterance) -> str:
+def _read_names(path: Path) -> list[str]:
+    try:
+        names: list[str] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"Cannot read the labels {path}: {error}. Prepare the run again.") from error
+    return names
+
+
+def _label(config: ClassifyConfig, utterance: Utterance) -> str:
     own = {"speaker": utterance.speaker, "language": utterance.language, "text": utterance.text}
     name = {**own, **utterance.labels}.get(config.label)
     if name is None:

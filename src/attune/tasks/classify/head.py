@@ -19,8 +19,10 @@ class LabelHead(nn.Module):
 
     def forward(self, frames: Tensor, lengths: Tensor) -> Tensor:
         """Logits (B, C)."""
-        projected = self.projection(frames) * within(lengths, frames.shape[1])[..., None]
-        logits: Tensor = self.output(projected.sum(1) / lengths[:, None])
+        # Unlike SUPERB's head this one bends before the mean: features that are normalized by utterance have the
+        # mean zero, and so has every linear map of them.
+        hidden = self.projection(frames).relu() * within(lengths, frames.shape[1])[..., None]
+        logits: Tensor = self.output(hidden.sum(1) / lengths[:, None])
         return logits
 
     def loss(self, frames: Tensor, lengths: Tensor, batch: Batch) -> Loss:

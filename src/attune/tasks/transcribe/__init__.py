@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -32,32 +33,35 @@ class HeadConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class TranscribeConfig:
     """How text becomes tokens, and what is on top of the encoder."""
 
-    tokens: Annotated[Literal["characters", "sentencepiece"], Field(description="What is predicted.")] = "characters"
-    vocabulary: Annotated[int | None, Field(ge=2, description="Number of SentencePiece tokens.")] = None
+    tokens: Annotated[
+        Literal["characters", "unigram", "bpe"],
+        Field(description="What is predicted: characters, or SentencePiece tokens of one of its two kinds."),
+    ] = "characters"
+    vocabulary: Annotated[int | None, Field(ge=3, description="How many SentencePiece tokens, with the blank.")] = None
     normalizer: Annotated[str, Field(description="Applied to training text and for scoring.")] = "none"
     language: Annotated[str | None, Field(description="Language code, for models that know several.")] = None
     head: HeadConfig = field(default_factory=HeadConfig)
 
     def __post_init__(self) -> None:
-        if (self.tokens == "sentencepiece") != (self.vocabulary is not None):
-            raise ValueError("`vocabulary` goes with tokens: sentencepiece, and only with it")
+        if (self.tokens == "characters") != (self.vocabulary is None):
+            raise ValueError("`vocabulary` is needed for unigram and bpe tokens, and for them only")
 
 
 class Transcribe:
     """Text from speech, one token at a time."""
 
-    Config = Config
+    Config: ClassVar[type] = TranscribeConfig
 
-    def __init__(self, config: Config, folder: Path) -> None:
+    def __init__(self, config: TranscribeConfig, folder: Path) -> None:
         self.config = config
         self.tokenizer = tokenizers.load(folder)
         self.normalize: Callable[[str], str] = catalog.find("text.normalizers", config.normalizer)
 
     @staticmethod
-    def prepare(config: Config, utterances: Iterable[Utterance], folder: Path) -> None:
+    def prepare(config: TranscribeConfig, utterances: Iterable[Utterance], folder: Path) -> None:
         """Learn the tokens from the training text."""
         normalize = catalog.find("text.normalizers", config.normalizer)
         texts = (normalize(_text(utterance)) for utterance in utterances)
@@ -65,7 +69,7 @@ class Transcribe:
 
     def target(self, utterance: Utterance) -> tuple[int, ...]:
         """The normalized text as token ids."""
-        return tuple(self.tokenizer.encode(self.normalize(_text(utterance))))
+        return self.tokenizer.encode(self.normalize(_text(utterance)))
 
     def reference(self, utterance: Utterance) -> str:
         """The text as it was written."""
@@ -73,8 +77,7 @@ class Transcribe:
 
     def frames_needed(self, target: Sequence[int]) -> int:
         """CTC emits each token on a frame of its own, and a blank between two equal ones."""
-        repeats = sum(left == right for left, right in zip(target, target[1:], strict=False))
-        return len(target) + repeats
+        return len(target) + sum(left == right for left, right in pairwise(target))
 
     def head(self, width: int) -> CtcHead:
         """Projection, bidirectional LSTM layers and a distribution over tokens for each frame."""

@@ -36,10 +36,15 @@ class CtcHead(nn.Module):
     def loss(self, frames: Tensor, lengths: Tensor, batch: Batch) -> Loss:
         """CTC, summed; the count is the number of target tokens."""
         log_probs = self(frames.to(self.output.weight.dtype), lengths).float().log_softmax(-1)
+        # On the CPU, because CUDA adds up the gradient of CTC in a new order every time: other bits after each resume.
         total = F.ctc_loss(
-            log_probs.transpose(0, 1), batch.targets, lengths, batch.target_lengths, blank=0, reduction="sum"
+            log_probs.transpose(0, 1).cpu(),
+            batch.targets.cpu(),
+            lengths.cpu(),
+            batch.target_lengths.cpu(),
+            reduction="sum",
         )
-        return Loss(total, batch.target_lengths.sum())
+        return Loss(total.to(frames.device), batch.target_lengths.sum())
 
     def scorer(self, frames: Tensor, lengths: Tensor) -> FrameScorer:
         """Log-probabilities of tokens, frame by frame."""

@@ -1,1 +1,1 @@
-"""One file per normalizer, each exporting NORMALIZER: text → the text that is scored. Applying one twice changes nothing."""
+"""One file per normalizer, each exporting NORMALIZER: text to the text that is scored. Twice is as good as once."""

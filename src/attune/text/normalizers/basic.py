@@ -29,7 +29,9 @@ def _keep(character: str) -> str:
     if character in APOSTROPHES:
         return "'"
     category = unicodedata.category(character)
-    is_shaping = category in ("Cf", "Me") or character in JOINERS or "VARIATION SELECTOR" in unicodedata.name(character, "")
+    is_shaping = (
+        category in ("Cf", "Me") or character in JOINERS or "VARIATION SELECTOR" in unicodedata.name(character, "")
+    )
     if is_shaping:
         return ""
     return " " if category[0] in "PSZ" or category in ("Cc", "Cs") else character

@@ -21,12 +21,21 @@ class Tokenizer(Protocol):
     """What a model's outputs stand for; two with the same fingerprint give every id the same meaning."""
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """How many tokens there are, the blank and the unknown included."""
+
     @property
-    def fingerprint(self) -> str: ...
-    def encode(self, text: str) -> tuple[int, ...]: ...
-    def decode(self, ids: Sequence[int]) -> str: ...
-    def save(self, folder: Path) -> None: ...
+    def fingerprint(self) -> str:
+        """A hash of what every id means."""
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The ids that spell `text`."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text that `ids` spell."""
+
+    def save(self, folder: Path) -> None:
+        """Write the tokenizer into `folder`."""
 
 
 def train(kind: Kind, texts: Iterable[str], folder: Path, vocabulary: int | None = None) -> Tokenizer:
@@ -50,9 +59,7 @@ def load(folder: Path) -> Tokenizer:
 
 def _learn(kind: Kind, texts: Iterable[str], vocabulary: int | None) -> Tokenizer:
     if kind == "characters":
-        if vocabulary is not None:
-            raise ConfigError("Characters come from the text; remove `vocabulary`, or choose unigram or bpe.")
         return Characters.learn(texts)
     if vocabulary is None:
-        raise ConfigError(f"{kind} needs `vocabulary`, its number of tokens: 1000, for instance.")
+        raise ConfigError(f"{kind} tokens need `vocabulary`, how many there shall be: 1000, for instance.")
     return Pieces.learn(texts, kind, vocabulary)

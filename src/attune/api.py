@@ -1,0 +1,177 @@
+"""The Python face: what notebooks and scripts need, and what the command line is a thin layer over."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import ArrayLike, NDArray
+
+from attune import recipe as recipes
+from attune.audio.decode import read_audio, resample
+from attune.batches.load import collate
+from attune.batches.plan import Budget, plan_in_order
+from attune.catalog import find
+from attune.decoding.search import search
+from attune.errors import DataError, ModelError
+from attune.recipe import Recipe
+from attune.run import Run
+from attune.scoring.error_rates import score_texts
+from attune.site import this_site
+from attune.sources import locate
+from attune.stages import train as train_stage
+from attune.stages.assemble import Assembled
+from attune.stages.evaluate import Evaluation, search_of
+from attune.stages.subject import evaluate_subject, load_subject, open_subject, record
+from attune.types import SAMPLE_RATE, Scores
+from attune.world import World
+
+Audio = str | Path | ArrayLike
+BATCH_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recognizer:
+    """A model that is ready to use. Its answers do not depend on what is asked together."""
+
+    recipe: Recipe
+    assembled: Assembled
+    world: World
+
+    def transcribe(self, audio: Audio | Sequence[Audio], rate: int = SAMPLE_RATE) -> str | list[str]:
+        """The text of one recording, or of each of many: paths, URLs, or arrays sampled at `rate`.
+
+        An array is (samples,) or (channels, samples). Under torchrun, the ranks share the work.
+        """
+        return self._predict("transcribe", audio, rate)
+
+    def classify(self, audio: Audio | Sequence[Audio], rate: int = SAMPLE_RATE) -> str | list[str]:
+        """The label of one recording, or of each of many; takes what `transcribe` takes."""
+        return self._predict("classify", audio, rate)
+
+    def _predict(self, task: str, audio: Audio | Sequence[Audio], rate: int) -> str | list[str]:
+        if self.recipe.task.name != task:
+            raise ModelError(f"This model was trained to {self.recipe.task.name}, not to {task}.")
+        if not _is_many(audio):
+            return self._read_all([audio], rate)[0]  # type: ignore[list-item]
+        return self._read_all(list(audio), rate)  # type: ignore[arg-type]
+
+    def _read_all(self, recordings: Sequence[Audio], rate: int) -> list[str]:
+        mine = range(self.world.rank, len(recordings), self.world.size)
+        samples = [as_samples(recordings[index], rate) for index in mine]
+        seconds = np.array([len(each) / SAMPLE_RATE for each in samples])
+        plan = plan_in_order(seconds, Budget(BATCH_SECONDS, None, 1))
+        texts: dict[int, str] = {}
+        for step in range(plan.steps):
+            rows = [int(row) for row in plan.micro(step, 0)]
+            texts.update(zip((mine[row] for row in rows), self._read([samples[row] for row in rows]), strict=True))
+        together = {index: text for part in self.world.gather(texts) for index, text in part.items()}
+        return [together[index] for index in range(len(recordings))]
+
+    def _read(self, samples: Sequence[NDArray[np.float32]]) -> list[str]:
+        built = self.assembled.built
+        batch = collate([("", each, ()) for each in samples]).to(self.world.device)
+        decode = self.recipe.decode
+        with torch.inference_mode():
+            found = search(built.model.eval().scorer(batch), search_of(decode.final or decode))
+        return [built.read(hypothesis) for hypothesis in found]
+
+
+def load(source: str | Path, device: str = "auto") -> Recognizer:
+    """A run, a model folder or the URL of one, ready to use."""
+    site = this_site(device=device)
+    world = _world(device)
+    pretrained = open_subject(str(source), [], site).pretrained
+    return Recognizer(pretrained.recipe, load_subject(pretrained, world), world)
+
+
+def load_audio(source: str | Path, rate: int = SAMPLE_RATE) -> NDArray[np.float32]:
+    """The samples of a recording, mono, at `rate`; `source` is a path or a URL."""
+    return read_audio(locate(str(source), this_site().cache), rate=rate)
+
+
+def train(recipe: str | Path, **overrides: object) -> Run:
+    """Train a recipe to its end in this process, or go on with it: `train("x.yaml", optimizer={"lr": 1e-4})`."""
+    loaded = recipes.load(Path(recipe), dotted(overrides)).recipe
+    site = this_site()
+    request = train_stage.Request([Path(sys.argv[0]).name, "attune.train", str(recipe), *dotted(overrides)])
+    for _ in train_stage.train(loaded, request, site, _world(site.device)):
+        pass
+    return Run(Path(loaded.run))
+
+
+def evaluate(run: str | Path, on: str | None = None, batch: int | None = None) -> Evaluation:
+    """Decode and score a run or a model on `dev`, `test`, `train` or a manifest."""
+    site = this_site()
+    subject = open_subject(str(run), [], site)
+    world = _world(site.device)
+    stage = evaluate_subject(subject, on, batch, site, world)
+    while True:
+        try:
+            next(stage)
+        except StopIteration as end:
+            evaluation: Evaluation = end.value
+            break
+    if world.is_first:
+        record(subject, evaluation, None)
+    return evaluation
+
+
+def score(references: Sequence[str], hypotheses: Sequence[str | None], normalizer: str = "none") -> Scores:
+    """WER, CER and SER of hypotheses, with intervals and counts; None stands for a hypothesis that is absent."""
+    normalize = find("text.normalizers", normalizer)
+    texts = [None if text is None else normalize(text) for text in hypotheses]
+    scores = score_texts([normalize(text) for text in references], texts)
+    return Scores(scores.values, scores.counts, normalizer)
+
+
+def dotted(overrides: Mapping[str, object], prefix: str = "") -> list[str]:
+    """Nested settings as the words of a command line: {"train": {"steps": 5}} is train.steps=5."""
+    words: list[str] = []
+    for key, value in overrides.items():
+        if isinstance(value, Mapping):
+            words += dotted(value, f"{prefix}{key}.")
+        else:
+            words.append(f"{prefix}{key}={_flow(value)}")
+    return words
+
+
+def as_samples(audio: Audio, rate: int) -> NDArray[np.float32]:
+    """One recording as mono samples at the models' rate."""
+    if isinstance(audio, str | Path):
+        return load_audio(audio)
+    array = np.asarray(audio, dtype=np.float32)
+    if array.ndim == 2:
+        array = array.mean(0)
+    if array.ndim != 1 or not array.size or not np.isfinite(array).all():
+        raise DataError(
+            f"An array of shape {array.shape} is not a recording: (samples,) or (channels, samples), "
+            "not empty, every sample finite."
+        )
+    return resample(array, rate, SAMPLE_RATE)
+
+
+def _is_many(audio: Audio | Sequence[Audio]) -> bool:
+    """A list or tuple is many recordings, unless it is a list of numbers."""
+    return isinstance(audio, list | tuple) and not (len(audio) and isinstance(audio[0], int | float))
+
+
+def _flow(value: object) -> str:
+    from attune.plain_yaml import inline_yaml
+
+    return inline_yaml(list(value) if isinstance(value, tuple) else value)  # type: ignore[arg-type]
+
+
+def _world(device: str) -> World:
+    """The ranks this process is one of, if someone has made a process group, or itself alone."""
+    if dist.is_available() and dist.is_initialized():
+        place = "cuda" if dist.get_backend() == "nccl" else "cpu"
+        return World(dist.get_rank(), dist.get_world_size(), torch.device(place))
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return World.alone(device)

@@ -1,0 +1,139 @@
+"""Events of a stage as a person sees them: a live bar on a terminal, a flushed line now and then in a pipe or file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
+
+from attune.report.tables import figure
+
+if TYPE_CHECKING:
+    from attune.stages.evaluate import Decoding
+    from attune.stages.train import Evaluated, Event, Finished, Started, Stepped
+
+LINE_EVERY_SECONDS = 10.0
+T = TypeVar("T")
+
+
+class Display:
+    """Draws to one stream; knows whether it is a terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.is_live = stream.isatty()
+        self._bar: Any = None
+        self._next_line = 0.0
+        self._rate: float | None = None
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if self._bar is not None:
+            self._bar.clear()
+        print(text, file=self.stream, flush=True)
+
+    def decoding(self, event: Decoding) -> None:
+        """How far an evaluation has come."""
+        if event.total:
+            self._advance(f"decoding {event.split}", event.done, event.total, "utt", "")
+        if event.done >= event.total:
+            self._close()
+
+    def stepped(self, event: Stepped, steps: int) -> None:
+        """One optimizer step."""
+        step = event.step
+        number = step.progress.position.step
+        smooth = self._rate or event.audio_seconds_per_second
+        self._rate = 0.9 * smooth + 0.1 * event.audio_seconds_per_second
+        figures = f"loss {step.loss:.3f}, lr {step.lr:.2e}, {self._rate:.0f} s/s, {event.memory_gib:.1f} GiB"
+        if step.skipped:
+            self.say(f"step {number} skipped: {step.skipped} ({', '.join(step.skipped_ids[:5])} …)")
+        for reason in step.dropped:
+            self.say(f"dropped: {reason}")
+        self._advance("training", number, steps, "step", figures)
+
+    def _advance(self, what: str, done: int, total: int, unit: str, figures: str) -> None:
+        if self.is_live:
+            self._advance_bar(what, done, total, unit, figures)
+        elif time.monotonic() >= self._next_line or done == total:
+            self._next_line = time.monotonic() + LINE_EVERY_SECONDS
+            self.say(f"{what}: {unit} {done}/{total}" + (f", {figures}" if figures else ""))
+
+    def _advance_bar(self, what: str, done: int, total: int, unit: str, figures: str) -> None:
+        from tqdm import tqdm
+
+        if self._bar is None or self._bar.desc != f"{what}: ":
+            self._close()
+            self._bar = tqdm(total=total, initial=done, desc=what, unit=unit, file=self.stream, leave=False)
+        self._bar.n = done
+        self._bar.set_postfix_str(figures, refresh=False)
+        self._bar.refresh() if done in (0, total) else self._bar.update(0)
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        self._bar = None
+
+
+def drawn(stage: Generator[Decoding, None, T], display: Display | None) -> T:
+    """Run an evaluation to its end, drawing how far it is, and return its result."""
+    while True:
+        try:
+            event = next(stage)
+        except StopIteration as end:
+            return cast(T, end.value)
+        if display:
+            display.decoding(event)
+
+
+def shown(events: Iterable[Event], display: Display) -> Iterator[Event]:
+    """Draw training events as they pass by."""
+    from attune.stages.evaluate import Decoding
+    from attune.stages.train import Evaluated, Finished, Saved, Started, Stepped
+
+    steps = 0
+    for event in events:
+        match event:
+            case Started():
+                steps = event.recipe.train.steps
+                _show_start(event, display)
+            case Stepped():
+                display.stepped(event, steps)
+            case Decoding():
+                display.decoding(event)
+            case Evaluated():
+                _show_scores(event, display)
+            case Saved():
+                pass  # the log has it; a person does not need to know
+            case Finished():
+                _show_finish(event, display)
+        yield event
+
+
+def _show_start(event: Started, display: Display) -> None:
+    kept = event.selection
+    for damage in event.damaged:
+        display.say(f"{damage.folder} is damaged and passed over: {damage.reason}")
+    hours = f"{len(kept.rows):,} utterances, {kept.seconds / 3600:.2f} h"
+    left_out = f" ({kept.too_long} too long and {kept.too_short} too short left out)" if kept.left_out_seconds else ""
+    display.say(f"training set: {hours}{left_out}; model: {event.parameters / 1e6:.2f} M parameters")
+    if event.new_tensors:
+        display.say(f"not in the pretrained weights, so they start anew: {', '.join(event.new_tensors[:6])}")
+    for change, old, new in event.rescheduled:
+        display.say(f"{change}: the learning rate of step {event.step + 1} goes from {old:.3e} to {new:.3e}")
+    if event.step:
+        display.say(f"{event.run.folder}: going on from step {event.step} of {event.recipe.train.steps}")
+    else:
+        display.say(f"{event.run.folder}: starting; the same command continues it")
+
+
+def _show_scores(event: Evaluated, display: Display) -> None:
+    scores = event.evaluation.scores
+    figures = ", ".join(f"{name.upper()} {figure(score)}" for name, score in scores.values.items())
+    best = " (best so far)" if event.is_best else ""
+    display.say(f"step {event.step}: {event.evaluation.split} {figures}, normalizer {scores.normalizer}{best}")
+
+
+def _show_finish(event: Finished, display: Display) -> None:
+    verb = "done" if event.steps_taken else "nothing left to train"
+    display.say(f"{verb}: {event.run.model} is the model of step {event.best_step}")

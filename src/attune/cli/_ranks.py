@@ -1,0 +1,30 @@
+"""What verbs that compute share: on which devices, and how many ranks."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from attune.site import Site
+    from attune.world import World
+
+
+def add_site(parser: ArgumentParser) -> None:
+    """Take --devices, --device and --workers."""
+    parser.add_argument("--devices", type=int, default=1, metavar="N", help="ranks to run on (default 1)")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="kind of device")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes that read audio (default: cores - 1)")
+
+
+def in_world(arguments: Namespace, work: Callable[[Site, World], int]) -> int:
+    """Do the work in this process, or start this very command as several ranks."""
+    from attune.launch.ranks import is_rank, joined_world, start_ranks
+    from attune.site import this_site
+
+    if arguments.devices > 1 and not is_rank():
+        return start_ranks(arguments.devices, sys.argv[1:])
+    with joined_world(arguments.device) as world:
+        return work(this_site(arguments.workers, arguments.device), world)

@@ -1,0 +1,108 @@
+"""From a command line to one verb and its exit code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import pkgutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from attune.errors import AttuneError, ConfigError
+
+INTRODUCTION = "Fine-tune and evaluate pretrained speech models."
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code; a user's mistake is a message, never a traceback."""
+    try:
+        code = _run(sys.argv[1:] if argv is None else list(argv))
+        sys.stdout.flush()
+        return code
+    except AttuneError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        if not _reader_is_gone():
+            raise
+        return 141  # what a shell reports for a command whose reader, such as `head`, has left
+
+
+def verbs() -> list[str]:
+    """The names of all verbs."""
+    return [
+        module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]) if not module.name.startswith("_")
+    ]
+
+
+def _run(words: list[str]) -> int:
+    if not words or words[0].startswith("-"):
+        return _run_without_verb(words)
+    name, *rest = words
+    if name not in verbs():
+        from attune.catalog import suggestion
+
+        raise ConfigError(f"There is no verb {name!r}{suggestion(name, verbs())}")
+    verb = _load(name)
+    parser = argparse.ArgumentParser(
+        prog=f"attune {name}",
+        description=verb.HELP,
+        epilog=f"example:\n  {verb.EXAMPLE}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    verb.add_arguments(parser)
+    # Intermixed, so that overrides may stand before, between and after the options.
+    return int(verb.run(parser.parse_intermixed_args(rest)))
+
+
+def _run_without_verb(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="attune",
+        usage="attune VERB …",
+        description=f"{INTRODUCTION}\n\n{_verbs_help()}",
+        epilog="`attune VERB --help` says more about a verb.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="store_true", help="show the version and exit")
+    if parser.parse_args(words).version:
+        print(f"attune {_version()}")
+        return 0
+    parser.print_help(sys.stderr)
+    return 2
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("attune-speech")
+    except PackageNotFoundError:
+        return "(not installed: running from a source tree)"
+
+
+def _verbs_help() -> str:
+    width = max(map(len, verbs()))
+    lines = [f"  {name:{width}}  {_load(name).HELP}" for name in verbs()]
+    return "\n".join(["verbs:", *lines])
+
+
+def _load(name: str) -> ModuleType:
+    return importlib.import_module(f"attune.cli.{name}")
+
+
+def _reader_is_gone() -> bool:
+    try:
+        print(flush=True)
+    except BrokenPipeError:
+        # Python flushes once more when it exits; what is left has to go somewhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False

@@ -1,0 +1,94 @@
+"""Score a predictions file again: no model, no audio."""
+
+from __future__ import annotations
+
+import math
+import sys
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attune.cli._terminal import add_json, print_json
+from attune.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from attune.types import Prediction, Scores
+
+HELP = "score a predictions file again, without a model"
+EXAMPLE = "attune score runs/demo/predictions/test.jsonl --normalizer basic --alignments errors.txt"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Take a predictions file and how to score it."""
+    parser.add_argument("predictions", type=Path, help="a JSON lines file with id, value and reference")
+    parser.add_argument("--task", choices=["transcribe", "classify"], default="transcribe", help="what was predicted")
+    parser.add_argument("--normalizer", metavar="NAME", help="for transcripts (default: basic)")
+    parser.add_argument("--alignments", type=Path, metavar="FILE", help="write the errors word by word, worst first")
+    add_json(parser)
+
+
+def run(arguments: Namespace) -> int:
+    """Print the scores; 1 when a prediction is absent, because then not every id could be scored."""
+    from attune import catalog
+    from attune.report.predictions import read_predictions
+    from attune.report.tables import scores_table
+
+    if arguments.task == "classify" and (arguments.normalizer or arguments.alignments):
+        raise ConfigError("Labels are compared as they are; --normalizer and --alignments are for transcripts.")
+    normalizer = arguments.normalizer or "basic"
+    normalize = catalog.find("text.normalizers", normalizer)
+    predictions = read_predictions(arguments.predictions)
+    scores = _score(arguments.task, predictions, normalize, normalizer)
+    if arguments.alignments:
+        _write_alignments(arguments.alignments, predictions, normalize)
+    if arguments.json:
+        print_json(_plain(scores))
+    else:
+        print(scores_table({arguments.predictions.name: scores}))
+    return _report_absent(predictions)
+
+
+def _score(task: str, predictions: list[Prediction], normalize: Callable[[str], str], normalizer: str) -> Scores:
+    from attune.scoring.accuracy import score_labels
+    from attune.scoring.error_rates import score_transcripts
+
+    references = [prediction.reference for prediction in predictions]
+    values = [prediction.value for prediction in predictions]
+    if task == "classify":
+        return score_labels(references, values)
+    return score_transcripts(references, values, normalize, normalizer)
+
+
+def _write_alignments(path: Path, predictions: list[Prediction], normalize: Callable[[str], str]) -> None:
+    from attune import files
+    from attune.report.alignments import alignments
+    from attune.report.predictions import normalized
+
+    text = "\n".join(f"{block}\n" for block in alignments(normalized(predictions, normalize)))
+    try:
+        files.write_text(path, text)
+    except OSError as error:
+        raise DataError(f"Cannot write alignments to {path}: {error.strerror}.") from error
+
+
+def _plain(scores: Scores) -> dict[str, object]:
+    figures = {
+        name: None if math.isnan(score.value) else asdict(score)  # JSON has no NaN
+        for name, score in scores.values.items()
+    }
+    return {"scores": figures, "counts": dict(scores.counts), "normalizer": scores.normalizer}
+
+
+def _report_absent(predictions: list[Prediction]) -> int:
+    absent = [prediction.id for prediction in predictions if prediction.value is None]
+    if not absent:
+        return 0
+    print(
+        f"Not scored, because the value is null: {len(absent)} of {len(predictions)} "
+        f"({', '.join(absent[:5])}{', …' if len(absent) > 5 else ''}). The figures are about the others alone.",
+        file=sys.stderr,
+    )
+    return 1

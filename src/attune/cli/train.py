@@ -1,0 +1,52 @@
+"""Train a recipe, or go on with it."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from attune.cli._ranks import add_site, in_world
+from attune.cli._terminal import add_json, add_recipe, print_json
+
+if TYPE_CHECKING:
+    from attune.recipe import Recipe
+    from attune.site import Site
+    from attune.world import World
+
+HELP = "train a recipe; the same command continues a run that was stopped"
+EXAMPLE = "attune train recipes/demo.yaml optimizer.lr=1e-4 --devices 2"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Take a recipe, overrides, and where to run."""
+    add_recipe(parser)
+    add_site(parser)
+    parser.add_argument("--reschedule", action="store_true", help="accept a changed schedule for a run that has begun")
+    add_json(parser)
+
+
+def run(arguments: Namespace) -> int:
+    """Train on the asked-for devices."""
+    from attune import recipe
+
+    loaded = recipe.load(arguments.recipe, arguments.overrides)  # its mistakes are told before any rank starts
+    return in_world(arguments, lambda site, world: _train(arguments, loaded.recipe, site, world))
+
+
+def _train(arguments: Namespace, recipe: Recipe, site: Site, world: World) -> int:
+    from attune.cli._progress import Display, shown
+    from attune.launch.stopping import listen_for_stop
+    from attune.stages.train import Evaluated, Request, train
+
+    request = Request(["attune", *sys.argv[1:]], arguments.reschedule, listen_for_stop())
+    events = train(recipe, request, site, world)
+    if world.is_first:
+        events = shown(events, Display(sys.stderr if arguments.json else sys.stdout))
+    scores = {}
+    for event in events:
+        if isinstance(event, Evaluated):
+            scores[event.evaluation.split] = event.evaluation.as_json()
+    if arguments.json and world.is_first:
+        print_json({"run": recipe.run, "scores": scores})
+    return 0

@@ -1,0 +1,40 @@
+"""Prove on one's own model and data that batches, ranks and kills change nothing."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
+from pathlib import Path
+
+from attune.cli._terminal import add_json, print_json
+
+HELP = "prove that batch size, ranks and kill -9 do not change this run's results"
+EXAMPLE = "attune verify runs/demo --on dev"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Take a run and the split to decode."""
+    parser.add_argument("run", type=Path, help="a run directory with a checkpoint")
+    parser.add_argument("--on", choices=("train", "dev", "test"), default="dev", help="the split to decode (dev)")
+    add_json(parser)
+
+
+def run(arguments: Namespace) -> int:
+    """Print each finding as it is made; exit 1 when one does not hold."""
+    import tempfile
+
+    from attune.run import Run
+    from attune.stages.verify import verify
+
+    findings = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for finding in verify(Run(arguments.run), arguments.on, Path(scratch)):
+            findings.append(finding)
+            if not arguments.json:
+                mark = "holds" if finding.holds else "DOES NOT HOLD"
+                print(
+                    f"{mark}: {finding.promise} ({finding.compared} {finding.largest_difference:.1e} apart)", flush=True
+                )
+    if arguments.json:
+        print_json([asdict(finding) for finding in findings])
+    return 0 if all(finding.holds for finding in findings) else 1

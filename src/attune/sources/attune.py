@@ -1,0 +1,23 @@
+"""What ships inside the package, such as `attune://demo/train.jsonl`."""
+
+from importlib.resources import files
+from pathlib import Path
+
+from attune.catalog import suggestion
+from attune.errors import SourceError
+
+
+def find(source: str, cache: Path) -> Path:
+    """Where the package is installed, so that the files next to it are found too."""
+    package = Path(str(files("attune")))
+    name = source.partition("://")[2]
+    path = package / name
+    if not path.resolve().is_relative_to(package.resolve()):
+        raise SourceError(f"{source} is not inside the package. For a file on this machine give its path.")
+    if not path.exists():
+        neighbours = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise SourceError(f"attune does not ship {name!r}{suggestion(path.name, neighbours)}.")
+    return path
+
+
+SOURCE = find

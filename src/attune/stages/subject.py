@@ -1,0 +1,88 @@
+"""What there is to evaluate: a run, a model folder, or a recipe whose `model.weights` names one of them."""
+
+import tempfile
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from attune import recipe as recipes
+from attune.corpora import Corpus
+from attune.errors import ConfigError, ModelError
+from attune.recipe import Recipe
+from attune.report.predictions import write_predictions
+from attune.run import Run
+from attune.site import Site
+from attune.sources import locate
+from attune.stages.assemble import Assembled, Pretrained, assemble, load_weights, open_pretrained
+from attune.stages.data import open_manifests
+from attune.stages.evaluate import Decoding, Evaluation, evaluate, evaluation_budget, search_of
+from attune.world import World
+
+SPLITS = ("test", "dev", "train")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Weights under settings, and the run they belong to if they are evaluated as that run."""
+
+    pretrained: Pretrained
+    run: Run | None
+
+
+def open_subject(source: str, overrides: Sequence[str], site: Site) -> Subject:
+    """A run or model as it is, or a recipe file with the weights it names."""
+    if Path(source).suffix in (".yaml", ".yml"):
+        recipe = recipes.load(Path(source), overrides).recipe
+        weights: str | None = recipe.model.config.weights
+        if weights is None:
+            raise ConfigError(f"{source} names no weights to evaluate. Add model.weights=RUN_OR_MODEL.")
+        return Subject(replace(open_pretrained(locate(weights, site.cache)), recipe=recipe), None)
+    folder = locate(source, site.cache)
+    if not folder.is_dir():
+        raise ModelError(f"{folder} is neither a run directory, nor a model folder, nor a recipe (.yaml).")
+    pretrained = open_pretrained(folder)
+    if overrides:
+        recipe = recipes.load(folder / "recipe.yaml", overrides).recipe
+        return Subject(replace(pretrained, recipe=recipe), None)
+    return Subject(pretrained, Run(folder) if (folder / "checkpoints").is_dir() else None)
+
+
+def load_subject(pretrained: Pretrained, world: World) -> Assembled:
+    """The model with its weights, on the world's device."""
+    assembled = assemble(pretrained.recipe, pretrained.task)
+    load_weights(assembled.built.model, pretrained.weights)
+    assembled.built.model.to(world.device)
+    return assembled
+
+
+def evaluate_subject(
+    subject: Subject, on: str | None, batch: int | None, site: Site, world: World
+) -> Generator[Decoding, None, Evaluation]:
+    """Decode and score one split or manifest with the recipe's final search."""
+    recipe = subject.pretrained.recipe
+    assembled = load_subject(subject.pretrained, world)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = subject.run.data if subject.run else Path(scratch)
+        corpus = _open(recipe, on, folder, site, world)
+        search = search_of(recipe.decode.final or recipe.decode)
+        budget = evaluation_budget(recipe, batch)
+        return (yield from evaluate(assembled, corpus, search, budget, recipe, site, world))
+
+
+def _open(recipe: Recipe, on: str | None, index_folder: Path, site: Site, world: World) -> Corpus:
+    if on is None:
+        on = "test" if recipe.data.test else "dev"
+    sources: tuple[str, ...] = getattr(recipe.data, on) if on in SPLITS else (on,)
+    if not sources:
+        raise ConfigError(f"The recipe has no data.{on}. Name a manifest: --on MANIFEST.")
+    name = on if on in SPLITS else Path(on).stem
+    return open_manifests(name, sources, recipe, index_folder, site, world)
+
+
+def record(subject: Subject, evaluation: Evaluation, out: Path | None) -> None:
+    """Keep predictions and scores with the run, and the predictions where they were asked for."""
+    if out:
+        write_predictions(out, evaluation.predictions)
+    if subject.run:
+        write_predictions(subject.run.predictions(evaluation.split), evaluation.predictions)
+        subject.run.add_scores(evaluation.split, {**evaluation.as_json(), "step": subject.pretrained.step})

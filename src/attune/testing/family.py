@@ -1,0 +1,154 @@
+"""Does a family keep what every other part of attune relies on? Checked on real utterances, on the CPU.
+
+An utterance's result depends on that utterance alone; losses are sums; the state dict is the whole model; whatever is
+trainable is trained; and what is searched is what was trained.
+"""
+
+# B batch, F frames, V vocabulary
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import safetensors.torch
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from attune.batches.load import Reader
+from attune.testing.problems import differences, require_none, without_gradient
+from attune.types import SAMPLE_RATE, Batch, Family, FrameScorer, LabelScorer, Scorer, Task, Utterance
+
+
+def check_family(
+    family: Family, config: Any, task: Task, utterances: Sequence[Utterance], tolerance: float = 1e-4
+) -> None:
+    """Raise CheckFailed with every promise that the model breaks on these utterances: a few, of different lengths."""
+    with torch.random.fork_rng(devices=[]):
+        built = family.build(config, task)
+        subject = _Subject(built.model.eval(), _batches(Reader(utterances, built.target), len(utterances)), tolerance)
+        checks = (_neighbours, _order, _padding, _additivity, _frames, _teacher_forcing)
+        problems = [problem for check in checks for problem in check(subject)]
+        problems += _save_and_load(subject, lambda: family.build(config, task).model.eval())
+        problems += _gradients(subject)
+    require_none("The family", problems)
+
+
+@dataclass(frozen=True, slots=True)
+class _Batches:
+    alone: list[Batch]
+    together: Batch
+    backwards: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    model: Any  # a Model that is an nn.Module
+    batches: _Batches
+    tolerance: float
+
+    def compare(self, what: str, expected: Tensor, actual: Tensor) -> Iterator[str]:
+        """A sentence when the two are not the same within the tolerance."""
+        return differences(what, expected, actual, self.tolerance)
+
+    def outputs(self, batch: Batch) -> dict[str, Tensor]:
+        """What the model says about each utterance, by id."""
+        with torch.no_grad():
+            return dict(zip(batch.ids, _rows(self.model.scorer(batch)), strict=True))
+
+    def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The sum and the count."""
+        with torch.no_grad():
+            loss = self.model.loss(batch)
+        return loss.total, loss.count
+
+
+def _batches(reader: Reader, count: int) -> _Batches:
+    def read(rows: Sequence[int]) -> Batch:
+        batch, _ = reader.read(torch.tensor(rows).numpy())
+        if batch is None:
+            raise ValueError("check_family needs utterances to check with; it was given none.")
+        return batch
+
+    rows = range(count)
+    return _Batches([read([row]) for row in rows], read(rows), read(rows[::-1]))
+
+
+def _neighbours(subject: _Subject) -> Iterator[str]:
+    together = subject.outputs(subject.batches.together)
+    for batch in subject.batches.alone:
+        for name, alone in subject.outputs(batch).items():
+            yield from subject.compare(f"neighbours: the output of {name!r} in a batch", alone, together[name])
+
+
+def _order(subject: _Subject) -> Iterator[str]:
+    together, backwards = subject.batches.together, subject.batches.backwards
+    reversed_outputs = subject.outputs(backwards)
+    for name, output in subject.outputs(together).items():
+        yield from subject.compare(f"order: the output of {name!r} in a reversed batch", output, reversed_outputs[name])
+    yield from subject.compare(
+        "order: the loss of a reversed batch", subject.loss(together)[0], subject.loss(backwards)[0]
+    )
+
+
+def _padding(subject: _Subject) -> Iterator[str]:
+    for batch in subject.batches.alone:
+        padded = replace(batch, audio=F.pad(batch.audio, (0, SAMPLE_RATE)), targets=F.pad(batch.targets, (0, 3)))
+        (name,) = batch.ids
+        expected, actual = subject.outputs(batch)[name], subject.outputs(padded)[name]
+        yield from subject.compare(f"padding: the output of {name!r} with a second of it", expected, actual)
+        expected, actual = subject.loss(batch)[0], subject.loss(padded)[0]
+        yield from subject.compare(f"padding: the loss of {name!r} with a second of it", expected, actual)
+
+
+def _additivity(subject: _Subject) -> Iterator[str]:
+    totals, counts = zip(*(subject.loss(batch) for batch in subject.batches.alone), strict=True)
+    total, count = subject.loss(subject.batches.together)
+    yield from subject.compare("sums: the loss of a batch against its utterances' added up", sum(totals), total)
+    yield from subject.compare("sums: the count of a batch against its utterances' added up", sum(counts), count)
+
+
+def _frames(subject: _Subject) -> Iterator[str]:
+    batch = subject.batches.together
+    scorer = subject.model.scorer(batch)
+    if isinstance(scorer, FrameScorer):
+        expected = torch.tensor([subject.model.frames(samples) for samples in batch.lengths.tolist()])
+        yield from subject.compare(
+            "frames: what model.frames() says against the scorer's lengths", expected, scorer.lengths
+        )
+
+
+def _teacher_forcing(subject: _Subject) -> Iterator[str]:
+    batch = subject.batches.together
+    with torch.no_grad():
+        searched = _loss_of(subject.model.scorer(batch), batch)
+    trained, _ = subject.loss(batch)
+    yield from subject.compare("search: the loss computed from the scorer against the model's own", trained, searched)
+
+
+def _save_and_load(subject: _Subject, build: Callable[[], Any]) -> Iterator[str]:
+    saved = safetensors.torch.save({name: each.contiguous() for name, each in subject.model.state_dict().items()})
+    again = replace(subject, model=build(), tolerance=0.0)
+    again.model.load_state_dict(safetensors.torch.load(saved))
+    loaded = again.outputs(subject.batches.together)
+    for name, output in subject.outputs(subject.batches.together).items():
+        yield from again.compare(f"saving: the output of {name!r} after saving and loading", output, loaded[name])
+
+
+def _gradients(subject: _Subject) -> Iterator[str]:
+    subject.model.train()
+    subject.model.loss(subject.batches.together).total.backward()
+    yield from without_gradient(subject.model)
+
+
+def _rows(scorer: Scorer) -> list[Tensor]:
+    if isinstance(scorer, LabelScorer):
+        return list(scorer.log_probs)
+    return [row[:length] for row, length in zip(scorer.log_probs, scorer.lengths.tolist(), strict=True)]
+
+
+def _loss_of(scorer: Scorer, batch: Batch) -> Tensor:
+    if isinstance(scorer, LabelScorer):
+        return F.nll_loss(scorer.log_probs, batch.targets[:, 0], reduction="sum")
+    return F.ctc_loss(
+        scorer.log_probs.transpose(0, 1), batch.targets, scorer.lengths, batch.target_lengths, reduction="sum"
+    )

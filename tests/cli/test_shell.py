@@ -1,0 +1,131 @@
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from attune import cli
+from attune.cli import main, show
+from attune.errors import Preempted
+
+ROOT = Path(__file__).parents[2]
+
+
+def attune(*words, code=None):
+    """Run the command in a process of its own."""
+    start = ["-c", code] if code else ["-m", "attune"]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}"}
+    return subprocess.run(
+        [sys.executable, *start, *words], capture_output=True, text=True, env=environment, timeout=60, check=False
+    )
+
+
+def test_help_lists_every_verb_with_its_line_and_does_not_load_torch():
+    began = time.monotonic()
+    result = attune(
+        "--help",
+        code="import atexit, sys\n"
+        "atexit.register(lambda: print(sorted({'torch', 'pydantic', 'numpy', 'yaml'} & set(sys.modules))))\n"
+        "from attune.cli import main\nmain()",
+    )
+    seconds = time.monotonic() - began
+    assert result.returncode == 0
+    assert result.stdout.endswith("[]\n")
+    for name in cli.verbs():
+        assert f"  {name} " in result.stdout
+    assert show.HELP in result.stdout
+    assert seconds < 0.5
+
+
+def test_every_verb_has_help_with_an_example(capsys):
+    for name in cli.verbs():
+        with pytest.raises(SystemExit) as exit:
+            main([name, "--help"])
+        assert exit.value.code == 0
+        assert f"example:\n  attune {name}" in capsys.readouterr().out
+
+
+def test_python_m_attune_is_the_same_command():
+    result = attune("--version")
+    assert result.returncode == 0
+    assert result.stdout.startswith("attune ")
+
+
+def test_without_a_verb_the_help_is_an_error(capsys):
+    assert main([]) == 2
+    assert "verbs:" in capsys.readouterr().err
+
+
+def test_a_wrong_verb_is_answered_with_the_nearest(capsys):
+    assert main(["shwo"]) == 2
+    assert capsys.readouterr().err == "There is no verb 'shwo'; did you mean 'show'?\n"
+
+
+def test_an_unknown_option_is_an_error():
+    with pytest.raises(SystemExit) as exit:
+        main(["show", "x.yaml", "--jsn"])
+    assert exit.value.code == 2
+
+
+def test_a_users_mistake_is_a_message_without_traceback():
+    result = attune("show", "nowhere.yaml")
+    assert result.returncode == 2
+    assert result.stderr == "nowhere.yaml: there is no such file\n"
+    assert result.stdout == ""
+
+
+def ending_with(monkeypatch, error):
+    def run(arguments):
+        raise error
+
+    monkeypatch.setattr(show, "run", run)
+    return main(["show", "x.yaml"])
+
+
+def test_an_error_decides_its_exit_code(monkeypatch, capsys):
+    assert ending_with(monkeypatch, Preempted("Saved; the same command goes on.")) == 75
+    assert capsys.readouterr().err == "Saved; the same command goes on.\n"
+
+
+def test_an_interrupted_command_exits_with_130(monkeypatch):
+    assert ending_with(monkeypatch, KeyboardInterrupt()) == 130
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("ours"), BrokenPipeError("of a worker")])
+def test_our_own_mistakes_keep_their_traceback(monkeypatch, error):
+    with pytest.raises(type(error)):
+        ending_with(monkeypatch, error)
+
+
+def test_a_reader_that_leaves_early_is_no_error():
+    result = subprocess.run(
+        f"({sys.executable} -m attune schema; echo $? >&2) | true",
+        shell=True, capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )  # fmt: skip
+    assert result.stderr == "141\n"
+
+
+def test_lists_name_what_there_is_with_a_line_about_each(capsys):
+    assert main(["list", "tasks"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("tasks:\n")
+    assert "  classify    Classify utterances" in out
+
+
+def test_listing_everything_does_not_load_torch():
+    result = attune(
+        code="import sys\nfrom attune.cli import main\nmain(['list', '--json'])\nprint('torch' in sys.modules)"
+    )
+    assert result.returncode == 0, result.stderr
+    assert '"ssl": "' in result.stdout
+    assert result.stdout.endswith("False\n")
+
+
+def test_what_cannot_be_listed_is_refused(capsys):
+    with pytest.raises(SystemExit) as exit:
+        main(["list", "task"])
+    assert exit.value.code == 2
+    assert "'tasks'" in capsys.readouterr().err

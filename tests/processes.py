@@ -1,0 +1,101 @@
+"""The command line in forked processes: real processes to kill, started in a moment because torch is loaded."""
+
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import torch.utils.tensorboard  # noqa: F401  # loaded once, before forking
+
+from attune.cli import main
+
+FORK = multiprocessing.get_context("fork")
+
+
+def start(words: list[str], ranks: int = 1, before: Callable[[int], None] | None = None) -> list[BaseProcess]:
+    """Start `attune WORDS` as ranks; `before(rank)` is called in each of them first."""
+    port = free_port()
+    started = [FORK.Process(target=_rank, args=(words, rank, ranks, port, before)) for rank in range(ranks)]
+    for process in started:
+        process.start()
+    return started
+
+
+def wait(processes: list[BaseProcess], seconds: float = 120) -> list[int | None]:
+    """Wait for all; when one fails, the others end with it, as a launcher would have it."""
+    deadline = time.monotonic() + seconds
+    while any(process.is_alive() for process in processes) and time.monotonic() < deadline:
+        if any(process.exitcode not in (None, 0, 75) for process in processes):
+            kill(processes)
+        time.sleep(0.01)
+    codes = [process.exitcode for process in processes]
+    kill(processes)
+    return codes
+
+
+def kill(processes: list[BaseProcess]) -> None:
+    """kill -9, all at once."""
+    for process in processes:
+        if process.is_alive() and process.pid:
+            os.kill(process.pid, signal.SIGKILL)
+    for process in processes:
+        process.join()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class KillPoints:
+    """Counts the moments at which a save could be cut off, and kills this process at the wanted one."""
+
+    def __init__(self, wanted: int, log: Path | None = None) -> None:
+        self.wanted, self.log, self.count = wanted, log, 0
+
+    def watch(self) -> None:
+        self._pass("start")
+        for name in ("mkdir", "fsync", "replace", "rename", "rmdir"):
+            setattr(os, name, self._watched(name, getattr(os, name)))
+
+    def _watched(self, name, real):
+        def watched(*arguments, **options):
+            answer = real(*arguments, **options)
+            self._pass(name)
+            return answer
+
+        return watched
+
+    def _pass(self, moment: str) -> None:
+        self.count += 1
+        if self.log:
+            with self.log.open("a") as file:
+                file.write(f"{moment}\n")
+        if self.count == self.wanted:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _rank(words, rank, ranks, port, before) -> None:
+    os.setpgid(0, 0)
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)
+    if "ATTUNE_TEST_LOUD" not in os.environ:
+        os.dup2(quiet, 2)
+    if ranks > 1:
+        os.environ.update(
+            RANK=str(rank),
+            WORLD_SIZE=str(ranks),
+            LOCAL_RANK=str(rank),
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=str(port),
+        )
+    sys.argv = ["attune", *words]
+    if before:
+        before(rank)
+    os._exit(main(words))

@@ -1,0 +1,92 @@
+import json
+
+import pytest
+
+from attune.errors import DataError
+from attune.report.predictions import normalized, read_predictions, write_predictions
+from attune.types import Prediction
+
+PREDICTIONS = [
+    Prediction("b", "नमस्ते", "नमस्ते", -1.25),
+    Prediction("a", None, "with \u2028 and \x85 and\nnewline"),
+    Prediction("c", "", "", 0.0),
+]
+
+
+def test_what_is_written_is_read_back_in_the_same_order(tmp_path):
+    path = tmp_path / "predictions" / "test.jsonl"
+    write_predictions(path, PREDICTIONS)
+    assert read_predictions(path) == PREDICTIONS
+    assert [file.name for file in path.parent.iterdir()] == ["test.jsonl"]
+
+
+def test_lines_have_a_fixed_order_of_fields_readable_text_and_rounded_scores(tmp_path):
+    path = tmp_path / "test.jsonl"
+    write_predictions(path, [Prediction("ö", "да", "да", -1.23456), Prediction("x", "", "", -0.0001)])
+    assert path.read_text(encoding="utf-8").splitlines() == [
+        '{"id": "ö", "value": "да", "reference": "да", "score": -1.235}',
+        '{"id": "x", "value": "", "reference": "", "score": 0.0}',
+    ]
+
+
+@pytest.mark.parametrize("score", [float("-inf"), float("nan"), None])
+def test_a_score_that_is_no_number_is_null(tmp_path, score):
+    write_predictions(tmp_path / "test.jsonl", [Prediction("a", "b", "b", score)])
+    assert json.loads((tmp_path / "test.jsonl").read_text())["score"] is None
+
+
+def test_other_fields_and_a_missing_score_are_no_mistake(tmp_path):
+    path = tmp_path / "test.jsonl"
+    path.write_text('{"reference": "r", "id": "a", "value": "v", "speaker": 7}')
+    assert read_predictions(path) == [Prediction("a", "v", "r")]
+
+
+def test_every_mistake_is_told_at_once_with_its_line(tmp_path):
+    path = tmp_path / "test.jsonl"
+    rows = [
+        '{"id": "a", "value": "v", "reference": "r"}',
+        '{"id": "b", "value": "v"',
+        "[1]",
+        '{"id": "c", "value": 3}',
+        '{"id": "a", "value": null, "reference": "r"}',
+        '{"id": 5, "value": "v", "reference": null, "score": true}',
+        "",
+    ]
+    path.write_text("\n".join(rows) + "\n")
+    with pytest.raises(DataError) as refusal:
+        read_predictions(path)
+    problems = str(refusal.value).splitlines()[1:-1]
+    assert [problem.split(":")[0].strip() for problem in problems] == [f"line {line}" for line in (2, 3, 4, 5, 6, 7)]
+    assert "not JSON" in problems[0]
+    assert "not a JSON object" in problems[1]
+    assert "no 'reference'" in problems[2]
+    assert "'value' is neither a string nor null" in problems[2]
+    assert "id 'a' is already on line 1" in problems[3]
+    for wrong in ("'id' is not a string", "'reference' is not a string", "'score' is neither a number nor null"):
+        assert wrong in problems[4]
+
+
+def test_a_thousand_mistakes_do_not_fill_the_screen(tmp_path):
+    path = tmp_path / "test.jsonl"
+    path.write_text("oops\n" * 1000)
+    with pytest.raises(DataError, match="and 980 more"):
+        read_predictions(path)
+
+
+@pytest.mark.parametrize(("content", "message"), [(b"", "the file is empty"), (b"\xff\xfe{}", "not UTF-8")])
+def test_an_empty_or_binary_file_is_refused(tmp_path, content, message):
+    (tmp_path / "test.jsonl").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read_predictions(tmp_path / "test.jsonl")
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"test\.jsonl: No such file"):
+        read_predictions(tmp_path / "test.jsonl")
+
+
+def test_normalizing_leaves_absent_values_absent():
+    shouted = normalized(PREDICTIONS[:2], str.upper)
+    assert shouted[1].value is None
+    assert shouted[1].reference.startswith("WITH")
+    assert shouted[0].score == -1.25

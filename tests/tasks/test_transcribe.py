@@ -1,0 +1,106 @@
+import pytest
+import torch
+
+from attune.batches.load import collate
+from attune.errors import ConfigError, DataError
+from attune.tasks.transcribe import TASK, HeadConfig, TranscribeConfig
+from attune.testing import check_task
+from attune.types import Hypothesis, Prediction, Utterance
+
+TEXTS = ("Hello, world!", "a bee", "no", "Oh no: a world of bees", "all of the bees")
+UTTERANCES = [Utterance(str(row), 1.0, text=text, where=f"m.jsonl:{row + 1}") for row, text in enumerate(TEXTS)]
+
+
+def prepared(folder, **settings):
+    config = TranscribeConfig(**settings)
+    TASK.prepare(config, UTTERANCES, folder)
+    return TASK(config, folder)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        TranscribeConfig(head=HeadConfig(layers=1, width=4)),
+        TranscribeConfig(normalizer="basic"),
+        TranscribeConfig(tokens="bpe", vocabulary=24),
+        TranscribeConfig(tokens="unigram", vocabulary=24, normalizer="basic"),
+    ],
+)
+def test_keeps_every_promise(config):
+    check_task(TASK, config, UTTERANCES)
+
+
+def test_targets_are_normalized_and_read_back(tmp_path):
+    task = prepared(tmp_path, normalizer="basic")
+    target = task.target(UTTERANCES[0])
+    assert 0 not in target
+    assert task.read(Hypothesis(target, 0.0)) == "hello world"
+    assert task.reference(UTTERANCES[0]) == "Hello, world!"
+
+
+def test_equal_neighbours_need_a_frame_between_them(tmp_path):
+    task = prepared(tmp_path)
+    assert task.frames_needed(()) == 0
+    assert task.frames_needed((3, 4, 3)) == 3
+    assert task.frames_needed((3, 3, 3, 4)) == 6
+
+
+def test_figures_are_of_normalized_text_and_raw_ones_stand_beside_them(tmp_path):
+    task = prepared(tmp_path, normalizer="basic")
+    scores = task.score([Prediction("0", "hello world", "Hello, world!"), Prediction("1", "a bug", "a bee")])
+    assert {name: score.value for name, score in scores.values.items()} == {
+        "wer": 25.0,
+        "cer": pytest.approx(100 * 2 / 16),
+        "ser": 50.0,
+        "raw_wer": 75.0,
+        "raw_cer": pytest.approx(100 * 5 / 18),
+    }
+    assert scores.counts["substitutions"] == scores.counts["num_edits"] == 1
+    assert scores.normalizer == "basic"
+
+
+def test_an_absent_prediction_is_counted_and_not_scored(tmp_path):
+    scores = prepared(tmp_path).score([Prediction("0", None, "a bee"), Prediction("1", "no", "no")])
+    assert scores.counts["num_absent_sents"] == 1
+    assert scores.values["wer"].value == 0
+
+
+def test_an_utterance_without_text_is_named(tmp_path):
+    task = prepared(tmp_path)
+    silent = Utterance("x", 1.0, where="m.jsonl:9")
+    for use in (task.target, task.reference, lambda each: TASK.prepare(task.config, [each], tmp_path)):
+        with pytest.raises(DataError, match=r"m\.jsonl:9: utterance 'x' has no text"):
+            use(silent)
+
+
+def test_an_unknown_normalizer_is_answered_with_the_nearest(tmp_path):
+    with pytest.raises(ConfigError, match="basic"):
+        prepared(tmp_path, normalizer="basik")
+
+
+@pytest.mark.parametrize("settings", [{"tokens": "bpe"}, {"vocabulary": 30}])
+def test_a_vocabulary_goes_with_sentencepiece_only(settings):
+    with pytest.raises(ValueError, match="vocabulary"):
+        TranscribeConfig(**settings)
+
+
+def test_an_empty_text_is_learned_as_silence(tmp_path):
+    head = prepared(tmp_path, head=HeadConfig(layers=1, width=4)).head(3).eval()
+    batch = collate([("x", torch.zeros(1).numpy(), ())])
+    frames, lengths = torch.randn(1, 5, 3), torch.tensor([5])
+    loss = head.loss(frames, lengths, batch)
+    blanks = head.scorer(frames, lengths).log_probs[0, :, 0]
+    assert loss.total.item() == pytest.approx(-blanks.sum().item(), rel=1e-5)
+    assert loss.count.item() == 0
+
+
+def test_dropout_follows_the_seed(tmp_path):
+    head = prepared(tmp_path, head=HeadConfig(layers=3, width=8, dropout=0.5)).head(3).train()
+    frames, lengths = torch.randn(2, 5, 3), torch.tensor([5, 4])
+
+    def seeded(seed):
+        torch.manual_seed(seed)
+        return head(frames, lengths)
+
+    assert torch.equal(seeded(1), seeded(1))
+    assert not torch.equal(seeded(1), seeded(2))

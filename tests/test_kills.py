@@ -1,0 +1,84 @@
+"""kill -9 at random and at every point of a save; the same command then ends in the same bits."""
+
+import random
+import time
+
+import pytest
+
+from attune.files import sha256
+
+from processes import KillPoints, kill, start, wait
+from tiny import write_recipe
+
+pytestmark = pytest.mark.recipe
+
+STEPS = 8
+SETTINGS = [f"train.steps={STEPS}", "train.save_every=1", "train.eval_every=4", "data.test=[]", "--workers=0"]
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory):
+    return write_recipe(tmp_path_factory.mktemp("kills"))
+
+
+def words(recipe, run, *more):
+    return ["train", str(recipe), f"run={run}", *SETTINGS, *more]
+
+
+def ending(run):
+    """The SHA-256 sums of the last weights and optimizer, and what is called the best."""
+    last = run / "checkpoints" / f"step-{STEPS:06d}"
+    sums = [sha256(last / name) for name in ("model.safetensors", "optimizer.safetensors", "progress.json")]
+    return [*sums, (run / "best.json").read_text()]
+
+
+@pytest.fixture(scope="module")
+def quiet(recipe, tmp_path_factory):
+    """How runs end when nobody kills them, by number of ranks."""
+    endings = {}
+
+    def end(ranks):
+        if ranks not in endings:
+            run = tmp_path_factory.mktemp("quiet") / "run"
+            assert wait(start(words(recipe, run), ranks)) == [0] * ranks
+            endings[ranks] = ending(run)
+        return endings[ranks]
+
+    return end
+
+
+def test_killed_at_every_point_of_a_save_it_ends_in_the_same_bits(recipe, quiet, tmp_path):
+    log, run = tmp_path / "moments.txt", tmp_path / "run"
+    counting = KillPoints(0, log)
+    one_step = words(recipe, tmp_path / "counted", "train.steps=1", "train.warmup=0", "train.eval_every=1")
+    assert wait(start(one_step, 1, lambda _: counting.watch())) == [0]
+    moments = log.read_text().splitlines()
+    assert moments.count("rename") >= 2 and moments.count("fsync") >= 6
+    kills = 0
+    for moment in range(1, len(moments) + 1):
+        point = KillPoints(moment)
+        (code,) = wait(start(words(recipe, run), 1, lambda _, point=point: point.watch()))
+        kills += code == -9
+    assert kills >= 20
+    assert wait(start(words(recipe, run))) == [0]
+    assert ending(run) == quiet(1)
+
+
+@pytest.mark.parametrize(("ranks", "kills"), [(1, 8), (2, 8), (4, 8)])
+def test_killed_at_random_it_ends_in_the_same_bits(recipe, quiet, tmp_path, ranks, kills):
+    chance = random.Random(ranks)
+    run, killed = tmp_path / "run", 0
+    expected = quiet(ranks)
+    while killed < kills:
+        processes = start(words(recipe, run), ranks)
+        time.sleep(chance.uniform(0.2, 1.2 + 0.3 * ranks))
+        if chance.random() < 0.5:
+            kill(processes)
+        else:
+            kill([chance.choice(processes)])
+        codes = wait(processes)
+        killed += 1
+        if codes == [0] * ranks:
+            break
+    assert wait(start(words(recipe, run), ranks)) == [0] * ranks
+    assert ending(run) == expected

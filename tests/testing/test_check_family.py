@@ -1,0 +1,156 @@
+"""Every check is shown a model that breaks exactly its promise, or it would prove nothing."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from attune.audio.features import fbank, within
+from attune.corpora import open_manifest
+from attune.families.ssl import FAMILY, Config
+from attune.tasks.classify import Classify, ClassifyConfig
+from attune.testing import CheckFailed, check_family, make_corpus
+from attune.types import Built, Family, LabelScorer, Loss
+
+
+class Sound(nn.Module):
+    """A whole classifier in a few lines; what inherits from it breaks one thing."""
+
+    def __init__(self, labels=3):
+        super().__init__()
+        self.output = nn.Linear(240, labels)
+
+    def pool(self, frames, lengths):
+        return (frames.relu() * within(lengths, frames.shape[1])[..., None]).sum(1) / lengths[:, None]
+
+    def logits(self, batch):
+        frames, lengths = fbank(batch.audio, batch.lengths)
+        return self.output(self.pool(frames.float(), lengths))
+
+    def loss(self, batch):
+        total = F.cross_entropy(self.logits(batch), batch.targets[:, 0], reduction="sum")
+        return Loss(total, batch.target_lengths.sum())
+
+    def scorer(self, batch):
+        return LabelScorer(self.logits(batch).log_softmax(-1))
+
+    def frames(self, samples):
+        return 1
+
+
+class PoolsOverPadding(Sound):
+    def pool(self, frames, lengths):
+        return frames.relu().mean(1)
+
+
+class NormalizesOverTheBatch(Sound):
+    def pool(self, frames, lengths):
+        pooled = super().pool(frames, lengths)
+        return pooled / pooled.norm(dim=0)
+
+
+class NumbersItsRows(Sound):
+    def logits(self, batch):
+        return super().logits(batch) + torch.arange(len(batch.ids))[:, None] * torch.eye(3)[0]
+
+
+class AveragesItsLoss(Sound):
+    def loss(self, batch):
+        loss = super().loss(batch)
+        return Loss(loss.total / loss.count, loss.count)
+
+
+class CountsBatches(Sound):
+    def loss(self, batch):
+        return Loss(super().loss(batch).total, torch.tensor(1))
+
+
+class HidesAWeight(Sound):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.rand(3)
+
+    def logits(self, batch):
+        return super().logits(batch) * self.scale
+
+
+class LeavesAWeightUntrained(Sound):
+    def __init__(self):
+        super().__init__()
+        self.unused = nn.Linear(2, 2)
+
+
+class SearchesSomethingElse(Sound):
+    def scorer(self, batch):
+        return LabelScorer((2 * self.logits(batch)).log_softmax(-1))
+
+
+class GivesNaN(Sound):
+    def scorer(self, batch):
+        return LabelScorer(super().scorer(batch).log_probs * torch.nan)
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("case")
+    utterances = list(open_manifest(make_corpus(folder, utterances=12), folder / "index"))
+    config = ClassifyConfig(label="register")
+    Classify.prepare(config, utterances, folder)
+    return Classify(config, folder), utterances[:3]
+
+
+def check(case, model):
+    task, utterances = case
+    check_family(Family(object, lambda _, task: Built(model(), task.target, task.read)), None, task, utterances)
+
+
+def test_a_sound_model_passes(case):
+    check(case, Sound)
+
+
+@pytest.mark.parametrize(
+    ("model", "promise"),
+    [
+        (PoolsOverPadding, "padding: the output of '00000'"),
+        (PoolsOverPadding, "padding: the loss of '00000'"),
+        (NormalizesOverTheBatch, "neighbours: the output of '00000'"),
+        (NumbersItsRows, "order: the output of '00000'"),
+        (NumbersItsRows, "order: the loss"),
+        (AveragesItsLoss, "sums: the loss of a batch"),
+        (CountsBatches, "sums: the count of a batch"),
+        (HidesAWeight, "saving: the output of '00000'"),
+        (LeavesAWeightUntrained, "gradients: the trainable parameter unused.weight gets none"),
+        (SearchesSomethingElse, "search: the loss computed from the scorer"),
+        (GivesNaN, "search: the loss computed from the scorer"),
+    ],
+)
+def test_a_broken_promise_is_named(case, model, promise):
+    with pytest.raises(CheckFailed) as failure:
+        check(case, model)
+    assert f"- {promise}" in str(failure.value)
+
+
+def test_one_broken_promise_is_not_called_many(case):
+    with pytest.raises(CheckFailed, match=r"1 promise.*\n- sums: the count[^\n]*changes by up to 2[^\n]*$"):
+        check(case, CountsBatches)
+
+
+def test_a_wrong_number_of_frames_is_named(case, tmp_path):
+    from attune.tasks.transcribe import HeadConfig, Transcribe, TranscribeConfig
+
+    config = TranscribeConfig(head=HeadConfig(layers=1, width=4))
+    Transcribe.prepare(config, case[1], tmp_path)
+
+    def build(config, task):
+        built = FAMILY.build(config, task)
+        built.model.frames = lambda samples: samples // 480 + 7
+        return built
+
+    with pytest.raises(CheckFailed, match=r"frames: what model\.frames\(\) says"):
+        check_family(Family(Config, build), Config(), Transcribe(config, tmp_path), case[1])
+
+
+def test_the_random_state_is_left_as_it_was(case):
+    before = torch.get_rng_state()
+    check(case, Sound)
+    assert torch.equal(before, torch.get_rng_state())

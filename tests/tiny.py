@@ -1,0 +1,39 @@
+"""A whole experiment in seconds: a corpus of tones, a small model, a recipe, and the command line in a process."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from attune.testing.data import make_corpus
+
+RECIPE = """\
+run: {folder}/run
+seed: 17
+data: {{train: [{train}], dev: [{dev}], test: [{dev}]}}
+task: {{name: transcribe, head: {{layers: 1, width: 24, dropout: 0.1}}}}
+model: {{family: ssl}}
+batches: {{micro_seconds: 8, micros_per_step: 4}}
+optimizer: {{lr: 0.01}}
+train: {{steps: 12, warmup: 2, eval_every: 6, save_every: 3, keep_best: dev.wer, log_every: 1}}
+"""
+
+
+def write_recipe(folder: Path, utterances: int = 24, text: str = RECIPE) -> Path:
+    """Make a corpus and a recipe in `folder`, and return the recipe."""
+    train = make_corpus(folder / "train", utterances=utterances, seed=1)
+    dev = make_corpus(folder / "dev", utterances=6, seed=2)
+    recipe = folder / "recipe.yaml"
+    recipe.write_text(text.format(folder=folder, train=train, dev=dev))
+    return recipe
+
+
+def attune(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "attune", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+    )

@@ -1,0 +1,17 @@
+"""A family with one setting."""
+
+from dataclasses import dataclass
+
+from attune.types import Built, Family
+
+
+@dataclass(frozen=True)
+class Config:
+    width: int = 8
+
+
+def build(config, task) -> Built:
+    raise NotImplementedError
+
+
+FAMILY = Family(config=Config, build=build)
