@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
+from ssl import SSLError
 from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlsplit
 from urllib.request import Request, urlopen
@@ -30,7 +31,7 @@ class Download:
 
     def __call__(self, url: str, cache: Path) -> Path:
         """The complete file, under a name that no other address has."""
-        path = cache / "web" / hashlib.sha256(url.encode()).hexdigest()[:16] / _basename(url)
+        path = cache / "web" / hashlib.sha256(url.encode()).hexdigest()[:16] / _file_name(url)
         if path.exists():
             return path
         try:
@@ -63,9 +64,7 @@ class Download:
                 announced = response.headers["Content-Length"]
         except HTTPError as error:
             raise _refusal(url, error) from error
-        except ValueError as error:
-            raise SourceError(f"{url} is not an address that can be fetched: {error}.") from error
-        except (URLError, TimeoutError, ConnectionError, HTTPException) as error:
+        except (URLError, TimeoutError, ConnectionError, SSLError, HTTPException) as error:
             raise _TryAgain(str(getattr(error, "reason", error) or type(error).__name__)) from error
         size = partial.stat().st_size
         if announced is not None and size != int(announced):
@@ -80,9 +79,16 @@ def _refusal(url: str, error: HTTPError) -> Exception:
     )
 
 
-def _basename(url: str) -> str:
+def _file_name(url: str) -> str:
     """The last part of the address's path, with nothing in it that a file name should not have."""
-    name = PurePosixPath(unquote(urlsplit(url).path)).name
+    try:
+        address = urlsplit(url)
+        is_sound = bool(address.hostname) and address.port != 0
+    except ValueError:
+        is_sound = False
+    if not is_sound:
+        raise SourceError(f"{url} is not a web address. Expected https://HOST/PATH.")
+    name = PurePosixPath(unquote(address.path)).name
     return re.sub(r"[^\w.-]", "_", name).lstrip(".")[-100:] or "file"
 
 
