@@ -65,6 +65,11 @@ class Run:
         return self.folder / "task"
 
     @property
+    def assets(self) -> Path:
+        """What the family must know beside weights, such as an architecture and a tokenizer."""
+        return self.folder / "assets"
+
+    @property
     def model(self) -> Path:
         """The exported model."""
         return self.folder / "model"

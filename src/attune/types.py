@@ -146,8 +146,8 @@ class Task(Protocol):
         """Learn from the training utterances and write to `folder`, once per run."""
 
     @staticmethod
-    def serves(config: Any, folder: Path) -> bool:
-        """Whether what a pretrained model's task prepared in `folder` is what this config asks for."""
+    def serves(config: Any, folder: Path, utterances: Iterable[Utterance]) -> bool:
+        """Whether what a pretrained model's task prepared in `folder` does for this config and these utterances."""
 
     def target(self, utterance: Utterance) -> tuple[int, ...]:
         """The token or class ids to learn."""
@@ -183,16 +183,25 @@ class Model(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A model with the two ends a family may define itself: text or label to ids, and back."""
+    """A model with the ends a family may define itself: an utterance to ids, and ids to text or label."""
 
     model: Any  # a Model that is an nn.Module
     target: Callable[[Utterance], tuple[int, ...]]
     read: Callable[[Hypothesis], str]
+    prompt: Callable[[Utterance], tuple[int, ...]] | None = None  # what decoding begins with, as Batch.targets
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A kind of pretrained model. `families/NAME/__init__.py` exports one as FAMILY."""
+    """A kind of pretrained model. `families/NAME/__init__.py` exports one as FAMILY.
+
+    `build(config, task, assets)` makes the model with fresh weights; `assets` is a folder with whatever else it must
+    know (an architecture, a tokenizer). A family that can start from others' checkpoints has `adopt(config, path,
+    assets)`, which writes that folder and returns the weights under the model's own names. `export(model, assets,
+    folder)` adds the files that let others load the exported model.
+    """
 
     config: type
-    build: Callable[[Any, Task], Built]
+    build: Callable[[Any, Task, Path], Built]
+    adopt: Callable[[Any, Path, Path], Mapping[str, Tensor]] | None = None
+    export: Callable[[Any, Path, Path], None] | None = None

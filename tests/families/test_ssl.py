@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ def classify(corpus, tmp_path):
 
 def seeded(task, config=None):
     torch.manual_seed(5)
-    return FAMILY.build(config or Config(), task)
+    return FAMILY.build(config or Config(), task, Path())
 
 
 def test_keeps_every_promise_when_transcribing(corpus, transcribe):

@@ -67,3 +67,9 @@ def test_the_mean_is_over_own_frames(tmp_path):
     scorer = head.scorer(frames, torch.tensor([6, 2]))
     assert torch.allclose(scorer.log_probs[1], head.scorer(frames[1:, :2], torch.tensor([2])).log_probs[0])
     assert torch.allclose(scorer.log_probs.exp().sum(-1), torch.ones(2))
+
+
+def test_labels_of_a_pretrained_model_serve_only_when_they_are_the_same(tmp_path):
+    prepared(tmp_path)
+    assert TASK.serves(MOOD, tmp_path, UTTERANCES)
+    assert not TASK.serves(MOOD, tmp_path, UTTERANCES[:1])

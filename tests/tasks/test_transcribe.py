@@ -104,3 +104,10 @@ def test_dropout_follows_the_seed(tmp_path):
 
     assert torch.equal(seeded(1), seeded(1))
     assert not torch.equal(seeded(1), seeded(2))
+
+
+def test_tokens_of_a_pretrained_model_serve_when_they_spell_all_of_the_text(tmp_path):
+    config = prepared(tmp_path).config
+    assert TASK.serves(config, tmp_path, UTTERANCES)
+    assert not TASK.serves(config, tmp_path, [Utterance("x", 1.0, text="qué")])
+    assert not TASK.serves(TranscribeConfig(tokens="bpe", vocabulary=24), tmp_path, UTTERANCES)

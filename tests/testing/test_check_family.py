@@ -101,7 +101,7 @@ def case(tmp_path_factory):
 
 def check(case, model):
     task, utterances = case
-    check_family(Family(object, lambda _, task: Built(model(), task.target, task.read)), None, task, utterances)
+    check_family(Family(object, lambda _, task, assets: Built(model(), task.target, task.read)), None, task, utterances)
 
 
 def test_a_sound_model_passes(case):
@@ -141,8 +141,8 @@ def test_a_wrong_number_of_frames_is_named(case, tmp_path):
     config = TranscribeConfig(head=HeadConfig(layers=1, width=4))
     Transcribe.prepare(config, case[1], tmp_path)
 
-    def build(config, task):
-        built = FAMILY.build(config, task)
+    def build(config, task, assets):
+        built = FAMILY.build(config, task, assets)
         built.model.frames = lambda samples: samples // 480 + 7
         return built
 

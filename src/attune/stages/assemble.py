@@ -1,7 +1,8 @@
 """From a recipe to a model that can be trained or decoded, and from a model to a folder that anyone can load.
 
-A model folder holds recipe.yaml (which says what it is), model.safetensors and task/ (vocabulary or labels). A run
-directory can stand in for one: its best checkpoint is meant, or else its newest.
+A model folder holds recipe.yaml (which says what it is), model.safetensors, task/ (vocabulary or labels) and assets/
+(what the family must know besides). A run directory can stand in for one: its best checkpoint is meant, or else its
+newest.
 """
 
 import os
@@ -24,7 +25,7 @@ from attune.recipe import Recipe
 from attune.run import Run
 from attune.seeds import derive
 from attune.training import checkpoint
-from attune.types import Built, Task
+from attune.types import Built, Family, Task
 
 WEIGHTS = "model.safetensors"
 
@@ -35,6 +36,7 @@ class Pretrained:
 
     recipe: Recipe
     task: Path
+    assets: Path
     weights: Path
     step: int | None = None  # of the checkpoint, when it is one
 
@@ -47,13 +49,18 @@ class Assembled:
     built: Built
 
 
+def is_own(folder: Path) -> bool:
+    """Whether a folder is a model or a run of attune's."""
+    return (folder / "recipe.yaml").is_file()
+
+
 def open_pretrained(folder: Path) -> Pretrained:
     """A model folder, or a run directory with a checkpoint in it."""
-    if not (folder / "recipe.yaml").is_file():
+    if not is_own(folder):
         raise ModelError(f"{folder} is neither a model nor a run: it has no recipe.yaml.")
     recipe = recipes.load(folder / "recipe.yaml", []).recipe
     if (folder / WEIGHTS).is_file():
-        return Pretrained(recipe, folder / "task", folder / WEIGHTS)
+        return Pretrained(recipe, folder / "task", folder / "assets", folder / WEIGHTS)
     run = Run(folder)
     best = run.best()
     chosen = checkpoint.folder_of(run.checkpoints, best.step) if best else checkpoint.newest(run.checkpoints)[0]
@@ -62,14 +69,14 @@ def open_pretrained(folder: Path) -> Pretrained:
     reason = checkpoint.damage(chosen)
     if reason:
         raise ModelError(f"{chosen} is damaged: {reason}. Train on to make a new one.")
-    return Pretrained(recipe, run.task, chosen / WEIGHTS, int(chosen.name.removeprefix("step-")))
+    return Pretrained(recipe, run.task, run.assets, chosen / WEIGHTS, int(chosen.name.removeprefix("step-")))
 
 
-def assemble(recipe: Recipe, task_folder: Path) -> Assembled:
+def assemble(recipe: Recipe, task_folder: Path, assets: Path) -> Assembled:
     """Build the recipe's model, with weights that are a function of its seed."""
     task: Task = catalog.find("tasks", recipe.task.name)(recipe.task.config, task_folder)
     torch.manual_seed(derive(recipe.seed, "weights"))
-    return Assembled(task, catalog.find("families", recipe.model.family).build(recipe.model.config, task))
+    return Assembled(task, catalog.find("families", recipe.model.family).build(recipe.model.config, task, assets))
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
@@ -79,12 +86,11 @@ def load_weights(model: nn.Module, path: Path) -> None:
         raise ModelError(f"{path} lacks {', '.join(sorted(missing)[:5])}, which this model needs.")
 
 
-def start_from(model: nn.Module, path: Path, same_vocabulary: bool) -> list[str]:
-    """Begin with pretrained weights; returns the names of tensors that start anew.
+def start_from(model: nn.Module, tensors: Mapping[str, Tensor], path: Path, same_vocabulary: bool) -> list[str]:
+    """Begin with pretrained weights, read from `path`; returns the names of tensors that start anew.
 
     Rows of the output layer mean tokens: with another vocabulary they are left out, even when the sizes agree.
     """
-    tensors = read_weights(path)
     if not same_vocabulary:
         tensors = {name: tensor for name, tensor in tensors.items() if ".output." not in f".{name}"}
     return _copy(model, tensors, path)
@@ -115,12 +121,16 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
 
 
-def export(folder: Path, recipe: Recipe, task_folder: Path, tensors: Mapping[str, Tensor]) -> None:
+def export(folder: Path, recipe: Recipe, run: Run, model: nn.Module) -> None:
     """Write a model folder; it appears whole, in place of the one before."""
     partial = folder.parent / f".{folder.name}.{uuid.uuid4().hex[:8]}.part"
-    shutil.copytree(task_folder, partial / "task")
+    shutil.copytree(run.task, partial / "task")
+    shutil.copytree(run.assets, partial / "assets")
     write_text(partial / "recipe.yaml", recipes.resolved_yaml(recipe))
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, partial / WEIGHTS)
+    save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, partial / WEIGHTS)
+    family: Family = catalog.find("families", recipe.model.family)
+    if family.export:
+        family.export(model, run.assets, partial)
     sync(partial / WEIGHTS)
     sync(partial)
     if folder.exists():

@@ -69,7 +69,7 @@ def evaluate(
     assembled: Assembled, corpus: Corpus, search: Search, budget: Budget, recipe: Recipe, site: Site, world: World
 ) -> Generator[Decoding, None, Evaluation]:
     """Decode on all ranks, merge by row and score; yields how far this rank has come."""
-    reader = Reader(corpus, drops_bad_rows=recipe.data.bad_rows == "drop")
+    reader = Reader(corpus, assembled.built.prompt, drops_bad_rows=recipe.data.bad_rows == "drop")
     plan = plan_in_order(corpus.seconds, budget)
     mine: dict[int, Prediction] = {}
     problems: list[str] = []

@@ -5,7 +5,6 @@ A generator of events; the caller draws them. Files are written by the first ran
 
 import math
 import resource
-import shutil
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,7 +14,6 @@ from pathlib import Path
 import torch
 from torch.optim import Optimizer
 
-from attune import catalog
 from attune.batches.load import Loaded, load, micros_from
 from attune.corpora import Corpus, Selection
 from attune.decoding.search import Search
@@ -24,8 +22,8 @@ from attune.recipe import Difference, Recipe
 from attune.report.predictions import write_predictions
 from attune.run import Run, claimed
 from attune.site import Site
-from attune.sources import locate
-from attune.stages.assemble import Assembled, assemble, export, load_weights, open_pretrained, start_from
+from attune.stages.assemble import Assembled, assemble, export, load_weights, open_pretrained
+from attune.stages.begin import give_first_weights, open_origin, prepare
 from attune.stages.data import open_split, planner, training_reader, training_rows
 from attune.stages.evaluate import Decoding, Evaluation, evaluate, evaluation_budget, search_of
 from attune.stages.journal import Journal
@@ -166,27 +164,14 @@ def _train(
 
 
 def _assemble(recipe: Recipe, run: Run, corpus: Corpus, site: Site, world: World) -> tuple[Assembled, Sequence[str]]:
-    """Prepare the task once per run, build the model, and give it the weights it starts from."""
-    source: str | None = recipe.model.config.weights
-    pretrained = open_pretrained(locate(source, site.cache)) if source else None
-    task = catalog.find("tasks", recipe.task.name)
-    inherits = (
-        pretrained is not None
-        and pretrained.recipe.task.name == recipe.task.name
-        and task.serves(recipe.task.config, pretrained.task)
-    )
-    if world.is_first and not run.task.exists():
-        partial = run.folder / ".task.part"
-        shutil.rmtree(partial, ignore_errors=True)
-        if pretrained and inherits:
-            shutil.copytree(pretrained.task, partial)
-        else:
-            partial.mkdir()
-            task.prepare(recipe.task.config, corpus, partial)
-        partial.rename(run.task)
+    """Prepare the run's files once, build the model, and give it the weights it starts from."""
+    origin = open_origin(recipe, site)
+    if world.is_first:
+        prepare(recipe, origin, corpus, run.task, run.assets)
     world.barrier()
-    assembled = assemble(recipe, run.task)
-    new = start_from(assembled.built.model, pretrained.weights, inherits) if pretrained else []
+    assembled = assemble(recipe, run.task, run.assets)
+    is_new = checkpoint.newest(run.checkpoints)[0] is None
+    new = give_first_weights(assembled, recipe, origin, run.task) if is_new else []
     assembled.built.model.to(world.device)
     return assembled, new
 
@@ -304,7 +289,7 @@ def _finish(training: _Training, before: int) -> Iterator[Event]:
     model = training.assembled.built.model
     load_weights(model, chosen.weights)
     if training.journal:
-        export(run.model, recipe, run.task, model.state_dict())
+        export(run.model, recipe, run, model)
     if recipe.data.test:
         corpus = open_split(recipe, "test", run.data, training.site, world)
         evaluation = yield from _evaluate(training, corpus, search_of(recipe.decode.final or recipe.decode))

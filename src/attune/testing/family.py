@@ -7,6 +7,7 @@ trainable is trained; and what is searched is what was trained.
 # B batch, F frames, V vocabulary
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import safetensors.torch
@@ -20,15 +21,23 @@ from attune.types import SAMPLE_RATE, Batch, Family, FrameScorer, LabelScorer, S
 
 
 def check_family(
-    family: Family, config: Any, task: Task, utterances: Sequence[Utterance], tolerance: float = 1e-4
+    family: Family,
+    config: Any,
+    task: Task,
+    utterances: Sequence[Utterance],
+    assets: Path = Path(),
+    tolerance: float = 1e-4,
 ) -> None:
-    """Raise CheckFailed with every promise that the model breaks on these utterances: a few, of different lengths."""
+    """Raise CheckFailed with every promise that the model breaks on these utterances: a few, of different lengths.
+
+    `assets` is the folder that the family builds from, where it needs one.
+    """
     with torch.random.fork_rng(devices=[]):
-        built = family.build(config, task)
+        built = family.build(config, task, assets)
         subject = _Subject(built.model.eval(), _batches(Reader(utterances, built.target), len(utterances)), tolerance)
         checks = (_neighbours, _order, _padding, _additivity, _frames, _teacher_forcing)
         problems = [problem for check in checks for problem in check(subject)]
-        problems += _save_and_load(subject, lambda: family.build(config, task).model.eval())
+        problems += _save_and_load(subject, lambda: family.build(config, task, assets).model.eval())
         problems += _gradients(subject)
     require_none("The family", problems)
 

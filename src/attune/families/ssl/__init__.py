@@ -1,6 +1,7 @@
 """Self-supervised and filterbank encoders with a task head, as in S3PRL: upstream → stacked frames → head."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -17,7 +18,7 @@ class Config:
     stack: Annotated[int, Field(ge=1, description="How many neighbouring frames become one.")] = 3
 
 
-def build(config: Config, task: Task) -> Built:
+def build(config: Config, task: Task, assets: Path) -> Built:
     """The encoder with the task's head on it, with fresh weights."""
     from attune.families.ssl.model import SslModel
     from attune.families.ssl.upstreams import UPSTREAMS

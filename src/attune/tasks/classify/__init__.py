@@ -58,6 +58,11 @@ class Classify:
             )
         write_text(folder / LABELS, json.dumps(names, ensure_ascii=False, indent=1) + "\n")
 
+    @staticmethod
+    def serves(config: ClassifyConfig, folder: Path, utterances: Iterable[Utterance]) -> bool:
+        """Whether `folder` has just the labels of these utterances."""
+        return set(_read_names(folder / LABELS)) == {_label(config, utterance) for utterance in utterances}
+
     def target(self, utterance: Utterance) -> tuple[int, ...]:
         """The label's number."""
         name = self.reference(utterance)

@@ -17,6 +17,7 @@ from attune import catalog
 from attune.errors import DataError
 from attune.scoring.error_rates import score_texts
 from attune.text import tokenizers
+from attune.text.tokenizers.characters import UNKNOWN, Characters
 from attune.types import Hypothesis, Prediction, Scores, Utterance
 
 if TYPE_CHECKING:
@@ -66,6 +67,17 @@ class Transcribe:
         normalize = catalog.find("text.normalizers", config.normalizer)
         texts = (normalize(_text(utterance)) for utterance in utterances)
         tokenizers.train(config.tokens, texts, folder, config.vocabulary)
+
+    @staticmethod
+    def serves(config: TranscribeConfig, folder: Path, utterances: Iterable[Utterance]) -> bool:
+        """Whether the tokens in `folder` are of the wished-for kind and number, and spell all of the text."""
+        tokenizer = tokenizers.load(folder)
+        if (config.tokens == "characters") != isinstance(tokenizer, Characters):
+            return False
+        if config.vocabulary not in (None, tokenizer.size):
+            return False
+        normalize = catalog.find("text.normalizers", config.normalizer)
+        return not any(UNKNOWN in tokenizer.encode(normalize(_text(utterance))) for utterance in utterances)
 
     def target(self, utterance: Utterance) -> tuple[int, ...]:
         """The normalized text as token ids."""

@@ -1,0 +1,38 @@
+# `make demo` and `make test` each work alone on a fresh clone: they make what they need, once.
+
+.PHONY: help demo test quick check demo-data clean
+.DEFAULT_GOAL := help
+
+ready := .venv/ready
+pytest := .venv/bin/python -m pytest
+
+help:
+	@echo "make demo        fine-tune a small model on this machine and see what it learned (3 minutes)"
+	@echo "make test        everything: style, types, all tests"
+	@echo "make quick       the tests that take seconds"
+	@echo "make check       style and types"
+	@echo "make demo-data   make the demo's speech anew (needs espeak-ng)"
+	@echo "make clean       remove everything that was made here, .venv too"
+
+demo: $(ready)
+	@.venv/bin/attune demo
+
+test: check
+	@$(pytest) -m "not network"
+
+quick: $(ready)
+	@$(pytest) -m "not recipe and not gpu and not network"
+
+check: $(ready)
+	@scripts/check
+
+demo-data: $(ready)
+	@.venv/bin/python scripts/make-demo
+
+$(ready): pyproject.toml constraints.txt scripts/set-up
+	@scripts/set-up
+	@touch $@
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache src/*.egg-info
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,99 @@
+"""What a run begins with: the task's and the family's files, and the weights it starts from.
+
+`model.weights` may name a run or a model of attune's own, or any checkpoint that the family can adopt.
+"""
+
+import filecmp
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from attune import catalog
+from attune.errors import ModelError
+from attune.recipe import Recipe
+from attune.site import Site
+from attune.sources import locate
+from attune.stages.assemble import Assembled, Pretrained, is_own, open_pretrained, read_weights, start_from
+from attune.types import Family, Utterance
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a recipe's weights come from: attune's own format, a checkpoint of others, or nowhere."""
+
+    own: Pretrained | None = None
+    foreign: Path | None = None
+
+
+def open_origin(recipe: Recipe, site: Site) -> Origin:
+    """What `model.weights` names; nothing is read yet."""
+    source: str | None = recipe.model.config.weights
+    if source is None:
+        return Origin()
+    path = locate(source, site.cache)
+    if is_own(path):
+        return Origin(own=open_pretrained(path))
+    if catalog.find("families", recipe.model.family).adopt is None:
+        raise ModelError(f"{path} is not a model of attune's, and the family {recipe.model.family!r} adopts no others.")
+    return Origin(foreign=path)
+
+
+def prepare(recipe: Recipe, origin: Origin, utterances: Iterable[Utterance], task: Path, assets: Path) -> None:
+    """Fill the two folders that a model is built from; each is complete as soon as it is there."""
+    if not task.exists():
+        _fill(task, lambda folder: _prepare_task(recipe, origin, utterances, folder))
+    if not assets.exists():
+        _fill(assets, lambda folder: _collect_assets(recipe, origin, folder))
+
+
+def give_first_weights(assembled: Assembled, recipe: Recipe, origin: Origin, task: Path) -> list[str]:
+    """Put the weights of the origin into a new model; returns the names of tensors that start anew."""
+    if origin.own:
+        tensors: Mapping[str, Tensor] = read_weights(origin.own.weights)
+        return start_from(assembled.built.model, tensors, origin.own.weights, _same_files(task, origin.own.task))
+    if origin.foreign:
+        with tempfile.TemporaryDirectory() as scratch:
+            tensors = _adopt(recipe, origin.foreign, Path(scratch))
+        return start_from(assembled.built.model, tensors, origin.foreign, same_vocabulary=True)
+    return []
+
+
+def _prepare_task(recipe: Recipe, origin: Origin, utterances: Iterable[Utterance], folder: Path) -> None:
+    """Take over the vocabulary of the pretrained model where it will do; otherwise learn one."""
+    task, own = catalog.find("tasks", recipe.task.name), origin.own
+    if own and own.recipe.task.name == recipe.task.name and task.serves(recipe.task.config, own.task, utterances):
+        shutil.copytree(own.task, folder, dirs_exist_ok=True)
+    else:
+        task.prepare(recipe.task.config, utterances, folder)
+
+
+def _same_files(one: Path, other: Path) -> bool:
+    """Whether two folders hold the same names and bytes."""
+    names = [sorted(path.name for path in folder.iterdir()) for folder in (one, other)]
+    return names[0] == names[1] and not any(filecmp.cmpfiles(one, other, names[0], shallow=False)[1:])
+
+
+def _collect_assets(recipe: Recipe, origin: Origin, folder: Path) -> None:
+    if origin.own and origin.own.assets.exists():
+        shutil.copytree(origin.own.assets, folder, dirs_exist_ok=True)
+    elif origin.foreign:
+        _adopt(recipe, origin.foreign, folder)
+
+
+def _adopt(recipe: Recipe, path: Path, assets: Path) -> Mapping[str, Tensor]:
+    family: Family = catalog.find("families", recipe.model.family)
+    if family.adopt is None:
+        raise ModelError(f"The family {recipe.model.family!r} cannot start from {path}.")
+    return family.adopt(recipe.model.config, path, assets)
+
+
+def _fill(folder: Path, fill: Callable[[Path], object]) -> None:
+    partial = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    fill(partial)
+    partial.rename(folder)

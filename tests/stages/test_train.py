@@ -1,0 +1,179 @@
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from attune import recipe as recipes
+from attune.errors import CheckpointError, DataError, ModelError, Preempted
+from attune.files import sha256
+from attune.run import Run
+from attune.site import Site
+from attune.stages.train import Evaluated, Finished, Request, Saved, Started, Stepped, train
+from attune.world import World
+
+from tiny import write_recipe
+
+
+@pytest.fixture(scope="module")
+def recipe_file(tmp_path_factory):
+    return write_recipe(tmp_path_factory.mktemp("train"))
+
+
+@pytest.fixture
+def site(tmp_path):
+    return Site(tmp_path / "cache", workers=0, device="cpu")
+
+
+def loaded(recipe_file, run, *overrides):
+    return recipes.load(recipe_file, [f"run={run}", *overrides]).recipe
+
+
+def events_of(recipe, site, **request):
+    return list(train(recipe, Request(["attune", "train"], **request), site, World.alone()))
+
+
+@pytest.fixture(scope="module")
+def finished(recipe_file, tmp_path_factory):
+    """One whole run, for the tests that look at what it leaves."""
+    folder = tmp_path_factory.mktemp("finished")
+    recipe = loaded(recipe_file, folder / "run")
+    return recipe, Run(folder / "run"), events_of(recipe, Site(folder / "cache", workers=0, device="cpu"))
+
+
+def test_a_run_leaves_all_that_is_needed_to_understand_and_repeat_it(finished):
+    recipe, run, _ = finished
+    names = {path.name for path in run.folder.iterdir() if not path.name.startswith(".")}
+    assert names >= {
+        *("recipe.yaml", "environment.json", "command.txt", "log.jsonl", "status.json", "best.json"),
+        *("checkpoints", "data", "task", "assets", "predictions", "scores.json", "model", "tensorboard"),
+    }
+    assert run.recipe() == recipe
+    assert json.loads((run.folder / "status.json").read_text())["state"] == "done"
+    assert json.loads((run.folder / "environment.json").read_text())["packages"]["torch"]
+    scores = json.loads((run.folder / "scores.json").read_text())["test"]
+    assert scores["counts"]["num_scored_sents"] == 6 and scores["normalizer"] == "none"
+
+
+def test_it_evaluates_and_saves_when_the_recipe_says(finished):
+    _, run, events = finished
+    steps = [event.step.progress.position.step for event in events if isinstance(event, Stepped)]
+    assert steps == list(range(1, 13))
+    assert [event.step for event in events if isinstance(event, Evaluated)][:2] == [6, 12]
+    assert {3, 6, 9, 12} <= {event.step for event in events if isinstance(event, Saved)}
+    kept = sorted(path.name for path in run.checkpoints.iterdir())
+    best = f"step-{run.best().step:06d}"
+    assert kept == sorted({best, "step-000009", "step-000012"})
+
+
+def test_the_log_has_every_step_once(finished):
+    _, run, _ = finished
+    lines = [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if line["event"] == "step"] == list(range(1, 13))
+
+
+def test_a_finished_run_trains_no_further(finished, site):
+    recipe, run, _ = finished
+    before = (run.checkpoints / "step-000012" / "manifest.json").read_text()
+    again = events_of(recipe, site)
+    assert not any(isinstance(event, Stepped) for event in again)
+    assert isinstance(again[-1], Finished) and again[-1].steps_taken == 0
+    assert (run.checkpoints / "step-000012" / "manifest.json").read_text() == before
+
+
+def test_a_directory_of_another_recipe_is_refused_with_the_difference(finished, site):
+    recipe, _, _ = finished
+    with pytest.raises(CheckpointError, match=r"seed: 17 there, 18 here"):
+        events_of(replace(recipe, seed=18), site)
+
+
+def test_a_changed_schedule_is_refused_unless_asked_for_and_its_rates_are_told(recipe_file, site, tmp_path):
+    first = loaded(recipe_file, tmp_path / "run", "train.steps=4", "data.test=[]")
+    events_of(first, site)
+    longer = loaded(recipe_file, tmp_path / "run", "train.steps=6", "data.test=[]")
+    with pytest.raises(CheckpointError, match=r"train.steps: 4 there, 6 here[\s\S]*--reschedule"):
+        events_of(longer, site)
+    started = events_of(longer, site, reschedule=True)[0]
+    (change,) = started.rescheduled
+    assert started.step == 4 and change[0].key == "train.steps" and change[1] == 0.0 < change[2]
+
+
+def test_a_stop_request_saves_and_the_same_command_goes_on(recipe_file, site, tmp_path):
+    recipe = loaded(recipe_file, tmp_path / "run", "train.save_every=100", "train.eval_every=100", "data.test=[]")
+    asked = iter([False] * 4 + [True] * 10)
+    with pytest.raises(Preempted, match="step 5 is saved"):
+        events_of(recipe, site, stop_requested=lambda: next(asked))
+    assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "preempted"
+    started = events_of(recipe, site)[0]
+    assert isinstance(started, Started) and started.step == 5
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(recipe_file, site, tmp_path):
+    recipe = loaded(recipe_file, tmp_path / "run", "train.steps=9", "data.test=[]")
+    events_of(recipe, site)
+    weights = tmp_path / "run/checkpoints/step-000009/model.safetensors"
+    expected = sha256(weights)
+    weights.write_bytes(b"broken")
+    (tmp_path / "run/best.json").unlink()
+    started = events_of(recipe, site)[0]
+    assert [damage.folder.name for damage in started.damaged] == ["step-000009"] and started.step == 6
+    assert sha256(weights) == expected
+
+
+def test_training_starts_from_the_weights_of_a_run_and_keeps_its_vocabulary(finished, recipe_file, site, tmp_path):
+    _, run, _ = finished
+    recipe = loaded(recipe_file, tmp_path / "run", f"model.weights={run.folder}", "train.steps=3", "data.test=[]")
+    started = events_of(recipe, site)[0]
+    assert started.new_tensors == ()
+    assert (tmp_path / "run/task/characters.json").read_text() == (run.task / "characters.json").read_text()
+
+
+def test_another_vocabulary_never_inherits_output_rows(finished, recipe_file, site, tmp_path):
+    _, run, _ = finished
+    overrides = ["task.tokens=bpe", "task.vocabulary=20", "train.steps=3", "data.test=[]"]
+    started = events_of(loaded(recipe_file, tmp_path / "run", f"model.weights={run.model}", *overrides), site)[0]
+    assert started.new_tensors == ("head.output.bias", "head.output.weight")
+
+
+def test_weights_that_do_not_fit_are_named(finished, recipe_file, site, tmp_path):
+    _, run, _ = finished
+    recipe = loaded(recipe_file, tmp_path / "run", f"model.weights={run.model}", "task.head.width=16")
+    with pytest.raises(ModelError, match="does not fit this model"):
+        events_of(recipe, site)
+
+
+def test_a_bad_row_fails_the_run_or_is_dropped_as_the_recipe_says(recipe_file, site, tmp_path):
+    folder = tmp_path / "corpus"
+    shutil.copytree(recipe_file.parent / "train", folder)
+    broken = sorted((folder / "audio").iterdir())[2]
+    broken.write_bytes(broken.read_bytes()[:2000])
+    overrides = [f"data.train=[{folder}/manifest.jsonl]", "train.steps=2", "train.warmup=0", "data.test=[]"]
+    with pytest.raises(DataError, match=r"manifest\.jsonl:3: .*00002\.wav"):
+        events_of(loaded(recipe_file, tmp_path / "fail", *overrides), site)
+    events = events_of(loaded(recipe_file, tmp_path / "drop", *overrides, "data.bad_rows=drop"), site)
+    dropped = [reason for event in events if isinstance(event, Stepped) for reason in event.step.dropped]
+    assert dropped and "00002.wav" in dropped[0]
+
+
+def test_best_is_never_replaced_by_worse_equal_or_nan(tmp_path):
+    run = Run(tmp_path)
+    assert run.offer_best("dev.wer", 20.0, 1)
+    for value in (21.0, 20.0, float("nan")):
+        assert not run.offer_best("dev.wer", value, 2)
+    assert run.best().step == 1
+    assert run.offer_best("dev.wer", 19.0, 3) and run.best().step == 3
+
+
+def test_more_accuracy_is_better(tmp_path):
+    run = Run(tmp_path)
+    run.offer_best("dev.accuracy", 90.0, 1)
+    assert not run.offer_best("dev.accuracy", 80.0, 2) and run.offer_best("dev.accuracy", 95.0, 3)
+
+
+def test_two_processes_do_not_train_in_one_directory(recipe_file, site, tmp_path):
+    recipe = loaded(recipe_file, tmp_path / "run")
+    first = train(recipe, Request(["attune"]), site, World.alone())
+    next(first)
+    with pytest.raises(CheckpointError, match="Another process is training"):
+        events_of(recipe, site)
+    first.close()
