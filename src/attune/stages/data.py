@@ -27,9 +27,9 @@ def open_manifests(
         world.barrier()
     paths = [locate(source, site.cache) for source in sources]
     corpus = open_corpus(name, paths, index_folder)
+    require_sound(corpus, recipe.data.bad_rows)
     if world.is_first:
         world.barrier()
-    require_sound(corpus, recipe.data.bad_rows)
     return corpus
 
 
