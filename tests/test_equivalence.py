@@ -25,7 +25,8 @@ def recipe(tmp_path_factory):
 
 def trained(recipe, run, ranks, *settings):
     """The weights after 30 steps."""
-    words = ["train", str(recipe), f"run={run}", "train.steps=30", "train.save_every=30", *QUIET, *settings]
+    words = ["train", str(recipe), f"run={run}", "train.steps=30", "train.save_every=30", "optimizer.lr=3e-3"]
+    words += [*QUIET, *settings]
     assert wait(start(words, ranks)) == [0] * ranks
     return run / "checkpoints/step-000030"
 

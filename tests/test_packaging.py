@@ -7,12 +7,14 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib.machinery import SourceFileLoader
 from importlib.metadata import PackageNotFoundError, requires
 from importlib.util import module_from_spec, spec_from_loader
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+import soundfile
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -107,17 +109,19 @@ def test_the_pretraining_has_neither_the_demos_words_nor_its_voices():
 
 
 @pytest.mark.skipif(not shutil.which("espeak-ng"), reason="espeak-ng is not installed")
-def test_the_demo_can_be_made_again_to_the_byte(tmp_path):
+def test_the_demos_speech_can_be_made_again_to_the_byte(tmp_path):
     make_demo = load_script("make-demo")
-    [line] = [line for split, line in make_demo.demo_lines() if line.id == "test-000"]
-    row = rows("test")[0]
+    [row] = [row for row in rows("test") if row["id"] == "test-000"]
+    [line] = [line for split, line in make_demo.demo_lines() if line.id == row["id"]]
     assert (line.text, line.speaker.name) == (row["text"], row["speaker"])
-    make_demo.record_line(line, tmp_path / "again.opus")
-    first, again = DEMO / row["audio"], tmp_path / "again.opus"
-    assert again.stat().st_size == pytest.approx(first.stat().st_size, rel=0.2)
+    for name in ("once.opus", "again.opus"):
+        make_demo.make_audio(line, tmp_path / name)
+    assert (tmp_path / "once.opus").read_bytes() == (tmp_path / "again.opus").read_bytes()
+    # Another version of espeak-ng may speak a little otherwise than the one that made what ships.
+    assert soundfile.info(tmp_path / "once.opus").duration == pytest.approx(row["seconds"], rel=0.1)
 
 
-def load_script(name: str):
+def load_script(name: str) -> ModuleType:
     loader = SourceFileLoader(name.replace("-", "_"), str(ROOT / "scripts" / name))
     module = module_from_spec(spec_from_loader(loader.name, loader))
     sys.modules[loader.name] = module
@@ -135,6 +139,8 @@ def test_the_wheel_carries_the_package_its_demo_and_its_license(tmp_path):
     subprocess.run([*command, str(source)], check=True, timeout=120)
     [wheel] = tmp_path.glob("*.whl")
     packed = set(zipfile.ZipFile(wheel).namelist())
-    tracked = {path.relative_to(source / "src").as_posix() for path in (source / "src").rglob("*") if path.is_file()}
-    assert tracked - packed == set()
+    shipped = {
+        path.relative_to(source / "src").as_posix() for path in (source / "src/attune").rglob("*") if path.is_file()
+    }
+    assert shipped - packed == set()
     assert any(name.endswith("licenses/LICENSE") for name in packed)
