@@ -165,8 +165,8 @@ def _keep_statistics(model: nn.Module) -> None:
     """Let norms whose weights are frozen also keep and use the statistics they came with."""
     for module in model.modules():
         own = list(module.parameters(recurse=False))
-        counts = any(name == "running_mean" for name, _ in module.named_buffers(recurse=False))
-        if counts and own and not any(parameter.requires_grad for parameter in own):
+        has_statistics = any(name == "running_mean" for name, _ in module.named_buffers(recurse=False))
+        if has_statistics and own and not any(parameter.requires_grad for parameter in own):
             module.register_forward_pre_hook(_stop_training)
 
 

@@ -71,5 +71,5 @@ def load_state_by_name(optimizer: Optimizer, model: nn.Module, tensors: Mapping[
             raise CheckpointError(f"The optimizer's state has {parameter_name!r}, which this model does not have.")
         parameter = parameters[parameter_name]
         # Only a fused optimizer counts its steps on the device; everything else lives beside its parameter.
-        moves = value.ndim > 0 or counts_on_device
+        moves = key != "step" or counts_on_device
         optimizer.state[parameter][key] = value.to(parameter.device) if moves else value
