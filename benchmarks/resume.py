@@ -57,6 +57,7 @@ def write_manifest(folder: Path, rows: int) -> Path:
 
 
 def main() -> None:
+    """Measure at 1 % and at 99 % of the epoch."""
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else 5_000_000
     with tempfile.TemporaryDirectory() as scratch:
         manifest = write_manifest(Path(scratch), rows)
