@@ -62,6 +62,11 @@ class Transcribe:
         self.normalize: Callable[[str], str] = catalog.find("text.normalizers", config.normalizer)
 
     @staticmethod
+    def lacks(config: TranscribeConfig, utterance: Utterance) -> str | None:
+        """A text."""
+        return None if utterance.text is not None else "text"
+
+    @staticmethod
     def prepare(config: TranscribeConfig, utterances: Iterable[Utterance], folder: Path) -> None:
         """Learn the tokens from the training text."""
         normalize = catalog.find("text.normalizers", config.normalizer)
