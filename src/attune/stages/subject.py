@@ -50,7 +50,7 @@ def open_subject(source: str, overrides: Sequence[str], site: Site) -> Subject:
 def load_subject(pretrained: Pretrained, world: World) -> Assembled:
     """The model with its weights, on the world's device."""
     assembled = assemble(pretrained.recipe, pretrained.task, pretrained.assets)
-    load_weights(assembled.built.model, pretrained.weights)
+    load_weights(assembled.built.model, pretrained.tensors(), pretrained.weights)
     assembled.built.model.to(world.device)
     return assembled
 
