@@ -24,6 +24,7 @@ class Display:
         self.stream = stream
         self.is_live = stream.isatty()
         self._bar: Any = None
+        self._what = ""  # the bar is about
         self._next_line = 0.0
         self._rate: float | None = None
 
@@ -63,12 +64,13 @@ class Display:
     def _advance_bar(self, what: str, done: int, total: int, unit: str, figures: str) -> None:
         from tqdm import tqdm
 
-        if self._bar is None or self._bar.desc != f"{what}: ":
+        if self._bar is None or self._what != what:
             self._close()
-            self._bar = tqdm(total=total, initial=done, desc=what, unit=unit, file=self.stream, leave=False)
-        self._bar.n = done
+            self._what = what
+            options = {"file": self.stream, "leave": False, "miniters": 1, "mininterval": 0.2, "dynamic_ncols": True}
+            self._bar = tqdm(total=total, initial=done, desc=what, unit=f" {unit}", **options)
         self._bar.set_postfix_str(figures, refresh=False)
-        self._bar.refresh() if done in (0, total) else self._bar.update(0)
+        self._bar.update(done - self._bar.n)
 
     def _close(self) -> None:
         if self._bar is not None:
