@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 if TYPE_CHECKING:  # scoring and configuration use these types without loading torch
     import torch
@@ -168,6 +168,18 @@ class Task(Protocol):
         """The task's figures."""
 
 
+@runtime_checkable
+class TextTask(Protocol):
+    """A task about text, for families that bring their own tokens: what to learn, without the task's vocabulary."""
+
+    @property
+    def language(self) -> str | None:
+        """The language of utterances that do not name theirs."""
+
+    def text(self, utterance: Utterance) -> str:
+        """The text to learn."""
+
+
 class Model(Protocol):
     """What the loop trains and the search decodes; an `nn.Module`."""
 
@@ -189,6 +201,7 @@ class Built:
     target: Callable[[Utterance], tuple[int, ...]]
     read: Callable[[Hypothesis], str]
     prompt: Callable[[Utterance], tuple[int, ...]] | None = None  # what decoding begins with, as Batch.targets
+    frames_needed: Callable[[Sequence[int]], int] | None = None  # the fewest for a target; None: any number will do
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +211,14 @@ class Family:
     `build(config, task, assets)` makes the model with fresh weights; `assets` is a folder with whatever else it must
     know (an architecture, a tokenizer). A family that can start from others' checkpoints has `adopt(config, path,
     assets)`, which writes that folder and returns the weights under the model's own names. `export(model, assets,
-    folder)` adds the files that let others load the exported model.
+    folder)` adds the files that let others load the exported model. A family that `has_own_tokens` learns a TextTask's
+    text in them, and the task prepares nothing. Weights are trained under the settings `bound_to`: an evaluation must
+    keep them.
     """
 
     config: type
     build: Callable[[Any, Task, Path], Built]
     adopt: Callable[[Any, Path, Path], Mapping[str, Tensor]] | None = None
     export: Callable[[Any, Path, Path], None] | None = None
+    has_own_tokens: bool = False
+    bound_to: tuple[str, ...] = ()

@@ -28,17 +28,19 @@ from attune.training import checkpoint
 from attune.types import Built, Family, Task
 
 WEIGHTS = "model.safetensors"
+FORMAT = {"format": "pt"}  # what transformers looks for in a file of weights
 
 
 @dataclass(frozen=True, slots=True)
 class Pretrained:
-    """Weights with the recipe and the task files that belong to them."""
+    """Weights with the recipe and the task files that belong to them; others' weights come without the files."""
 
     recipe: Recipe
     task: Path
     assets: Path
     weights: Path
     step: int | None = None  # of the checkpoint, when it is one
+    is_foreign: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ def export(folder: Path, recipe: Recipe, run: Run, model: nn.Module) -> None:
     shutil.copytree(run.task, partial / "task")
     shutil.copytree(run.assets, partial / "assets")
     write_text(partial / "recipe.yaml", recipes.resolved_yaml(recipe))
-    save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, partial / WEIGHTS)
+    save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, partial / WEIGHTS, FORMAT)
     family: Family = catalog.find("families", recipe.model.family)
     if family.export:
         family.export(model, run.assets, partial)

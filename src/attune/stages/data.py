@@ -52,10 +52,10 @@ def planner(recipe: Recipe, corpus: Corpus, selection: Selection) -> Callable[[i
 
 def training_reader(recipe: Recipe, corpus: Corpus, assembled: Assembled) -> Reader:
     """How training reads an utterance: audio and target, refusing targets that no alignment can reach."""
-    model, task = assembled.built.model, assembled.task
+    built, needed = assembled.built, assembled.built.frames_needed
     return Reader(
         corpus,
-        target=assembled.built.target,
-        fits=lambda samples, target: model.frames(samples) >= task.frames_needed(target),
+        target=built.target,
+        fits=(lambda samples, target: built.model.frames(samples) >= needed(target)) if needed else None,
         drops_bad_rows=recipe.data.bad_rows == "drop",
     )
