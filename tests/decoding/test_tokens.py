@@ -199,7 +199,7 @@ def test_a_wide_beam_finds_what_enumerating_everything_finds(seed, length_power)
     assert_same(found[1], everything[1][:5])
 
 
-def textbook_beam_search(scorer, row, beam, length_power):
+def textbook_beam_search(scorer, row, beam, length_power, wanted):
     going, ended = [((), 0.0)], []
     for length in range(1, scorer.limits[row] + 2):
         continued = []
@@ -211,19 +211,20 @@ def textbook_beam_search(scorer, row, beam, length_power):
         ended += [item for item in continued[:beam] if item[0][-1] == END]
         ended = sorted(ended, key=lambda item: -item[1] / len(item[0]) ** length_power)[:beam]
         going = [item for item in continued if item[0][-1] != END][:beam]
-        needed = 1 if length_power == 0 else beam
+        needed = wanted if length_power == 0 else beam
         values = [score / len(said) ** length_power for said, score in ended]
         if not going or (len(ended) >= needed and values[needed - 1] >= going[0][1] / length**length_power):
             break
-    return [Hypothesis(said[:-1], score) for said, score in ended]
+    return [Hypothesis(said[:-1], score) for said, score in ended[:wanted]]
 
 
 @pytest.mark.parametrize("length_power", [0.0, 1.0])
-@pytest.mark.parametrize("beam", [1, 2, 3, 5])
+@pytest.mark.parametrize("beam", [2, 3, 5])
 def test_a_narrow_beam_is_the_textbook_one(beam, length_power):
-    scorer = mixed(GruModel(vocabulary=5, sharpness=2.0), count=12)
-    expected = [textbook_beam_search(scorer, row, beam, length_power)[0] for row in range(12)]
-    assert_same(best(scorer, beam, length_power), expected)
+    scorer = mixed(GruModel(vocabulary=6, sharpness=2.0), count=12)
+    expected = [textbook_beam_search(scorer, row, beam, length_power, wanted=2) for row in range(12)]
+    for found, each in zip(beam_search(scorer, beam, length_power, wanted=2), expected, strict=True):
+        assert_same(found, each)
 
 
 @pytest.mark.parametrize("length_power", [0.0, 1.0])
