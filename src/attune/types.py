@@ -77,7 +77,44 @@ class LabelScorer:
     log_probs: Tensor  # (B, C)
 
 
-Scorer = FrameScorer | LabelScorer
+class Filter(Protocol):
+    """A rule about what may be said next, such as those of `text/filters.py`."""
+
+    def __call__(self, log_probs: Tensor, tokens: Tensor, begins: Tensor) -> Tensor:
+        """`log_probs` (R, V) with -inf for what may not follow `tokens` (R, N); something always may.
+
+        What row r itself has said is `tokens[r, begins[r]:]`; before that stands its prefix.
+        """
+
+
+class TokenScorer(Protocol):
+    """An attention model in mid-sentence: one state for each row, which the search moves on and rearranges.
+
+    The rows are the utterances at first. All rows get their n-th token in the same call, so that one position holds for
+    the whole cache, and never more than the longest `prefix + limit`.
+    """
+
+    device: torch.device
+    end: int  # the token that ends a hypothesis
+    prefixes: Sequence[Sequence[int]]  # what each utterance's hypothesis begins with, a token or more; not its result
+    limits: Sequence[int]  # the most tokens of each utterance's result: a function of that utterance alone
+    filters: Sequence[Filter]
+
+    def advance(self, tokens: Tensor) -> Tensor:
+        """Give each row its next tokens (R, n): the log-probabilities (R, V) of what follows them, in float32.
+
+        Only the first call has n > 1. The answer is read before the next call, which may write over it.
+        """
+
+    def select(self, rows: Tensor) -> None:
+        """Row i goes on from what row `rows[i]` is now: rows are left out, repeated or put in another order.
+
+        The rows of an utterance stay next to each other, the same number for all utterances. While there are as many
+        rows as before, no row goes to another utterance: what only depends on the audio can stay where it is.
+        """
+
+
+Scorer = FrameScorer | LabelScorer | TokenScorer
 
 
 @dataclass(frozen=True, slots=True)

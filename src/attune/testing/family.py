@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attune.batches.load import Reader
+from attune.decoding.tokens import greedy
 from attune.testing.problems import differences, require_none, without_gradient
 from attune.types import SAMPLE_RATE, Batch, Family, FrameScorer, LabelScorer, Scorer, Task, Utterance
 
@@ -129,7 +130,10 @@ def _frames(subject: _Subject) -> Iterator[str]:
 def _teacher_forcing(subject: _Subject) -> Iterator[str]:
     batch = subject.batches.together
     with torch.no_grad():
-        searched = _loss_of(subject.model.scorer(batch), batch)
+        scorer = subject.model.scorer(batch)
+        if not isinstance(scorer, FrameScorer | LabelScorer):
+            return  # which of its targets a token-by-token model is trained on, only the family knows
+        searched = _loss_of(scorer, batch)
     trained, _ = subject.loss(batch)
     yield from subject.compare("search: the loss computed from the scorer against the model's own", trained, searched)
 
@@ -152,10 +156,13 @@ def _gradients(subject: _Subject) -> Iterator[str]:
 def _rows(scorer: Scorer) -> list[Tensor]:
     if isinstance(scorer, LabelScorer):
         return list(scorer.log_probs)
+    if not isinstance(scorer, FrameScorer):
+        # Other tokens have another score; numbers of tokens are no quantities that a tolerance could compare.
+        return [torch.tensor([float(len(found.tokens)), found.score]) for found in greedy(scorer)]
     return [row[:length] for row, length in zip(scorer.log_probs, scorer.lengths.tolist(), strict=True)]
 
 
-def _loss_of(scorer: Scorer, batch: Batch) -> Tensor:
+def _loss_of(scorer: FrameScorer | LabelScorer, batch: Batch) -> Tensor:
     if isinstance(scorer, LabelScorer):
         return F.nll_loss(scorer.log_probs, batch.targets[:, 0], reduction="sum")
     return F.ctc_loss(
