@@ -7,6 +7,7 @@ AttuneError              a user's mistake or a state of the world the user can m
 ├── CheckpointError      a run directory or a checkpoint
 ├── ModelError           weights or a model folder that do not fit
 ├── TrainingError        training cannot go on (non-finite losses, out of memory)
+├── RankLost             another rank ended, and has its own message; exit 1
 └── Preempted            asked to stop: saved, exit 75
 """
 
@@ -39,6 +40,12 @@ class ModelError(AttuneError):
 
 class TrainingError(AttuneError):
     """Training cannot go on."""
+
+    exit_code = 1
+
+
+class RankLost(AttuneError):
+    """Another rank ended before this one."""
 
     exit_code = 1
 

@@ -93,6 +93,11 @@ class Run:
         status = {"state": state, "reason": reason, "pid": os.getpid(), "time": round(time.time(), 3)}
         write_text(self.folder / "status.json", json.dumps(status, indent=1) + "\n")
 
+    def state(self) -> str | None:
+        """What status.json says became of the run."""
+        path = self.folder / "status.json"
+        return str(json.loads(path.read_text())["state"]) if path.exists() else None
+
     def best(self) -> Best | None:
         """The best checkpoint that was recorded, if any."""
         path = self.folder / "best.json"

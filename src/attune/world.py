@@ -1,11 +1,15 @@
 """Who computes: a rank among others on a device. Passed, never global; `World.alone()` is a whole world."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from attune.errors import RankLost
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,8 @@ class World:
     def sum(self, tensor: Tensor) -> Tensor:
         """Add up `tensor` over the ranks, in place; the order of additions is the same every time."""
         if self.size > 1:
-            dist.all_reduce(tensor)
+            with _together():
+                dist.all_reduce(tensor)
         return tensor
 
     def stack(self, tensor: Tensor) -> list[Tensor]:
@@ -37,7 +42,8 @@ class World:
         if self.size == 1:
             return [tensor]
         parts = [torch.empty_like(tensor) for _ in range(self.size)]
-        dist.all_gather(parts, tensor)
+        with _together():
+            dist.all_gather(parts, tensor)
         return parts
 
     def gather(self, value: Any) -> list[Any]:
@@ -45,10 +51,21 @@ class World:
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
-        dist.all_gather_object(values, value)
+        with _together():
+            dist.all_gather_object(values, value)
         return values
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
         if self.size > 1:
-            dist.barrier()
+            with _together():
+                dist.barrier()
+
+
+@contextmanager
+def _together() -> Iterator[None]:
+    """What torch says of a rank that is gone is long, and the reason is in that rank's own words."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise RankLost(f"Another rank ended before this one: {str(error).splitlines()[0]}") from error

@@ -155,6 +155,11 @@ def test_a_bad_row_fails_the_run_or_is_dropped_as_the_recipe_says(recipe_file, s
     assert dropped and "00002.wav" in dropped[0]
 
 
+def test_a_limit_that_leaves_nothing_to_train_on_is_told(recipe_file, site, tmp_path):
+    with pytest.raises(DataError, match=r"No training utterance is left of 24: 24 are longer"):
+        events_of(loaded(recipe_file, tmp_path / "run", "data.max_seconds=0.2"), site)
+
+
 def test_best_is_never_replaced_by_worse_equal_or_nan(tmp_path):
     run = Run(tmp_path)
     assert run.offer_best("dev.wer", 20.0, 1)

@@ -5,7 +5,6 @@ and the first audio that is decoded is the first that is trained on.
 """
 
 import os
-import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -166,6 +165,5 @@ def _as_it_is(loaded: Any) -> Any:
 
 def _settle_worker(parent: int, _: int) -> None:
     die_with_parent(parent)
-    # A preemption or Ctrl-C reaches the whole process group; the parent decides when the workers end.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A preemption or Ctrl-C reaches a whole process group; here the parent decides when its workers end.
+    os.setpgid(0, 0)

@@ -129,7 +129,9 @@ def _show_start(event: Started, display: Display) -> None:
 
 def _show_scores(event: Evaluated, display: Display) -> None:
     scores = event.evaluation.scores
-    figures = ", ".join(f"{name.upper()} {figure(score)}" for name, score in scores.values.items())
+    same = scores.normalizer == "none"  # then the raw figures only repeat the others
+    shown = {name: score for name, score in scores.values.items() if not (same and name.startswith("raw_"))}
+    figures = ", ".join(f"{name.upper()} {figure(score)}" for name, score in shown.items())
     best = " (best so far)" if event.is_best else ""
     display.say(f"step {event.step}: {event.evaluation.split} {figures}, normalizer {scores.normalizer}{best}")
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from attune.errors import AttuneError, ConfigError
+from attune.errors import AttuneError, ConfigError, Preempted, RankLost, TrainingError
 
 INTRODUCTION = "Fine-tune and evaluate pretrained speech models."
 
@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except AttuneError as error:
-        print(error, file=sys.stderr)
+        _tell(error)
         return error.exit_code
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
@@ -32,6 +32,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not _reader_is_gone():
             raise
         return 141  # what a shell reports for a command whose reader, such as `head`, has left
+
+
+def _tell(error: AttuneError) -> None:
+    """Print the message once: what all ranks meet together is left to the first of them."""
+    rank = os.environ.get("RANK", "0")
+    if rank == "0":
+        print(error, file=sys.stderr)
+    elif not isinstance(error, RankLost | TrainingError | Preempted):
+        print(f"rank {rank}: {error}", file=sys.stderr)
 
 
 def verbs() -> list[str]:

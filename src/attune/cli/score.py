@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from argparse import ArgumentParser, Namespace
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +32,7 @@ def run(arguments: Namespace) -> int:
     """Print the scores; 1 when a prediction is absent, because then not every id could be scored."""
     from attune import catalog
     from attune.report.predictions import read_predictions
-    from attune.report.tables import scores_table
+    from attune.report.tables import scores_json, scores_table
 
     if arguments.task == "classify" and (arguments.normalizer or arguments.alignments):
         raise ConfigError("Labels are compared as they are; --normalizer and --alignments are for transcripts.")
@@ -45,7 +43,7 @@ def run(arguments: Namespace) -> int:
     if arguments.alignments:
         _write_alignments(arguments.alignments, predictions, normalize)
     if arguments.json:
-        print_json(_plain(scores))
+        print_json(scores_json(scores))
     else:
         print(scores_table({arguments.predictions.name: scores}))
     return _report_absent(predictions)
@@ -72,14 +70,6 @@ def _write_alignments(path: Path, predictions: list[Prediction], normalize: Call
         files.write_text(path, text)
     except OSError as error:
         raise DataError(f"Cannot write alignments to {path}: {error.strerror}.") from error
-
-
-def _plain(scores: Scores) -> dict[str, object]:
-    figures = {
-        name: None if math.isnan(score.value) else asdict(score)  # JSON has no NaN
-        for name, score in scores.values.items()
-    }
-    return {"scores": figures, "counts": dict(scores.counts), "normalizer": scores.normalizer}
 
 
 def _report_absent(predictions: list[Prediction]) -> int:

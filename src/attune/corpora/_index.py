@@ -39,6 +39,8 @@ class Index:
 
 def load_or_scan(manifest: Path, folder: Path) -> Index:
     """The index of a manifest: the one in `folder` if it is still true, else a new one."""
+    if manifest.is_dir():
+        raise DataError(f"{manifest} is a folder. Give the manifest in it: a .jsonl, .csv or .tsv file.")
     if not manifest.is_file():
         raise DataError(f"There is no manifest {manifest}. Check the path under `data` in the recipe.")
     if manifest.suffix.lower() not in (".jsonl", ".csv", ".tsv"):

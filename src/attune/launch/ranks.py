@@ -3,8 +3,10 @@
 A rank started by anybody's torchrun is welcome just the same. No rank outlives the process that started it.
 """
 
+import logging
 import os
 import sys
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -34,10 +36,8 @@ def joined_world(device: str) -> Iterator[World]:
     if place.type == "cuda":
         torch.cuda.set_device(place)
     dist.init_process_group("nccl" if place.type == "cuda" else "gloo", timeout=COLLECTIVE_TIMEOUT)
-    try:
-        yield World(dist.get_rank(), dist.get_world_size(), place)
-    finally:
-        dist.destroy_process_group()
+    yield World(dist.get_rank(), dist.get_world_size(), place)
+    dist.destroy_process_group()  # not after an error: it could wait for a rank that is gone
 
 
 def start_ranks(count: int, arguments: Sequence[str]) -> int:
@@ -46,7 +46,9 @@ def start_ranks(count: int, arguments: Sequence[str]) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    logging.getLogger("torch.distributed").setLevel(logging.ERROR)  # ranks speak for themselves
     config = LaunchConfig(
+        run_id=uuid.uuid4().hex,
         min_nodes=1,
         max_nodes=1,
         nproc_per_node=count,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 
 from attune.types import Score, Scores
 
@@ -20,6 +21,12 @@ def scores_table(columns: Mapping[str, Scores]) -> str:
     rows += [[name, *(_count_of(scores, name) for scores in columns.values())] for name in counts]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(_line(row, widths) for row in rows)
+
+
+def scores_json(scores: Scores) -> dict[str, object]:
+    """Scores as plain data for programs; a figure that nothing was scored for is null, as JSON has no NaN."""
+    figures = {name: None if math.isnan(score.value) else asdict(score) for name, score in scores.values.items()}
+    return {"scores": figures, "counts": dict(scores.counts), "normalizer": scores.normalizer}
 
 
 def figure(score: Score) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from attune.batches.load import Reader
 from attune.batches.plan import Budget, Plan, plan_epoch
 from attune.corpora import Corpus, Selection, open_corpus, require_sound, select
+from attune.errors import DataError
 from attune.recipe import Recipe
 from attune.site import Site
 from attune.sources import locate
@@ -27,15 +28,21 @@ def open_manifests(
         world.barrier()
     paths = [locate(source, site.cache) for source in sources]
     corpus = open_corpus(name, paths, index_folder)
+    require_sound(corpus, recipe.data.bad_rows)
     if world.is_first:
         world.barrier()
-    require_sound(corpus, recipe.data.bad_rows)
     return corpus
 
 
 def training_rows(recipe: Recipe, corpus: Corpus) -> Selection:
     """The utterances that training uses: neither too short nor too long."""
-    return select(corpus, recipe.data.min_seconds, recipe.data.max_seconds)
+    chosen = select(corpus, recipe.data.min_seconds, recipe.data.max_seconds)
+    if not len(chosen.rows):
+        raise DataError(
+            f"No training utterance is left of {len(corpus)}: {chosen.too_long} are longer than data.max_seconds "
+            f"({recipe.data.max_seconds:g}) and {chosen.too_short} shorter than data.min_seconds."
+        )
+    return chosen
 
 
 def budget_of(recipe: Recipe) -> Budget:

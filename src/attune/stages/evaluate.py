@@ -11,6 +11,7 @@ from attune.corpora import Corpus
 from attune.decoding.predict import decode
 from attune.decoding.search import Search
 from attune.recipe import DecodeConfig, Recipe, SearchConfig
+from attune.report.tables import scores_json
 from attune.site import Site
 from attune.stages.assemble import Assembled
 from attune.types import Prediction, Scores
@@ -45,9 +46,7 @@ class Evaluation:
     def as_json(self) -> dict[str, Any]:
         """Scores as plain data, for scores.json and --json."""
         return {
-            "scores": {name: asdict(score) for name, score in self.scores.values.items()},
-            "counts": dict(self.scores.counts),
-            "normalizer": self.scores.normalizer,
+            **scores_json(self.scores),
             "search": asdict(self.search),
             "ranks": list(self.rank_counts),
         }

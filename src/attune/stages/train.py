@@ -202,13 +202,14 @@ def _rates(
 ) -> tuple[tuple[Difference, float, float], ...]:
     """What a changed schedule does to the learning rate of the next step."""
     step = progress.position.step + 1
-    new = _schedule(recipe)
+    new = schedule_of(recipe)
     names = {"train.steps": "steps", "train.warmup": "warmup", "train.schedule": "shape", "optimizer.lr": "lr"}
     old = replace(new, **{names[change.key]: change.old for change in changes})  # type: ignore[arg-type]
     return tuple((change, old.at(step), new.at(step)) for change in changes)
 
 
-def _schedule(recipe: Recipe) -> Schedule:
+def schedule_of(recipe: Recipe) -> Schedule:
+    """The learning rate as the recipe has it."""
     return Schedule(recipe.optimizer.lr, recipe.train.steps, recipe.train.warmup, recipe.train.schedule)
 
 
@@ -216,7 +217,7 @@ def _steps(training: _Training, request: Request, progress: Progress, micros: It
     settings, world = training.recipe.train, training.world
     rules = Rules(
         training.recipe.seed,
-        _schedule(training.recipe),
+        schedule_of(training.recipe),
         settings.precision,
         settings.clip,
         settings.strict,
@@ -285,6 +286,7 @@ def _evaluate(training: _Training, corpus: Corpus, search: Search) -> Generator[
 def _finish(training: _Training, before: int) -> Iterator[Event]:
     """Export the best checkpoint, or the last, and score the test sets with the final search."""
     recipe, run, world = training.recipe, training.run, training.world
+    world.barrier()  # the first rank may still be writing the last checkpoint
     chosen = open_pretrained(run.folder)
     model = training.assembled.built.model
     load_weights(model, chosen.weights)

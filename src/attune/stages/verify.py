@@ -40,9 +40,9 @@ def verify(run: Run, split: str, scratch: Path) -> Iterator[Finding]:
     alone = _predictions(run, split, scratch / "batch-1.jsonl", "--batch", "1")
     for name, words in {"8": ("--batch", "8"), "dynamic": ()}.items():
         other = _predictions(run, split, scratch / f"batch-{name}.jsonl", *words)
-        yield _compared(f"batch {name} gives what batch 1 gives", split, alone, other)
+        yield compared(f"batch {name} gives what batch 1 gives", split, alone, other)
     two = _predictions(run, split, scratch / "ranks-2.jsonl", "--devices", "2")
-    yield _compared("2 ranks give what 1 rank gives", split, alone, two)
+    yield compared("2 ranks give what 1 rank gives", split, alone, two)
     yield _kill_and_resume(run, scratch)
 
 
@@ -51,7 +51,7 @@ def _predictions(run: Run, split: str, out: Path, *words: str) -> list[Predictio
     return read_predictions(out)
 
 
-def _compared(promise: str, split: str, these: Sequence[Prediction], those: Sequence[Prediction]) -> Finding:
+def compared(promise: str, split: str, these: Sequence[Prediction], those: Sequence[Prediction]) -> Finding:
     """Predictions must be the same to the letter; scores may differ in their last rounded digit."""
     differing = sum((one.id, one.value) != (other.id, other.value) for one, other in zip(these, those, strict=True))
     scores = [(one.score or 0.0, other.score or 0.0) for one, other in zip(these, those, strict=True)]

@@ -1,0 +1,199 @@
+"""Look at a recipe or a manifest before anything runs."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attune.cli._terminal import add_json, print_json
+from attune.errors import ConfigError
+
+if TYPE_CHECKING:
+    from attune.corpora import Problem
+    from attune.recipe import Recipe
+    from attune.site import Site
+    from attune.stages.check import Example, PlanCheck, RecipeCheck, RowsCheck, SplitCheck
+
+HELP = "look at a recipe before it runs (data, plan, rates, first example), or at a manifest"
+EXAMPLE = "attune check recipes/demo.yaml data.max_seconds=20"
+
+MANIFESTS = (".jsonl", ".csv", ".tsv")
+SHOWN = 10  # problems of a kind
+SHOWN_UNKNOWN = 40
+SHOWN_TOKENS = 30
+OUTCOMES = {
+    "fail": " (mend them, or set data.bad_rows=drop)",
+    "drop": " (left out where unusable: data.bad_rows=drop)",
+}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Take a recipe and overrides, or a manifest, and how deep to look."""
+    parser.add_argument("subject", metavar="RECIPE|MANIFEST", help="a recipe, or a .jsonl, .csv or .tsv manifest")
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings with the last word")
+    parser.add_argument("--no-audio", action="store_true", help="do not decode the audio files: quick")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes that read audio (default: cores - 1)")
+    add_json(parser)
+
+
+def run(arguments: Namespace) -> int:
+    """Print what was found; exit 2 when it would stop a run, or when a manifest is not clean."""
+    from attune.site import this_site
+
+    site = this_site(arguments.workers)
+    if Path(arguments.subject).suffix.lower() in MANIFESTS:
+        return _check_manifest(arguments, site)
+    if Path(arguments.subject).is_dir():
+        raise ConfigError(
+            f"{arguments.subject} is a folder. Give a recipe (.yaml) or a manifest ({', '.join(MANIFESTS)})."
+        )
+    from attune import recipe
+
+    return _check_recipe(arguments, recipe.load(Path(arguments.subject), arguments.overrides).recipe, site)
+
+
+def _check_manifest(arguments: Namespace, site: Site) -> int:
+    from attune.cli._progress import Display, drawn
+    from attune.stages.check import check_manifest
+
+    if arguments.overrides:
+        raise ConfigError(f"{arguments.subject} is a manifest; only a recipe has settings: {arguments.overrides[0]}")
+    found = drawn(check_manifest(arguments.subject, not arguments.no_audio, site), Display(sys.stderr))
+    if arguments.json:
+        print_json({"is_sound": found.is_sound, **asdict(found)})
+    else:
+        verdict = "Nothing is wrong." if found.is_sound else "Mend or remove these rows."
+        _print_sections([[*_table([found]), _audio_line([found])], *_row_problems(found, ""), [verdict]])
+    return 0 if found.is_sound else 2
+
+
+def _check_recipe(arguments: Namespace, recipe: Recipe, site: Site) -> int:
+    from attune.cli._progress import Display, drawn
+    from attune.stages.check import check_recipe
+
+    found = drawn(check_recipe(recipe, not arguments.no_audio, site), Display(sys.stderr))
+    if arguments.json:
+        print_json({"can_run": found.can_run, **asdict(found)})
+    else:
+        _print_sections(_sections(found, recipe))
+    return 0 if found.can_run else 2
+
+
+def _print_sections(sections: Iterable[Sequence[str]]) -> None:
+    print("\n\n".join("\n".join(lines) for lines in sections if lines))
+
+
+def _sections(found: RecipeCheck, recipe: Recipe) -> Iterator[Sequence[str]]:
+    rows = [split.rows for split in found.splits]
+    if rows:
+        yield [*_table(rows), _audio_line(rows)]
+    yield [line for split in found.splits for line in _length_lines(split, recipe)]
+    for split in found.splits:
+        yield from _split_problems(split, found.bad_rows_policy)
+    if found.plan:
+        yield _block("plan", _plan_lines(found.plan, recipe))
+    yield _block("learning rate", {f"step {step:,}": f"{rate:.3g}" for step, rate in found.rates})
+    if found.example:
+        yield _block("first example", _example_lines(found.example))
+    if found.parameters is not None:
+        yield _model_lines(found.parameters, found.new_tensors)
+    for trouble in found.troubles:
+        yield [trouble]
+    yield ["Nothing stands in the way of training." if found.can_run else "This recipe cannot run as it is."]
+
+
+def _table(found: Sequence[RowsCheck]) -> list[str]:
+    header = ["", "utterances", "hours", "speakers", "shortest", "mean", "longest"]
+    cells = [header, *(_cells(rows) for rows in found)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in cells]
+
+
+def _cells(rows: RowsCheck) -> list[str]:
+    lengths = (rows.shortest_seconds, rows.seconds / max(1, rows.utterances), rows.longest_seconds)
+    counts = (f"{rows.utterances:,}", f"{rows.seconds / 3600:.2f}", f"{rows.speakers:,}" if rows.speakers else "-")
+    return [rows.name, *counts, *(f"{seconds:.2f} s" for seconds in lengths)]
+
+
+def _audio_line(found: Sequence[RowsCheck]) -> str:
+    bad = [len(rows.bad_audio) for rows in found if rows.bad_audio is not None]
+    if not bad:
+        return "audio: not decoded (--no-audio)"
+    outcome = f"{sum(bad):,} of them bad" if any(bad) else "all sound"
+    return f"audio: {sum(rows.utterances for rows in found):,} utterances decoded, {outcome}"
+
+
+def _length_lines(split: SplitCheck, recipe: Recipe) -> Iterator[str]:
+    long = f"{split.too_long:,} longer than {recipe.data.max_seconds:g} s"
+    short = f"{split.too_short:,} shorter than {recipe.data.min_seconds:g} s"
+    if split.rows.name != "train":
+        if split.too_long:
+            yield f"{split.rows.name}: {long}; scored all the same"
+    elif split.too_long or split.too_short:
+        yield f"train: {long}, {short}; left out, {split.outside_seconds / 3600:.2f} h in all"
+
+
+def _split_problems(split: SplitCheck, policy: str) -> Iterator[list[str]]:
+    name = split.rows.name
+    yield from _row_problems(split.rows, OUTCOMES[policy])
+    end = f"learned{OUTCOMES[policy]}" if name == "train" else "scored"
+    yield _problems(f"{name}: {len(split.bad_targets):,} cannot be {end}", split.bad_targets)
+    if split.unknown:
+        yield [f"{name}: {_counted(split.unknown)}"]
+
+
+def _row_problems(rows: RowsCheck, outcome: str) -> Iterator[list[str]]:
+    yield _problems(f"{rows.name}: {len(rows.bad_rows):,} bad rows{outcome}", rows.bad_rows)
+    if rows.bad_audio:
+        yield _problems(f"{rows.name}: {len(rows.bad_audio):,} with bad audio{outcome}", rows.bad_audio)
+
+
+def _problems(title: str, problems: Sequence[Problem]) -> list[str]:
+    if not problems:
+        return []
+    shown = [f"  {problem.where}: {problem.reason}" for problem in problems[:SHOWN]]
+    more = [f"  … and {len(problems) - SHOWN:,} more"] if len(problems) > SHOWN else []
+    return [title, *shown, *more]
+
+
+def _counted(unknown: Mapping[str, int]) -> str:
+    kind = "characters" if all(len(what) == 1 for what in unknown) else "labels"
+    shown = [f"{what!r} in {count:,}" for what, count in list(unknown.items())[:SHOWN_UNKNOWN]]
+    more = [f"and {len(unknown) - SHOWN_UNKNOWN:,} more"] if len(unknown) > SHOWN_UNKNOWN else []
+    return f"{len(unknown):,} {kind} are not in the vocabulary, by utterances: {', '.join([*shown, *more])}"
+
+
+def _block(title: str, entries: Mapping[str, str]) -> list[str]:
+    width = max(map(len, entries))
+    return [title, *(f"  {name:{width}}  {value}" for name, value in entries.items())]
+
+
+def _plan_lines(plan: PlanCheck, recipe: Recipe) -> dict[str, str]:
+    micros = f"{plan.micros:,} micro-batches, {recipe.batches.micros_per_step} to a step"
+    return {
+        "steps per epoch": f"{plan.steps_per_epoch:,} ({micros})",
+        "epochs": f"{plan.epochs:.1f} in {recipe.train.steps:,} steps",
+        "padding": f"{100 * plan.padding_share:.1f} %",
+        "worst batch": f"{plan.worst_utterances:,} utterances, {plan.worst_seconds:.1f} s with padding; "
+        f"longest: {', '.join(plan.worst_longest)}",
+    }
+
+
+def _example_lines(example: Example) -> dict[str, str]:
+    tokens = " ".join(map(str, example.target[:SHOWN_TOKENS])) + (" …" if len(example.target) > SHOWN_TOKENS else "")
+    return {
+        "id": example.id,
+        "reference": example.reference,
+        "target": f"{tokens} ({len(example.target)} in all)",
+        "reads": example.reads,
+        "audio": f"{example.seconds:.2f} s, {example.frames} frames; the target needs {example.frames_needed}",
+    }
+
+
+def _model_lines(parameters: int, new_tensors: Sequence[str]) -> list[str]:
+    new = ", ".join(new_tensors[:6]) + (" …" if len(new_tensors) > 6 else "")
+    return [f"model: {parameters:,} parameters", *([f"  not in the pretrained weights: {new}"] if new else [])]

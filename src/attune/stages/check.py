@@ -1,0 +1,327 @@
+"""Look at an experiment before it runs: its data, its plan, its rates, and the first example as the model will see it.
+
+What is wrong is listed, not raised, so that one look shows all of it. Nothing is written but to a folder that is gone
+afterwards.
+"""
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from itertools import compress
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from attune.batches.plan import Plan, padding_share
+from attune.corpora import Corpus, Problem, inspect_corpus, open_corpus
+from attune.errors import AttuneError, DataError
+from attune.recipe import Recipe
+from attune.site import Site
+from attune.sources import locate
+from attune.stages.assemble import Assembled, assemble
+from attune.stages.begin import give_first_weights, open_origin, prepare
+from attune.stages.data import planner, training_rows
+from attune.stages.evaluate import Decoding
+from attune.stages.train import schedule_of
+from attune.types import SAMPLE_RATE, Hypothesis, Utterance
+
+TRAIN, DEV, TEST = "train", "dev", "test"
+UNREADABLE = "\N{REPLACEMENT CHARACTER}"  # how tokenizers read the token of what they do not know
+LONGEST = 3  # utterances of the worst batch to name
+
+
+@dataclass(frozen=True, slots=True)
+class RowsCheck:
+    """What a manifest or a split holds, and the rows that cannot be used."""
+
+    name: str
+    utterances: int
+    speakers: int
+    seconds: float
+    shortest_seconds: float
+    longest_seconds: float
+    bad_rows: tuple[Problem, ...]
+    bad_audio: tuple[Problem, ...] | None  # None: not decoded
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether there are rows, and nothing is wrong with any."""
+        return self.utterances > 0 and not self.bad_rows and not self.bad_audio
+
+
+@dataclass(frozen=True, slots=True)
+class SplitCheck:
+    """A split as the recipe sees it: training leaves out the too short and too long, evaluation scores them too."""
+
+    rows: RowsCheck
+    too_short: int
+    too_long: int
+    outside_seconds: float  # of the too short and too long together
+    bad_targets: tuple[Problem, ...] = ()  # what cannot be learned or, in an evaluation set, scored
+    unknown: Mapping[str, int] = field(default_factory=dict)  # character or label never output → utterances with it
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCheck:
+    """The first epoch, and its micro-batch with the most padded audio."""
+
+    steps_per_epoch: int
+    micros: int
+    epochs: float  # in all of training
+    padding_share: float
+    worst_utterances: int
+    worst_seconds: float  # padded
+    worst_longest: tuple[str, ...]  # ids
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """An utterance as the model will see it."""
+
+    id: str
+    reference: str
+    target: tuple[int, ...]
+    reads: str  # the text or label that the target stands for
+    seconds: float
+    frames: int
+    frames_needed: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecipeCheck:
+    """What there is to know about an experiment before it runs; absent is what a trouble hides."""
+
+    bad_rows_policy: Literal["fail", "drop"]
+    splits: tuple[SplitCheck, ...]
+    rates: tuple[tuple[int, float], ...]  # step and learning rate
+    plan: PlanCheck | None
+    parameters: int | None
+    new_tensors: tuple[str, ...]  # those that the pretrained weights do not give
+    example: Example | None
+    troubles: tuple[str, ...]
+
+    @property
+    def can_run(self) -> bool:
+        """Whether nothing that was found will stop training or evaluation."""
+        # The policy is no excuse for an utterance without a reference: a score over fewer would be another score.
+        if self.troubles or any(split.bad_targets for split in self.splits if split.rows.name != TRAIN):
+            return False
+        is_clean = all(split.rows.is_sound and not split.bad_targets for split in self.splits)
+        return is_clean or self.bad_rows_policy == "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """The model as training would begin with it."""
+
+    assembled: Assembled
+    new_tensors: tuple[str, ...]
+
+
+def check_manifest(source: str, decodes: bool, site: Site) -> Generator[Decoding, None, RowsCheck]:
+    """Look at one manifest alone; yields how far decoding has come."""
+    with tempfile.TemporaryDirectory() as scratch:
+        path = locate(source, site.cache)
+        corpus = open_corpus(path.name, [path], Path(scratch))
+        return (yield from _check_rows(corpus, decodes, site))
+
+
+def check_recipe(recipe: Recipe, decodes: bool, site: Site) -> Generator[Decoding, None, RecipeCheck]:
+    """Look at everything a recipe names; yields how far decoding has come."""
+    troubles: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        corpora = _open_all(recipe, Path(folder), site, troubles)
+        train = corpora.get(TRAIN)
+        plan = _plan(recipe, train, troubles) if train else None
+        begun = _begin(recipe, train, Path(folder), site, troubles) if train else None
+        splits = []
+        for corpus in corpora.values():
+            rows = yield from _check_rows(corpus, decodes, site)
+            splits.append(_check_split(recipe, corpus, rows, begun))
+        return RecipeCheck(
+            recipe.data.bad_rows,
+            tuple(splits),
+            _rates(recipe),
+            _describe(recipe, train, plan) if train and plan else None,
+            sum(weight.numel() for weight in begun.assembled.built.model.parameters()) if begun else None,
+            begun.new_tensors if begun else (),
+            _first_example(train, plan, begun.assembled) if train and plan and begun else None,
+            tuple(troubles),
+        )
+
+
+@contextmanager
+def _gathering(troubles: list[str], prefix: str = "") -> Iterator[None]:
+    """Keep what a user's mistake says, and go on."""
+    try:
+        yield
+    except AttuneError as error:
+        troubles.append(f"{prefix}{error}")
+
+
+def _open_all(recipe: Recipe, scratch: Path, site: Site, troubles: list[str]) -> dict[str, Corpus]:
+    named = {TRAIN: recipe.data.train, DEV: recipe.data.dev, TEST: recipe.data.test}
+    corpora = {}
+    for split, sources in named.items():
+        with _gathering(troubles, f"data.{split}: "):
+            if sources:
+                corpora[split] = open_corpus(split, [locate(source, site.cache) for source in sources], scratch)
+                if not len(corpora[split]):
+                    raise DataError("No row can be used.")
+    return corpora
+
+
+def _plan(recipe: Recipe, corpus: Corpus, troubles: list[str]) -> Plan | None:
+    with _gathering(troubles):
+        selection = training_rows(recipe, corpus)
+        if not len(selection.rows):
+            raise DataError(
+                f"Nothing is left to train on: no utterance has data.min_seconds={recipe.data.min_seconds:g} "
+                f"to data.max_seconds={recipe.data.max_seconds:g}."
+            )
+        return planner(recipe, corpus, selection)(0)
+    return None
+
+
+def _begin(recipe: Recipe, corpus: Corpus, scratch: Path, site: Site, troubles: list[str]) -> _Begun | None:
+    with _gathering(troubles):
+        origin = open_origin(recipe, site)
+        task, assets = scratch / "task", scratch / "assets"
+        prepare(recipe, origin, corpus, task, assets)
+        assembled = assemble(recipe, task, assets)
+        return _Begun(assembled, tuple(give_first_weights(assembled, recipe, origin, task)))
+    return None
+
+
+def _check_rows(corpus: Corpus, decodes: bool, site: Site) -> Generator[Decoding, None, RowsCheck]:
+    bad_audio: list[Problem] = []
+    if decodes:
+        yield Decoding(corpus.name, 0, len(corpus))
+        for done, problem in enumerate(inspect_corpus(corpus, max(1, site.workers)), 1):
+            bad_audio += [problem] if problem else []
+            yield Decoding(corpus.name, done, len(corpus))
+    return RowsCheck(
+        corpus.name,
+        len(corpus),
+        len({utterance.speaker for utterance in corpus} - {None}),
+        float(corpus.seconds.sum()),
+        float(corpus.seconds.min()) if len(corpus) else 0.0,
+        float(corpus.seconds.max()) if len(corpus) else 0.0,
+        corpus.problems,
+        tuple(bad_audio) if decodes else None,
+    )
+
+
+def _check_split(recipe: Recipe, corpus: Corpus, rows: RowsCheck, begun: _Begun | None) -> SplitCheck:
+    inside = training_rows(recipe, corpus)
+    found = SplitCheck(rows, inside.too_short, inside.too_long, inside.left_out_seconds)
+    if begun is None:
+        return found
+    is_learned = corpus.name == TRAIN
+    used = np.full(len(corpus), not is_learned)
+    used[inside.rows] = True
+    problems, unknown = _check_targets(compress(corpus, used), begun.assembled, is_learned)
+    return replace(found, bad_targets=problems, unknown=unknown)
+
+
+def _check_targets(
+    utterances: Iterable[Utterance], assembled: Assembled, is_learned: bool
+) -> tuple[tuple[Problem, ...], dict[str, int]]:
+    """The utterances that cannot be learned or scored; of the others, what the model cannot say."""
+    problems: list[Problem] = []
+    unknown: Counter[str] = Counter()
+    can_say = cache(partial(_can_say, assembled))
+    for utterance in utterances:
+        try:
+            _require_usable(utterance, assembled, is_learned)
+            unknown.update(_unknown_in(utterance, assembled, can_say))
+        except DataError as error:
+            reason = str(error).removeprefix(f"{utterance.where}: ")
+            problems.append(Problem(utterance.where, utterance.id, reason))
+    return tuple(problems), dict(sorted(unknown.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _require_usable(utterance: Utterance, assembled: Assembled, is_learned: bool) -> None:
+    if utterance.audio is None:
+        raise DataError(f"utterance {utterance.id!r} has no audio. Give its row an `audio` path, or leave it out.")
+    if not is_learned:
+        assembled.task.reference(utterance)
+        return
+    target = assembled.built.target(utterance)
+    frames, needed = _frames(utterance, assembled), assembled.task.frames_needed(target)
+    if frames < needed:
+        raise DataError(
+            f"utterance {utterance.id!r} needs {needed} frames for its {len(target)} tokens, "
+            f"and {utterance.seconds:.2f} s of audio give {frames}. Correct its text, or leave it out."
+        )
+
+
+def _unknown_in(utterance: Utterance, assembled: Assembled, can_say: Callable[[str], bool]) -> set[str]:
+    """The label, or the characters of the text, that the model has no output for."""
+    reference = assembled.task.reference(utterance)
+    try:
+        reads = _read_back(utterance, assembled)
+    except DataError:  # only a label can be unknown as a whole
+        return {reference}
+    return {character for character in reference if not can_say(character)} if UNREADABLE in reads else set()
+
+
+def _can_say(assembled: Assembled, character: str) -> bool:
+    return UNREADABLE not in _read_back(Utterance(character, 1.0, text=character), assembled)
+
+
+def _read_back(utterance: Utterance, assembled: Assembled) -> str:
+    return assembled.built.read(Hypothesis(assembled.built.target(utterance), 0.0))
+
+
+def _frames(utterance: Utterance, assembled: Assembled) -> int:
+    frames: int = assembled.built.model.frames(round(utterance.seconds * SAMPLE_RATE))
+    return frames
+
+
+def _rates(recipe: Recipe) -> tuple[tuple[int, float], ...]:
+    """The learning rate of the first step, at the end of the warmup, halfway, and of the last step."""
+    schedule, settings = schedule_of(recipe), recipe.train
+    steps = {1, max(1, settings.warmup), max(1, settings.steps // 2), settings.steps}
+    return tuple((step, schedule.at(step)) for step in sorted(steps))
+
+
+def _describe(recipe: Recipe, corpus: Corpus, plan: Plan) -> PlanCheck:
+    sizes = np.diff(plan.bounds)
+    padded = np.maximum.reduceat(corpus.seconds[plan.order], plan.bounds[:-1]) * sizes
+    worst = int(padded.argmax())
+    rows = plan.order[plan.bounds[worst] : plan.bounds[worst + 1]]
+    longest = rows[np.argsort(-corpus.seconds[rows], kind="stable")[:LONGEST]]
+    return PlanCheck(
+        plan.steps,
+        plan.micros,
+        recipe.train.steps / plan.steps,
+        padding_share(corpus.seconds, plan),
+        int(sizes[worst]),
+        float(padded[worst]),
+        tuple(corpus[int(row)].id for row in longest),
+    )
+
+
+def _first_example(corpus: Corpus, plan: Plan, assembled: Assembled) -> Example | None:
+    """The first utterance of the first batch that has a target."""
+    for row in plan.order:
+        utterance = corpus[int(row)]
+        try:
+            target = assembled.built.target(utterance)
+        except DataError:  # listed among the bad targets
+            continue
+        return Example(
+            utterance.id,
+            assembled.task.reference(utterance),
+            target,
+            _read_back(utterance, assembled),
+            utterance.seconds,
+            _frames(utterance, assembled),
+            assembled.task.frames_needed(target),
+        )
+    return None

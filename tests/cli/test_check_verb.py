@@ -1,0 +1,111 @@
+import json
+
+import pytest
+
+from attune.cli import main
+from attune.testing.data import make_corpus
+
+from tiny import write_recipe
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    return write_recipe(tmp_path, utterances=12)
+
+
+def printed(capsys, *words, code):
+    assert main(["check", *map(str, words)]) == code
+    return capsys.readouterr().out
+
+
+def test_a_sound_recipe_is_shown_section_by_section(recipe, capsys):
+    blocks = printed(capsys, recipe, "--workers", 1, code=0).split("\n\n")
+    table = [line.split() for line in blocks[0].splitlines()]
+    assert table[0] == ["utterances", "hours", "speakers", "shortest", "mean", "longest"]
+    assert [row[:2] for row in table[1:4]] == [["train", "12"], ["dev", "6"], ["test", "6"]]
+    assert blocks[0].endswith("audio: 24 utterances decoded, all sound")
+    assert [block.split("\n")[0] for block in blocks[1:4]] == ["plan", "learning rate", "first example"]
+    assert blocks[4].startswith("model: ")
+    assert blocks[5] == "Nothing stands in the way of training.\n"
+
+
+def test_columns_and_values_are_aligned(recipe, capsys):
+    lines = printed(capsys, recipe, "--no-audio", code=0).splitlines()
+    assert len({len(line) for line in lines[:4]}) == 1
+    assert "  step 1   0.005" in lines
+    assert "  step 12  0.001" in lines
+
+
+def test_progress_is_not_mixed_into_the_report(recipe, capsys):
+    assert main(["check", str(recipe), "--workers", "1"]) == 0
+    captured = capsys.readouterr()
+    assert "decoding train: utt 12/12" in captured.err
+    assert "decoding" not in captured.out
+
+
+def test_problems_are_listed_by_line_the_first_ten_of_them(recipe, capsys):
+    manifest = recipe.parent / "train/manifest.jsonl"
+    manifest.write_text(manifest.read_text() + "{}\n" * 13)
+    out = printed(capsys, recipe, "--no-audio", code=2)
+    assert "train: 13 bad rows (mend them, or set data.bad_rows=drop)" in out
+    assert f"  {manifest}:13: neither id nor audio\n" in out
+    assert f"{manifest}:22:" in out and f"{manifest}:23:" not in out
+    assert "  … and 3 more\n" in out
+    assert out.endswith("This recipe cannot run as it is.\n")
+    assert "train: 13 bad rows (left out" in printed(capsys, recipe, "--no-audio", "data.bad_rows=drop", code=0)
+
+
+def test_it_is_said_what_is_left_out_of_training_and_that_evaluation_is_whole(recipe, capsys):
+    out = printed(capsys, recipe, "--no-audio", "data.max_seconds=1.2", code=0)
+    assert "longer than 1.2 s, 0 shorter than 0.1 s; left out, 0.00 h in all" in out
+    assert "\ndev: 2 longer than 1.2 s; scored all the same\n" in out
+
+
+def test_characters_outside_the_vocabulary_are_named(recipe, capsys):
+    manifest = recipe.parent / "dev/manifest.jsonl"
+    first, *rest = manifest.read_text().splitlines()
+    manifest.write_text("\n".join([json.dumps({**json.loads(first), "text": "ça"}, ensure_ascii=False), *rest]))
+    out = printed(capsys, recipe, "--no-audio", code=0)
+    assert "dev: 2 characters are not in the vocabulary, by utterances: 'a' in 1, 'ç' in 1" in out
+
+
+def test_json_has_all_that_was_found(recipe, capsys):
+    found = json.loads(printed(capsys, recipe, "--no-audio", "--json", code=0))
+    assert found["can_run"] is True
+    assert found["splits"][0]["rows"]["utterances"] == 12
+    assert found["plan"]["steps_per_epoch"] >= 1
+    assert found["example"]["reads"] == found["example"]["reference"]
+
+
+def test_a_manifest_is_checked_alone(tmp_path, capsys):
+    manifest = make_corpus(tmp_path, utterances=3)
+    assert printed(capsys, manifest, "--workers", 1, code=0).endswith("all sound\n\nNothing is wrong.\n")
+    (tmp_path / "audio/00001.wav").write_text("not audio")
+    out = printed(capsys, manifest, "--workers", 0, code=2)
+    assert "manifest.jsonl: 1 with bad audio\n" in out
+    assert f"  {manifest}:2: {tmp_path}/audio/00001.wav is not audio" in out
+    assert out.endswith("Mend or remove these rows.\n")
+    found = json.loads(printed(capsys, manifest, "--json", "--no-audio", code=0))
+    assert (found["is_sound"], found["bad_audio"], found["utterances"]) == (True, None, 3)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere.yaml"], "nowhere.yaml: there is no such file"),
+        (["nowhere.jsonl"], "There is no file or folder nowhere.jsonl"),
+        (["folder"], "folder is a folder. Give a recipe"),
+        (["folder.jsonl"], "folder.jsonl is a folder. Give the manifest in it"),
+        (["empty.jsonl"], "Manifest empty.jsonl has no rows"),
+        (["empty.jsonl", "seed=3"], "only a recipe has settings: seed=3"),
+    ],
+)
+def test_what_cannot_be_checked_is_a_message(tmp_path, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder.jsonl").mkdir()
+    (tmp_path / "empty.jsonl").touch()
+    assert main(["check", *words]) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.out == ""

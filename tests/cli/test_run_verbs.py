@@ -1,0 +1,112 @@
+"""train, evaluate and demo as a user meets them."""
+
+import json
+import sys
+
+import pytest
+
+from attune.cli import main
+
+from tiny import write_recipe
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory):
+    return write_recipe(tmp_path_factory.mktemp("verbs"))
+
+
+@pytest.fixture
+def attune(monkeypatch, capsys):
+    """Run a command in this process; returns its exit code, stdout and stderr."""
+
+    def run(*words):
+        words = [str(word) for word in words]
+        monkeypatch.setattr(sys, "argv", ["attune", *words])
+        code = main(words)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def trained(recipe, tmp_path_factory):
+    run = tmp_path_factory.mktemp("trained") / "run"
+    words = ["train", str(recipe), f"run={run}", "train.steps=6", "train.eval_every=3", "--workers=0"]
+    sys.argv, before = ["attune", *words], sys.argv
+    try:
+        assert main(words) == 0
+    finally:
+        sys.argv = before
+    return run
+
+
+def test_training_in_a_pipe_prints_whole_lines(attune, recipe, tmp_path):
+    settings = ["train.steps=4", "train.warmup=1", "train.eval_every=2", "data.test=[]", "--workers=0"]
+    code, out, _ = attune("train", recipe, f"run={tmp_path / 'run'}", *settings)
+    assert code == 0 and "\r" not in out
+    assert "24 utterances" in out and "step 4/4" in out and "dev WER" in out and "normalizer none" in out
+
+
+def test_training_says_what_it_did_as_json(attune, recipe, tmp_path):
+    settings = ["train.steps=3", "train.eval_every=3", "--workers=0", "--json"]
+    code, out, err = attune("train", recipe, f"run={tmp_path / 'run'}", *settings)
+    answer = json.loads(out)
+    assert code == 0 and "starting" in err
+    assert set(answer["scores"]) == {"dev", "test"}
+
+
+def test_evaluation_writes_predictions_that_can_be_scored_again(attune, trained, tmp_path):
+    out_file = tmp_path / "predictions.jsonl"
+    code, out, _ = attune("evaluate", trained, "--on", "dev", "--out", out_file, "--workers=0", "--json")
+    scores = json.loads(out)
+    code_again, out_again, _ = attune("score", out_file, "--normalizer=none", "--json")
+    assert code == code_again == 0
+    assert json.loads(out_again)["counts"] == scores["counts"]
+    assert (trained / "predictions/dev.jsonl").read_bytes() == out_file.read_bytes()
+
+
+def test_a_recipe_scores_other_weights_under_its_settings(attune, recipe, trained):
+    words = ["evaluate", recipe, f"model.weights={trained}", "decode.search=beam", "--on", "dev", "--workers=0"]
+    code, out, _ = attune(*words, "--json")
+    assert code == 0 and json.loads(out)["search"] == {"kind": "beam", "beam": 8}
+
+
+def test_a_manifest_is_scored_by_its_name(attune, trained, recipe, tmp_path):
+    manifest = recipe.parent / "dev/manifest.jsonl"
+    code, out, _ = attune("evaluate", trained, "--on", manifest, "--workers=0", "--alignments", tmp_path / "errors.txt")
+    assert code == 0 and "manifest: 6 utterances, greedy search" in out
+    assert "00000" in (tmp_path / "errors.txt").read_text()
+
+
+def test_an_absent_prediction_is_an_exit_code_of_its_own(attune, trained, recipe, tmp_path):
+    rows = (recipe.parent / "dev/manifest.jsonl").read_text().splitlines()
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    (folder / "bad.wav").write_bytes((recipe.parent / "dev/audio/00000.wav").read_bytes()[:3000])
+    bad = {**json.loads(rows[0]), "audio": "bad.wav"}
+    good = {**json.loads(rows[1]), "audio": str(recipe.parent / "dev/audio/00001.wav")}
+    (folder / "m.jsonl").write_text(json.dumps(bad) + "\n" + json.dumps(good) + "\n")
+    code, _, err = attune("evaluate", trained, "--on", folder / "m.jsonl", "--workers=0")
+    assert code == 2 and "m.jsonl:1" in err
+    code, out, err = attune(
+        "evaluate", trained, "data.bad_rows=drop", "--on", folder / "m.jsonl", "--workers=0", "--json"
+    )
+    assert code == 1 and "bad.wav" in err
+    assert json.loads(out)["counts"]["num_absent_sents"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["evaluate", "nowhere"], "nowhere"),
+        (["evaluate", "{run}", "--on", "tset"], "tset"),
+        (["train", "nowhere.yaml"], "nowhere.yaml"),
+        (["train", "{recipe}", "run={run}", "seed=3"], "seed: 17 there, 3 here"),
+        (["evaluate", "{recipe}"], "names no weights"),
+        (["train", "{recipe}", "run={run}-new", "model.weights=nowhere"], "nowhere"),
+    ],
+)
+def test_a_mistake_is_a_message_and_exit_2(attune, recipe, trained, words, told):
+    code, _, err = attune(*(word.format(run=trained, recipe=recipe) for word in words))
+    assert code == 2 and told in err and "Traceback" not in err

@@ -1,0 +1,85 @@
+import json
+import shutil
+
+import pytest
+
+from attune.cli import main
+from attune.corpora import open_corpus
+from attune.recipe import load
+from attune.run import Run
+from attune.stages.assemble import assemble, export
+from attune.stages.begin import Origin, prepare
+
+from tiny import write_recipe
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model that has learned nothing; what it says is the same every time."""
+    folder = tmp_path_factory.mktemp("model")
+    recipe = load(write_recipe(folder, utterances=3)).recipe
+    run = Run(folder)
+    corpus = open_corpus("train", [folder / "train/manifest.jsonl"], run.data)
+    prepare(recipe, Origin(), corpus, run.task, run.assets)
+    export(run.model, recipe, run, assemble(recipe, run.task, run.assets).built.model)
+    return run.model
+
+
+@pytest.fixture
+def recordings(model, tmp_path, monkeypatch):
+    """A folder, made the current one, with three recordings in `audio` and a text file beside them."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "audio").mkdir()
+    for number in range(3):
+        shutil.copy(model.parent / f"train/audio/0000{number}.wav", tmp_path / "audio")
+    (tmp_path / "audio/notes.txt").write_text("not audio")
+    (tmp_path / "text.wav").write_text("not audio either")
+    return tmp_path
+
+
+def transcribed(capsys, *words, code=0):
+    capsys.readouterr()
+    assert main(["transcribe", *map(str, words), "--device", "cpu"]) == code
+    return capsys.readouterr()
+
+
+def test_each_file_is_a_line_and_a_folder_stands_for_its_audio_files(model, recordings, capsys):
+    lines = transcribed(capsys, model, "audio/00002.wav", "audio").out.splitlines()
+    paths, texts = zip(*(line.split("\t") for line in lines), strict=True)
+    assert paths == ("audio/00002.wav", "audio/00000.wav", "audio/00001.wav", "audio/00002.wav")
+    assert texts[0] == texts[3] != texts[1]
+
+
+def test_how_files_are_batched_does_not_change_a_text(model, recordings, capsys, monkeypatch):
+    together = transcribed(capsys, model, "audio").out
+    monkeypatch.setattr("attune.api.BATCH_SECONDS", 0.1)
+    assert transcribed(capsys, model, "audio").out == together
+
+
+def test_bad_files_are_named_and_the_others_transcribed(model, recordings, capsys):
+    (recordings / "empty").mkdir()
+    found = transcribed(capsys, model, "text.wav", "nowhere.wav", "empty", "audio/00001.wav", code=2)
+    assert found.out.startswith("audio/00001.wav\t")
+    errors = found.err.splitlines()
+    assert len(errors) == 3
+    assert "text.wav is not audio" in errors[0]
+    assert "There is no file or folder nowhere.wav" in errors[1]
+    assert "empty has no audio files in it" in errors[2]
+
+
+def test_json_keeps_the_order_and_has_the_problems(model, recordings, capsys):
+    found = json.loads(transcribed(capsys, model, "text.wav", "audio/00000.wav", "--json", code=2).out)
+    assert [entry["path"] for entry in found] == ["text.wav", "audio/00000.wav"]
+    assert found[0]["text"] is None and "is not audio" in found[0]["problem"]
+    assert isinstance(found[1]["text"], str) and found[1]["problem"] is None
+
+
+def test_what_is_no_model_is_a_message(recordings, capsys):
+    assert "There is no file or folder nowhere" in transcribed(capsys, "nowhere", "text.wav", code=2).err
+    assert "neither a model nor a run" in transcribed(capsys, "audio", "text.wav", code=2).err
+
+
+def test_a_model_without_files_is_a_usage_error(model):
+    with pytest.raises(SystemExit) as exit:
+        main(["transcribe", str(model)])
+    assert exit.value.code == 2

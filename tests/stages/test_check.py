@@ -1,0 +1,252 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from attune.errors import DataError
+from attune.recipe import load
+from attune.site import Site
+from attune.stages.check import check_manifest, check_recipe
+from attune.testing.data import make_corpus
+
+from tiny import write_recipe
+
+
+def finished(stage):
+    """What a stage returns, once it has been through all of its events."""
+    while True:
+        try:
+            next(stage)
+        except StopIteration as end:
+            return end.value
+
+
+def site(folder):
+    return Site(folder / "cache", workers=1)
+
+
+def checked(recipe, *overrides, decodes=False):
+    return finished(check_recipe(load(recipe, overrides).recipe, decodes, site(recipe.parent)))
+
+
+def checked_manifest(manifest, decodes=True):
+    return finished(check_manifest(str(manifest), decodes, site(manifest.parent)))
+
+
+def edit(manifest: Path, **rows):
+    """Change rows of a manifest: `_3={"text": "hello"}` sets the text of row 3, and None takes a field away."""
+    lines = [json.loads(line) for line in manifest.read_text().splitlines()]
+    for name, changes in rows.items():
+        row = lines[int(name.removeprefix("_"))]
+        row.update(changes)
+    kept = [{key: value for key, value in row.items() if value is not None} for row in lines]
+    manifest.write_text("".join(json.dumps(row) + "\n" for row in kept))
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    return write_recipe(tmp_path)
+
+
+@pytest.fixture
+def train(recipe):
+    return recipe.parent / "train/manifest.jsonl"
+
+
+@pytest.fixture
+def dev(recipe):
+    return recipe.parent / "dev/manifest.jsonl"
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    """What is found where nothing is wrong."""
+    return checked(write_recipe(tmp_path_factory.mktemp("sound")))
+
+
+def reasons(problems):
+    return {problem.where.rpartition(":")[2]: problem.reason for problem in problems}
+
+
+def test_a_sound_recipe_can_run_and_nothing_is_written(recipe):
+    before = sorted(recipe.parent.rglob("*"))
+    found = checked(recipe, decodes=True)
+    assert found.can_run
+    assert [split.rows.name for split in found.splits] == ["train", "dev", "test"]
+    assert [split.rows.utterances for split in found.splits] == [24, 6, 6]
+    assert [split.rows.speakers for split in found.splits] == [3, 2, 2]
+    assert all(split.rows.bad_audio == () for split in found.splits)
+    assert sorted(recipe.parent.rglob("*")) == before
+
+
+def test_the_plan_is_that_of_the_first_epoch(sound):
+    plan = sound.plan
+    assert plan.steps_per_epoch == -(-plan.micros // 4)
+    assert plan.epochs == 12 / plan.steps_per_epoch
+    assert 0 < plan.padding_share < 0.5
+    assert 0 < plan.worst_seconds <= 8
+    assert len(plan.worst_longest) == min(3, plan.worst_utterances)
+
+
+def test_alone_in_its_batch_the_longest_utterance_is_the_worst(recipe, train):
+    seconds = {row["id"]: row["seconds"] for row in map(json.loads, train.read_text().splitlines())}
+    plan = checked(recipe, "batches.micro_seconds=null", "batches.micro_utterances=1").plan
+    longest = max(seconds, key=seconds.get)
+    assert (plan.worst_utterances, plan.worst_seconds, plan.worst_longest) == (1, seconds[longest], (longest,))
+    assert plan.padding_share == pytest.approx(0)
+
+
+def test_rates_are_shown_at_the_start_the_end_of_the_warmup_halfway_and_at_the_end(sound, recipe):
+    assert [step for step, _ in sound.rates] == [1, 2, 6, 12]
+    assert dict(sound.rates)[2] == 0.01
+    assert [step for step, _ in checked(recipe, "train.warmup=0", "train.steps=1").rates] == [1]
+
+
+def test_the_first_example_reads_as_its_text(sound):
+    example = sound.example
+    assert example.reads == example.reference
+    assert len(example.target) == len(example.reference)
+    assert example.frames == pytest.approx(example.seconds * 100 / 3, abs=2)
+    assert example.frames > example.frames_needed >= len(example.target)
+
+
+def test_the_first_example_is_shown_as_it_is_normalized(recipe, train):
+    edit(train, **{f"_{row}": {"text": "Say, ONE."} for row in range(24)})
+    example = checked(recipe, "task.normalizer=basic").example
+    assert (example.reference, example.reads) == ("Say, ONE.", "say one")
+
+
+def test_training_leaves_out_what_evaluation_scores(recipe):
+    found = checked(recipe, "data.max_seconds=1.2", "data.min_seconds=0.4")
+    train, dev, _ = found.splits
+    assert train.too_long and train.too_short and dev.too_long
+    assert train.outside_seconds > 1.2 * train.too_long
+    assert dev.rows.utterances == 6
+    assert found.can_run
+
+
+def test_bad_rows_are_listed_and_stop_a_run_unless_they_may_be_dropped(recipe, train, dev):
+    edit(train, _1={"id": "00000"}, _2={"text": " "})
+    edit(dev, _0={"audio": "audio/nowhere.wav"})
+    found = checked(recipe)
+    assert not found.can_run
+    assert reasons(found.splits[0].rows.bad_rows) == {"2": "duplicate id, first on line 1", "3": "empty text"}
+    assert "missing audio file" in reasons(found.splits[1].rows.bad_rows)["1"]
+    assert found.plan and found.example
+    assert checked(recipe, "data.bad_rows=drop").can_run
+
+
+def test_no_policy_excuses_a_split_without_a_single_good_row(recipe, dev):
+    edit(dev, **{f"_{row}": {"text": ""} for row in range(6)})
+    found = checked(recipe, "data.bad_rows=drop")
+    assert not found.can_run
+    assert "data.dev: No row can be used." in found.troubles
+
+
+def test_bad_audio_is_found_by_decoding_only(recipe, train):
+    (train.parent / "audio/00005.wav").write_text("this is text")
+    assert checked(recipe).splits[0].rows.bad_audio is None
+    assert checked(recipe).can_run
+    found = checked(recipe, decodes=True)
+    assert "is not audio" in reasons(found.splits[0].rows.bad_audio)["6"]
+    assert not found.can_run
+
+
+def test_a_text_too_long_for_its_audio_cannot_be_learned(recipe, train, dev):
+    edit(train, _3={"text": "one two " * 100})
+    edit(dev, _3={"text": "one two " * 100})
+    found = checked(recipe)
+    assert "needs 799 frames for its 799 tokens" in reasons(found.splits[0].bad_targets)["4"]
+    assert found.splits[1].bad_targets == ()  # bad for the score, and no more than that
+    assert not found.can_run
+    assert checked(recipe, "data.bad_rows=drop").can_run
+
+
+def test_what_is_not_trained_on_need_not_be_learnable(recipe, train):
+    edit(train, _3={"text": "one two " * 100, "seconds": 31.0})
+    assert checked(recipe).can_run
+
+
+@pytest.mark.parametrize("field", ["text", "audio"])
+def test_an_evaluation_set_is_scored_whole_or_not_at_all(recipe, dev, field):
+    edit(dev, _2={field: None})
+    found = checked(recipe, "data.bad_rows=drop")
+    assert f"has no {field}" in reasons(found.splits[1].bad_targets)["3"]
+    assert not found.can_run
+
+
+def test_characters_that_training_never_showed_are_named_with_their_utterances(recipe, dev):
+    edit(dev, _0={"text": "öne two"}, _1={"text": "öç"})
+    found = checked(recipe)
+    assert found.splits[1].unknown == {"ö": 2, "ç": 1}
+    assert found.splits[0].unknown == {}
+    assert found.can_run
+
+
+def test_characters_are_judged_after_normalization(recipe, dev):
+    edit(dev, _0={"text": "ONE, two"})
+    assert checked(recipe).splits[1].unknown == {"E": 1, "N": 1, "O": 1, ",": 1}
+    assert checked(recipe, "task.normalizer=basic").splits[1].unknown == {}
+
+
+def test_labels_that_training_never_showed_are_named(recipe, dev):
+    edit(dev, _0={"labels": {"register": "whistle"}})
+    found = checked(recipe, "task.name=classify", "task.label=register", "train.keep_best=null")
+    assert found.splits[1].unknown == {"whistle": 1}
+    assert found.example.reads == found.example.reference
+    assert found.can_run
+
+
+def test_several_troubles_are_told_at_once(recipe, tmp_path):
+    found = checked(recipe, "data.dev=[nowhere.jsonl]", f"data.test=[{tmp_path}]", "model.weights=nowhere")
+    assert [trouble.split()[0] for trouble in found.troubles] == ["data.dev:", "data.test:", "There"]
+    assert found.parameters is None
+    assert found.plan
+    assert not found.can_run
+
+
+def test_a_task_that_cannot_be_prepared_is_a_trouble(recipe, train):
+    edit(train, _2={"text": None})
+    found = checked(recipe)
+    assert "has no text" in found.troubles[0]
+    assert found.example is None and found.plan
+
+
+@pytest.mark.parametrize(
+    ("override", "trouble"),
+    [("data.max_seconds=0.2", "Nothing is left to train on"), ("batches.micro_seconds=1", "does not fit into")],
+)
+def test_an_epoch_that_cannot_be_planned_is_a_trouble(recipe, override, trouble):
+    found = checked(recipe, override)
+    assert trouble in found.troubles[0]
+    assert found.plan is None and found.parameters
+    assert not found.can_run
+
+
+def test_every_kind_of_bad_row_in_a_manifest_is_found(tmp_path):
+    manifest = make_corpus(tmp_path, utterances=9)
+    audio = tmp_path / "audio"
+    edit(manifest, _1={"id": "00000"}, _2={"text": ""}, _3={"seconds": 60})
+    (audio / "00004.wav").unlink()
+    (audio / "00005.wav").write_bytes(b"")
+    (audio / "00006.wav").write_bytes((audio / "00006.wav").read_bytes()[:3000])
+    soundfile.write(audio / "00007.wav", np.array([0.1, np.nan] * 8000), 16_000, subtype="FLOAT")
+    found = checked_manifest(manifest)
+    assert sorted(reasons(found.bad_rows)) == ["2", "3", "5", "6"]
+    assert sorted(reasons(found.bad_audio)) == ["4", "7", "8"]
+    assert found.utterances == 5
+    assert not found.is_sound
+
+
+def test_a_clean_manifest_is_sound_and_measured(tmp_path):
+    found = checked_manifest(make_corpus(tmp_path, utterances=5))
+    assert found.is_sound
+    assert found.shortest_seconds <= found.seconds / 5 <= found.longest_seconds
+    assert found.name == "manifest.jsonl"
+
+
+def test_a_manifest_that_cannot_be_opened_is_refused(tmp_path):
+    with pytest.raises(DataError, match="is a folder"):
+        checked_manifest(tmp_path)

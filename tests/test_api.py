@@ -1,0 +1,111 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import soundfile
+
+import attune
+from attune.api import dotted
+from attune.errors import ConfigError, DataError, ModelError
+
+from ranks import run_ranks
+from tiny import write_recipe
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    recipe = write_recipe(tmp_path_factory.mktemp("api"))
+    settings = {"steps": 60, "eval_every": 60, "save_every": 60}
+    return attune.train(recipe, train=settings, batches={"micros_per_step": 1})
+
+
+@pytest.fixture(scope="module")
+def model(run):
+    return attune.load(run.folder, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def files(run):
+    return sorted((run.folder.parent / "dev/audio").iterdir())
+
+
+def test_a_trained_run_can_be_loaded_and_evaluated(run):
+    evaluation = attune.evaluate(run.folder, on="dev", batch=2)
+    assert len(evaluation.predictions) == 6
+    assert 0 <= evaluation.scores.values["cer"].value < 100
+    assert json.loads((run.folder / "scores.json").read_text())["dev"]["counts"] == dict(evaluation.scores.counts)
+
+
+def test_the_exported_model_says_what_the_run_says(run, model, files):
+    assert attune.load(run.model, device="cpu").transcribe(files) == model.transcribe(files)
+
+
+def test_one_or_many_paths_or_arrays_give_the_same_text(model, files):
+    together = model.transcribe(files)
+    assert isinstance(together, list) and len(together) == 6
+    assert [model.transcribe(path) for path in files] == together
+    assert [model.transcribe(str(path)) for path in files] == together
+    assert model.transcribe([attune.load_audio(path) for path in files]) == together
+
+
+def test_channels_are_averaged_and_any_rate_is_taken(model, files):
+    samples = attune.load_audio(files[0])
+    assert model.transcribe(np.stack([samples, samples])) == model.transcribe(samples)
+    faster = attune.load_audio(files[0], rate=22_050)
+    assert isinstance(model.transcribe(faster, rate=22_050), str)
+
+
+def test_ranks_share_the_work_and_all_get_the_answer(run, model, files):
+    def on_ranks(world):
+        return attune.load(run.folder, device="cpu").transcribe(files)
+
+    assert run_ranks(2, on_ranks) == [model.transcribe(files)] * 2
+
+
+def test_what_is_not_a_recording_is_told(model, tmp_path):
+    with pytest.raises(DataError, match="is not a recording"):
+        model.transcribe(np.zeros((2, 2, 2)))
+    with pytest.raises(DataError, match="is not a recording"):
+        model.transcribe(np.array([np.nan, 0.0]))
+    (tmp_path / "text.wav").write_text("hello")
+    with pytest.raises(DataError, match=r"text\.wav"):
+        model.transcribe(tmp_path / "text.wav")
+
+
+def test_a_transcriber_does_not_classify(model, files):
+    with pytest.raises(ModelError, match="trained to transcribe, not to classify"):
+        model.classify(files)
+
+
+def test_a_folder_that_is_no_model_is_told(tmp_path):
+    with pytest.raises(ModelError, match=r"no recipe\.yaml"):
+        attune.load(tmp_path)
+
+
+def test_scores_need_no_model():
+    scores = attune.score(["Hello, world!", "yes"], ["hello world", None], normalizer="basic")
+    assert scores.values["wer"].value == 0.0
+    assert scores.counts["num_absent_sents"] == 1 and scores.normalizer == "basic"
+
+
+def test_audio_is_loaded_at_the_rate_one_asks_for(tmp_path):
+    soundfile.write(tmp_path / "a.wav", np.zeros((8000, 2)), 8000)
+    assert attune.load_audio(tmp_path / "a.wav").shape == (16_000,)
+
+
+def test_overrides_are_checked_like_a_recipe(run):
+    with pytest.raises(ConfigError, match="did you mean 'steps'"):
+        attune.train(run.folder / "recipe.yaml", train={"stpes": 3})
+    assert dotted({"train": {"steps": 5}, "data.dev": ("a", "b"), "seed": 1}) == [
+        "train.steps=5",
+        "data.dev=[a, b]",
+        "seed=1",
+    ]
+
+
+def test_the_face_is_small_and_quick_to_import():
+    assert set(attune.__all__) == {"Recognizer", "evaluate", "load", "load_audio", "score", "train"}
+    code = "import attune, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

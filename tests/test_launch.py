@@ -1,0 +1,73 @@
+"""`--devices`: the command starts its own ranks, and leaves none behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tiny import attune, write_recipe
+
+pytestmark = pytest.mark.recipe
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory):
+    return write_recipe(tmp_path_factory.mktemp("launch"))
+
+
+def test_two_devices_train_and_evaluate(recipe, tmp_path):
+    run = tmp_path / "run"
+    done = attune("train", recipe, f"run={run}", "train.steps=3", "train.eval_every=3", "--devices", 2)
+    assert done.returncode == 0, done.stderr
+    assert "is the model of step 3" in done.stdout
+    scored = attune("evaluate", run, "--on", "dev", "--devices", 2, "--json")
+    assert scored.returncode == 0 and '"num_scored_sents": 6' in scored.stdout
+
+
+def test_a_mistake_in_the_recipe_is_told_once_before_any_rank_starts(recipe, tmp_path):
+    done = attune("train", recipe, f"run={tmp_path / 'run'}", "train.stpes=3", "--devices", 2)
+    assert done.returncode == 2
+    assert done.stderr.count("did you mean") == 1 and not (tmp_path / "run").exists()
+
+
+def test_a_mistake_found_by_the_ranks_is_told_once_with_exit_2(recipe, tmp_path):
+    done = attune("train", recipe, f"run={tmp_path / 'run'}", "data.train=[nowhere.jsonl]", "--devices", 2)
+    assert done.returncode == 2
+    assert done.stderr.count("nowhere.jsonl") == 1 and "Traceback" not in done.stderr
+
+
+def ranks_of(run: Path) -> list[int]:
+    """Processes whose command line names this run."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and f"run={run}" in (entry / "cmdline").read_text().split("\0"):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("victim", ["launcher", "rank"])
+def test_a_killed_launcher_or_rank_leaves_no_process_behind(recipe, tmp_path, victim):
+    run = tmp_path / "run"
+    words = ["train", str(recipe), f"run={run}", "train.steps=100000", "train.warmup=0", "data.test=[]", "--devices=2"]
+    with subprocess.Popen([sys.executable, "-m", "attune", *words], stdout=subprocess.DEVNULL) as launcher:
+        deadline = time.monotonic() + 60
+        while not (run / "checkpoints").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert (run / "checkpoints").exists()
+        others = [pid for pid in ranks_of(run) if pid != launcher.pid]
+        os.kill(launcher.pid if victim == "launcher" else others[0], signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while ranks_of(run) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        left = ranks_of(run)
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        assert not left
+    assert launcher.returncode != 0
