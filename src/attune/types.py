@@ -238,7 +238,7 @@ class Built:
     target: Callable[[Utterance], tuple[int, ...]]
     read: Callable[[Hypothesis], str]
     prompt: Callable[[Utterance], tuple[int, ...]] | None = None  # what decoding begins with, as Batch.targets
-    frames_needed: Callable[[Sequence[int]], int] | None = None  # the fewest for a target; None: any number will do
+    frames_needed: Callable[[Sequence[int]], int] = lambda target: 0  # the fewest from which a target can be learned
 
 
 @dataclass(frozen=True, slots=True)

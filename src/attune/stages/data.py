@@ -59,10 +59,10 @@ def planner(recipe: Recipe, corpus: Corpus, selection: Selection) -> Callable[[i
 
 def training_reader(recipe: Recipe, corpus: Corpus, assembled: Assembled) -> Reader:
     """How training reads an utterance: audio and target, refusing targets that no alignment can reach."""
-    built, needed = assembled.built, assembled.built.frames_needed
+    built = assembled.built
     return Reader(
         corpus,
         target=built.target,
-        fits=(lambda samples, target: built.model.frames(samples) >= needed(target)) if needed else None,
+        fits=lambda samples, target: built.model.frames(samples) >= built.frames_needed(target),
         drops_bad_rows=recipe.data.bad_rows == "drop",
     )

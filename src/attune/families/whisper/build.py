@@ -81,7 +81,9 @@ def _require_possible(vocabulary: Vocabulary, told: Told) -> None:
     except DataError as error:
         raise ConfigError(f"task.language: {error}") from error
     if told.task == "translate" and not vocabulary.is_multilingual:
-        raise ConfigError("model.speech_task: an English-only Whisper model does not translate. Use a multilingual one.")
+        raise ConfigError(
+            "model.speech_task: an English-only Whisper model does not translate. Use a multilingual one."
+        )
 
 
 def _rules(path: Path, vocabulary: Vocabulary, told: Told, shape: Shape) -> Rules:

@@ -1,6 +1,6 @@
 """Whisper's log-mel energies, batched and on the batch's device: the same bits as transformers' extractor on the CPU.
 
-Only the part with audio in it is computed; the silence after it is filled in. Each row is a function of its own samples.
+Only the part with audio in it is computed, and the silence after it filled in. A row is a function of its own samples.
 """
 
 # B batch, T samples, M mel bins, F frames

@@ -6,7 +6,7 @@ decoding keeps its own cache.
 
 # B batch, F frames, U tokens, D width, H heads, S cached tokens
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,7 +70,7 @@ class Attention(nn.Module):
         return attended
 
     def _by_head(self, states: Tensor) -> Tensor:
-        return states.unflatten(2, (self.heads, -1)).transpose(1, 2)
+        return states.view(*states.shape[:2], self.heads, -1).transpose(1, 2)
 
 
 class EncoderLayer(nn.Module):
@@ -91,7 +91,8 @@ class EncoderLayer(nn.Module):
         normed = self.self_attn_layer_norm(hidden)
         hidden = hidden + self.dropout(self.self_attn(normed, self.self_attn.keys_values(normed), mask))
         inner = self.activation_dropout(F.gelu(self.fc1(self.final_layer_norm(hidden))))
-        return hidden + self.dropout(self.fc2(inner))
+        added: Tensor = self.dropout(self.fc2(inner))
+        return hidden + added
 
 
 class DecoderLayer(nn.Module):
@@ -123,7 +124,8 @@ class DecoderLayer(nn.Module):
         together = self.encoder_attn_layer_norm(hidden).reshape(len(heard.keys), -1, hidden.shape[2])
         hidden = hidden + self.dropout(self.encoder_attn(together, heard, mask)).view_as(hidden)
         inner = self.activation_dropout(F.gelu(self.fc1(self.final_layer_norm(hidden))))
-        return hidden + self.dropout(self.fc2(inner))
+        added: Tensor = self.dropout(self.fc2(inner))
+        return hidden + added
 
 
 class Encoder(nn.Module):
@@ -164,19 +166,32 @@ class Decoder(nn.Module):
 
     def forward(self, tokens: Tensor, states: Tensor, mask: Tensor | None) -> Tensor:
         """Logits (B, U, V) of what follows each of the tokens (B, U)."""
-        hidden = self.embed(tokens, 0)
+        hidden = self._embed(tokens, 0)
         for layer in self.layers:
             hidden = _run(layer, hidden, states, mask, saves_memory=self.saves_memory and self.training)
-        return self.logits(hidden)
+        return self._logits(hidden)
 
-    def embed(self, tokens: Tensor, position: int) -> Tensor:
-        """Tokens (B, U), the first of them at `position`, as hidden states."""
+    def hear(self, states: Tensor) -> list[KeysValues]:
+        """What each layer looks at in the encoder's states (B, F, D); it stays the same for all tokens."""
+        return [layer.encoder_attn.keys_values(states) for layer in self._layers()]
+
+    def advance(self, tokens: Tensor, heard: Sequence[KeysValues], mask: Tensor | None, past: Sequence[Past]) -> Tensor:
+        """Logits (R, V) of what follows the last of the tokens (R, U), after and into the past."""
+        hidden = self._embed(tokens, past[0].position)
+        for layer, layer_heard, layer_past in zip(self._layers(), heard, past, strict=True):
+            hidden = layer.advance(hidden, layer_heard, mask, layer_past)
+        return self._logits(hidden[:, -1])
+
+    def _layers(self) -> Iterator[DecoderLayer]:
+        yield from self.layers  # type: ignore[misc]
+
+    def _embed(self, tokens: Tensor, position: int) -> Tensor:
         positions = self.embed_positions.weight[position : position + tokens.shape[1]]
         embedded: Tensor = self.dropout(self.embed_tokens(tokens) + positions)
         return embedded
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """The output layer: the embedding of tokens once more."""
+    def _logits(self, hidden: Tensor) -> Tensor:
+        # The output layer is the embedding of tokens once more.
         return F.linear(self.layer_norm(hidden), self.embed_tokens.weight)
 
 

@@ -45,21 +45,17 @@ class WhisperScorer:
         self.filters = rules.filters(states.device)
         self.decoder = decoder
         self.mask = mask
-        self.heard = [layer.encoder_attn.keys_values(states) for layer in decoder.layers]
+        self.heard = decoder.hear(states)
         self.prefixes = self._prefixes(batch, rules)
         self.limits = self._limits(batch)
         self.position = 0
-        self.said: list[KeysValues] = []
+        self.said = self._empty_cache(max(map(sum, zip(map(len, self.prefixes), self.limits, strict=True))))
 
     def advance(self, tokens: Tensor) -> Tensor:
         """Give each row its next tokens (R, n): the log-probabilities (R, V) of what follows them."""
-        if not self.said:
-            self.said = self._empty_cache(len(tokens))
-        hidden = self.decoder.embed(tokens, self.position)
-        for layer, heard, said in zip(self.decoder.layers, self.heard, self.said, strict=True):
-            hidden = layer.advance(hidden, heard, self.mask, Past(said, self.position))
+        past = [Past(said, self.position) for said in self.said]
         self.position += tokens.shape[1]
-        return self.decoder.logits(hidden[:, -1]).float().log_softmax(-1)
+        return self.decoder.advance(tokens, self.heard, self.mask, past).float().log_softmax(-1)
 
     def select(self, rows: Tensor) -> None:
         """Row i goes on from what row `rows[i]` is now."""
@@ -72,46 +68,41 @@ class WhisperScorer:
                 used.copy_(used[rows])
 
     def _keep_heard(self, rows: Tensor) -> None:
-        """Which utterances are left; their rows may have become more or fewer."""
+        """Let go of utterances that have no row any more; the others may now have more or fewer."""
         copies = len(self.said[0].keys) // len(self.heard[0].keys)
-        utterances = (rows // copies).unique_consecutive()
-        if len(utterances) == len(self.heard[0].keys):
-            return
-        self.heard = [KeysValues(each.keys[utterances], each.values[utterances]) for each in self.heard]
-        self.mask = None if self.mask is None else self.mask[utterances]
+        utterances = torch.unique_consecutive(rows // copies)
+        if len(utterances) < len(self.heard[0].keys):
+            self.heard = [KeysValues(each.keys[utterances], each.values[utterances]) for each in self.heard]
+            self.mask = None if self.mask is None else self.mask[utterances]
 
-    def _empty_cache(self, rows: int) -> list[KeysValues]:
-        size = max(len(prefix) + limit for prefix, limit in zip(self.prefixes, self.limits, strict=True))
-        like = self.heard[0].keys
-        shape = (rows, like.shape[1], size, like.shape[3])
-        return [KeysValues(like.new_zeros(shape), like.new_zeros(shape)) for _ in self.heard]
+    def _empty_cache(self, size: int) -> list[KeysValues]:
+        heard = self.heard[0].keys
+        shape = (*heard.shape[:2], size, heard.shape[3])
+        return [KeysValues(heard.new_empty(shape), heard.new_empty(shape)) for _ in self.heard]
 
     def _prefixes(self, batch: Batch, rules: Rules) -> list[list[int]]:
         """What each utterance begins with; a language that was left open is the one the model hears."""
         rows = zip(batch.targets.tolist(), batch.target_lengths.tolist(), strict=True)
         prefixes = [row[:length] for row, length in rows]
         if any(UNKNOWN_LANGUAGE in row for row in prefixes):
-            heard = self._languages(rules, len(prefixes))
             prefixes = [
                 [language if token == UNKNOWN_LANGUAGE else token for token in row]
-                for row, language in zip(prefixes, heard, strict=True)
+                for row, language in zip(prefixes, self._languages(rules, len(prefixes)), strict=True)
             ]
         return prefixes
 
     def _languages(self, rules: Rules, utterances: int) -> list[int]:
         """The most probable language of each utterance, whatever the others are."""
-        hidden = self.decoder.embed(torch.full((utterances, 1), rules.start, device=self.device), 0)
-        for layer, heard in zip(self.decoder.layers, self.heard, strict=True):
-            hidden = layer.advance(hidden, heard, self.mask)
+        start = torch.full((utterances, 1), rules.start, device=self.device)
+        logits = self.decoder.advance(start, self.heard, self.mask, [Past(each, 0) for each in self._empty_cache(1)])
         languages = torch.tensor(rules.languages, device=self.device)
-        detected: list[int] = languages[self.decoder.logits(hidden[:, -1])[:, languages].argmax(1)].tolist()
+        detected: list[int] = languages[logits[:, languages].argmax(1)].tolist()
         return detected
 
     def _limits(self, batch: Batch) -> list[int]:
         """No more tokens than the audio can hold or the decoder has positions for."""
         positions = self.decoder.embed_positions.num_embeddings
-        lengths = batch.lengths.tolist()
         return [
             min(positions - len(prefix), TOKENS_AT_LEAST + length * TOKENS_PER_SECOND // SAMPLE_RATE)
-            for prefix, length in zip(self.prefixes, lengths, strict=True)
+            for prefix, length in zip(self.prefixes, batch.lengths.tolist(), strict=True)
         ]

@@ -42,7 +42,9 @@ def read_shape(path: Path) -> Shape:
     except (OSError, ValueError) as error:
         raise ModelError(f"{path} cannot be read: {error}") from error
     if written.get("model_type") != "whisper":
-        raise ModelError(f"{path} describes a model of type {written.get('model_type')!r}, where 'whisper' is expected.")
+        raise ModelError(
+            f"{path} describes a model of type {written.get('model_type')!r}, where 'whisper' is expected."
+        )
     if written.get("activation_function", "gelu") != "gelu":
         raise ModelError(f"{path} has the activation {written['activation_function']!r}; Whisper models have 'gelu'.")
     try:

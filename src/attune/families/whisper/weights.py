@@ -30,7 +30,9 @@ OUTPUT, EMBEDDING = "proj_out.weight", "model.decoder.embed_tokens.weight"
 def adopt_weights(path: Path, assets: Path, tokenizer: Path | None) -> Mapping[str, Tensor]:
     """Write the files to `assets`; the weights, widened to float32, under the model's own names."""
     tensors = _adopt_folder(path, assets) if path.is_dir() else _adopt_pt(path, assets, tokenizer)
-    tensors = {name if name.startswith(("model.", "proj_")) else f"model.{name}": each for name, each in tensors.items()}
+    tensors = {
+        name if name.startswith(("model.", "proj_")) else f"model.{name}": each for name, each in tensors.items()
+    }
     output = tensors.pop(OUTPUT, None)
     if output is not None and not torch.equal(output, tensors[EMBEDDING]):
         raise ModelError(f"{path} has an output layer of its own ({OUTPUT}); Whisper's is the embedding of tokens.")
@@ -71,10 +73,12 @@ def _adopt_tokenizer(folder: Path, assets: Path) -> None:
             shutil.copy(folder / TOKENIZER_CONFIG, assets)
         return
     if not (folder / "vocab.json").is_file():
-        raise ModelError(f"{folder} has neither tokenizer.json nor vocab.json. Copy them from the model it was made of.")
-    from transformers import WhisperTokenizerFast  # slow to load, and hardly ever needed
+        raise ModelError(
+            f"{folder} has neither tokenizer.json nor vocab.json. Copy them from the model it was made of."
+        )
+    from transformers import WhisperTokenizer  # slow to load, and hardly ever needed
 
-    WhisperTokenizerFast.from_pretrained(folder).save_pretrained(assets)
+    WhisperTokenizer.from_pretrained(folder).save_pretrained(assets)
 
 
 def _adopt_pt(path: Path, assets: Path, tokenizer: Path | None) -> dict[str, Tensor]:

@@ -10,7 +10,6 @@ utterance is computed as if it were alone.
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from attune.audio.features import within
@@ -36,10 +35,6 @@ class Windows:
     def mask(self) -> Tensor | None:
         """What attention may see (B, 1, 1, F)."""
         return None if self.own is None else within(self.own, self.width)[:, None, None]
-
-    def of(self, rows: Tensor) -> "Windows":
-        """The windows of some of the rows."""
-        return self if self.own is None else Windows(self.width, self.own[rows])
 
 
 def windows_of(window: Window, lengths: Tensor, samples: int, positions: int) -> Windows:
