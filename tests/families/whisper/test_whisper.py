@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tiny_whisper import MULTILINGUAL, write_whisper
 
 from attune.batches.load import Reader, collate
 from attune.corpora import open_manifest
@@ -20,6 +19,8 @@ from attune.tasks.classify import Classify, ClassifyConfig
 from attune.tasks.transcribe import Transcribe, TranscribeConfig
 from attune.testing import check_family, make_corpus
 from attune.testing.data import speak
+
+from tiny_whisper import MULTILINGUAL, write_whisper
 
 
 @pytest.fixture(scope="module")

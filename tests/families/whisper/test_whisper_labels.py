@@ -1,8 +1,9 @@
 import pytest
-from tiny_whisper import real, write_tokenizer
 
 from attune.errors import DataError, ModelError
 from attune.families.whisper.labels import UNKNOWN_LANGUAGE, Told, Vocabulary, prefix, sequence
+
+from tiny_whisper import real, write_tokenizer
 
 END, START, EN, BE, TRANSLATE, TRANSCRIBE, PREVIOUS, NO_TIMES, ZERO = 256, 257, 258, 259, 262, 263, 265, 267, 268
 POSITIONS = 448
