@@ -7,6 +7,14 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 
+def pytest_collection_modifyitems(items):
+    """Tests for a CUDA device are skipped where there is none."""
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
 @pytest.fixture(autouse=True)
 def one_thread():
     """Two cores are shared by many ranks in these tests; one thread each is quickest and exact."""

@@ -29,7 +29,7 @@ from attune.stages.assemble import Assembled
 from attune.stages.evaluate import Evaluation, search_of
 from attune.stages.subject import evaluate_subject, load_subject, open_subject, record
 from attune.types import SAMPLE_RATE, Scores, Utterance
-from attune.world import World
+from attune.world import World, choose_device
 
 Audio = str | Path | ArrayLike
 BATCH_SECONDS = 120.0
@@ -174,6 +174,4 @@ def _world(device: str) -> World:
     if dist.is_available() and dist.is_initialized():
         place = "cuda" if dist.get_backend() == "nccl" else "cpu"
         return World(dist.get_rank(), dist.get_world_size(), torch.device(place))
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    return World.alone(device)
+    return World(0, 1, choose_device(device))

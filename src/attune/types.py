@@ -179,6 +179,10 @@ class Task(Protocol):
     def __init__(self, config: Any, folder: Path) -> None: ...
 
     @staticmethod
+    def lacks(config: Any, utterance: Utterance) -> str | None:
+        """What the utterance would need for this task and does not have, such as a text."""
+
+    @staticmethod
     def prepare(config: Any, utterances: Iterable[Utterance], folder: Path) -> None:
         """Learn from the training utterances and write to `folder`, once per run."""
 

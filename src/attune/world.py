@@ -9,7 +9,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from attune.errors import RankLost
+from attune.errors import ConfigError, RankLost
+
+
+def choose_device(wish: str, index: int = 0) -> torch.device:
+    """The device that `auto`, `cpu` or `cuda` means on this machine."""
+    if wish == "auto":
+        wish = "cuda" if torch.cuda.is_available() else "cpu"
+    if wish == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("There is no CUDA device that this torch can use. Leave --device out, or use --device cpu.")
+    return torch.device(wish, index) if wish == "cuda" else torch.device(wish)
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,5 +161,5 @@ def test_an_utterance_is_the_whole_file_unless_it_has_a_start(tmp_path):
     path = write(tmp_path / "a.wav", tone())
     assert read_utterance(Utterance("whole", 2.9, path)).shape == (48000,)
     assert read_utterance(Utterance("slice", 0.5, path, start=1.0)).shape == (8000,)
-    with pytest.raises(DataError, match="m.jsonl:3"):
-        read_utterance(Utterance("text", 0.0, where="m.jsonl:3"))
+    with pytest.raises(DataError, match="'text' has no audio"):
+        read_utterance(Utterance("text", 0.0))

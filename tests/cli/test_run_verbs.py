@@ -104,6 +104,7 @@ def test_an_absent_prediction_is_an_exit_code_of_its_own(attune, trained, recipe
         (["train", "nowhere.yaml"], "nowhere.yaml"),
         (["train", "{recipe}", "run={run}", "seed=3"], "seed: 17 there, 3 here"),
         (["evaluate", "{recipe}"], "names no weights"),
+        (["evaluate", "{run}", "--device", "cuda"], "no CUDA device"),
         (["train", "{recipe}", "run={run}-new", "model.weights=nowhere"], "nowhere"),
     ],
 )

@@ -216,7 +216,7 @@ def test_a_task_that_cannot_be_prepared_is_a_trouble(recipe, train):
 
 @pytest.mark.parametrize(
     ("override", "trouble"),
-    [("data.max_seconds=0.2", "Nothing is left to train on"), ("batches.micro_seconds=1", "does not fit into")],
+    [("data.max_seconds=0.2", "No training utterance is left"), ("batches.micro_seconds=1", "does not fit into")],
 )
 def test_an_epoch_that_cannot_be_planned_is_a_trouble(recipe, override, trouble):
     found = checked(recipe, override)

@@ -155,6 +155,19 @@ def test_a_bad_row_fails_the_run_or_is_dropped_as_the_recipe_says(recipe_file, s
     assert dropped and "00002.wav" in dropped[0]
 
 
+def test_a_row_without_text_is_dropped_when_the_recipe_says_so(recipe_file, site, tmp_path):
+    folder = tmp_path / "corpus"
+    shutil.copytree(recipe_file.parent / "train", folder)
+    rows = [json.loads(line) for line in (folder / "manifest.jsonl").read_text().splitlines()]
+    del rows[4]["text"]
+    (folder / "manifest.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    overrides = [f"data.train=[{folder}/manifest.jsonl]", "train.steps=2", "train.warmup=0", "data.test=[]"]
+    with pytest.raises(DataError, match=r"manifest\.jsonl:5: .* has no text"):
+        events_of(loaded(recipe_file, tmp_path / "fail", *overrides), site)
+    events = events_of(loaded(recipe_file, tmp_path / "drop", *overrides, "data.bad_rows=drop"), site)
+    assert any(isinstance(event, Stepped) and event.step.dropped for event in events)
+
+
 def test_a_limit_that_leaves_nothing_to_train_on_is_told(recipe_file, site, tmp_path):
     with pytest.raises(DataError, match=r"No training utterance is left of 24: 24 are longer"):
         events_of(loaded(recipe_file, tmp_path / "run", "data.max_seconds=0.2"), site)

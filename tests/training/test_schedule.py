@@ -20,3 +20,10 @@ def test_steps_past_the_end_stay_at_the_end():
 
 def test_no_warmup_starts_at_the_full_rate():
     assert Schedule(3e-4, 10, 0, "linear").at(1) == 3e-4
+
+
+def test_with_restarts_the_shape_begins_again_at_the_full_rate():
+    schedule = Schedule(1.0, 1000, warmup=10, shape="cosine", restart_every=100)
+    assert [schedule.at(step) for step in (5, 11, 61, 111, 161, 911)] == pytest.approx([0.5, 1.0, 0.5, 1.0, 0.5, 1.0])
+    assert schedule.at(110) == pytest.approx(Schedule(1.0, 100, 0, "cosine").at(100))
+    assert schedule.at(110) < 1e-3

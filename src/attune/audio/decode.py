@@ -23,12 +23,17 @@ SLACK_SECONDS = 0.1
 
 
 def read_audio(
-    path: Path, start: float | None = None, seconds: float | None = None, rate: int = SAMPLE_RATE
+    path: Path,
+    start: float | None = None,
+    seconds: float | None = None,
+    rate: int = SAMPLE_RATE,
+    first_channel: bool = False,
 ) -> Samples:
-    """The samples of a file, or of the slice of `seconds` from `start`; channels are averaged."""
+    """The samples of a file, or of the slice of `seconds` from `start`; channels are averaged, or the first taken."""
     with _opened(path) as file:
-        samples = _read_slice(file, path, start or 0.0, seconds)
+        frames = _read_slice(file, path, start or 0.0, seconds)
         own_rate = file.samplerate
+    samples: Samples = frames[:, 0] if first_channel or frames.shape[1] == 1 else frames.mean(axis=1)
     if not np.isfinite(samples).all():
         raise DataError(f"{path} has samples that are NaN or infinite. Make the file again, or leave it out.")
     samples = resample(samples, own_rate, rate)
@@ -112,11 +117,10 @@ def _read_slice(file: soundfile.SoundFile, path: Path, start: float, seconds: fl
     # An MP3 frame leans on bits of frames before it, and libsndfile does not go back for them after a seek.
     lead = min(first, rate) if file.format == "MP3" else 0
     file.seek(first - lead)
-    frames = file.read(lead + wanted, dtype="float32", always_2d=True)[lead:]  # (T, channels)
+    frames: Samples = file.read(lead + wanted, dtype="float32", always_2d=True)[lead:]  # (T, channels)
     if len(frames) < min(wanted, file.frames - first) - slack or len(frames) == 0:
         raise _truncated(path, f"{len(frames) / rate:.2f} s of {wanted / rate:.2f} s could be decoded")
-    mono: Samples = frames[:, 0] if frames.shape[1] == 1 else frames.mean(axis=1)
-    return mono
+    return frames
 
 
 def _without_samples(path: Path) -> DataError:

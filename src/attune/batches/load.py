@@ -121,6 +121,8 @@ def micros_from(
     step, epoch, done = position.step, position.epoch, position.step_in_epoch
     while True:
         epoch_plan = plan(epoch)
+        if not epoch_plan.steps:
+            raise DataError("The plan of an epoch has no steps: there is nothing to train on.")
         for step_in_epoch in range(done, epoch_plan.steps):
             step += 1
             after = Position(step, epoch, step_in_epoch + 1)

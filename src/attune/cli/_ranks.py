@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -14,9 +14,21 @@ if TYPE_CHECKING:
 
 def add_site(parser: ArgumentParser) -> None:
     """Take --devices, --device and --workers."""
-    parser.add_argument("--devices", type=int, default=1, metavar="N", help="ranks to run on (default 1)")
+    parser.add_argument("--devices", type=at_least(1), default=1, metavar="N", help="ranks to run on (default 1)")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="kind of device")
-    parser.add_argument("--workers", type=int, metavar="N", help="processes that read audio (default: cores - 1)")
+    parser.add_argument("--workers", type=at_least(0), metavar="N", help="audio readers (default: cores - 1)")
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """The type of an argument that is a whole number and not too small."""
+
+    def number(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise ArgumentTypeError(f"{value} is less than {least}")
+        return value
+
+    return number
 
 
 def in_world(arguments: Namespace, work: Callable[[Site, World], int]) -> int:

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attune.cli._ranks import at_least
 from attune.cli._terminal import add_json, print_json
 from attune.errors import ConfigError
 
@@ -36,7 +37,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("subject", metavar="RECIPE|MANIFEST", help="a recipe, or a .jsonl, .csv or .tsv manifest")
     parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings with the last word")
     parser.add_argument("--no-audio", action="store_true", help="do not decode the audio files: quick")
-    parser.add_argument("--workers", type=int, metavar="N", help="processes that read audio (default: cores - 1)")
+    parser.add_argument("--workers", type=at_least(0), metavar="N", help="audio readers (default: cores - 1)")
     add_json(parser)
 
 

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attune.cli._ranks import add_site, in_world
+from attune.cli._ranks import add_site, at_least, in_world
 from attune.cli._terminal import add_json, print_json
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("subject", help="a run, a model folder, or a recipe that names model.weights")
     parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings with the last word")
     parser.add_argument("--on", metavar="NAME|MANIFEST", help="dev, test, train, or a manifest (default: test, or dev)")
-    parser.add_argument("--batch", type=int, metavar="N", help="utterances in a batch (default: the recipe's budget)")
+    parser.add_argument(
+        "--batch", type=at_least(1), metavar="N", help="utterances in a batch (default: as in training)"
+    )
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the predictions here too")
     parser.add_argument("--alignments", type=Path, metavar="FILE", help="write every alignment here, worst first")
     add_site(parser)

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from attune.processes import die_with_parent
-from attune.world import World
+from attune.world import World, choose_device
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 
@@ -29,10 +29,10 @@ def is_rank() -> bool:
 def joined_world(device: str) -> Iterator[World]:
     """This process's world: alone, or the ranks that a launcher started together. `device` is auto, cpu or cuda."""
     if not is_rank():
-        yield World(0, 1, _device(device, 0))
+        yield World(0, 1, choose_device(device))
         return
     die_with_parent()
-    place = _device(device, int(os.environ.get("LOCAL_RANK", "0")))
+    place = choose_device(device, int(os.environ.get("LOCAL_RANK", "0")))
     if place.type == "cuda":
         torch.cuda.set_device(place)
     dist.init_process_group("nccl" if place.type == "cuda" else "gloo", timeout=COLLECTIVE_TIMEOUT)
@@ -63,12 +63,6 @@ def start_ranks(count: int, arguments: Sequence[str]) -> int:
     except SignalException:
         return 75
     return 0
-
-
-def _device(wish: str, local_rank: int) -> torch.device:
-    if wish == "auto":
-        wish = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(wish, local_rank) if wish == "cuda" else torch.device(wish)
 
 
 def _exit_code(codes: list[int]) -> int:

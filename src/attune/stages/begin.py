@@ -6,7 +6,7 @@
 import filecmp
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,10 +67,23 @@ def _prepare_task(recipe: Recipe, origin: Origin, utterances: Iterable[Utterance
     if catalog.find("families", recipe.model.family).has_own_tokens:
         return
     task, own = catalog.find("tasks", recipe.task.name), origin.own
+    if recipe.data.bad_rows == "drop":
+        utterances = _Usable(utterances, lambda utterance: task.lacks(recipe.task.config, utterance) is None)
     if own and own.recipe.task.name == recipe.task.name and task.serves(recipe.task.config, own.task, utterances):
         shutil.copytree(own.task, folder, dirs_exist_ok=True)
     else:
         task.prepare(recipe.task.config, utterances, folder)
+
+
+@dataclass(frozen=True, slots=True)
+class _Usable(Iterable[Utterance]):
+    """The utterances that pass, each time anew."""
+
+    utterances: Iterable[Utterance]
+    passes: Callable[[Utterance], bool]
+
+    def __iter__(self) -> Iterator[Utterance]:
+        return filter(self.passes, self.utterances)
 
 
 def _same_files(one: Path, other: Path) -> bool:

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from attune.batches.plan import Plan, padding_share
-from attune.corpora import Corpus, Problem, inspect_corpus, open_corpus
+from attune.corpora import Corpus, Problem, inspect_corpus, open_corpus, select
 from attune.errors import AttuneError, DataError
 from attune.recipe import Recipe
 from attune.site import Site
@@ -177,13 +177,7 @@ def _open_all(recipe: Recipe, scratch: Path, site: Site, troubles: list[str]) ->
 
 def _plan(recipe: Recipe, corpus: Corpus, troubles: list[str]) -> Plan | None:
     with _gathering(troubles):
-        selection = training_rows(recipe, corpus)
-        if not len(selection.rows):
-            raise DataError(
-                f"Nothing is left to train on: no utterance has data.min_seconds={recipe.data.min_seconds:g} "
-                f"to data.max_seconds={recipe.data.max_seconds:g}."
-            )
-        return planner(recipe, corpus, selection)(0)
+        return planner(recipe, corpus, training_rows(recipe, corpus))(0)
     return None
 
 
@@ -217,7 +211,7 @@ def _check_rows(corpus: Corpus, decodes: bool, site: Site) -> Generator[Decoding
 
 
 def _check_split(recipe: Recipe, corpus: Corpus, rows: RowsCheck, begun: _Begun | None) -> SplitCheck:
-    inside = training_rows(recipe, corpus)
+    inside = select(corpus, recipe.data.min_seconds, recipe.data.max_seconds)
     found = SplitCheck(rows, inside.too_short, inside.too_long, inside.left_out_seconds)
     if begun is None:
         return found

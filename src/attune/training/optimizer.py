@@ -1,33 +1,53 @@
 """Optimizers, and their state under the parameters' names so that it is data like the weights."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from attune.errors import CheckpointError
+from attune.training.adam8 import Adam8
 
 
 def make_optimizer(
-    name: str, model: nn.Module, lr: float, weight_decay: float, betas: tuple[float, float]
+    name: str,
+    model: nn.Module,
+    lr: float,
+    weight_decay: float,
+    betas: tuple[float, float],
+    factors: Mapping[str, float] | None = None,
 ) -> Optimizer:
-    """AdamW or Adafactor over the trainable parameters; matrices decay, biases and norms do not."""
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    groups = [
-        {"params": [p for p in trainable if p.ndim >= 2], "weight_decay": weight_decay},
-        {"params": [p for p in trainable if p.ndim < 2], "weight_decay": 0.0},
-    ]
-    groups = [group for group in groups if group["params"]]
+    """AdamW, its 8-bit variant or Adafactor over the trainable parameters; matrices decay, biases and norms do not.
+
+    `factors` gives parameters, by name, their part of the learning rate.
+    """
+    groups = _groups(model, weight_decay, factors or {})
     if name == "adafactor":
         return torch.optim.Adafactor(groups, lr=lr)
+    if name == "adamw8bit":
+        return Adam8(groups, lr=lr, betas=betas)
     return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)
 
 
 def set_lr(optimizer: Optimizer, lr: float) -> None:
-    """Use this learning rate for the next step."""
+    """Use this learning rate for the next step, each group its part of it."""
     for group in optimizer.param_groups:
-        group["lr"] = lr
+        group["lr"] = lr * group.get("factor", 1.0)
+
+
+def _groups(model: nn.Module, weight_decay: float, factors: Mapping[str, float]) -> list[dict[str, Any]]:
+    """Parameters that are treated alike, together: matrices before the rest, and in the order of the model."""
+    alike: dict[tuple[bool, float], list[nn.Parameter]] = {}
+    for is_matrix in (True, False):
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad and (parameter.ndim >= 2) == is_matrix:
+                alike.setdefault((is_matrix, factors.get(name, 1.0)), []).append(parameter)
+    return [
+        {"params": parameters, "weight_decay": weight_decay if is_matrix else 0.0, "factor": factor}
+        for (is_matrix, factor), parameters in alike.items()
+    ]
 
 
 def state_by_name(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
@@ -43,11 +63,13 @@ def state_by_name(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
 def load_state_by_name(optimizer: Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Put back what `state_by_name` gave, exactly as it was."""
     parameters = dict(model.named_parameters())
+    counts_on_device = any(group.get("fused") for group in optimizer.param_groups)
     optimizer.state.clear()
     for name, value in tensors.items():
         parameter_name, key = name.rsplit("/", 1)
         if parameter_name not in parameters:
             raise CheckpointError(f"The optimizer's state has {parameter_name!r}, which this model does not have.")
         parameter = parameters[parameter_name]
-        # The step counters stay where the optimizer keeps them; everything else lives beside its parameter.
-        optimizer.state[parameter][key] = value if value.ndim == 0 and not value.is_cuda else value.to(parameter.device)
+        # Only a fused optimizer counts its steps on the device; everything else lives beside its parameter.
+        moves = key != "step" or counts_on_device
+        optimizer.state[parameter][key] = value.to(parameter.device) if moves else value

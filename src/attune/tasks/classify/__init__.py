@@ -48,6 +48,11 @@ class Classify:
         self.ids = {name: number for number, name in enumerate(self.names)}
 
     @staticmethod
+    def lacks(config: ClassifyConfig, utterance: Utterance) -> str | None:
+        """The label that is to be learned."""
+        return None if config.label in _labels(utterance) else config.label
+
+    @staticmethod
     def prepare(config: ClassifyConfig, utterances: Iterable[Utterance], folder: Path) -> None:
         """Collect the label names from the training utterances."""
         names = sorted({_label(config, utterance) for utterance in utterances})
@@ -107,14 +112,18 @@ def _read_names(path: Path) -> list[str]:
 
 
 def _label(config: ClassifyConfig, utterance: Utterance) -> str:
-    own = {"speaker": utterance.speaker, "language": utterance.language, "text": utterance.text}
-    name = {**own, **utterance.labels}.get(config.label)
-    if name is None:
+    labels = _labels(utterance)
+    if config.label not in labels:
         raise DataError(
-            f"{utterance.where}: utterance {utterance.id!r} has no {config.label!r}"
-            f"{suggestion(config.label, [key for key, value in {**own, **utterance.labels}.items() if value])}"
+            f"{utterance.where}: utterance {utterance.id!r} has no {config.label!r}{suggestion(config.label, labels)}"
         )
-    return name
+    return labels[config.label]
+
+
+def _labels(utterance: Utterance) -> dict[str, str]:
+    """All that an utterance can be classified by."""
+    own = {"speaker": utterance.speaker, "language": utterance.language, "text": utterance.text}
+    return {**{name: value for name, value in own.items() if value}, **utterance.labels}
 
 
 TASK = Classify

@@ -77,6 +77,11 @@ class Transcribe:
         return self.config.language
 
     @staticmethod
+    def lacks(config: TranscribeConfig, utterance: Utterance) -> str | None:
+        """A text."""
+        return None if utterance.text is not None else "text"
+
+    @staticmethod
     def prepare(config: TranscribeConfig, utterances: Iterable[Utterance], folder: Path) -> None:
         """Learn the tokens from the training text."""
         normalize = catalog.find("text.normalizers", config.normalizer)

@@ -11,8 +11,12 @@ import unicodedata
 # Typed for the apostrophe: grave and acute accent, quotation marks, prime, modifier letters, Armenian, Hebrew geresh.
 APOSTROPHES = "'`´‘’‛′ʻʼʽꞌ＇՚׳"
 
-# Catalan's dot inside a word (col·lecció), its Greek double, and the stroke that stretches an Arabic word.
-JOINERS = "·\u0387ـ"
+# Catalan's dot inside a word (col·lecció), its Greek double, the stroke that stretches an Arabic word, and the Armenian
+# marks of stress, exclamation and question, which stand on a vowel in the middle of a word (ի՞նչ).
+JOINERS = "·\u0387ـ՛՜՞"
+
+# NFKC takes the Thai and the Lao vowel AM apart, and nobody writes it so.
+_VOWELS_AM = {"\u0e4d\u0e32": "\u0e33", "\u0ecd\u0eb2": "\u0eb3"}
 
 _EDGE_APOSTROPHES = re.compile(r"(?<![^\s'])'+|'+(?![^\s'])|'{2,}")
 
@@ -45,6 +49,8 @@ def normalize(text: str) -> str:
     # Symbols go first: NFKC would turn ™ into letters and ´ into a space with a mark. Folding can bring new ones.
     text = unicodedata.normalize("NFC", text).translate(_CHARACTERS)
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).translate(_CHARACTERS)
+    for apart, together in _VOWELS_AM.items():
+        text = text.replace(apart, together)
     return unicodedata.normalize("NFC", " ".join(_EDGE_APOSTROPHES.sub(" ", text).split()))
 
 

@@ -1,0 +1,42 @@
+"""SpecAugment (arXiv 1904.08779) on a batch of features: each row is masked by its own seed and its own length.
+
+Who shares the batch, and how far a row is padded, does not matter; the same seed gives the same masks.
+"""
+
+# B batch, F frames, D features, M masks
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attune.audio.settings import MasksConfig
+from attune.seeds import derive
+
+
+def mask_features(features: Tensor, lengths: Tensor, seeds: Sequence[int], settings: MasksConfig) -> Tensor:
+    """Hide stretches of time and bands of frequency of (B, F, D) behind zeros; row i is a function of seeds[i]."""
+    draws = torch.from_numpy(np.stack([_draw(seed, settings) for seed in seeds])).to(features.device)
+    in_time, in_frequency = torch.split(draws, [settings.time_masks, settings.frequency_masks], dim=1)  # (B, M, 2)
+    frames, bins = features.shape[1:]
+    hidden_times = _covered(in_time, lengths, lengths * settings.time_part, frames)
+    width = lengths.new_tensor(bins)
+    hidden_bins = _covered(in_frequency, width, width.clamp(max=settings.frequency_bins), bins)
+    return features.masked_fill(hidden_times[:, :, None] | hidden_bins[:, None, :], 0)
+
+
+def _draw(seed: int, settings: MasksConfig) -> NDArray[np.float32]:
+    """Two numbers in [0, 1) for each mask: how wide, and where."""
+    generator = np.random.Generator(np.random.Philox(derive(seed, "masks")))
+    return generator.random((settings.time_masks + settings.frequency_masks, 2), dtype=np.float32)
+
+
+def _covered(draws: Tensor, own: Tensor, widest: Tensor, size: int) -> Tensor:
+    """Which of `size` positions are under any mask (B, size), masks lying within the row's `own` length."""
+    own, widest = own.view(-1, 1), widest.view(-1, 1)
+    widths = (draws[..., 0] * (widest.floor() + 1)).floor()  # 0 to widest, each as likely
+    starts = (draws[..., 1] * (own - widths + 1)).floor()
+    here = torch.arange(size, device=draws.device)
+    covered = (here >= starts[..., None]) & (here < (starts + widths)[..., None])  # (B, M, size)
+    return covered.any(dim=1)

@@ -1,0 +1,48 @@
+"""One model from several checkpoints: the mean of their weights, which is often better than each of them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from safetensors.torch import load_file
+from torch import Tensor
+
+from attune.errors import CheckpointError
+from attune.training import checkpoint
+
+Tensors = Mapping[str, Tensor]
+
+
+def average(folders: Sequence[Path], plain: Callable[[Tensors], Tensors] = dict) -> dict[str, Tensor]:
+    """The mean of checkpoints' weights, added up in float64; what is not a float is the last one's.
+
+    `plain` may change each state dict first: the factors of LoRA must be multiplied before they are averaged. Only one
+    checkpoint is in memory at a time, beside the sum.
+    """
+    total: dict[str, Tensor] = {}
+    last: Tensors = {}
+    for folder in folders:
+        last = plain(_read(folder))
+        _require_alike(total or last, last, folder)
+        for name, tensor in last.items():
+            total[name] = total[name].add_(tensor) if name in total else tensor.double()
+    return {
+        name: (total[name] / len(folders)).to(tensor.dtype) if tensor.is_floating_point() else tensor
+        for name, tensor in last.items()
+    }
+
+
+def _read(folder: Path) -> dict[str, Tensor]:
+    reason = checkpoint.damage(folder)
+    if reason:
+        raise CheckpointError(f"{folder} is damaged: {reason}. Leave it out of the average.")
+    return load_file(folder / "model.safetensors")
+
+
+def _require_alike(first: Tensors, other: Tensors, folder: Path) -> None:
+    one, two = ({(name, tuple(tensor.shape)) for name, tensor in each.items()} for each in (first, other))
+    if one != two:
+        differing = sorted({name for name, _ in one ^ two})
+        raise CheckpointError(
+            f"{folder} is not a checkpoint of the same model as those before it: they differ in "
+            f"{', '.join(differing[:5])}. Average checkpoints of one run."
+        )

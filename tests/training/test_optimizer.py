@@ -1,0 +1,51 @@
+import pytest
+import torch
+from torch import nn
+
+from attune.training.optimizer import make_optimizer, set_lr
+
+BETAS = (0.9, 0.98)
+
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2))
+
+
+def test_matrices_decay_and_biases_and_norms_do_not():
+    made = make_optimizer("adamw", model(), 1e-2, 0.1, BETAS)
+    decayed, other = made.param_groups
+    assert decayed["weight_decay"] == 0.1 and all(parameter.ndim == 2 for parameter in decayed["params"])
+    assert other["weight_decay"] == 0.0 and len(other["params"]) == 4
+
+
+def test_frozen_parameters_are_not_in_it():
+    net = model()
+    net[0].requires_grad_(False)
+    groups = make_optimizer("adamw", net, 1e-2, 0.1, BETAS).param_groups
+    assert {id(p) for group in groups for p in group["params"]} == {id(p) for p in [*net[1:].parameters()]}
+
+
+@pytest.mark.parametrize("name", ["adamw", "adamw8bit", "adafactor"])
+def test_each_group_gets_its_part_of_the_learning_rate(name):
+    net = model()
+    made = make_optimizer(name, net, 1e-2, 0.1, BETAS, {"0.weight": 0.5, "0.bias": 0.5})
+    set_lr(made, 0.8)
+    rates = {id(p): float(group["lr"]) for group in made.param_groups for p in group["params"]}
+    expected = [0.4, 0.4, 0.8, 0.8, 0.8, 0.8]
+    assert [rates[id(p)] for p in net.parameters()] == pytest.approx(expected)
+    assert len(made.param_groups) == 4
+
+
+def test_factors_of_one_change_no_bit():
+    def steps(factors):
+        net = model()
+        made = make_optimizer("adamw", net, 1e-2, 0.1, BETAS, factors)
+        for _ in range(3):
+            set_lr(made, 0.003)
+            made.zero_grad()
+            net(torch.ones(2, 3)).square().sum().backward()
+            made.step()
+        return torch.cat([p.detach().flatten() for p in net.parameters()])
+
+    assert torch.equal(steps(None), steps(dict.fromkeys(dict(model().named_parameters()), 1.0)))
