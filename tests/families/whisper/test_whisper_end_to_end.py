@@ -129,7 +129,7 @@ def test_transformers_loads_the_export_and_says_the_same(full_run):
     found = theirs.generate(extractor(audio, sampling_rate=16_000, return_tensors="pt").input_features)
     texts = tokenizer.batch_decode(found, skip_special_tokens=True)
     ours = [each.value for each in attune.evaluate(full_run.folder, on="dev").predictions]
-    # A model that has learned nothing yet does not end; attune stops it after what the audio can hold, maybe mid-letter.
+    # A model that has learned nothing yet does not end; attune stops it after what the audio can hold.
     whole = [text.rstrip("\N{REPLACEMENT CHARACTER}") for text in ours]
     assert [text.strip()[: len(part)] for text, part in zip(texts, whole, strict=True)] == whole
     assert min(map(len, whole)) > 10

@@ -4,12 +4,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import attune
 from attune.batches.load import collate
 from attune.decoding.search import Search, search
 from attune.families.whisper import FAMILY, Config
 from attune.families.whisper.features import log_mel
+from attune.families.whisper.labels import Vocabulary
+from attune.stages.assemble import FORMAT, WEIGHTS
 from attune.tasks.transcribe import Transcribe, TranscribeConfig
 from attune.types import Utterance
 
@@ -77,3 +80,43 @@ def test_times_are_those_of_transformers(tmp_path):
         start = 3 if row[0] == built.model.rules.start else 0
         assert ours == [token for token in row[start:] if token != built.model.rules.end]
         assert ours[0] >= built.model.rules.first_timestamp
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """Real weights as attune exports them, and what attune says with them."""
+    folder, assets = tmp_path_factory.mktemp("exported"), tmp_path_factory.mktemp("assets")
+    built = build("whisper-tiny", assets, "en")
+    save_file(
+        {name: tensor.contiguous() for name, tensor in built.model.state_dict().items()}, folder / WEIGHTS, FORMAT
+    )
+    FAMILY.export(built.model, assets, folder)
+    prompts = batch_of(lambda path, seconds: built.prompt(Utterance(path.stem, seconds)))
+    with torch.inference_mode():
+        return folder, [built.read(each) for each in search(built.model.scorer(prompts), Search())]
+
+
+def test_a_pipeline_of_transformers_says_the_same(exported):
+    from transformers import pipeline
+
+    folder, ours = exported
+    recognize = pipeline("automatic-speech-recognition", model=str(folder))
+    greedy = {"num_beams": 1}  # a pipeline searches with five otherwise
+    found = [recognize(attune.load_audio(path), generate_kwargs=greedy)["text"] for path in SPOKEN]
+    assert [text.strip() for text in found] == ours
+
+
+def test_ctranslate2_converts_it_and_says_the_same(exported, tmp_path):
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    from ctranslate2.converters import TransformersConverter
+
+    folder, ours = exported
+    files = ["tokenizer.json", "preprocessor_config.json"]
+    TransformersConverter(str(folder), copy_files=files).convert(str(tmp_path / "converted"), quantization="float32")
+    model = ctranslate2.models.Whisper(str(tmp_path / "converted"), compute_type="float32", intra_threads=1)
+    prompt = ["<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>"]
+    prompts = batch_of(lambda path, seconds: ())
+    features = ctranslate2.StorageView.from_array(log_mel(prompts.audio, prompts.lengths, 80, 3000).numpy())
+    found = model.generate(features, [prompt] * len(SPOKEN), beam_size=1)
+    vocabulary = Vocabulary(folder / "tokenizer.json", is_multilingual=True)
+    assert [vocabulary.decode(each.sequences_ids[0]) for each in found] == ours
