@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from attune import catalog, config
+from attune.audio.settings import AugmentConfig
 from attune.errors import ConfigError
 from attune.plain_yaml import (
     Node,
@@ -28,11 +29,12 @@ from attune.plain_yaml import (
     read_overrides,
     yaml_lines,
 )
+from attune.training.settings import AdaptConfig
 
 DEFAULT = "default"
 
 # A run may go on under another one of these when asked to; under anything else it would be another experiment.
-SCHEDULE_KEYS = frozenset({"train.steps", "train.warmup", "train.schedule", "optimizer.lr"})
+SCHEDULE_KEYS = frozenset({"train.steps", "train.warmup", "train.schedule", "train.restart_every", "optimizer.lr"})
 
 Manifests = tuple[Annotated[str, Field(min_length=1)], ...]
 Count = Annotated[int, Field(gt=0)]
@@ -84,13 +86,16 @@ class BatchesConfig:
 class OptimizerConfig:
     """How the weights follow the gradients."""
 
-    name: Annotated[Literal["adamw", "adafactor"], Field(description="The optimizer.")] = "adamw"
+    name: Annotated[Literal["adamw", "adamw8bit", "adafactor"], Field(description="The optimizer.")] = "adamw"
     lr: Annotated[float, Field(gt=0, description="The highest learning rate, reached after the warmup.")]
     weight_decay: Annotated[float, Field(ge=0, description="For matrices; biases and norms never decay.")] = 0.0
     betas: Annotated[tuple[Beta, Beta], Field(description="AdamW's memory of gradients and their squares.")] = (
         0.9,
         0.98,
     )
+    layer_decay: Annotated[
+        float | None, Field(gt=0, le=1, description="Each layer nearer the input learns this much more slowly.")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +107,9 @@ class TrainConfig:
     schedule: Annotated[
         Literal["linear", "cosine", "constant"], Field(description="How the learning rate falls after the warmup.")
     ] = "linear"
+    restart_every: Annotated[
+        Count | None, Field(description="Steps after which the schedule begins anew, again and again.")
+    ] = None
     precision: Annotated[Literal["fp32", "bf16", "fp16"], Field(description="What the model computes in.")] = "fp32"
     clip: Annotated[float, Field(gt=0, description="The largest norm of the gradient.")] = 1.0
     strict: Annotated[bool, Field(description="The same bits on any number of devices, for some speed.")] = False
@@ -110,6 +118,12 @@ class TrainConfig:
     keep_last: Annotated[Count, Field(description="How many of the newest checkpoints stay.")] = 2
     keep_best: Annotated[
         str | None, Field(description="The dev score whose best checkpoint stays, such as dev.wer.")
+    ] = None
+    patience: Annotated[
+        Count | None, Field(description="Scorings in a row without a better keep_best before training ends early.")
+    ] = None
+    average: Annotated[
+        Count | None, Field(description="Export the mean of so many of the newest checkpoints, instead of the best.")
     ] = None
     log_every: Annotated[Count, Field(description="Steps between two lines of the log.")] = 10
     nonfinite_patience: Annotated[
@@ -143,6 +157,8 @@ class Recipe:
     data: DataConfig
     task: TaskChoice
     model: ModelChoice
+    adapt: AdaptConfig = field(default_factory=AdaptConfig)
+    augment: AugmentConfig | None = None
     batches: BatchesConfig
     optimizer: OptimizerConfig
     train: TrainConfig
@@ -328,6 +344,10 @@ def _disagreements_in_training(train: TrainConfig, has_dev: bool) -> Iterator[tu
         yield "train.warmup", f"must be less than steps ({train.steps}), found {train.warmup}"
     if train.eval_every and not has_dev:
         yield "train.eval_every", "there is nothing to score: give data.dev"
+    if train.average and train.average > train.keep_last:
+        yield "train.average", f"needs as many checkpoints to be kept: keep_last is {train.keep_last}"
+    if train.patience and train.keep_best is None:
+        yield "train.patience", "needs train.keep_best, the score that is to get better"
     if train.keep_best is None:
         return
     if not train.keep_best.startswith("dev."):

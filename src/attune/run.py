@@ -98,6 +98,15 @@ class Run:
         path = self.folder / "status.json"
         return str(json.loads(path.read_text())["state"]) if path.exists() else None
 
+    def set_new_tensors(self, names: Sequence[str]) -> None:
+        """Remember which tensors the pretrained weights did not give: a resumed run must treat them the same."""
+        write_text(self.folder / "start.json", json.dumps({"new_tensors": list(names)}, indent=1) + "\n")
+
+    def new_tensors(self) -> list[str]:
+        """The tensors that started anew."""
+        names: list[str] = json.loads((self.folder / "start.json").read_text())["new_tensors"]
+        return names
+
     def best(self) -> Best | None:
         """The best checkpoint that was recorded, if any."""
         path = self.folder / "best.json"

@@ -34,6 +34,14 @@ class Utterance:
 
 
 @dataclass(frozen=True, slots=True)
+class Masks:
+    """SpecAugment for a batch: a seed for each row, and the recipe's settings (`audio.settings.MasksConfig`)."""
+
+    seeds: tuple[int, ...]
+    settings: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """Utterances padded together; every row is read only up to its own length."""
 
@@ -42,6 +50,7 @@ class Batch:
     lengths: Tensor  # (B,) samples
     targets: Tensor  # (B, U) token ids, zero beyond own length
     target_lengths: Tensor  # (B,)
+    masks: Masks | None = None  # how to hide parts of the features, in training only
 
     def to(self, device: torch.device) -> Batch:
         """The same batch with its tensors on `device`."""

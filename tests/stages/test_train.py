@@ -9,7 +9,8 @@ from attune.errors import CheckpointError, DataError, ModelError, Preempted
 from attune.files import sha256
 from attune.run import Run
 from attune.site import Site
-from attune.stages.train import Evaluated, Finished, Request, Saved, Started, Stepped, train
+from attune.stages.events import Evaluated, Finished, Saved, Started, Stepped
+from attune.stages.train import Request, train
 from attune.world import World
 
 from tiny import write_recipe

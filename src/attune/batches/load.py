@@ -6,7 +6,7 @@ and the first audio that is decoded is the first that is trained on.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -15,11 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
+from attune.audio.augment import Augmenter, generator_for
 from attune.audio.decode import read_utterance
 from attune.batches.plan import Plan, Rows, slots_of
 from attune.errors import AttuneError, DataError
 from attune.processes import die_with_parent
-from attune.types import Batch, Utterance
+from attune.seeds import derive
+from attune.types import Batch, Masks, Utterance
 
 
 class Utterances(Protocol):
@@ -72,32 +74,45 @@ class Reader:
     target: Callable[[Utterance], tuple[int, ...]] | None = None
     fits: Callable[[int, Sequence[int]], bool] | None = None
     drops_bad_rows: bool = False
+    augmenter: Augmenter | None = None
+    seed: int = 0  # of the augmentation
 
-    def read(self, rows: Rows) -> tuple[Batch | None, tuple[Dropped, ...]]:
+    def read(self, rows: Rows, epoch: int = 0) -> tuple[Batch | None, tuple[Dropped, ...]]:
         """The rows as one batch, and those that were dropped."""
         kept, dropped = [], []
         for row in rows:
             utterance = self.utterances[int(row)]
             try:
-                kept.append((utterance.id, *self._read_one(utterance)))
+                kept.append((utterance.id, *self._read_one(utterance, epoch)))
             except DataError as error:
                 if not self.drops_bad_rows:
                     raise
                 dropped.append(Dropped(int(row), str(error)))
-        return (collate(kept) if kept else None), tuple(dropped)
+        return (self._masked(collate(kept), epoch) if kept else None), tuple(dropped)
 
-    def _read_one(self, utterance: Utterance) -> tuple[NDArray[np.float32], tuple[int, ...]]:
+    def _read_one(self, utterance: Utterance, epoch: int) -> tuple[NDArray[np.float32], tuple[int, ...]]:
         try:
             audio = read_utterance(utterance)
         except DataError as error:
             raise DataError(f"{utterance.where}: {error}") from error
         target = self.target(utterance) if self.target else ()
+        if self.augmenter:
+            generator = generator_for(self.seed, epoch, utterance.id)
+            audio = self.augmenter(audio, generator, lambda samples: self.fits is None or self.fits(samples, target))
         if self.fits and not self.fits(len(audio), target):
             raise DataError(
                 f"{utterance.where}: utterance {utterance.id!r} has {len(target)} tokens, "
                 f"too many for {utterance.seconds:.2f} s of audio. Correct its text, or set data.bad_rows=drop."
             )
         return audio, target
+
+    def _masked(self, batch: Batch, epoch: int) -> Batch:
+        """The batch with a seed for each row's masks, when the recipe has masks."""
+        settings = self.augmenter.settings.masks if self.augmenter else None
+        if settings is None:
+            return batch
+        seeds = tuple(derive(self.seed, "masks", epoch, utterance_id) for utterance_id in batch.ids)
+        return replace(batch, masks=Masks(seeds, settings))
 
 
 def collate(rows: Sequence[tuple[str, NDArray[np.float32], tuple[int, ...]]]) -> Batch:
@@ -156,7 +171,7 @@ class _Readable(Dataset[Loaded]):
 
     def __getitem__(self, micro: Micro) -> Loaded:
         try:
-            return Loaded(micro, *self.reader.read(micro.rows))
+            return Loaded(micro, *self.reader.read(micro.rows, micro.position.epoch))
         except AttuneError as error:
             return Loaded(micro, None, error=error)
 

@@ -10,7 +10,8 @@ from attune.report.tables import figure
 
 if TYPE_CHECKING:
     from attune.stages.evaluate import Decoding
-    from attune.stages.train import Evaluated, Event, Finished, Started, Stepped
+    from attune.stages.events import Evaluated, Event, Finished, Started, Stepped
+    from attune.training.adapt import Adapted
 
 LINE_EVERY_SECONDS = 10.0
 T = TypeVar("T")
@@ -23,6 +24,7 @@ class Display:
         self.stream = stream
         self.is_live = stream.isatty()
         self._bar: Any = None
+        self._what = ""  # the bar is about
         self._next_line = 0.0
         self._rate: float | None = None
 
@@ -62,12 +64,13 @@ class Display:
     def _advance_bar(self, what: str, done: int, total: int, unit: str, figures: str) -> None:
         from tqdm import tqdm
 
-        if self._bar is None or self._bar.desc != f"{what}: ":
+        if self._bar is None or self._what != what:
             self._close()
-            self._bar = tqdm(total=total, initial=done, desc=what, unit=unit, file=self.stream, leave=False)
-        self._bar.n = done
+            self._what = what
+            options = {"file": self.stream, "leave": False, "miniters": 1, "mininterval": 0.2, "dynamic_ncols": True}
+            self._bar = tqdm(total=total, initial=done, desc=what, unit=f" {unit}", **options)
         self._bar.set_postfix_str(figures, refresh=False)
-        self._bar.refresh() if done in (0, total) else self._bar.update(0)
+        self._bar.update(done - self._bar.n)
 
     def _close(self) -> None:
         if self._bar is not None:
@@ -89,7 +92,7 @@ def drawn(stage: Generator[Decoding, None, T], display: Display | None) -> T:
 def shown(events: Iterable[Event], display: Display) -> Iterator[Event]:
     """Draw training events as they pass by."""
     from attune.stages.evaluate import Decoding
-    from attune.stages.train import Evaluated, Finished, Saved, Started, Stepped
+    from attune.stages.events import Evaluated, Finished, Saved, Started, Stepped
 
     steps = 0
     for event in events:
@@ -116,7 +119,7 @@ def _show_start(event: Started, display: Display) -> None:
         display.say(f"{damage.folder} is damaged and passed over: {damage.reason}")
     hours = f"{len(kept.rows):,} utterances, {kept.seconds / 3600:.2f} h"
     left_out = f" ({kept.too_long} too long and {kept.too_short} too short left out)" if kept.left_out_seconds else ""
-    display.say(f"training set: {hours}{left_out}; model: {event.parameters / 1e6:.2f} M parameters")
+    display.say(f"training set: {hours}{left_out}; model: {_parameters(event.parameters)}")
     if event.new_tensors:
         display.say(f"not in the pretrained weights, so they start anew: {', '.join(event.new_tensors[:6])}")
     for change, old, new in event.rescheduled:
@@ -125,6 +128,11 @@ def _show_start(event: Started, display: Display) -> None:
         display.say(f"{event.run.folder}: going on from step {event.step} of {event.recipe.train.steps}")
     else:
         display.say(f"{event.run.folder}: starting; the same command continues it")
+
+
+def _parameters(adapted: Adapted) -> str:
+    learning = "" if adapted.trainable == adapted.total else f", {adapted.trainable / 1e6:.2f} M of them learning"
+    return f"{adapted.total / 1e6:.2f} M parameters{learning}"
 
 
 def _show_scores(event: Evaluated, display: Display) -> None:

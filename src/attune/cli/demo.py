@@ -35,7 +35,8 @@ def run(arguments: Namespace) -> int:
     from attune.cli._progress import Display, shown
     from attune.run import Run
     from attune.site import this_site
-    from attune.stages.train import Evaluated, Request, train
+    from attune.stages.events import Evaluated
+    from attune.stages.train import Request, train
     from attune.world import World
 
     display, site = Display(sys.stdout), this_site(device="cpu")

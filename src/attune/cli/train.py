@@ -37,7 +37,8 @@ def run(arguments: Namespace) -> int:
 def _train(arguments: Namespace, recipe: Recipe, site: Site, world: World) -> int:
     from attune.cli._progress import Display, shown
     from attune.launch.stopping import listen_for_stop
-    from attune.stages.train import Evaluated, Request, train
+    from attune.stages.events import Evaluated
+    from attune.stages.train import Request, train
 
     request = Request(["attune", *sys.argv[1:]], arguments.reschedule, listen_for_stop())
     events = train(recipe, request, site, world)

@@ -9,7 +9,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -25,6 +25,8 @@ from attune.recipe import Recipe
 from attune.run import Run
 from attune.seeds import derive
 from attune.training import checkpoint
+from attune.training.adapt import merge_lora
+from attune.training.settings import AdaptConfig
 from attune.types import Built, Family, Task
 
 WEIGHTS = "model.safetensors"
@@ -41,6 +43,10 @@ class Pretrained:
     weights: Path
     step: int | None = None  # of the checkpoint, when it is one
     is_foreign: bool = False
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The weights of the plain model, with what LoRA added to them added in."""
+        return merge_lora(read_weights(self.weights), self.recipe.adapt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +87,9 @@ def assemble(recipe: Recipe, task_folder: Path, assets: Path) -> Assembled:
     return Assembled(task, catalog.find("families", recipe.model.family).build(recipe.model.config, task, assets))
 
 
-def load_weights(model: nn.Module, path: Path) -> None:
-    """Fill a model with exactly the weights of a file."""
-    missing = set(_copy(model, read_weights(path), path))
+def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Fill a model with exactly these weights, read from `path`."""
+    missing = set(_copy(model, tensors, path))
     if missing:
         raise ModelError(f"{path} lacks {', '.join(sorted(missing)[:5])}, which this model needs.")
 
@@ -128,7 +134,8 @@ def export(folder: Path, recipe: Recipe, run: Run, model: nn.Module) -> None:
     partial = folder.parent / f".{folder.name}.{uuid.uuid4().hex[:8]}.part"
     shutil.copytree(run.task, partial / "task")
     shutil.copytree(run.assets, partial / "assets")
-    write_text(partial / "recipe.yaml", recipes.resolved_yaml(recipe))
+    plain = replace(recipe, adapt=AdaptConfig())  # the exported weights have all additions added in
+    write_text(partial / "recipe.yaml", recipes.resolved_yaml(plain))
     save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, partial / WEIGHTS, FORMAT)
     family: Family = catalog.find("families", recipe.model.family)
     if family.export:

@@ -17,7 +17,7 @@ from attune.errors import ModelError
 from attune.recipe import Recipe
 from attune.site import Site
 from attune.sources import locate
-from attune.stages.assemble import Assembled, Pretrained, is_own, open_pretrained, read_weights, start_from
+from attune.stages.assemble import Assembled, Pretrained, is_own, open_pretrained, start_from
 from attune.types import Family, Utterance
 
 
@@ -53,7 +53,7 @@ def prepare(recipe: Recipe, origin: Origin, utterances: Iterable[Utterance], tas
 def give_first_weights(assembled: Assembled, recipe: Recipe, origin: Origin, task: Path) -> list[str]:
     """Put the weights of the origin into a new model; returns the names of tensors that start anew."""
     if origin.own:
-        tensors: Mapping[str, Tensor] = read_weights(origin.own.weights)
+        tensors: Mapping[str, Tensor] = origin.own.tensors()
         return start_from(assembled.built.model, tensors, origin.own.weights, _same_files(task, origin.own.task))
     if origin.foreign:
         with tempfile.TemporaryDirectory() as scratch:

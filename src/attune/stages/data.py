@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from attune.audio.augment import open_augmenter
 from attune.batches.load import Reader
 from attune.batches.plan import Budget, Plan, plan_epoch
 from attune.corpora import Corpus, Selection, open_corpus, require_sound, select
@@ -65,4 +66,6 @@ def training_reader(recipe: Recipe, corpus: Corpus, assembled: Assembled) -> Rea
         target=built.target,
         fits=lambda samples, target: built.model.frames(samples) >= built.frames_needed(target),
         drops_bad_rows=recipe.data.bad_rows == "drop",
+        augmenter=open_augmenter(recipe.augment) if recipe.augment else None,
+        seed=recipe.seed,
     )

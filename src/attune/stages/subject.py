@@ -56,7 +56,7 @@ def load_subject(pretrained: Pretrained, world: World) -> Assembled:
         assembled = _adopt(pretrained)
     else:
         assembled = assemble(pretrained.recipe, pretrained.task, pretrained.assets)
-        load_weights(assembled.built.model, pretrained.weights)
+        load_weights(assembled.built.model, pretrained.tensors(), pretrained.weights)
     assembled.built.model.to(world.device)
     return assembled
 

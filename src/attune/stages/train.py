@@ -12,28 +12,43 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
 from attune.batches.load import Loaded, load, micros_from
-from attune.corpora import Corpus, Selection
+from attune.catalog import suggestion
+from attune.corpora import Corpus
 from attune.decoding.search import Search
-from attune.errors import Preempted
+from attune.errors import ConfigError, Preempted
 from attune.recipe import Difference, Recipe
 from attune.report.predictions import write_predictions
-from attune.run import Run, claimed
+from attune.run import Run, claimed, rises
 from attune.site import Site
-from attune.stages.assemble import Assembled, assemble, export, load_weights, open_pretrained
+from attune.stages.assemble import Assembled, Pretrained, assemble, export, load_weights, open_pretrained
 from attune.stages.begin import give_first_weights, open_origin, prepare
 from attune.stages.data import open_split, planner, training_reader, training_rows
 from attune.stages.evaluate import Decoding, Evaluation, evaluate, evaluation_budget, search_of
+from attune.stages.events import Evaluated, Event, Finished, Saved, Started, Stepped
 from attune.stages.journal import Journal
 from attune.training import checkpoint
+from attune.training.adapt import adapt, merge_lora
+from attune.training.average import average
 from attune.training.checkpoint import Checkpoint, Damage
+from attune.training.depth import layer_factors
 from attune.training.loop import Progress, Rules, Step, take_steps
 from attune.training.optimizer import load_state_by_name, make_optimizer, state_by_name
+from attune.training.patience import has_stalled
 from attune.training.precision import first_scale
 from attune.training.schedule import Schedule
 from attune.world import World
+
+SCHEDULE_FIELDS = {
+    "train.steps": "steps",
+    "train.warmup": "warmup",
+    "train.schedule": "shape",
+    "train.restart_every": "restart_every",
+    "optimizer.lr": "lr",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,58 +58,6 @@ class Request:
     command: Sequence[str]
     reschedule: bool = False
     stop_requested: Callable[[], bool] = lambda: False
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """Training is about to begin or go on."""
-
-    run: Run
-    recipe: Recipe
-    step: int
-    parameters: int
-    selection: Selection
-    damaged: tuple[Damage, ...] = ()
-    new_tensors: tuple[str, ...] = ()  # those that the pretrained weights did not give
-    rescheduled: tuple[tuple[Difference, float, float], ...] = ()  # with the old and new rate at the next step
-
-
-@dataclass(frozen=True, slots=True)
-class Stepped:
-    """One optimizer step, with this machine's speed."""
-
-    step: Step
-    audio_seconds_per_second: float
-    memory_gib: float
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluated:
-    """The dev sets were scored, or at the end the test sets."""
-
-    step: int
-    evaluation: Evaluation
-    is_best: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """A checkpoint is on disk."""
-
-    step: int
-    folder: Path
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """All steps are taken, and the model is exported."""
-
-    run: Run
-    best_step: int
-    steps_taken: int  # by this command
-
-
-Event = Started | Stepped | Decoding | Evaluated | Saved | Finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +72,15 @@ class _Training:
     optimizer: Optimizer
     dev: Corpus | None
     journal: Journal | None
+    history: list[float]  # the score that decides which checkpoint is best, at every scoring so far
+
+    @property
+    def has_stalled(self) -> bool:
+        """Whether the recipe's patience with the dev score is at its end."""
+        settings = self.recipe.train
+        if settings.patience is None or settings.keep_best is None:
+            return False
+        return has_stalled(self.history, settings.patience, rises(settings.keep_best))
 
 
 def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterator[Event]:
@@ -139,23 +111,24 @@ def _train(
     dev = open_split(recipe, "dev", run.data, site, world) if recipe.data.dev else None
     selection = training_rows(recipe, corpus)
     assembled, new_tensors = _assemble(recipe, run, corpus, site, world)
-    settings = recipe.optimizer
-    optimizer = make_optimizer(settings.name, assembled.built.model, settings.lr, settings.weight_decay, settings.betas)
+    adapted = adapt(assembled.built.model, recipe.adapt, recipe.seed, new_tensors)
+    assembled.built.model.to(world.device)
+    optimizer = _optimizer(recipe, assembled, new_tensors)
     journal = Journal(run) if world.is_first else None
-    training = _Training(recipe, run, site, world, assembled, optimizer, dev, journal)
+    training = _Training(recipe, run, site, world, assembled, optimizer, dev, journal, [])
     progress, damaged = _resume(training)
     yield Started(
         run,
         recipe,
         progress.position.step,
-        sum(p.numel() for p in assembled.built.model.parameters()),
+        adapted,
         selection,
         tuple(damaged),
         tuple(new_tensors),
         _rates(rescheduled, recipe, progress),
     )
     before = progress.position.step
-    if before < recipe.train.steps:
+    if before < recipe.train.steps and not training.has_stalled:
         reader = training_reader(recipe, corpus, assembled)
         plan = planner(recipe, corpus, selection)
         micros = micros_from(progress.position, plan, world.rank, world.size, recipe.train.strict)
@@ -170,10 +143,19 @@ def _assemble(recipe: Recipe, run: Run, corpus: Corpus, site: Site, world: World
         prepare(recipe, origin, corpus, run.task, run.assets)
     world.barrier()
     assembled = assemble(recipe, run.task, run.assets)
-    is_new = checkpoint.newest(run.checkpoints)[0] is None
-    new = give_first_weights(assembled, recipe, origin, run.task) if is_new else []
-    assembled.built.model.to(world.device)
+    if checkpoint.newest(run.checkpoints)[0] is None:
+        new = give_first_weights(assembled, recipe, origin, run.task)
+        if world.is_first:
+            run.set_new_tensors(new)
+    else:
+        new = run.new_tensors()
     return assembled, new
+
+
+def _optimizer(recipe: Recipe, assembled: Assembled, fresh: Sequence[str]) -> Optimizer:
+    settings, model = recipe.optimizer, assembled.built.model
+    factors = layer_factors(model, settings.layer_decay, fresh) if settings.layer_decay else None
+    return make_optimizer(settings.name, model, settings.lr, settings.weight_decay, settings.betas, factors)
 
 
 def _resume(training: _Training) -> tuple[Progress, list[Damage]]:
@@ -188,6 +170,7 @@ def _resume(training: _Training) -> tuple[Progress, list[Damage]]:
     model = training.assembled.built.model
     model.load_state_dict(found.model)
     load_state_by_name(training.optimizer, model, found.optimizer)
+    training.history.extend(found.history)
     # A kill may have come between the save and the record of the best.
     metric = training.recipe.train.keep_best
     if training.journal and metric and metric in found.scores:
@@ -203,14 +186,14 @@ def _rates(
     """What a changed schedule does to the learning rate of the next step."""
     step = progress.position.step + 1
     new = schedule_of(recipe)
-    names = {"train.steps": "steps", "train.warmup": "warmup", "train.schedule": "shape", "optimizer.lr": "lr"}
-    old = replace(new, **{names[change.key]: change.old for change in changes})  # type: ignore[arg-type]
+    old = replace(new, **{SCHEDULE_FIELDS[change.key]: change.old for change in changes})  # type: ignore[arg-type]
     return tuple((change, old.at(step), new.at(step)) for change in changes)
 
 
 def schedule_of(recipe: Recipe) -> Schedule:
     """The learning rate as the recipe has it."""
-    return Schedule(recipe.optimizer.lr, recipe.train.steps, recipe.train.warmup, recipe.train.schedule)
+    settings = recipe.train
+    return Schedule(recipe.optimizer.lr, settings.steps, settings.warmup, settings.schedule, settings.restart_every)
 
 
 def _steps(training: _Training, request: Request, progress: Progress, micros: Iterator[Loaded]) -> Iterator[Event]:
@@ -235,6 +218,8 @@ def _steps(training: _Training, request: Request, progress: Progress, micros: It
             raise Preempted(
                 f"Asked to stop: step {step.progress.position.step} is saved. Run the same command to go on."
             )
+        if training.has_stalled:
+            return
         clock = time.perf_counter()
 
 
@@ -249,9 +234,12 @@ def _after_step(training: _Training, step: Step) -> Iterator[Event]:
         evaluation = yield from _evaluate(training, training.dev, search)
         scores = {f"dev.{name}": score.value for name, score in evaluation.scores.values.items()}
     metric = settings.keep_best
+    value = _value(scores, metric) if evaluation and metric else math.nan
+    if evaluation and metric:
+        training.history.append(value)
     best = training.run.best()
-    value = scores.get(metric or "", math.nan)
     improves = not math.isnan(value) and (best is None or best.is_beaten_by(value))
+    is_last = is_last or training.has_stalled
     if number % settings.save_every == 0 or is_last or step.stop_requested or improves:
         yield from _save(training, step.progress, scores)
     if evaluation:
@@ -262,11 +250,19 @@ def _after_step(training: _Training, step: Step) -> Iterator[Event]:
     _prune(training)
 
 
+def _value(scores: Mapping[str, float], metric: str) -> float:
+    if metric not in scores:
+        raise ConfigError(f"train.keep_best: there is no score {metric!r}{suggestion(metric, scores)}")
+    return scores[metric]
+
+
 def _save(training: _Training, progress: Progress, scores: Mapping[str, float]) -> Iterator[Event]:
     if training.journal is None:
         return
     model = training.assembled.built.model
-    state = Checkpoint(model.state_dict(), state_by_name(training.optimizer, model), progress, scores)
+    state = Checkpoint(
+        model.state_dict(), state_by_name(training.optimizer, model), progress, scores, tuple(training.history)
+    )
     folder = checkpoint.save(training.run.checkpoints, state)
     training.journal.write("saved", step=progress.position.step)
     yield Saved(progress.position.step, folder)
@@ -284,12 +280,15 @@ def _evaluate(training: _Training, corpus: Corpus, search: Search) -> Generator[
 
 
 def _finish(training: _Training, before: int) -> Iterator[Event]:
-    """Export the best checkpoint, or the last, and score the test sets with the final search."""
+    """Export the best checkpoint, the last or the mean of some, and score the test sets with the final search."""
     recipe, run, world = training.recipe, training.run, training.world
     world.barrier()  # the first rank may still be writing the last checkpoint
     chosen = open_pretrained(run.folder)
+    # Built anew: what training added to the model (LoRA) is now in its weights.
+    training = replace(training, assembled=assemble(recipe, run.task, run.assets))
     model = training.assembled.built.model
-    load_weights(model, chosen.weights)
+    load_weights(model, _final_tensors(training, chosen), chosen.weights)
+    model.to(world.device)
     if training.journal:
         export(run.model, recipe, run, model)
     if recipe.data.test:
@@ -303,6 +302,14 @@ def _finish(training: _Training, before: int) -> Iterator[Event]:
     if training.journal:
         training.journal.close()
     yield Finished(run, chosen.step or 0, recipe.train.steps - before)
+
+
+def _final_tensors(training: _Training, chosen: Pretrained) -> Mapping[str, Tensor]:
+    count = training.recipe.train.average
+    if count is None:
+        return chosen.tensors()
+    folders = checkpoint.sound(training.run.checkpoints)[-count:]
+    return average(folders, plain=lambda tensors: merge_lora(tensors, training.recipe.adapt))
 
 
 def _log_step(training: _Training, stepped: Stepped) -> None:

@@ -32,6 +32,7 @@ class Checkpoint:
     optimizer: Mapping[str, Tensor]
     progress: Progress
     scores: Mapping[str, float] = field(default_factory=dict)  # of the dev sets at this step, when they were scored
+    history: tuple[float, ...] = ()  # of the score that decides which is best
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def load(folder: Path) -> Checkpoint:
         Position(**state["position"]), LossScale(**state["scale"]), state["skipped"], state["skipped_in_a_row"]
     )
     model, optimizer = load_file(folder / "model.safetensors"), load_file(folder / "optimizer.safetensors")
-    return Checkpoint(model, optimizer, progress, state["scores"])
+    return Checkpoint(model, optimizer, progress, state["scores"], tuple(state["history"]))
 
 
 def newest(checkpoints: Path) -> tuple[Path | None, list[Damage]]:
@@ -92,6 +93,11 @@ def newest(checkpoints: Path) -> tuple[Path | None, list[Damage]]:
             return folder, damaged
         damaged.append(Damage(folder, reason))
     return None, damaged
+
+
+def sound(checkpoints: Path) -> list[Path]:
+    """The checkpoints that can be trusted, by rising step."""
+    return [folder for folder in _folders(checkpoints) if damage(folder) is None]
 
 
 def damage(folder: Path) -> str | None:
@@ -124,7 +130,7 @@ def prune(checkpoints: Path, keep_last: int, keep_steps: set[int]) -> None:
 def _write(folder: Path, checkpoint: Checkpoint) -> None:
     _save_tensors(checkpoint.model, folder / "model.safetensors")
     _save_tensors(checkpoint.optimizer, folder / "optimizer.safetensors")
-    state = {**asdict(checkpoint.progress), "scores": dict(checkpoint.scores)}
+    state = {**asdict(checkpoint.progress), "scores": dict(checkpoint.scores), "history": checkpoint.history}
     write_text(folder / "progress.json", json.dumps(state, indent=1))
     write_text(folder / MANIFEST, json.dumps({path.name: sha256(path) for path in sorted(folder.iterdir())}, indent=1))
     sync(folder)

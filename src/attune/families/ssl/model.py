@@ -6,6 +6,7 @@ from typing import Protocol
 from torch import Tensor, nn
 
 from attune.audio.features import stack_frames
+from attune.audio.masking import mask_features
 from attune.types import Batch, Head, Loss, Scorer
 
 
@@ -32,16 +33,19 @@ class SslModel(nn.Module):
 
     def loss(self, batch: Batch) -> Loss:
         """The head's loss, summed over the batch."""
-        return self.head.loss(*self._encode(batch), batch)
+        frames, lengths = self._frames(batch)
+        if batch.masks:
+            frames = mask_features(frames, lengths, batch.masks.seeds, batch.masks.settings)
+        return self.head.loss(*stack_frames(frames, lengths, self.stack), batch)
 
     def scorer(self, batch: Batch) -> Scorer:
         """What the head says about the batch, for a search."""
-        return self.head.scorer(*self._encode(batch))
+        return self.head.scorer(*stack_frames(*self._frames(batch), self.stack))
 
     def frames(self, samples: int) -> int:
         """How many frames the head gets to see."""
         return -(-self.upstream.frames(samples) // self.stack)
 
-    def _encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        frames, lengths = self.upstream(batch.audio, batch.lengths)  # (B, F, D)
-        return stack_frames(frames, lengths, self.stack)
+    def _frames(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        frames: tuple[Tensor, Tensor] = self.upstream(batch.audio, batch.lengths)  # (B, F, D), (B,)
+        return frames

@@ -45,14 +45,18 @@ def _computed_samples(longest: int) -> int:
 
 
 def _energies(audio: Tensor, bins: int) -> Tensor:
-    window = torch.hann_window(WINDOW, device=audio.device)
-    spectrum = torch.stft(audio, WINDOW, HOP, window=window, return_complex=True)
+    spectrum = torch.stft(audio, WINDOW, HOP, window=_hann(audio.device), return_complex=True)
     powers = (spectrum[..., :-1].abs() ** 2).contiguous()
-    return _mel_bank(bins).to(audio.device).T @ powers
+    return _mel_bank(bins, audio.device).T @ powers
 
 
 @functools.cache
-def _mel_bank(bins: int) -> Tensor:
+def _hann(device: torch.device) -> Tensor:
+    return torch.hann_window(WINDOW, device=device)
+
+
+@functools.cache
+def _mel_bank(bins: int, device: torch.device) -> Tensor:
     """Slaney's triangles of equal area (WINDOW / 2 + 1, bins): straight up to 1 kHz, logarithmic above."""
     step = np.log(6.4) / 27  # of one mel above 1 kHz, which is mel 15
     mels = np.linspace(0, 15 + np.log(SAMPLE_RATE / 2000) / step, bins + 2)
@@ -62,4 +66,4 @@ def _mel_bank(bins: int) -> Tensor:
     rise = (points - edges[:-2]) / widths[:-1]
     fall = (edges[2:] - points) / widths[1:]
     triangles = np.maximum(0, np.minimum(rise, fall)) * (2 / (edges[2:] - edges[:-2]))
-    return torch.from_numpy(triangles).float()
+    return torch.from_numpy(triangles).float().to(device)

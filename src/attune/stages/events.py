@@ -1,0 +1,64 @@
+"""What happens in training, as values: the stage yields them, the command line draws them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from attune.corpora import Selection
+from attune.recipe import Difference, Recipe
+from attune.run import Run
+from attune.stages.evaluate import Decoding, Evaluation
+from attune.training.adapt import Adapted
+from attune.training.checkpoint import Damage
+from attune.training.loop import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Training is about to begin or go on."""
+
+    run: Run
+    recipe: Recipe
+    step: int
+    parameters: Adapted
+    selection: Selection
+    damaged: tuple[Damage, ...] = ()
+    new_tensors: tuple[str, ...] = ()  # those that the pretrained weights did not give
+    rescheduled: tuple[tuple[Difference, float, float], ...] = ()  # with the old and new rate at the next step
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """One optimizer step, with this machine's speed."""
+
+    step: Step
+    audio_seconds_per_second: float
+    memory_gib: float
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """The dev sets were scored, or at the end the test sets."""
+
+    step: int
+    evaluation: Evaluation
+    is_best: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint is on disk."""
+
+    step: int
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """All steps are taken, and the model is exported."""
+
+    run: Run
+    best_step: int
+    steps_taken: int  # by this command
+
+
+Event = Started | Stepped | Decoding | Evaluated | Saved | Finished
