@@ -262,8 +262,8 @@ class Family:
     know (an architecture, a tokenizer). A family that can start from others' checkpoints has `adopt(config, path,
     assets)`, which writes that folder and returns the weights under the model's own names. `export(model, assets,
     folder)` adds the files that let others load the exported model. A family that `has_own_tokens` learns a TextTask's
-    text in them, and the task prepares nothing. Weights are trained under the settings `bound_to`: an evaluation must
-    keep them.
+    text in them, and the task prepares nothing. Weights are trained under the settings `bound_to`, others' under their
+    defaults: an evaluation must keep them.
     """
 
     config: type

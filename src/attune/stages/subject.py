@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from attune import catalog
 from attune import recipe as recipes
@@ -66,19 +67,22 @@ def _open_named(recipe: Recipe, path: Path) -> Pretrained:
     family: Family = catalog.find("families", recipe.model.family)
     if is_own(path):
         pretrained = open_pretrained(path)
-        _require_same_model(family, pretrained.recipe, recipe, path)
+        if pretrained.recipe.model.family == recipe.model.family:
+            _require_same_model(family, pretrained.recipe.model.config, recipe.model.config, path)
         return replace(pretrained, recipe=recipe)
     if family.adopt is None or not family.has_own_tokens:
         raise ModelError(f"{path} is no model of attune's. Train one first; there is nothing to evaluate in it yet.")
+    defaults = family.config(weights=recipe.model.config.weights)
+    _require_same_model(family, defaults, recipe.model.config, path)
     return Pretrained(recipe, path, path, path, is_foreign=True)
 
 
-def _require_same_model(family: Family, old: Recipe, new: Recipe, path: Path) -> None:
+def _require_same_model(family: Family, trained: Any, asked: Any, path: Path) -> None:
     """Refuse to evaluate weights in another way than they were trained, which fails quietly."""
     changed = [
-        f"model.{name}={getattr(old.model.config, name)} (the recipe has {getattr(new.model.config, name)})"
+        f"model.{name}={getattr(trained, name)} (the recipe has {getattr(asked, name)})"
         for name in family.bound_to
-        if old.model.family == new.model.family and getattr(old.model.config, name) != getattr(new.model.config, name)
+        if getattr(trained, name) != getattr(asked, name)
     ]
     if changed:
         raise ConfigError(f"{path} was trained with {', '.join(changed)}. Evaluate it as it was trained.")

@@ -79,7 +79,9 @@ def test_weights_are_not_evaluated_in_another_window_by_mistake(recipe, run):
 
 
 def test_others_weights_are_evaluated_as_they_are(recipe, tmp_path):
-    predictions = evaluate(recipe, tmp_path / "zero.jsonl")
+    with pytest.raises(ConfigError, match="trained with model.window=full"):
+        open_subject(str(recipe), [], this_site())
+    predictions = evaluate(recipe, tmp_path / "zero.jsonl", "model.window=full")
     assert len(predictions) == 6
     assert all(each["value"] is not None for each in predictions)
 

@@ -60,6 +60,4 @@ def export(model: Any, assets: Path, folder: Path) -> None:
     export_files(model.rules.told, assets, folder)
 
 
-FAMILY = Family(
-    config=Config, build=build, adopt=adopt, export=export, has_own_tokens=True, bound_to=("window", "speech_task")
-)
+FAMILY = Family(config=Config, build=build, adopt=adopt, export=export, has_own_tokens=True, bound_to=("window",))
