@@ -28,7 +28,7 @@ from attune.stages import train as train_stage
 from attune.stages.assemble import Assembled
 from attune.stages.evaluate import Evaluation, search_of
 from attune.stages.subject import evaluate_subject, load_subject, open_subject, record
-from attune.types import SAMPLE_RATE, Scores
+from attune.types import SAMPLE_RATE, Scores, Utterance
 from attune.world import World, choose_device
 
 Audio = str | Path | ArrayLike
@@ -75,7 +75,9 @@ class Recognizer:
 
     def _read(self, samples: Sequence[NDArray[np.float32]]) -> list[str]:
         built = self.assembled.built
-        batch = collate([("", each, ()) for each in samples]).to(self.world.device)
+        prompt = built.prompt or (lambda _: ())
+        rows = [("", each, prompt(Utterance("", len(each) / SAMPLE_RATE))) for each in samples]
+        batch = collate(rows).to(self.world.device)
         decode = self.recipe.decode
         with torch.inference_mode():
             found = search(built.model.eval().scorer(batch), search_of(decode.final or decode))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 if TYPE_CHECKING:  # scoring and configuration use these types without loading torch
     import torch
@@ -86,7 +86,44 @@ class LabelScorer:
     log_probs: Tensor  # (B, C)
 
 
-Scorer = FrameScorer | LabelScorer
+class Filter(Protocol):
+    """A rule about what may be said next, such as those of `text/filters.py`."""
+
+    def __call__(self, log_probs: Tensor, tokens: Tensor, begins: Tensor) -> Tensor:
+        """`log_probs` (R, V) with -inf for what may not follow `tokens` (R, N); something always may.
+
+        What row r itself has said is `tokens[r, begins[r]:]`; before that stands its prefix.
+        """
+
+
+class TokenScorer(Protocol):
+    """An attention model in mid-sentence: one state for each row, which the search moves on and rearranges.
+
+    The rows are the utterances at first. All rows get their n-th token in the same call, so that one position holds for
+    the whole cache, and never more than the longest `prefix + limit`.
+    """
+
+    device: torch.device
+    end: int  # the token that ends a hypothesis
+    prefixes: Sequence[Sequence[int]]  # what each utterance's hypothesis begins with, a token or more; not its result
+    limits: Sequence[int]  # the most tokens of each utterance's result: a function of that utterance alone
+    filters: Sequence[Filter]
+
+    def advance(self, tokens: Tensor) -> Tensor:
+        """Give each row its next tokens (R, n): the log-probabilities (R, V) of what follows them, in float32.
+
+        Only the first call has n > 1. The answer is read before the next call, which may write over it.
+        """
+
+    def select(self, rows: Tensor) -> None:
+        """Row i goes on from what row `rows[i]` is now: rows are left out, repeated or put in another order.
+
+        The rows of an utterance stay next to each other, the same number for all utterances. While there are as many
+        rows as before, no row goes to another utterance: what only depends on the audio can stay where it is.
+        """
+
+
+Scorer = FrameScorer | LabelScorer | TokenScorer
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +218,18 @@ class Task(Protocol):
         """The task's figures."""
 
 
+@runtime_checkable
+class TextTask(Protocol):
+    """A task about text, for families that bring their own tokens: what to learn, without the task's vocabulary."""
+
+    @property
+    def language(self) -> str | None:
+        """The language of utterances that do not name theirs."""
+
+    def text(self, utterance: Utterance) -> str:
+        """The text to learn."""
+
+
 class Model(Protocol):
     """What the loop trains and the search decodes; an `nn.Module`."""
 
@@ -204,6 +253,7 @@ class Built:
     target: Callable[[Utterance], tuple[int, ...]]
     read: Callable[[Hypothesis], str]
     prompt: Callable[[Utterance], tuple[int, ...]] | None = None  # what decoding begins with, as Batch.targets
+    frames_needed: Callable[[Sequence[int]], int] = lambda target: 0  # the fewest from which a target can be learned
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +263,14 @@ class Family:
     `build(config, task, assets)` makes the model with fresh weights; `assets` is a folder with whatever else it must
     know (an architecture, a tokenizer). A family that can start from others' checkpoints has `adopt(config, path,
     assets)`, which writes that folder and returns the weights under the model's own names. `export(model, assets,
-    folder)` adds the files that let others load the exported model.
+    folder)` adds the files that let others load the exported model. A family that `has_own_tokens` learns a TextTask's
+    text in them, and the task prepares nothing. Weights are trained under the settings `bound_to`, others' under their
+    defaults: an evaluation must keep them.
     """
 
     config: type
     build: Callable[[Any, Task, Path], Built]
     adopt: Callable[[Any, Path, Path], Mapping[str, Tensor]] | None = None
     export: Callable[[Any, Path, Path], None] | None = None
+    has_own_tokens: bool = False
+    bound_to: tuple[str, ...] = ()

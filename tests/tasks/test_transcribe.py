@@ -38,6 +38,17 @@ def test_targets_are_normalized_and_read_back(tmp_path):
     assert task.reference(UTTERANCES[0]) == "Hello, world!"
 
 
+def test_text_may_be_learned_as_it_is_written_and_scored_normalized(tmp_path):
+    task = prepared(tmp_path, normalizer="basic", learn="written")
+    assert task.read(Hypothesis(task.target(UTTERANCES[0]), 0.0)) == "Hello, world!"
+    assert task.score([Prediction("0", "hello world", "Hello, world!")]).values["wer"].value == 0
+
+
+def test_what_is_to_be_learned_can_be_asked_without_a_vocabulary(tmp_path):
+    task = TASK(TranscribeConfig(normalizer="basic", language="en"), tmp_path / "nothing")
+    assert (task.language, task.text(UTTERANCES[0])) == ("en", "hello world")
+
+
 def test_equal_neighbours_need_a_frame_between_them(tmp_path):
     task = prepared(tmp_path)
     assert task.frames_needed(()) == 0

@@ -1,5 +1,7 @@
 """Every check is shown a model that breaks exactly its promise, or it would prove nothing."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,6 +13,8 @@ from attune.families.ssl import FAMILY, Config
 from attune.tasks.classify import Classify, ClassifyConfig
 from attune.testing import CheckFailed, check_family, make_corpus
 from attune.types import Built, Family, LabelScorer, Loss
+
+from tiny_whisper import write_whisper
 
 
 class Sound(nn.Module):
@@ -154,3 +158,51 @@ def test_the_random_state_is_left_as_it_was(case):
     before = torch.get_rng_state()
     check(case, Sound)
     assert torch.equal(before, torch.get_rng_state())
+
+
+def mixes_up_its_rows(built):
+    sound = built.model.scorer
+
+    def scorer(batch):
+        made = sound(batch)
+        advance = made.advance
+        made.advance = lambda tokens: advance(tokens.flip(0))
+        return made
+
+    built.model.scorer = scorer
+    return built
+
+
+def stops_too_soon(built):
+    sound = built.model.scorer
+
+    def scorer(batch):
+        made = sound(batch)
+        made.limits = [5] * len(made.limits)
+        return made
+
+    built.model.scorer = scorer
+    return built
+
+
+def begins_with_something_else(built):
+    return replace(built, prompt=lambda utterance: (*built.prompt(utterance), 7))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "promise"),
+    [
+        (mixes_up_its_rows, "search: the loss computed from the scorer"),
+        (stops_too_soon, r"prompts: '00000' may only say 5 tokens, and its target has \d+"),
+        (begins_with_something_else, "prompts: the target of '00000' does not begin with"),
+    ],
+)
+def test_a_broken_promise_of_a_token_by_token_model_is_named(case, tmp_path, spoil, promise):
+    from attune.families import whisper
+    from attune.tasks.transcribe import Transcribe, TranscribeConfig
+
+    config = whisper.Config(weights="", window="trimmed")
+    whisper.FAMILY.adopt(config, write_whisper(tmp_path / "model"), tmp_path)
+    family = Family(whisper.Config, lambda *given: spoil(whisper.FAMILY.build(*given)))
+    with pytest.raises(CheckFailed, match=promise):
+        check_family(family, config, Transcribe(TranscribeConfig(), tmp_path), case[1][:2], tmp_path)

@@ -30,17 +30,19 @@ from attune.training.settings import AdaptConfig
 from attune.types import Built, Family, Task
 
 WEIGHTS = "model.safetensors"
+FORMAT = {"format": "pt"}  # what transformers looks for in a file of weights
 
 
 @dataclass(frozen=True, slots=True)
 class Pretrained:
-    """Weights with the recipe and the task files that belong to them."""
+    """Weights with the recipe and the task files that belong to them; others' weights come without the files."""
 
     recipe: Recipe
     task: Path
     assets: Path
     weights: Path
     step: int | None = None  # of the checkpoint, when it is one
+    is_foreign: bool = False
 
     def tensors(self) -> dict[str, Tensor]:
         """The weights of the plain model, with what LoRA added to them added in."""
@@ -134,7 +136,7 @@ def export(folder: Path, recipe: Recipe, run: Run, model: nn.Module) -> None:
     shutil.copytree(run.assets, partial / "assets")
     plain = replace(recipe, adapt=AdaptConfig())  # the exported weights have all additions added in
     write_text(partial / "recipe.yaml", recipes.resolved_yaml(plain))
-    save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, partial / WEIGHTS)
+    save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, partial / WEIGHTS, FORMAT)
     family: Family = catalog.find("families", recipe.model.family)
     if family.export:
         family.export(model, run.assets, partial)

@@ -64,6 +64,8 @@ def give_first_weights(assembled: Assembled, recipe: Recipe, origin: Origin, tas
 
 def _prepare_task(recipe: Recipe, origin: Origin, utterances: Iterable[Utterance], folder: Path) -> None:
     """Take over the vocabulary of the pretrained model where it will do; otherwise learn one."""
+    if catalog.find("families", recipe.model.family).has_own_tokens:
+        return
     task, own = catalog.find("tasks", recipe.task.name), origin.own
     if recipe.data.bad_rows == "drop":
         utterances = _Usable(utterances, lambda utterance: task.lacks(recipe.task.config, utterance) is None)

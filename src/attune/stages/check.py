@@ -244,9 +244,11 @@ def _require_usable(utterance: Utterance, assembled: Assembled, is_learned: bool
         raise DataError(f"utterance {utterance.id!r} has no audio. Give its row an `audio` path, or leave it out.")
     if not is_learned:
         assembled.task.reference(utterance)
+        if assembled.built.prompt:
+            assembled.built.prompt(utterance)
         return
     target = assembled.built.target(utterance)
-    frames, needed = _frames(utterance, assembled), assembled.task.frames_needed(target)
+    frames, needed = _frames(utterance, assembled), assembled.built.frames_needed(target)
     if frames < needed:
         raise DataError(
             f"utterance {utterance.id!r} needs {needed} frames for its {len(target)} tokens, "
@@ -316,6 +318,6 @@ def _first_example(corpus: Corpus, plan: Plan, assembled: Assembled) -> Example 
             _read_back(utterance, assembled),
             utterance.seconds,
             _frames(utterance, assembled),
-            assembled.task.frames_needed(target),
+            assembled.built.frames_needed(target),
         )
     return None

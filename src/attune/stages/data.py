@@ -60,11 +60,11 @@ def planner(recipe: Recipe, corpus: Corpus, selection: Selection) -> Callable[[i
 
 def training_reader(recipe: Recipe, corpus: Corpus, assembled: Assembled) -> Reader:
     """How training reads an utterance: audio and target, refusing targets that no alignment can reach."""
-    model, task = assembled.built.model, assembled.task
+    built = assembled.built
     return Reader(
         corpus,
-        target=assembled.built.target,
-        fits=lambda samples, target: model.frames(samples) >= task.frames_needed(target),
+        target=built.target,
+        fits=lambda samples, target: built.model.frames(samples) >= built.frames_needed(target),
         drops_bad_rows=recipe.data.bad_rows == "drop",
         augmenter=open_augmenter(recipe.augment) if recipe.augment else None,
         seed=recipe.seed,

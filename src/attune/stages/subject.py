@@ -4,7 +4,9 @@ import tempfile
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from attune import catalog
 from attune import recipe as recipes
 from attune.corpora import Corpus
 from attune.errors import ConfigError, ModelError
@@ -13,9 +15,11 @@ from attune.report.predictions import write_predictions
 from attune.run import Run
 from attune.site import Site
 from attune.sources import locate
-from attune.stages.assemble import Assembled, Pretrained, assemble, load_weights, open_pretrained
+from attune.stages.assemble import Assembled, Pretrained, assemble, is_own, load_weights, open_pretrained
+from attune.stages.begin import Origin, give_first_weights, prepare
 from attune.stages.data import open_manifests
 from attune.stages.evaluate import Decoding, Evaluation, evaluate, evaluation_budget, search_of
+from attune.types import Family
 from attune.world import World
 
 SPLITS = ("test", "dev", "train")
@@ -36,7 +40,7 @@ def open_subject(source: str, overrides: Sequence[str], site: Site) -> Subject:
         weights: str | None = recipe.model.config.weights
         if weights is None:
             raise ConfigError(f"{source} names no weights to evaluate. Add model.weights=RUN_OR_MODEL.")
-        return Subject(replace(open_pretrained(locate(weights, site.cache)), recipe=recipe), None)
+        return Subject(_open_named(recipe, locate(weights, site.cache)), None)
     folder = locate(source, site.cache)
     if not folder.is_dir():
         raise ModelError(f"{folder} is neither a run directory, nor a model folder, nor a recipe (.yaml).")
@@ -49,9 +53,51 @@ def open_subject(source: str, overrides: Sequence[str], site: Site) -> Subject:
 
 def load_subject(pretrained: Pretrained, world: World) -> Assembled:
     """The model with its weights, on the world's device."""
-    assembled = assemble(pretrained.recipe, pretrained.task, pretrained.assets)
-    load_weights(assembled.built.model, pretrained.tensors(), pretrained.weights)
+    if pretrained.is_foreign:
+        assembled = _adopt(pretrained)
+    else:
+        assembled = assemble(pretrained.recipe, pretrained.task, pretrained.assets)
+        load_weights(assembled.built.model, pretrained.tensors(), pretrained.weights)
     assembled.built.model.to(world.device)
+    return assembled
+
+
+def _open_named(recipe: Recipe, path: Path) -> Pretrained:
+    """The weights that a recipe names, under that recipe."""
+    family: Family = catalog.find("families", recipe.model.family)
+    if is_own(path):
+        pretrained = open_pretrained(path)
+        if pretrained.recipe.model.family == recipe.model.family:
+            _require_same_model(family, pretrained.recipe.model.config, recipe.model.config, path)
+        return replace(pretrained, recipe=recipe)
+    if family.adopt is None or not family.has_own_tokens:
+        raise ModelError(f"{path} is no model of attune's. Train one first; there is nothing to evaluate in it yet.")
+    defaults = family.config(weights=recipe.model.config.weights)
+    _require_same_model(family, defaults, recipe.model.config, path)
+    return Pretrained(recipe, path, path, path, is_foreign=True)
+
+
+def _require_same_model(family: Family, trained: Any, asked: Any, path: Path) -> None:
+    """Refuse to evaluate weights in another way than they were trained, which fails quietly."""
+    changed = [
+        f"model.{name}={getattr(trained, name)} (the recipe has {getattr(asked, name)})"
+        for name in family.bound_to
+        if getattr(trained, name) != getattr(asked, name)
+    ]
+    if changed:
+        raise ConfigError(f"{path} was trained with {', '.join(changed)}. Evaluate it as it was trained.")
+
+
+def _adopt(pretrained: Pretrained) -> Assembled:
+    """Others' weights, with the files that the family makes of them."""
+    with tempfile.TemporaryDirectory() as scratch:
+        task, assets = Path(scratch) / "task", Path(scratch) / "assets"
+        origin = Origin(foreign=pretrained.weights)
+        prepare(pretrained.recipe, origin, (), task, assets)
+        assembled = assemble(pretrained.recipe, task, assets)
+        missing = give_first_weights(assembled, pretrained.recipe, origin, task)
+    if missing:
+        raise ModelError(f"{pretrained.weights} lacks {', '.join(missing[:5])}, which this model needs.")
     return assembled
 
 

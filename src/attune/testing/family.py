@@ -4,8 +4,9 @@ An utterance's result depends on that utterance alone; losses are sums; the stat
 trainable is trained; and what is searched is what was trained.
 """
 
-# B batch, F frames, V vocabulary
-from collections.abc import Callable, Iterator, Sequence
+# B batch, F frames, U tokens, V vocabulary
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ import safetensors.torch
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from attune.batches.load import Reader
+from attune.decoding.tokens import greedy
 from attune.testing.problems import differences, require_none, without_gradient
-from attune.types import SAMPLE_RATE, Batch, Family, FrameScorer, LabelScorer, Scorer, Task, Utterance
+from attune.types import SAMPLE_RATE, Batch, Family, FrameScorer, LabelScorer, Scorer, Task, TokenScorer, Utterance
 
 
 def check_family(
@@ -34,8 +37,10 @@ def check_family(
     """
     with torch.random.fork_rng(devices=[]):
         built = family.build(config, task, assets)
-        subject = _Subject(built.model.eval(), _batches(Reader(utterances, built.target), len(utterances)), tolerance)
-        checks = (_neighbours, _order, _padding, _additivity, _frames, _teacher_forcing)
+        batches = _batches(Reader(utterances, built.target), len(utterances))
+        prompts = {each.id: built.prompt(each) for each in utterances} if built.prompt else {}
+        subject = _Subject(built.model.eval(), batches, prompts, tolerance)
+        checks = (_neighbours, _order, _padding, _additivity, _frames, _teacher_forcing, _prompts)
         problems = [problem for check in checks for problem in check(subject)]
         problems += _save_and_load(subject, lambda: family.build(config, task, assets).model.eval())
         problems += _gradients(subject)
@@ -53,6 +58,7 @@ class _Batches:
 class _Subject:
     model: Any  # a Model that is an nn.Module
     batches: _Batches
+    prompts: Mapping[str, tuple[int, ...]]  # by id, where decoding begins with one
     tolerance: float
 
     def compare(self, what: str, expected: Tensor, actual: Tensor) -> Iterator[str]:
@@ -62,7 +68,18 @@ class _Subject:
     def outputs(self, batch: Batch) -> dict[str, Tensor]:
         """What the model says about each utterance, by id."""
         with torch.no_grad():
-            return dict(zip(batch.ids, _rows(self.model.scorer(batch)), strict=True))
+            return dict(zip(batch.ids, _rows(self.scorer(batch)), strict=True))
+
+    def scorer(self, batch: Batch) -> Scorer:
+        """What a search would be given, with the prompts in place of the targets."""
+        scorer: Scorer = self.model.scorer(self.prompted(batch) if self.prompts else batch)
+        return scorer
+
+    def prompted(self, batch: Batch) -> Batch:
+        """The batch as it is decoded."""
+        prompts = [torch.tensor(self.prompts[name]) for name in batch.ids]
+        lengths = torch.tensor([len(prompt) for prompt in prompts])
+        return replace(batch, targets=pad_sequence(prompts, batch_first=True), target_lengths=lengths)
 
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The sum and the count."""
@@ -118,7 +135,7 @@ def _additivity(subject: _Subject) -> Iterator[str]:
 
 def _frames(subject: _Subject) -> Iterator[str]:
     batch = subject.batches.together
-    scorer = subject.model.scorer(batch)
+    scorer = subject.scorer(batch)
     if isinstance(scorer, FrameScorer):
         expected = torch.tensor([subject.model.frames(samples) for samples in batch.lengths.tolist()])
         yield from subject.compare(
@@ -128,10 +145,31 @@ def _frames(subject: _Subject) -> Iterator[str]:
 
 def _teacher_forcing(subject: _Subject) -> Iterator[str]:
     batch = subject.batches.together
-    with torch.no_grad():
-        searched = _loss_of(subject.model.scorer(batch), batch)
     trained, _ = subject.loss(batch)
+    with torch.no_grad():
+        scorer = subject.scorer(batch)
+        if isinstance(scorer, FrameScorer | LabelScorer):
+            searched = _loss_of(scorer, batch)
+        else:
+            # Which tokens of a prompt are learned, only the family knows; what follows it is both learned and searched.
+            trained = trained - subject.loss(subject.prompted(batch))[0]
+            searched = _loss_after_prompts(scorer, batch)
     yield from subject.compare("search: the loss computed from the scorer against the model's own", trained, searched)
+
+
+def _prompts(subject: _Subject) -> Iterator[str]:
+    if not subject.prompts:
+        return
+    batch = subject.batches.together
+    scorer = subject.scorer(batch)
+    limits = [math.inf] * len(batch.ids) if isinstance(scorer, FrameScorer | LabelScorer) else scorer.limits
+    rows = zip(batch.ids, batch.targets.tolist(), batch.target_lengths.tolist(), limits, strict=True)
+    for name, target, length, limit in rows:
+        prompt = subject.prompts[name]
+        if tuple(target[: len(prompt)]) != prompt:
+            yield f"prompts: the target of {name!r} does not begin with what decoding begins with"
+        if length - len(prompt) - 1 > limit:
+            yield f"prompts: {name!r} may only say {limit} tokens, and its target has {length - len(prompt) - 1}"
 
 
 def _save_and_load(subject: _Subject, build: Callable[[], Any]) -> Iterator[str]:
@@ -152,10 +190,27 @@ def _gradients(subject: _Subject) -> Iterator[str]:
 def _rows(scorer: Scorer) -> list[Tensor]:
     if isinstance(scorer, LabelScorer):
         return list(scorer.log_probs)
+    if not isinstance(scorer, FrameScorer):
+        # Other tokens have another score; numbers of tokens are no quantities that a tolerance could compare.
+        return [torch.tensor([float(len(found.tokens)), found.score]) for found in greedy(scorer)]
     return [row[:length] for row, length in zip(scorer.log_probs, scorer.lengths.tolist(), strict=True)]
 
 
-def _loss_of(scorer: Scorer, batch: Batch) -> Tensor:
+def _loss_after_prompts(scorer: TokenScorer, batch: Batch) -> Tensor:
+    """The loss of the targets, told to the scorer one token after the other."""
+    begins = torch.tensor([len(prefix) for prefix in scorer.prefixes])
+    total = torch.zeros(())
+    log_probs = scorer.advance(batch.targets[:, : int(begins.min())])
+    for column in range(int(begins.min()), batch.targets.shape[1]):
+        is_said = (begins <= column) & (column < batch.target_lengths)
+        token = batch.targets[:, column : column + 1]
+        total -= log_probs.gather(1, token)[is_said].sum()
+        if column + 1 < batch.targets.shape[1]:
+            log_probs = scorer.advance(token)
+    return total
+
+
+def _loss_of(scorer: FrameScorer | LabelScorer, batch: Batch) -> Tensor:
     if isinstance(scorer, LabelScorer):
         return F.nll_loss(scorer.log_probs, batch.targets[:, 0], reduction="sum")
     return F.ctc_loss(

@@ -25,7 +25,7 @@ def build(config: Config, task: Task, assets: Path) -> Built:
 
     upstream = UPSTREAMS[config.upstream]()
     head = task.head(upstream.width * config.stack)
-    return Built(SslModel(upstream, config.stack, head), task.target, task.read)
+    return Built(SslModel(upstream, config.stack, head), task.target, task.read, frames_needed=task.frames_needed)
 
 
-FAMILY = Family(config=Config, build=build)
+FAMILY = Family(config=Config, build=build, bound_to=("upstream", "stack"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -17,6 +18,7 @@ from attune import catalog
 from attune.errors import DataError
 from attune.scoring.error_rates import score_texts
 from attune.text import tokenizers
+from attune.text.tokenizers import Tokenizer
 from attune.text.tokenizers.characters import UNKNOWN, Characters
 from attune.types import Hypothesis, Prediction, Scores, Utterance
 
@@ -42,7 +44,10 @@ class TranscribeConfig:
         Field(description="What is predicted: characters, or SentencePiece tokens of one of its two kinds."),
     ] = "characters"
     vocabulary: Annotated[int | None, Field(ge=3, description="How many SentencePiece tokens, with the blank.")] = None
-    normalizer: Annotated[str, Field(description="Applied to training text and for scoring.")] = "none"
+    normalizer: Annotated[str, Field(description="Applied for scoring, and to the text that is learned.")] = "none"
+    learn: Annotated[
+        Literal["normalized", "written"], Field(description="Learn the normalized text, or the text as it is written.")
+    ] = "normalized"
     language: Annotated[str | None, Field(description="Language code, for models that know several.")] = None
     head: HeadConfig = field(default_factory=HeadConfig)
 
@@ -58,8 +63,18 @@ class Transcribe:
 
     def __init__(self, config: TranscribeConfig, folder: Path) -> None:
         self.config = config
-        self.tokenizer = tokenizers.load(folder)
+        self.folder = folder
         self.normalize: Callable[[str], str] = catalog.find("text.normalizers", config.normalizer)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokens; families that bring their own never ask for them."""
+        return tokenizers.load(self.folder)
+
+    @property
+    def language(self) -> str | None:
+        """The language of utterances that do not name theirs."""
+        return self.config.language
 
     @staticmethod
     def lacks(config: TranscribeConfig, utterance: Utterance) -> str | None:
@@ -70,7 +85,7 @@ class Transcribe:
     def prepare(config: TranscribeConfig, utterances: Iterable[Utterance], folder: Path) -> None:
         """Learn the tokens from the training text."""
         normalize = catalog.find("text.normalizers", config.normalizer)
-        texts = (normalize(_text(utterance)) for utterance in utterances)
+        texts = (_learned(config, normalize, utterance) for utterance in utterances)
         tokenizers.train(config.tokens, texts, folder, config.vocabulary)
 
     @staticmethod
@@ -82,11 +97,16 @@ class Transcribe:
         if config.vocabulary not in (None, tokenizer.size):
             return False
         normalize = catalog.find("text.normalizers", config.normalizer)
-        return not any(UNKNOWN in tokenizer.encode(normalize(_text(utterance))) for utterance in utterances)
+        texts = (_learned(config, normalize, utterance) for utterance in utterances)
+        return not any(UNKNOWN in tokenizer.encode(text) for text in texts)
+
+    def text(self, utterance: Utterance) -> str:
+        """The text to learn."""
+        return _learned(self.config, self.normalize, utterance)
 
     def target(self, utterance: Utterance) -> tuple[int, ...]:
-        """The normalized text as token ids."""
-        return self.tokenizer.encode(self.normalize(_text(utterance)))
+        """The text to learn as token ids."""
+        return self.tokenizer.encode(self.text(utterance))
 
     def reference(self, utterance: Utterance) -> str:
         """The text as it was written."""
@@ -118,6 +138,10 @@ class Transcribe:
         )
         figures = {**normalized.values, "raw_wer": raw["wer"], "raw_cer": raw["cer"]}
         return Scores(figures, normalized.counts, self.config.normalizer)
+
+
+def _learned(config: TranscribeConfig, normalize: Callable[[str], str], utterance: Utterance) -> str:
+    return _text(utterance) if config.learn == "written" else normalize(_text(utterance))
 
 
 def _text(utterance: Utterance) -> str:

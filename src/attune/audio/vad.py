@@ -1,0 +1,122 @@
+"""Where a recording has speech, by loudness alone: enough to cut it in its pauses, and the same cuts every time.
+
+What is louder than the noise around it counts as speech. When in doubt it does too: a decoder that is given some noise
+does less harm than one that is not given a word.
+"""
+
+# F frames
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attune.types import SAMPLE_RATE
+
+FRAMES_PER_SECOND = 100
+SILENCE = -60.0  # dB below full scale: a recording that never gets louder has no speech
+ABOVE_NOISE = 5.0  # dB above the noise floor is speech,
+BELOW_SPEECH = (40.0, 12.0)  # but the threshold lies at most and at least this many dB below the loudest speech
+NOISE_SECONDS = 10  # the noise floor is that of so many seconds before and after
+HANGOVER = 20  # frames kept around speech; what is closer than twice this is one span
+SHORTEST_SPEECH = 8  # frames; less is a click
+LONGEST_PAUSE = 3 * FRAMES_PER_SECOND  # no chunk has a longer one inside
+
+Floats = NDArray[np.float64]
+Frames = tuple[int, int]  # from, up to
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From `start` up to `end`, in seconds."""
+
+    start: float
+    end: float
+
+
+def find_speech(samples: NDArray[np.float32], rate: int = SAMPLE_RATE) -> list[Span]:
+    """The stretches of speech of a recording, in order, with a little around each."""
+    return _in_seconds(_speech(_levels(samples, rate)), len(samples) / rate)
+
+
+def cut_in_pauses(samples: NDArray[np.float32], max_seconds: float = 30.0, rate: int = SAMPLE_RATE) -> list[Span]:
+    """All speech of a recording in chunks of at most `max_seconds`, cut at the longest pauses within reach.
+
+    Speech without any pause for so long is cut where it is quietest.
+    """
+    levels, limit = _levels(samples, rate), int(max_seconds * FRAMES_PER_SECOND)
+    pieces = [piece for span in _speech(levels) for piece in _shortened(span, levels, limit)]
+    return _in_seconds(_chunks(pieces, limit), len(samples) / rate)
+
+
+def _levels(samples: NDArray[np.float32], rate: int) -> Floats:
+    """The loudness of each frame, in dB relative to full scale (F,)."""
+    hop = rate // FRAMES_PER_SECOND
+    centered = samples - np.float32(samples.mean(dtype=np.float64))
+    power = np.square(np.pad(centered, (0, -len(samples) % hop))).reshape(-1, hop).mean(1, dtype=np.float64)
+    return 10 * np.log10(_around(power, 1) / 3 + 1e-10)
+
+
+def _speech(levels: Floats) -> list[Frames]:
+    is_speech = levels > _thresholds(levels)
+    is_kept = _around(is_speech, HANGOVER) > 0.5
+    edges = np.flatnonzero(np.diff(np.pad(is_kept, 1).astype(np.int8))).reshape(-1, 2)
+    return [(int(start), int(end)) for start, end in edges if is_speech[start:end].sum() >= SHORTEST_SPEECH]
+
+
+def _thresholds(levels: Floats) -> Floats:
+    """How loud each frame must be to count as speech (F,)."""
+    seconds = np.array_split(levels, range(FRAMES_PER_SECOND, len(levels), FRAMES_PER_SECOND))
+    loudest = max(np.quantile(second, 0.9) for second in seconds)
+    if loudest < SILENCE:
+        return np.full(len(levels), np.inf)
+    quietest = np.pad([np.quantile(second, 0.1) for second in seconds], NOISE_SECONDS, constant_values=np.inf)
+    floor = np.lib.stride_tricks.sliding_window_view(quietest, 2 * NOISE_SECONDS + 1).min(1)
+    most, least = BELOW_SPEECH
+    thresholds = np.clip(floor + ABOVE_NOISE, loudest - most, loudest - least)
+    return np.repeat(thresholds, FRAMES_PER_SECOND)[: len(levels)]
+
+
+def _around(values: NDArray[Any], reach: int) -> Floats:
+    """The sum of each value and its `reach` neighbours on both sides."""
+    return np.convolve(np.pad(values.astype(np.float64), reach), np.ones(2 * reach + 1), "valid")
+
+
+def _shortened(span: Frames, levels: Floats, limit: int) -> Iterator[Frames]:
+    """The span in pieces within the limit, each cut at the quietest frame of its second half."""
+    start, end = span
+    while end - start > limit:
+        cut = start + limit // 2 + int(np.argmin(levels[start + limit // 2 : start + limit]))
+        yield start, cut
+        start = cut
+    yield start, end
+
+
+def _chunks(pieces: Sequence[Frames], limit: int) -> Iterator[Frames]:
+    first = 0
+    while first < len(pieces):
+        after = _end_of_chunk(pieces, first, limit)
+        yield pieces[first][0], pieces[after - 1][1]
+        first = after
+
+
+def _end_of_chunk(pieces: Sequence[Frames], first: int, limit: int) -> int:
+    """The number of pieces up to the longest pause within the limit, in its second half if there is one."""
+    start, after = pieces[first][0], first + 1
+    while after < len(pieces) and pieces[after][1] - start <= limit and _pause(pieces, after) <= LONGEST_PAUSE:
+        after += 1
+    if after == len(pieces) or _pause(pieces, after) > LONGEST_PAUSE:
+        return after
+    within = range(first + 1, after + 1)
+    late = [index for index in within if pieces[index - 1][1] - start >= limit / 2]
+    return max(late or within, key=lambda index: (_pause(pieces, index), index))
+
+
+def _pause(pieces: Sequence[Frames], index: int) -> int:
+    """The frames between a piece and the one before."""
+    return pieces[index][0] - pieces[index - 1][1]
+
+
+def _in_seconds(spans: Iterable[Frames], seconds: float) -> list[Span]:
+    return [Span(start / FRAMES_PER_SECOND, min(end / FRAMES_PER_SECOND, seconds)) for start, end in spans]

@@ -1,0 +1,63 @@
+"""OpenAI's Whisper and what was made of it: any size, multilingual or English-only.
+
+It brings its own tokens, so the task only says what text to learn, and in which language. A row's own `language` goes
+before the task's; a row's label `prompt` is what was said before it.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from attune.types import Built, Family, Task
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Which weights, and how they are used."""
+
+    weights: Annotated[
+        str, Field(description="A folder in transformers' format, a .pt file of OpenAI's, a model folder or a run.")
+    ]
+    tokenizer: Annotated[
+        str | None, Field(description="The tokenizer.json that belongs to a .pt file, if it does not lie beside it.")
+    ] = None
+    window: Annotated[
+        Literal["full", "trimmed"],
+        Field(description="30 s of audio as OpenAI has it, or as much as each utterance needs; training decides."),
+    ] = "full"
+    speech_task: Annotated[
+        Literal["transcribe", "translate"], Field(description="Say it in its language, or in English.")
+    ] = "transcribe"
+    timestamps: Annotated[bool, Field(description="Learn and say when: <|0.00|> text <|2.50|>.")] = False
+    gradient_checkpointing: Annotated[bool, Field(description="Less memory for a third more computation.")] = False
+
+
+def build(config: Config, task: Task, assets: Path) -> Built:
+    """The model that the files in `assets` describe, with fresh weights."""
+    from attune.families.whisper.build import build_whisper
+
+    return build_whisper(config, task, assets)
+
+
+def adopt(config: Config, path: Path, assets: Path) -> "Mapping[str, Tensor]":
+    """Weights from a folder in transformers' format or from OpenAI's .pt file."""
+    from attune.families.whisper.weights import adopt_weights
+
+    return adopt_weights(path, assets, Path(config.tokenizer).expanduser() if config.tokenizer else None)
+
+
+def export(model: Any, assets: Path, folder: Path) -> None:
+    """Add what transformers needs to load the folder."""
+    from attune.families.whisper.weights import export_files
+
+    export_files(model.rules.told, assets, folder)
+
+
+FAMILY = Family(config=Config, build=build, adopt=adopt, export=export, has_own_tokens=True, bound_to=("window",))

@@ -1,0 +1,104 @@
+"""From files to a model, with the ends that are Whisper's own: an utterance to tokens, and tokens to text."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attune.errors import ConfigError, DataError, ModelError
+from attune.families.whisper.labels import Told, Vocabulary, prefix, sequence
+from attune.families.whisper.model import WhisperModel
+from attune.families.whisper.scorer import Rules
+from attune.families.whisper.shape import Shape, read_shape
+from attune.types import Built, Hypothesis, Task, TextTask, Utterance
+
+if TYPE_CHECKING:
+    from attune.families.whisper import Config
+
+LONGEST_SECONDS = 30.0
+ROUNDING_SECONDS = 0.02  # what a manifest's rounded `seconds` may say too much
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What an utterance is to the decoder."""
+
+    task: TextTask
+    vocabulary: Vocabulary
+    told: Told
+    positions: int
+
+    def target(self, utterance: Utterance) -> tuple[int, ...]:
+        """The sequence to learn."""
+        told, text = self._told(utterance), self.task.text(utterance)
+        try:
+            return sequence(self.vocabulary, told, self.positions, text, utterance.seconds)
+        except DataError as error:
+            raise DataError(f"{utterance.where}: utterance {utterance.id!r} cannot be learned. {error}") from error
+
+    def prompt(self, utterance: Utterance) -> tuple[int, ...]:
+        """What decoding begins with."""
+        told = self._told(utterance)
+        try:
+            return prefix(self.vocabulary, told, self.positions)
+        except DataError as error:
+            raise DataError(f"{utterance.where}: utterance {utterance.id!r} cannot be decoded. {error}") from error
+
+    def read(self, hypothesis: Hypothesis) -> str:
+        """The text that was said."""
+        return self.vocabulary.decode(hypothesis.tokens)
+
+    def _told(self, utterance: Utterance) -> Told:
+        if utterance.seconds > LONGEST_SECONDS + ROUNDING_SECONDS:
+            raise DataError(
+                f"{utterance.where}: utterance {utterance.id!r} lasts {utterance.seconds:.1f} s, and Whisper hears "
+                f"{LONGEST_SECONDS:.0f} s at a time. Cut it into shorter rows, or set data.bad_rows=drop."
+            )
+        language = utterance.language or self.told.language
+        return replace(self.told, language=language, prompt=utterance.labels.get("prompt"))
+
+
+def build_whisper(config: Config, task: Task, assets: Path) -> Built:
+    """The model that the files in `assets` describe, with fresh weights."""
+    if not isinstance(task, TextTask):
+        raise ConfigError("Whisper learns text, and this task has none. Set task.name=transcribe.")
+    shape = read_shape(assets / "config.json")
+    vocabulary = Vocabulary(assets / "tokenizer.json", shape.is_multilingual)
+    told = Told(task.language, config.speech_task, config.timestamps)
+    _require_possible(vocabulary, told)
+    rules = _rules(assets / "generation_config.json", vocabulary, told, shape)
+    model = WhisperModel(shape, config.window, rules, config.gradient_checkpointing)
+    ends = Ends(task, vocabulary, told, shape.target_positions)
+    return Built(model, ends.target, ends.read, ends.prompt)
+
+
+def _require_possible(vocabulary: Vocabulary, told: Told) -> None:
+    """What the recipe asks of all utterances must be something that the model can do."""
+    try:
+        prefix(vocabulary, told, positions=0)
+    except DataError as error:
+        raise ConfigError(f"task.language: {error}") from error
+    if told.task == "translate" and not vocabulary.is_multilingual:
+        raise ConfigError(
+            "model.speech_task: an English-only Whisper model does not translate. Use a multilingual one."
+        )
+
+
+def _rules(path: Path, vocabulary: Vocabulary, told: Told, shape: Shape) -> Rules:
+    try:
+        written: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} cannot be read: {error}") from error
+    times = range(vocabulary.first_timestamp, shape.vocabulary)
+    unasked = [vocabulary.without_timestamps] if told.has_timestamps else times
+    return Rules(
+        told=told,
+        start=vocabulary.start,
+        end=vocabulary.end,
+        languages=tuple(vocabulary.languages.values()),
+        never=tuple({*(written.get("suppress_tokens") or ()), *unasked} - {vocabulary.end}),
+        not_first=tuple(written.get("begin_suppress_tokens") or ()),
+        first_timestamp=vocabulary.first_timestamp if told.has_timestamps else None,
+    )

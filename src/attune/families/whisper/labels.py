@@ -1,0 +1,144 @@
+"""The one place where Whisper's decoder sequences are made, for training and for decoding alike.
+
+    [<|startofprev|> prompt] <|startoftranscript|> [<|language|> <|task|>] [<|notimestamps|>] text <|endoftext|>
+
+Everything after <|startoftranscript|> is learned, the end included; it stands in a sequence exactly once. English-only
+models know neither language nor task.
+"""
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tokenizers import Tokenizer
+
+from attune import catalog
+from attune.errors import DataError, ModelError
+
+UNKNOWN_LANGUAGE = -1  # stands for the language until the model has detected it
+SECONDS_PER_TIMESTAMP = 0.02
+UNSPACED = frozenset({"zh", "ja", "th", "lo", "my", "yue"})  # written without spaces between words
+_MARK = re.compile(r"<\|(\d+\.\d\d)\|>")
+
+SpeechTask = Literal["transcribe", "translate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the decoder is told before it says anything."""
+
+    language: str | None
+    task: SpeechTask = "transcribe"
+    has_timestamps: bool = False
+    prompt: str | None = None  # what was said before
+
+
+class Vocabulary:
+    """Text to tokens and back, and the tokens that mean something else than text."""
+
+    def __init__(self, path: Path, is_multilingual: bool) -> None:
+        self.tokenizer = _read_tokenizer(path)
+        self.tokenizer.encode_special_tokens = True  # a transcript cannot smuggle in an <|endoftext|>
+        self.is_multilingual = is_multilingual
+        self.end = self._special("<|endoftext|>")
+        self.start = self._special("<|startoftranscript|>")
+        self.previous = self._special("<|startofprev|>")
+        self.tasks = {"transcribe": self._special("<|transcribe|>"), "translate": self._special("<|translate|>")}
+        self.without_timestamps = self._special("<|notimestamps|>")
+        self.first_timestamp = self.without_timestamps + 1
+
+    @functools.cached_property
+    def languages(self) -> Mapping[str, int]:
+        """Language codes and their tokens, which stand between the start and the tasks."""
+        numbers = range(self.start + 1, min(self.tasks.values())) if self.is_multilingual else ()
+        return {str(self.tokenizer.id_to_token(number)).strip("<|>"): number for number in numbers}
+
+    def language(self, code: str) -> int:
+        """The token of a language, by its code; `sv-SE` is `sv`."""
+        short = code.partition("-")[0].lower()
+        if short not in self.languages:
+            raise DataError(f"This Whisper model does not know the language {code!r}{self._did_you_mean(short)}.")
+        return self.languages[short]
+
+    def encode(self, text: str, language: str | None) -> tuple[int, ...]:
+        """Text as tokens, with the space before the first word that Whisper learned to expect."""
+        text = text.strip()
+        is_spaced = (language or "en").partition("-")[0].lower() not in UNSPACED
+        spaced = self.spelled(f" {text}") if text and is_spaced else ()
+        # Where the space would be a token of its own, decoding suppresses it at the beginning.
+        return spaced if spaced and spaced[0] not in self.spelled(" ") else self.spelled(text)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text that is learned or was found, without whatever is told or marks a time."""
+        if self.start in tokens:
+            tokens = tokens[list(tokens).index(self.start) + 1 :]
+        text: str = self.tokenizer.decode([token for token in tokens if token < self.end])
+        return text.strip()
+
+    def timestamp(self, seconds: float) -> int:
+        """The token of a time within the window."""
+        return self.first_timestamp + round(min(seconds, 30.0) / SECONDS_PER_TIMESTAMP)
+
+    def spelled(self, text: str) -> tuple[int, ...]:
+        """Exactly this text as tokens."""
+        return tuple(self.tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def _special(self, token: str) -> int:
+        number: int | None = self.tokenizer.token_to_id(token)
+        if number is None:
+            raise ModelError(f"The tokenizer has no {token}: it is not Whisper's.")
+        return number
+
+    def _did_you_mean(self, code: str) -> str:
+        return catalog.suggestion(code, self.languages) if self.languages else ": it knows English only"
+
+
+def prefix(vocabulary: Vocabulary, told: Told, positions: int) -> tuple[int, ...]:
+    """What decoding begins with. A language that is not known is left open as UNKNOWN_LANGUAGE."""
+    tokens = []
+    if told.prompt:
+        # As OpenAI has it: the last of what was said before, at most half of the positions.
+        tokens += [vocabulary.previous, *vocabulary.encode(told.prompt, told.language)[-(positions // 2 - 1) :]]
+    tokens.append(vocabulary.start)
+    if vocabulary.is_multilingual:
+        tokens.append(UNKNOWN_LANGUAGE if told.language is None else vocabulary.language(told.language))
+        tokens.append(vocabulary.tasks[told.task])
+    elif told.language is not None and told.language.partition("-")[0].lower() != "en":
+        raise DataError(f"An English-only Whisper model cannot learn {told.language!r}. Use a multilingual one.")
+    if not told.has_timestamps:
+        tokens.append(vocabulary.without_timestamps)
+    return tuple(tokens)
+
+
+def sequence(vocabulary: Vocabulary, told: Told, positions: int, text: str, seconds: float) -> tuple[int, ...]:
+    """The whole decoder sequence for a text that takes so many seconds, from its prefix to its end."""
+    tokens = prefix(vocabulary, told, positions)
+    if UNKNOWN_LANGUAGE in tokens:
+        raise DataError("Its language is not known. Give the row a `language`, or the recipe task.language.")
+    said = _timed(vocabulary, told, text, seconds) if told.has_timestamps else vocabulary.encode(text, told.language)
+    tokens = (*tokens, *said, vocabulary.end)
+    if len(tokens) > positions:
+        raise DataError(f"Its text needs {len(tokens)} tokens, and Whisper has room for {positions}. Split it.")
+    return tokens
+
+
+def _timed(vocabulary: Vocabulary, told: Told, text: str, seconds: float) -> tuple[int, ...]:
+    """Tokens between timestamps: those written in the text as <|1.20|>, or else the whole duration."""
+    parts = _MARK.split(text)  # text, time, text, time, …
+    if len(parts) == 1:
+        parts = ["", "0.00", text, f"{seconds:.2f}", ""]
+    tokens: list[int] = []
+    for place, part in enumerate(parts):
+        is_time = place % 2 == 1
+        tokens += [vocabulary.timestamp(float(part))] if is_time else vocabulary.encode(part, told.language)
+    return tuple(tokens)
+
+
+def _read_tokenizer(path: Path) -> Tokenizer:
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing more exact
+        raise ModelError(f"{path} cannot be read as a tokenizer: {error}") from error

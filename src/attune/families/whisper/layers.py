@@ -1,0 +1,219 @@
+"""Whisper's encoder and decoder, with the names that transformers gives their weights.
+
+Written out here, because windows shorter than 30 s need masks that transformers' modules do not pass on, and because
+decoding keeps its own cache.
+"""
+
+# B batch, F frames, U tokens, D width, H heads, S cached tokens
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from attune.families.whisper.shape import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class KeysValues:
+    """What attention looks at: keys and values, each (B, H, F, D / H)."""
+
+    keys: Tensor
+    values: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The cache of one decoder layer, filled up to `position`."""
+
+    cache: KeysValues  # (B, H, S, D / H)
+    position: int
+
+    def extended(self, new: KeysValues) -> KeysValues:
+        """Write the new tokens behind the old ones; all of them together."""
+        end = self.position + new.keys.shape[2]
+        self.cache.keys[:, :, self.position : end] = new.keys
+        self.cache.values[:, :, self.position : end] = new.values
+        return KeysValues(self.cache.keys[:, :, :end], self.cache.values[:, :, :end])
+
+
+class Attention(nn.Module):
+    """Several heads that look at the same or at another sequence."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.dropout = dropout
+        self.scale = (width // heads) ** -0.5
+        self.k_proj = nn.Linear(width, width, bias=False)
+        self.v_proj = nn.Linear(width, width)
+        self.q_proj = nn.Linear(width, width)
+        self.out_proj = nn.Linear(width, width)
+
+    def keys_values(self, states: Tensor) -> KeysValues:
+        """What can be looked at in these states (B, F, D)."""
+        return KeysValues(self._by_head(self.k_proj(states)), self._by_head(self.v_proj(states)))
+
+    def forward(self, hidden: Tensor, seen: KeysValues, mask: Tensor | None, is_causal: bool = False) -> Tensor:
+        """Look at what the mask leaves (B, U, D)."""
+        # As OpenAI has it: scaled before the product.
+        queries = self._by_head(self.q_proj(hidden) * self.scale)
+        dropout = self.dropout if self.training else 0.0
+        found = F.scaled_dot_product_attention(
+            queries, seen.keys, seen.values, mask, dropout_p=dropout, is_causal=is_causal, scale=1.0
+        )
+        attended: Tensor = self.out_proj(found.transpose(1, 2).flatten(2))
+        return attended
+
+    def _by_head(self, states: Tensor) -> Tensor:
+        return states.view(*states.shape[:2], self.heads, -1).transpose(1, 2)
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and two linear layers."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.self_attn = Attention(shape.width, shape.encoder_heads, shape.attention_dropout)
+        self.self_attn_layer_norm = nn.LayerNorm(shape.width)
+        self.fc1 = nn.Linear(shape.width, shape.encoder_inner)
+        self.fc2 = nn.Linear(shape.encoder_inner, shape.width)
+        self.final_layer_norm = nn.LayerNorm(shape.width)
+        self.dropout = nn.Dropout(shape.dropout)
+        self.activation_dropout = nn.Dropout(shape.activation_dropout)
+
+    def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """The next hidden states (B, F, D)."""
+        normed = self.self_attn_layer_norm(hidden)
+        hidden = hidden + self.dropout(self.self_attn(normed, self.self_attn.keys_values(normed), mask))
+        inner = self.activation_dropout(F.gelu(self.fc1(self.final_layer_norm(hidden))))
+        added: Tensor = self.dropout(self.fc2(inner))
+        return hidden + added
+
+
+class DecoderLayer(nn.Module):
+    """Self-attention, attention to the encoder's states, and two linear layers."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.self_attn = Attention(shape.width, shape.decoder_heads, shape.attention_dropout)
+        self.self_attn_layer_norm = nn.LayerNorm(shape.width)
+        self.encoder_attn = Attention(shape.width, shape.decoder_heads, shape.attention_dropout)
+        self.encoder_attn_layer_norm = nn.LayerNorm(shape.width)
+        self.fc1 = nn.Linear(shape.width, shape.decoder_inner)
+        self.fc2 = nn.Linear(shape.decoder_inner, shape.width)
+        self.final_layer_norm = nn.LayerNorm(shape.width)
+        self.dropout = nn.Dropout(shape.dropout)
+        self.activation_dropout = nn.Dropout(shape.activation_dropout)
+
+    def forward(self, hidden: Tensor, states: Tensor, mask: Tensor | None) -> Tensor:
+        """The next hidden states (B, U, D) of whole sequences, beside the encoder's states (B, F, D)."""
+        return self.advance(hidden, self.encoder_attn.keys_values(states), mask)
+
+    def advance(self, hidden: Tensor, heard: KeysValues, mask: Tensor | None, past: Past | None = None) -> Tensor:
+        """The next hidden states (R, U, D) of what follows the past; several rows may share what is heard (B, …)."""
+        normed = self.self_attn_layer_norm(hidden)
+        said = self.self_attn.keys_values(normed)
+        is_causal = hidden.shape[1] > 1
+        hidden = hidden + self.dropout(self.self_attn(normed, past.extended(said) if past else said, None, is_causal))
+        # Rows of one utterance look at it together, as if they were tokens of one sequence.
+        together = self.encoder_attn_layer_norm(hidden).reshape(len(heard.keys), -1, hidden.shape[2])
+        hidden = hidden + self.dropout(self.encoder_attn(together, heard, mask)).view_as(hidden)
+        inner = self.activation_dropout(F.gelu(self.fc1(self.final_layer_norm(hidden))))
+        added: Tensor = self.dropout(self.fc2(inner))
+        return hidden + added
+
+
+class Encoder(nn.Module):
+    """Log-mel energies to states, two frames to one."""
+
+    def __init__(self, shape: Shape, saves_memory: bool) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv1d(shape.mels, shape.width, 3, padding=1)
+        self.conv2 = nn.Conv1d(shape.width, shape.width, 3, stride=2, padding=1)
+        self.embed_positions = nn.Embedding(shape.source_positions, shape.width)
+        self.embed_positions.requires_grad_(False)
+        self.layers = nn.ModuleList(EncoderLayer(shape) for _ in range(shape.encoder_layers))
+        self.layer_norm = nn.LayerNorm(shape.width)
+        self.dropout = nn.Dropout(shape.dropout)
+        self.saves_memory = saves_memory
+
+    def forward(self, mels: Tensor, mask: Tensor | None) -> Tensor:
+        """The states (B, F / 2, D) of log-mel energies (B, M, F); a mask (B, 1, 1, F / 2) is true for what is seen."""
+        hidden = F.gelu(self.conv2(F.gelu(self.conv1(mels)))).transpose(1, 2)
+        hidden = self.dropout(hidden + self.embed_positions.weight[: hidden.shape[1]])
+        for layer in self.layers:
+            hidden = _run(layer, hidden, mask, saves_memory=self.saves_memory and self.training)
+        states: Tensor = self.layer_norm(hidden)
+        return states
+
+
+class Decoder(nn.Module):
+    """Tokens and the encoder's states to what may follow each token."""
+
+    def __init__(self, shape: Shape, saves_memory: bool) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(shape.vocabulary, shape.width)
+        self.embed_positions = nn.Embedding(shape.target_positions, shape.width)
+        self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(shape.decoder_layers))
+        self.layer_norm = nn.LayerNorm(shape.width)
+        self.dropout = nn.Dropout(shape.dropout)
+        self.saves_memory = saves_memory
+
+    def forward(self, tokens: Tensor, states: Tensor, mask: Tensor | None) -> Tensor:
+        """Logits (B, U, V) of what follows each of the tokens (B, U)."""
+        hidden = self._embed(tokens, 0)
+        for layer in self.layers:
+            hidden = _run(layer, hidden, states, mask, saves_memory=self.saves_memory and self.training)
+        return self._logits(hidden)
+
+    def hear(self, states: Tensor) -> list[KeysValues]:
+        """What each layer looks at in the encoder's states (B, F, D); it stays the same for all tokens."""
+        return [layer.encoder_attn.keys_values(states) for layer in self._layers()]
+
+    def advance(self, tokens: Tensor, heard: Sequence[KeysValues], mask: Tensor | None, past: Sequence[Past]) -> Tensor:
+        """Logits (R, V) of what follows the last of the tokens (R, U), after and into the past."""
+        hidden = self._embed(tokens, past[0].position)
+        for layer, layer_heard, layer_past in zip(self._layers(), heard, past, strict=True):
+            hidden = layer.advance(hidden, layer_heard, mask, layer_past)
+        return self._logits(hidden[:, -1])
+
+    def _layers(self) -> Iterator[DecoderLayer]:
+        yield from self.layers  # type: ignore[misc]
+
+    def _embed(self, tokens: Tensor, position: int) -> Tensor:
+        positions = self.embed_positions.weight[position : position + tokens.shape[1]]
+        embedded: Tensor = self.dropout(self.embed_tokens(tokens) + positions)
+        return embedded
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        # The output layer is the embedding of tokens once more.
+        return F.linear(self.layer_norm(hidden), self.embed_tokens.weight)
+
+
+class EncoderDecoder(nn.Module):
+    """Both halves, under the names they have in transformers."""
+
+    def __init__(self, shape: Shape, saves_memory: bool) -> None:
+        super().__init__()
+        self.encoder = Encoder(shape, saves_memory)
+        self.decoder = Decoder(shape, saves_memory)
+
+
+def sinusoids(positions: int, width: int) -> Tensor:
+    """The encoder's fixed positions (positions, width): sines, then cosines."""
+    rates = torch.exp(-math.log(10_000) / (width // 2 - 1) * torch.arange(width // 2))
+    angles = torch.arange(positions)[:, None] * rates
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
+
+
+def _run(layer: Callable[..., Tensor], *inputs: Any, saves_memory: bool) -> Tensor:
+    """Run a layer; to save memory, a second time in the backward pass instead of remembering it."""
+    if not saves_memory:
+        return layer(*inputs)
+    again: Tensor = checkpoint(layer, *inputs, use_reentrant=False)
+    return again

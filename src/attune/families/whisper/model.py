@@ -1,0 +1,72 @@
+"""Whisper as the loop trains it and the search decodes it."""
+
+# B batch, T samples, M mel bins, F encoder frames, U tokens, D width, V vocabulary
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attune.audio.features import within
+from attune.families.whisper.features import log_mel
+from attune.families.whisper.layers import EncoderDecoder, sinusoids
+from attune.families.whisper.scorer import Rules, WhisperScorer
+from attune.families.whisper.shape import Shape
+from attune.families.whisper.windows import Window, Windows, own_frames, windows_of
+from attune.types import Batch, Loss
+
+NOT_LEARNED = -100
+
+
+class WhisperModel(nn.Module):
+    """The names of its weights are those of transformers' WhisperForConditionalGeneration."""
+
+    def __init__(self, shape: Shape, window: Window, rules: Rules, saves_memory: bool = False) -> None:
+        super().__init__()
+        self.shape = shape
+        self.window: Window = window
+        self.rules = rules
+        with torch.device("meta"):
+            self.model = EncoderDecoder(shape, saves_memory)
+        self.model.to_empty(device="cpu")
+        self.model.apply(_give_fresh_weights)
+        with torch.no_grad():
+            self.model.encoder.embed_positions.weight.copy_(sinusoids(shape.source_positions, shape.width))
+
+    def loss(self, batch: Batch) -> Loss:
+        """Cross-entropy, summed over every token after the start of the transcript; the end is one of them."""
+        windows, states = self.encode(batch)
+        logits = self.model.decoder(batch.targets[:, :-1], states, windows.mask())
+        labels = self.labels(batch)
+        total = F.cross_entropy(
+            logits.flatten(0, 1).float(), labels.flatten(), ignore_index=NOT_LEARNED, reduction="sum"
+        )
+        return Loss(total, (labels != NOT_LEARNED).sum())
+
+    def labels(self, batch: Batch) -> Tensor:
+        """The next token at each position (B, U - 1), or NOT_LEARNED beyond the own end and before the start."""
+        has_started = (batch.targets[:, :-1] == self.rules.start).cumsum(1) > 0
+        is_own = within(batch.target_lengths - 1, batch.targets.shape[1] - 1)
+        return batch.targets[:, 1:].masked_fill(~(has_started & is_own), NOT_LEARNED)
+
+    def scorer(self, batch: Batch) -> WhisperScorer:
+        """What a search can search, after the prefixes that the batch has for targets."""
+        windows, states = self.encode(batch)
+        return WhisperScorer(self.model.decoder, self.rules, batch, states, windows.mask())
+
+    def frames(self, samples: int) -> int:
+        """How many frames an utterance's own window has."""
+        return own_frames(self.window, samples, self.shape.source_positions)
+
+    def encode(self, batch: Batch) -> tuple[Windows, Tensor]:
+        """The encoder's states (B, F, D), and which of them are each row's own."""
+        windows = windows_of(self.window, batch.lengths, batch.audio.shape[1], self.shape.source_positions)
+        mels = log_mel(batch.audio, batch.lengths, self.shape.mels, 2 * windows.width)
+        return windows, self.model.encoder(windows.clear(mels), windows.mask())
+
+
+def _give_fresh_weights(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear | nn.Embedding | nn.Conv1d):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear | nn.Conv1d) and module.bias is not None:
+        nn.init.zeros_(module.bias)
+    if isinstance(module, nn.LayerNorm):
+        module.reset_parameters()

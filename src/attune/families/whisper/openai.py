@@ -1,0 +1,112 @@
+"""OpenAI's own checkpoints in transformers' words: sizes, names of weights, and what is not said in a transcript."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from attune.families.whisper.labels import Vocabulary
+
+# OpenAI's part of a name → transformers'. The order matters: longer parts first.
+_NAMES = {
+    "blocks.": "layers.",
+    "mlp_ln": "final_layer_norm",
+    "mlp.0": "fc1",
+    "mlp.2": "fc2",
+    "cross_attn_ln": "encoder_attn_layer_norm",
+    "cross_attn": "encoder_attn",
+    ".attn_ln": ".self_attn_layer_norm",
+    ".attn.": ".self_attn.",
+    ".query": ".q_proj",
+    ".key": ".k_proj",
+    ".value": ".v_proj",
+    ".out.": ".out_proj.",
+    "token_embedding": "embed_tokens",
+    "positional_embedding": "embed_positions.weight",
+    "encoder.ln_post": "encoder.layer_norm",
+    "decoder.ln.": "decoder.layer_norm.",
+}
+# Sounds and layout that captions spell out, and speech does not.
+_SYMBOLS = [
+    *'"#()*+/:;<=>@[\\]^_`{|}~「」『』',
+    "<<",
+    ">>",
+    "<<<",
+    ">>>",
+    "--",
+    "---",
+    "-(",
+    "-[",
+    "('",
+    '("',
+    "((",
+    "))",
+]
+_SYMBOLS += ["(((", ")))", "[[", "]]", "{{", "}}", "♪♪", "♪♪♪"]
+_MUSIC = [*"♩♪♫♬♭♮♯"]
+
+
+def config_of(dims: Mapping[str, int]) -> dict[str, Any]:
+    """The config.json for the sizes of a .pt file."""
+    return {
+        "model_type": "whisper",
+        "architectures": ["WhisperForConditionalGeneration"],
+        "vocab_size": dims["n_vocab"],
+        "num_mel_bins": dims["n_mels"],
+        "d_model": dims["n_audio_state"],
+        "encoder_layers": dims["n_audio_layer"],
+        "encoder_attention_heads": dims["n_audio_head"],
+        "encoder_ffn_dim": 4 * dims["n_audio_state"],
+        "decoder_layers": dims["n_text_layer"],
+        "decoder_attention_heads": dims["n_text_head"],
+        "decoder_ffn_dim": 4 * dims["n_text_state"],
+        "max_source_positions": dims["n_audio_ctx"],
+        "max_target_positions": dims["n_text_ctx"],
+        "activation_function": "gelu",
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+        "activation_dropout": 0.0,
+        "tie_word_embeddings": True,
+    }
+
+
+def renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights under transformers' names."""
+    return {_renamed(name): tensor for name, tensor in tensors.items()}
+
+
+def generation_config_of(vocabulary: Vocabulary, positions: int) -> dict[str, Any]:
+    """The generation_config.json for a tokenizer: what decoding begins with, ends with and never says."""
+    made: dict[str, Any] = {
+        "bos_token_id": vocabulary.end,
+        "eos_token_id": vocabulary.end,
+        "pad_token_id": vocabulary.end,
+        "decoder_start_token_id": vocabulary.start,
+        "no_timestamps_token_id": vocabulary.without_timestamps,
+        "is_multilingual": vocabulary.is_multilingual,
+        "max_length": positions,
+        "suppress_tokens": sorted(_never_said(vocabulary)),
+        "begin_suppress_tokens": [*vocabulary.spelled(" "), vocabulary.end],
+    }
+    if vocabulary.is_multilingual:
+        made["lang_to_id"] = {f"<|{code}|>": number for code, number in vocabulary.languages.items()}
+        made["task_to_id"] = dict(vocabulary.tasks)
+    return made
+
+
+def _renamed(name: str) -> str:
+    for theirs, ours in _NAMES.items():
+        name = name.replace(theirs, ours)
+    return name
+
+
+def _never_said(vocabulary: Vocabulary) -> Iterator[int]:
+    found = {vocabulary.spelled(text)[0] for text in (" -", " '")}
+    for symbol in _SYMBOLS + _MUSIC:
+        for tokens in (vocabulary.spelled(symbol), vocabulary.spelled(f" {symbol}")):
+            if len(tokens) == 1 or symbol in _MUSIC:
+                found.add(tokens[0])
+    yield from found
+    # The start, and all that stands between the languages and <|notimestamps|>.
+    yield vocabulary.start
+    yield from range(min(vocabulary.tasks.values()), vocabulary.without_timestamps)

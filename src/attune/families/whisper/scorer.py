@@ -1,0 +1,108 @@
+"""Whisper in mid-sentence: what it has heard is kept once for each utterance, what it has said in a cache by row."""
+
+# B utterances, K rows of each, R = B × K rows, F frames, U tokens, S cached tokens, H heads, D width, V vocabulary
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attune.families.whisper.labels import UNKNOWN_LANGUAGE, Told
+from attune.families.whisper.layers import Decoder, KeysValues, Past
+from attune.text.filters import pair_timestamps, suppress, suppress_first
+from attune.types import SAMPLE_RATE, Batch, Filter
+
+TOKENS_PER_SECOND = 50  # scripts that Whisper spells byte by byte come near it; no speech goes beyond
+TOKENS_AT_LEAST = 16
+LATEST_START = 50  # timestamps, one second: speech begins by then
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The tokens that decoding must know, and what it may not say."""
+
+    told: Told  # unless an utterance says otherwise
+    start: int
+    end: int
+    languages: tuple[int, ...]
+    never: tuple[int, ...]
+    not_first: tuple[int, ...]
+    first_timestamp: int | None = None  # None: times are not asked for
+
+    def filters(self, device: torch.device) -> list[Filter]:
+        """What a search must not let the model say."""
+        rules = [suppress(torch.tensor(self.never, dtype=torch.long, device=device))]
+        if self.first_timestamp is None:
+            return [*rules, suppress_first(torch.tensor(self.not_first, dtype=torch.long, device=device))]
+        return [*rules, pair_timestamps(self.first_timestamp, self.end, LATEST_START)]
+
+
+class WhisperScorer:
+    """A TokenScorer. The rows of an utterance are next to each other and look at it together."""
+
+    def __init__(self, decoder: Decoder, rules: Rules, batch: Batch, states: Tensor, mask: Tensor | None) -> None:
+        self.device = states.device
+        self.end = rules.end
+        self.filters = rules.filters(states.device)
+        self.decoder = decoder
+        self.mask = mask
+        self.heard = decoder.hear(states)
+        self.prefixes = self._prefixes(batch, rules)
+        self.limits = self._limits(batch)
+        self.position = 0
+        self.said = self._empty_cache(max(map(sum, zip(map(len, self.prefixes), self.limits, strict=True))))
+
+    def advance(self, tokens: Tensor) -> Tensor:
+        """Give each row its next tokens (R, n): the log-probabilities (R, V) of what follows them."""
+        past = [Past(said, self.position) for said in self.said]
+        self.position += tokens.shape[1]
+        return self.decoder.advance(tokens, self.heard, self.mask, past).float().log_softmax(-1)
+
+    def select(self, rows: Tensor) -> None:
+        """Row i goes on from what row `rows[i]` is now."""
+        if len(rows) != len(self.said[0].keys):
+            self._keep_heard(rows)
+            self.said = [KeysValues(each.keys[rows], each.values[rows]) for each in self.said]
+            return
+        for each in self.said:
+            for used in (each.keys[:, :, : self.position], each.values[:, :, : self.position]):
+                used.copy_(used[rows])
+
+    def _keep_heard(self, rows: Tensor) -> None:
+        """Let go of utterances that have no row any more; the others may now have more or fewer."""
+        copies = len(self.said[0].keys) // len(self.heard[0].keys)
+        utterances = torch.unique_consecutive(rows // copies)
+        if len(utterances) < len(self.heard[0].keys):
+            self.heard = [KeysValues(each.keys[utterances], each.values[utterances]) for each in self.heard]
+            self.mask = None if self.mask is None else self.mask[utterances]
+
+    def _empty_cache(self, size: int) -> list[KeysValues]:
+        heard = self.heard[0].keys
+        shape = (*heard.shape[:2], size, heard.shape[3])
+        return [KeysValues(heard.new_empty(shape), heard.new_empty(shape)) for _ in self.heard]
+
+    def _prefixes(self, batch: Batch, rules: Rules) -> list[list[int]]:
+        """What each utterance begins with; a language that was left open is the one the model hears."""
+        rows = zip(batch.targets.tolist(), batch.target_lengths.tolist(), strict=True)
+        prefixes = [row[:length] for row, length in rows]
+        if any(UNKNOWN_LANGUAGE in row for row in prefixes):
+            prefixes = [
+                [language if token == UNKNOWN_LANGUAGE else token for token in row]
+                for row, language in zip(prefixes, self._languages(rules, len(prefixes)), strict=True)
+            ]
+        return prefixes
+
+    def _languages(self, rules: Rules, utterances: int) -> list[int]:
+        """The most probable language of each utterance, whatever the others are."""
+        start = torch.full((utterances, 1), rules.start, device=self.device)
+        logits = self.decoder.advance(start, self.heard, self.mask, [Past(each, 0) for each in self._empty_cache(1)])
+        languages = torch.tensor(rules.languages, device=self.device)
+        detected: list[int] = languages[logits[:, languages].argmax(1)].tolist()
+        return detected
+
+    def _limits(self, batch: Batch) -> list[int]:
+        """No more tokens than the audio can hold or the decoder has positions for."""
+        positions = self.decoder.embed_positions.num_embeddings
+        return [
+            min(positions - len(prefix), TOKENS_AT_LEAST + length * TOKENS_PER_SECOND // SAMPLE_RATE)
+            for prefix, length in zip(self.prefixes, batch.lengths.tolist(), strict=True)
+        ]

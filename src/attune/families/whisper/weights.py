@@ -1,0 +1,150 @@
+"""Others' checkpoints in, and out again: folders in transformers' format, and OpenAI's .pt files.
+
+Whatever comes in leaves the same files in `assets` (config, generation config, tokenizer, preprocessor) and the same
+names of weights, so nothing after this module knows where a model came from.
+"""
+
+import json
+import pickle
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from attune.errors import ModelError
+from attune.families.whisper.labels import Told, Vocabulary
+from attune.families.whisper.openai import config_of, generation_config_of, renamed
+from attune.families.whisper.shape import read_shape
+from attune.files import write_text
+
+CONFIG, GENERATION, PREPROCESSOR = "config.json", "generation_config.json", "preprocessor_config.json"
+TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
+OUTPUT, EMBEDDING = "proj_out.weight", "model.decoder.embed_tokens.weight"
+
+
+def adopt_weights(path: Path, assets: Path, tokenizer: Path | None) -> Mapping[str, Tensor]:
+    """Write the files to `assets`; the weights, widened to float32, under the model's own names."""
+    tensors = _adopt_folder(path, assets) if path.is_dir() else _adopt_pt(path, assets, tokenizer)
+    tensors = {
+        name if name.startswith(("model.", "proj_")) else f"model.{name}": each for name, each in tensors.items()
+    }
+    output = tensors.pop(OUTPUT, None)
+    if output is not None and not torch.equal(output, tensors[EMBEDDING]):
+        raise ModelError(f"{path} has an output layer of its own ({OUTPUT}); Whisper's is the embedding of tokens.")
+    return {name: tensor.float() for name, tensor in tensors.items()}
+
+
+def export_files(told: Told, assets: Path, folder: Path) -> None:
+    """Lay the files beside the weights, so that transformers loads the folder and decodes as attune does."""
+    for path in assets.iterdir():
+        shutil.copy(path, folder / path.name)
+    config = _read_json(assets / CONFIG)
+    stale = ("torch_dtype", "forced_decoder_ids", "suppress_tokens", "begin_suppress_tokens")
+    config = {key: value for key, value in config.items() if key not in stale}
+    _write_json(folder / CONFIG, {**config, "dtype": "float32"})
+    generation = {key: value for key, value in _read_json(assets / GENERATION).items() if key != "forced_decoder_ids"}
+    generation["return_timestamps"] = told.has_timestamps
+    if generation.get("is_multilingual"):
+        generation |= {"language": told.language, "task": told.task}
+    _write_json(folder / GENERATION, generation)
+
+
+def _adopt_folder(folder: Path, assets: Path) -> dict[str, Tensor]:
+    shape = read_shape(folder / CONFIG)
+    shutil.copy(folder / CONFIG, assets)
+    _adopt_tokenizer(folder, assets)
+    vocabulary = Vocabulary(assets / TOKENIZER, shape.is_multilingual)
+    made = generation_config_of(vocabulary, shape.target_positions)
+    own = _read_json(folder / GENERATION) if (folder / GENERATION).is_file() else {}
+    _write_json(assets / GENERATION, {**made, **own})
+    _write_preprocessor(assets, shape.mels)
+    return _read_tensors(folder)
+
+
+def _adopt_tokenizer(folder: Path, assets: Path) -> None:
+    if (folder / TOKENIZER).is_file():
+        shutil.copy(folder / TOKENIZER, assets)
+        if (folder / TOKENIZER_CONFIG).is_file():
+            shutil.copy(folder / TOKENIZER_CONFIG, assets)
+        return
+    if not (folder / "vocab.json").is_file():
+        raise ModelError(
+            f"{folder} has neither tokenizer.json nor vocab.json. Copy them from the model it was made of."
+        )
+    from transformers import WhisperTokenizer  # slow to load, and hardly ever needed
+
+    WhisperTokenizer.from_pretrained(folder).save_pretrained(assets)
+
+
+def _adopt_pt(path: Path, assets: Path, tokenizer: Path | None) -> dict[str, Tensor]:
+    checkpoint = _load_pt(path)
+    if not isinstance(checkpoint, dict) or not {"dims", "model_state_dict"} <= checkpoint.keys():
+        raise ModelError(f"{path} is not a checkpoint of OpenAI's Whisper: it lacks `dims` or `model_state_dict`.")
+    tokenizer = tokenizer or path.parent
+    tokenizer = tokenizer / TOKENIZER if tokenizer.is_dir() else tokenizer
+    if not tokenizer.is_file():
+        raise ModelError(
+            f"{path} comes without a tokenizer. Put the tokenizer.json of the same kind of Whisper "
+            "(multilingual or English-only) beside it, or name it: model.tokenizer=PATH."
+        )
+    shutil.copy(tokenizer, assets / TOKENIZER)
+    _write_json(assets / TOKENIZER_CONFIG, {"tokenizer_class": "WhisperTokenizer"})
+    config = config_of(checkpoint["dims"])
+    _write_json(assets / CONFIG, config)
+    shape = read_shape(assets / CONFIG)
+    vocabulary = Vocabulary(assets / TOKENIZER, shape.is_multilingual)
+    ends = {"bos_token_id": vocabulary.end, "eos_token_id": vocabulary.end, "pad_token_id": vocabulary.end}
+    _write_json(assets / CONFIG, {**config, **ends, "decoder_start_token_id": vocabulary.start})
+    _write_json(assets / GENERATION, generation_config_of(vocabulary, shape.target_positions))
+    _write_preprocessor(assets, shape.mels)
+    return renamed(checkpoint["model_state_dict"])
+
+
+def _write_preprocessor(assets: Path, mels: int) -> None:
+    values = {"feature_extractor_type": "WhisperFeatureExtractor", "processor_class": "WhisperProcessor"}
+    sizes = {"feature_size": mels, "sampling_rate": 16_000, "hop_length": 160, "n_fft": 400, "chunk_length": 30}
+    _write_json(assets / PREPROCESSOR, {**values, **sizes, "n_samples": 480_000, "nb_max_frames": 3000})
+
+
+def _read_tensors(folder: Path) -> dict[str, Tensor]:
+    """All tensors of a folder, in whichever of transformers' four ways they are kept."""
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        if (folder / name).is_file():
+            return _read_file(folder / name)
+        if (folder / f"{name}.index.json").is_file():
+            shards = sorted(set(_read_json(folder / f"{name}.index.json")["weight_map"].values()))
+            return {key: tensor for shard in shards for key, tensor in _read_file(folder / shard).items()}
+    raise ModelError(f"{folder} has no weights: neither model.safetensors nor pytorch_model.bin, whole or in parts.")
+
+
+def _read_file(path: Path) -> dict[str, Tensor]:
+    if path.suffix != ".safetensors":
+        return dict(_load_pt(path))
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"{path} cannot be read as safetensors: {error}") from error
+
+
+def _load_pt(path: Path) -> Any:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise ModelError(f"{path} cannot be read as tensors: {error}") from error
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        written: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} cannot be read: {error}") from error
+    return written
+
+
+def _write_json(path: Path, values: Mapping[str, Any]) -> None:
+    write_text(path, json.dumps(values, indent=2, ensure_ascii=False) + "\n")

@@ -1,0 +1,29 @@
+from attune.decoding.fallback import fall_back, is_doubtful, repetition
+from attune.types import Hypothesis
+
+SURE, UNSURE = Hypothesis((1, 2, 3), -0.4), Hypothesis((4, 5, 6), -9.0)
+
+
+def test_doubtful_rows_are_decoded_again_at_rising_temperatures_until_one_can_be_trusted():
+    asked = []
+
+    def decode(rows, temperature):
+        asked.append((list(rows), temperature))
+        return [Hypothesis((row,), -0.1) if row == 2 or temperature > 0.5 else UNSURE for row in rows]
+
+    found = fall_back([SURE, UNSURE, UNSURE], decode, lambda each: is_doubtful(each, ""))
+    assert found == [SURE, Hypothesis((1,), -0.1), Hypothesis((2,), -0.1)]
+    assert asked == [([1, 2], 0.2), ([1], 0.4), ([1], 0.6)]
+
+
+def test_what_stays_doubtful_is_kept_as_last_decoded():
+    hottest = Hypothesis((7,), -8.0)
+    found = fall_back([UNSURE], lambda rows, heat: [hottest if heat == 1.0 else UNSURE], lambda each: True)
+    assert found == [hottest]
+
+
+def test_low_scores_and_loops_are_doubtful():
+    assert not is_doubtful(SURE, "a sentence like any other")
+    assert is_doubtful(UNSURE, "a sentence like any other")
+    assert is_doubtful(SURE, "nineteen " * 50)
+    assert repetition("a sentence like any other, said once and not again") < 1.5

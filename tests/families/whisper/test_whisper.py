@@ -1,0 +1,219 @@
+"""The family as a whole, with a random Whisper of a few thousand weights."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from attune.batches.load import Reader, collate
+from attune.corpora import open_manifest
+from attune.decoding.search import Search, search
+from attune.errors import ConfigError, DataError
+from attune.families.whisper import FAMILY, Config
+from attune.families.whisper.features import log_mel
+from attune.families.whisper.model import NOT_LEARNED
+from attune.tasks.classify import Classify, ClassifyConfig
+from attune.tasks.transcribe import Transcribe, TranscribeConfig
+from attune.testing import check_family, make_corpus
+from attune.testing.data import speak
+
+from tiny_whisper import MULTILINGUAL, write_whisper
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    return list(open_manifest(make_corpus(folder, utterances=8), folder / "index"))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    made = tmp_path_factory.mktemp("models")
+    return {"en": write_whisper(made / "en"), "many": write_whisper(made / "many", MULTILINGUAL, mels=128)}
+
+
+def build(folder, assets, language=None, **settings):
+    config = Config(weights=str(folder), **settings)
+    weights = FAMILY.adopt(config, folder, assets)
+    built = FAMILY.build(config, Transcribe(TranscribeConfig(language=language), assets), assets)
+    built.model.load_state_dict(weights)
+    return built
+
+
+def transformers_model(folder):
+    from transformers import WhisperForConditionalGeneration
+
+    return WhisperForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def tones(*seconds):
+    return [speak("zero one two three four five six" * 5, seed=7)[: round(16_000 * each)] for each in seconds]
+
+
+def prompted(built, recordings, utterance):
+    return collate([(str(row), each, built.prompt(utterance)) for row, each in enumerate(recordings)])
+
+
+@pytest.mark.parametrize("window", ["full", "trimmed"])
+def test_keeps_every_promise(folders, corpus, tmp_path, window):
+    build(folders["en"], tmp_path)
+    task = Transcribe(TranscribeConfig(), tmp_path)
+    check_family(FAMILY, Config(weights="", window=window), task, corpus[:3], tmp_path)
+
+
+def test_loss_and_logits_are_those_of_transformers(folders, corpus, tmp_path):
+    built = build(folders["many"], tmp_path, "be")
+    batch, _ = Reader(corpus, built.target).read([0, 1, 2])
+    theirs = transformers_model(folders["many"])
+    labels = built.model.labels(batch)
+    with torch.no_grad():
+        loss = built.model.eval().loss(batch)
+        windows, states = built.model.encode(batch)
+        logits = built.model.model.decoder(batch.targets[:, :-1], states, windows.mask())
+        features = log_mel(batch.audio, batch.lengths, 128, 3000)
+        expected = theirs(input_features=features, decoder_input_ids=batch.targets[:, :-1], labels=labels)
+    assert (logits - expected.logits).abs().max() < 1e-5
+    assert loss.count == (labels != NOT_LEARNED).sum() == sum(len(built.target(each)) - 1 for each in corpus[:3])
+    assert float(loss.total / loss.count) == pytest.approx(float(expected.loss), rel=1e-5)
+
+
+def test_prompts_and_pads_are_not_learned_and_the_end_is(folders, corpus, tmp_path):
+    built = build(folders["en"], tmp_path)
+    short, long = (replace(corpus[0], text=text) for text in ("ab", "abcdef"))
+    long = replace(long, labels={"prompt": "before"})
+    batch, _ = Reader([short, long], built.target).read([0, 1])
+    labels = built.model.labels(batch)
+    end, start = built.model.rules.end, built.model.rules.start
+    for row, utterance in zip(labels, (short, long), strict=True):
+        target = built.target(utterance)
+        assert row[row != NOT_LEARNED].tolist() == [*target[target.index(start) + 1 :]]
+        assert row[row != NOT_LEARNED][-1] == end
+    assert (labels[0] == end).sum() == 1  # pads are not
+
+
+@pytest.mark.parametrize("window", ["full", "trimmed"])
+@pytest.mark.parametrize("kind", ["greedy", "beam"])
+def test_predictions_do_not_depend_on_the_batch(folders, corpus, tmp_path, window, kind):
+    built = build(folders["en"], tmp_path, window=window)
+    recordings = tones(0.3, 5.5, 1.0, 7.9)
+    settings = Search(kind, beam=3)
+    with torch.inference_mode():
+        scorers = [built.model.eval().scorer(prompted(built, [each], corpus[0])) for each in recordings]
+        alone = [search(scorer, settings)[0] for scorer in scorers]
+        together = search(built.model.scorer(prompted(built, recordings, corpus[0])), settings)
+    assert [each.tokens for each in alone] == [each.tokens for each in together]
+    assert [each.score for each in alone] == pytest.approx([each.score for each in together], rel=1e-6)
+    assert len({each.tokens for each in alone}) > 1
+
+
+def test_greedy_says_what_transformers_says(folders, corpus, tmp_path):
+    built = build(folders["many"], tmp_path, "be")
+    from transformers import GenerationConfig
+
+    theirs = transformers_model(folders["many"])
+    theirs.generation_config = GenerationConfig.from_pretrained(tmp_path)
+    theirs.generation_config.suppress_tokens = list(built.model.rules.never)  # times, and numbers without a token
+    recordings = tones(0.4, 1.3)
+    batch = prompted(built, recordings, corpus[0])
+    features = log_mel(batch.audio, batch.lengths, 128, 3000)
+    with torch.inference_mode():
+        ours = search(built.model.eval().scorer(batch), Search())
+        found = theirs.generate(features, language="be", task="transcribe", max_new_tokens=12)
+    for row, hypothesis in zip(found.tolist(), ours, strict=True):
+        row = row[4:] if row[0] == built.model.rules.start else row
+        assert list(hypothesis.tokens[:12]) == row[: len(hypothesis.tokens[:12])]
+
+
+def test_a_language_left_open_is_detected_for_each_utterance_alone(folders, corpus, tmp_path):
+    built = build(folders["many"], tmp_path)
+    recordings = tones(0.4, 9.0, 2.0)
+    with torch.inference_mode():
+        together = built.model.eval().scorer(prompted(built, recordings, corpus[0])).prefixes
+        alone = [built.model.scorer(prompted(built, [each], corpus[0])).prefixes[0] for each in recordings]
+    assert together == alone
+    assert all(row[1] in built.model.rules.languages for row in together)
+
+
+def test_a_rows_language_goes_before_the_tasks(folders, corpus, tmp_path):
+    built = build(folders["many"], tmp_path, "be")
+    no = replace(corpus[0], language="no")
+    assert built.target(corpus[0])[1] != built.target(no)[1] == built.prompt(no)[1]
+
+
+def test_checkpointing_changes_memory_and_not_gradients(folders, corpus, tmp_path):
+    def gradients(**settings):
+        built = build(folders["en"], tmp_path, **settings)
+        batch, _ = Reader(corpus, built.target).read([0, 1])
+        built.model.train().loss(batch).total.backward()
+        return {name: weight.grad for name, weight in built.model.named_parameters() if weight.requires_grad}
+
+    plain, saving = gradients(), gradients(gradient_checkpointing=True)
+    assert all(torch.equal(plain[name], saving[name]) for name in plain)
+
+
+def test_trains_in_bfloat16_with_a_loss_in_float32(folders, corpus, tmp_path):
+    built = build(folders["en"], tmp_path, window="trimmed")
+    batch, _ = Reader(corpus, built.target).read([0, 1])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        narrow = built.model.loss(batch).total
+    narrow.backward()
+    assert narrow.dtype == torch.float32
+    assert narrow.item() == pytest.approx(built.model.loss(batch).total.item(), rel=0.05)
+
+
+def test_what_cannot_be_learned_or_heard_is_named(folders, corpus, tmp_path):
+    built = build(folders["en"], tmp_path)
+    with pytest.raises(DataError, match=r"manifest.jsonl:1.*lasts 31.0 s, and Whisper hears 30 s"):
+        built.target(replace(corpus[0], seconds=31.0))
+    with pytest.raises(DataError, match="lasts 31.0 s"):
+        built.prompt(replace(corpus[0], seconds=31.0))
+    with pytest.raises(DataError, match=r"manifest.jsonl:1: utterance '00000' cannot be learned. Its text needs 503"):
+        built.target(replace(corpus[0], text="x" * 500))
+
+
+def test_limits_are_a_function_of_the_own_audio(folders, corpus, tmp_path):
+    built = build(folders["en"], tmp_path)
+    with torch.inference_mode():
+        scorer = built.model.eval().scorer(prompted(built, tones(0.5, 10.0), corpus[0]))
+    assert scorer.limits == [16 + 25, 46]  # 48 positions, two of them told
+
+
+def test_settings_that_the_model_cannot_follow_are_refused(folders, tmp_path):
+    with pytest.raises(ConfigError, match="task.language: An English-only"):
+        build(folders["en"], tmp_path, "be")
+    with pytest.raises(ConfigError, match="English-only Whisper model does not translate"):
+        build(folders["en"], tmp_path, speech_task="translate")
+    with pytest.raises(ConfigError, match="does not know the language 'xx'"):
+        build(folders["many"], tmp_path / "..", "xx")
+
+
+def test_a_task_without_text_is_refused(folders, corpus, tmp_path):
+    build(folders["en"], tmp_path)
+    config = ClassifyConfig(label="register")
+    Classify.prepare(config, corpus, tmp_path)
+    with pytest.raises(ConfigError, match="Whisper learns text"):
+        FAMILY.build(Config(weights=""), Classify(config, tmp_path), tmp_path)
+
+
+def test_learns_to_write(folders, corpus, tmp_path):
+    built = build(folders["en"], tmp_path, window="trimmed")
+    optimizer = torch.optim.Adam(built.model.parameters(), lr=1e-2)
+    few = [replace(corpus[0], text="ab"), replace(corpus[1], text="ca")]
+    batch, _ = Reader(few, built.target).read(np.arange(2))
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = built.model.loss(batch)
+        (loss.total / loss.count).backward()
+        optimizer.step()
+    prompts, _ = Reader(few, built.prompt).read(np.arange(2))
+    with torch.inference_mode():
+        found = search(built.model.eval().scorer(prompts), Search())
+    assert [built.read(each) for each in found] == ["ab", "ca"]
+
+
+def test_configuring_does_not_load_torch():
+    command = "import sys, attune.families.whisper; sys.exit('torch' in sys.modules or 'tokenizers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", command]).returncode == 0

@@ -1,0 +1,173 @@
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from attune.errors import ModelError
+from attune.families.whisper.labels import Told, Vocabulary
+from attune.families.whisper.openai import generation_config_of
+from attune.families.whisper.weights import adopt_weights, export_files
+
+from tiny_whisper import MULTILINGUAL, real, write_whisper
+
+DIMS = {
+    "n_mels": 80,
+    "n_vocab": 1769,
+    "n_audio_ctx": 1500,
+    "n_audio_state": 16,
+    "n_audio_head": 2,
+    "n_audio_layer": 2,
+    "n_text_ctx": 48,
+    "n_text_state": 16,
+    "n_text_head": 2,
+    "n_text_layer": 2,
+}
+OPENAI_NAMES = {
+    "encoder.embed_positions.weight": "encoder.positional_embedding",
+    "decoder.embed_positions.weight": "decoder.positional_embedding",
+    "decoder.embed_tokens.weight": "decoder.token_embedding.weight",
+    "encoder.layer_norm.": "encoder.ln_post.",
+    "decoder.layer_norm.": "decoder.ln.",
+    ".layers.": ".blocks.",
+    ".encoder_attn_layer_norm": ".cross_attn_ln",
+    ".encoder_attn": ".cross_attn",
+    ".self_attn_layer_norm": ".attn_ln",
+    ".self_attn": ".attn",
+    ".final_layer_norm": ".mlp_ln",
+    ".fc1": ".mlp.0",
+    ".fc2": ".mlp.2",
+    ".q_proj": ".query",
+    ".k_proj": ".key",
+    ".v_proj": ".value",
+    ".out_proj": ".out",
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_whisper(tmp_path / "model")
+
+
+@pytest.fixture
+def assets(tmp_path):
+    (tmp_path / "assets").mkdir()
+    return tmp_path / "assets"
+
+
+def openai_name(name):
+    name = name.removeprefix("model.")
+    for ours, theirs in OPENAI_NAMES.items():
+        name = name.replace(ours, theirs)
+    return name
+
+
+def same(tensors, others):
+    return tensors.keys() == others.keys() and all(torch.equal(tensors[name], others[name]) for name in tensors)
+
+
+def test_a_folder_leaves_its_files_and_widened_weights(folder, assets):
+    tensors = adopt_weights(folder, assets, None)
+    assert same(tensors, {name: each.float() for name, each in load_file(folder / "model.safetensors").items()})
+    assert {path.name for path in assets.iterdir()} == {
+        "config.json",
+        "generation_config.json",
+        "preprocessor_config.json",
+        "tokenizer.json",
+    }
+
+
+def test_every_way_transformers_keeps_weights_gives_the_same(folder, assets):
+    expected = adopt_weights(folder, assets, None)
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+
+    torch.save(
+        {**tensors, "proj_out.weight": tensors["model.decoder.embed_tokens.weight"]}, folder / "pytorch_model.bin"
+    )
+    assert same(adopt_weights(folder, assets, None), expected)  # the tied output layer is not kept twice
+
+    (folder / "pytorch_model.bin").unlink()
+    names = sorted(tensors)
+    shards = {f"model-0000{part}.safetensors": names[part::2] for part in (0, 1)}
+    for shard, held in shards.items():
+        save_file({name.removeprefix("model."): tensors[name] for name in held}, folder / shard)
+    index = {"weight_map": {name: shard for shard, held in shards.items() for name in held}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert same(adopt_weights(folder, assets, None), expected)
+
+
+def test_an_openai_checkpoint_gives_what_the_folder_gives(folder, assets, tmp_path):
+    expected = adopt_weights(folder, assets, None)
+    files = {path.name: json.loads(path.read_text()) for path in assets.iterdir()}
+    state = {openai_name(name): tensor.half() for name, tensor in expected.items()}
+    checkpoint = tmp_path / "tiny.pt"
+    torch.save({"dims": DIMS, "model_state_dict": state}, checkpoint)
+    adopted = tmp_path / "adopted"
+    adopted.mkdir()
+    assert same(adopt_weights(checkpoint, adopted, folder / "tokenizer.json"), expected)
+    assert json.loads((adopted / "generation_config.json").read_text()) == files["generation_config.json"]
+    config = json.loads((adopted / "config.json").read_text())
+    assert {key: config[key] for key in files["config.json"]} == files["config.json"]
+
+
+def test_an_openai_checkpoint_needs_a_tokenizer(folder, assets, tmp_path):
+    checkpoint = tmp_path / "tiny.pt"
+    torch.save({"dims": DIMS, "model_state_dict": {}}, checkpoint)
+    with pytest.raises(ModelError, match="comes without a tokenizer.*model.tokenizer=PATH"):
+        adopt_weights(checkpoint, assets, None)
+    shutil.copy(folder / "tokenizer.json", tmp_path)
+    assert adopt_weights(checkpoint, assets, None) == {}  # found beside it
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"no"), "cannot be read as safetensors"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
+        (lambda folder: (folder / "tokenizer.json").unlink(), "neither tokenizer.json nor vocab.json"),
+        (lambda folder: (folder / "config.json").write_text('{"model_type": "bert"}'), "'whisper' is expected"),
+        (lambda folder: (folder / "config.json").write_text('{"model_type": "whisper"}'), "does not say 'vocab_size'"),
+        (lambda folder: (folder / "config.json").unlink(), "cannot be read"),
+    ],
+)
+def test_a_spoiled_folder_is_told(folder, assets, spoil, message):
+    spoil(folder)
+    with pytest.raises(ModelError, match=message):
+        adopt_weights(folder, assets, None)
+
+
+def test_an_output_layer_of_its_own_is_refused(folder, assets):
+    tensors = load_file(folder / "model.safetensors")
+    save_file({**tensors, "proj_out.weight": torch.ones(1769, 16)}, folder / "model.safetensors")
+    with pytest.raises(ModelError, match="output layer of its own"):
+        adopt_weights(folder, assets, None)
+
+
+def test_a_file_that_would_run_code_is_refused(assets, tmp_path):
+    torch.save({"dims": print}, tmp_path / "evil.pt")
+    with pytest.raises(ModelError, match="cannot be read as tensors"):
+        adopt_weights(tmp_path / "evil.pt", assets, None)
+
+
+def test_an_exported_folder_says_language_and_task_and_float32(assets, tmp_path):
+    folder = write_whisper(tmp_path / "many", MULTILINGUAL, forced_decoder_ids=[[1, 2]], torch_dtype="float16")
+    adopt_weights(folder, assets, None)
+    out = tmp_path / "out"
+    out.mkdir()
+    export_files(Told("be", "translate"), assets, out)
+    generation = json.loads((out / "generation_config.json").read_text())
+    assert (generation["language"], generation["task"]) == ("be", "translate")
+    config = json.loads((out / "config.json").read_text())
+    assert config["dtype"] == "float32"
+    assert not {"forced_decoder_ids", "torch_dtype"} & config.keys()
+
+
+@pytest.mark.parametrize("name", ["whisper-tiny", "whisper-tiny.en"])
+def test_what_is_never_said_is_openais_own_list(name):
+    folder = real(name)
+    published = json.loads((folder / "generation_config.json").read_text())
+    made = generation_config_of(Vocabulary(folder / "tokenizer.json", name == "whisper-tiny"), 448)
+    made |= {"return_timestamps": False, "transformers_version": published["transformers_version"]}
+    assert {**made, "task": "transcribe"} == {"task": "transcribe", **published}

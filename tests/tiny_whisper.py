@@ -1,0 +1,72 @@
+"""A Whisper of a few thousand weights in transformers' format: tokens are bytes, and nothing is fetched."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+from attune.families.whisper.model import WhisperModel
+from attune.families.whisper.shape import read_shape
+
+MULTILINGUAL, ENGLISH_ONLY = 51_865, 1769  # the size alone tells one from the other
+LANGUAGES = ("en", "be", "th", "no")
+REAL = Path(os.environ.get("ATTUNE_DEV_MODELS", "~/.cache/attune-dev/models")).expanduser()
+
+
+def real(name: str) -> Path:
+    """A folder with real weights, or the test is skipped."""
+    if not (REAL / name / "model.safetensors").is_file():
+        pytest.skip(f"needs the real weights of {name} in {REAL} (or $ATTUNE_DEV_MODELS)")
+    return REAL / name
+
+
+def write_tokenizer(path: Path) -> Path:
+    """Bytes, then Whisper's special tokens in their order."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({letter: number for number, letter in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tasks = ("translate", "transcribe", "startoflm", "startofprev", "nospeech", "notimestamps")
+    names = ("endoftext", "startoftranscript", *LANGUAGES, *tasks)
+    tokenizer.add_special_tokens([AddedToken(f"<|{name}|>", special=True) for name in names])
+    times = [AddedToken(f"<|{step * 0.02:.2f}|>", normalized=False) for step in range(1501)]
+    tokenizer.add_tokens(times)
+    tokenizer.save(str(path))
+    return path
+
+
+def write_whisper(folder: Path, vocabulary: int = ENGLISH_ONLY, mels: int = 80, **changes: object) -> Path:
+    """A folder as transformers writes it, with random weights that are the same each time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {
+        "model_type": "whisper",
+        "architectures": ["WhisperForConditionalGeneration"],
+        "vocab_size": vocabulary,
+        "num_mel_bins": mels,
+        "d_model": 16,
+        "encoder_layers": 2,
+        "encoder_attention_heads": 2,
+        "encoder_ffn_dim": 64,
+        "decoder_layers": 2,
+        "decoder_attention_heads": 2,
+        "decoder_ffn_dim": 64,
+        "max_source_positions": 1500,
+        "max_target_positions": 48,
+        "bos_token_id": 256,
+        "eos_token_id": 256,
+        "pad_token_id": 256,
+        "decoder_start_token_id": 257,
+        **changes,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    write_tokenizer(folder / "tokenizer.json")
+    torch.manual_seed(3)
+    model = WhisperModel(read_shape(folder / "config.json"), "full", rules=None)
+    for weight in model.parameters():
+        weight.data *= 4  # livelier than fresh weights: what is said depends on what is heard
+    save_file({name: tensor.half() for name, tensor in model.state_dict().items()}, folder / "model.safetensors")
+    return folder
