@@ -24,6 +24,7 @@ class WhisperModel(nn.Module):
         self.shape = shape
         self.window: Window = window
         self.rules = rules
+        self.fits_graphs = not saves_memory  # what is run a second time cannot be recorded
         with torch.device("meta"):
             self.model = EncoderDecoder(shape, saves_memory)
         self.model.to_empty(device="cpu")

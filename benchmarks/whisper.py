@@ -1,0 +1,286 @@
+"""Whisper beside transformers, in one run: fine-tuning on real speech, training speed, greedy decoding.
+
+    python benchmarks/whisper.py WEIGHTS AN4 OUT [an4|peer|speed|greedy …]
+
+WEIGHTS is real Whisper tiny.en in transformers' format, AN4 a folder with train.jsonl and dev.jsonl, OUT where
+results.json goes. Needs a CUDA device; the peer is transformers' Seq2SeqTrainer with its usual collator on ready-made features.
+"""
+
+import json
+import shutil
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+import torch
+from transformers import WhisperConfig, WhisperForConditionalGeneration, WhisperProcessor
+
+from attune import recipe as recipes
+from attune.api import score
+from attune.audio.decode import read_audio
+from attune.batches.load import collate
+from attune.decoding.search import Search, search
+from attune.site import Site
+from attune.stages.events import Evaluated, Stepped
+from attune.stages.subject import load_subject, open_subject
+from attune.stages.train import Request, train
+from attune.world import World
+
+SCRATCH = Path("/dev/shm/attune-bench")
+EPOCHS, BATCH = 20, 32
+
+
+def as_wav(row: dict[str, Any], source: Path, target: Path) -> dict[str, Any]:
+    """One utterance as a wav file, which costs next to nothing to read."""
+    samples = read_audio(source / row["audio"])
+    soundfile.write(target / f"{row['id']}.wav", samples, 16_000)
+    return {**row, "audio": f"{row['id']}.wav", "seconds": len(samples) / 16_000, "text": row["text"].lower()}
+
+
+def prepare_an4(an4: Path) -> Path:
+    """AN4 as wav files with lower-case transcripts."""
+    target = SCRATCH / "an4"
+    target.mkdir(parents=True)
+    with ProcessPoolExecutor(14) as pool:
+        for split in ("train", "dev"):
+            rows = [json.loads(line) for line in (an4 / f"{split}.jsonl").read_text().splitlines()]
+            done = pool.map(as_wav, rows, [an4] * len(rows), [target] * len(rows), chunksize=16)
+            (target / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in done))
+    return target
+
+
+def write_recipe(name: str, weights: Path, data: Path, changes: dict[str, str]) -> recipes.Recipe:
+    """A recipe for these weights and data."""
+    path = SCRATCH / f"{name}.yaml"
+    path.write_text(f"""
+run: {SCRATCH}/runs/{name}
+seed: 17
+data: {{train: [{data}/train.jsonl], dev: [{data}/dev.jsonl]}}
+task: {{name: transcribe, language: en, normalizer: basic}}
+model: {{family: whisper, weights: {weights}, window: trimmed}}
+batches: {{micro_utterances: {BATCH}}}
+optimizer: {{lr: 5e-5}}
+train: {{steps: 520, warmup: 50, precision: bf16, eval_every: 26, save_every: 520, keep_best: dev.wer}}
+""")
+    return recipes.load(path, [f"{key}={value}" for key, value in changes.items()]).recipe
+
+
+def run_attune(recipe: recipes.Recipe, skip: int) -> dict[str, Any]:
+    """Train; the clips per second are of the steps after `skip`, waiting for data included."""
+    site = Site(SCRATCH / "cache", workers=14, device="cuda")
+    world = World(0, 1, torch.device("cuda", 0))
+    start = time.perf_counter()
+    first = begun = None
+    scores, times = [], []
+    for event in train(recipe, Request(["benchmark"]), site, world):
+        if isinstance(event, Stepped):
+            times.append(time.perf_counter())
+            first = first or times[0]
+            if len(times) == skip:
+                begun = times[-1]
+        if isinstance(event, Evaluated):
+            scores.append(round(event.evaluation.scores.values["wer"].value, 2))
+    steps = len(times) - skip
+    clips = (recipe.batches.micro_utterances or 0) * steps
+    return {
+        "seconds_in_all": round(time.perf_counter() - start, 1),
+        "seconds_from_the_first_step": round(time.perf_counter() - (first or start), 1),
+        "dev_wer": scores,
+        "clips_per_second": round(clips / (times[-1] - (begun or start)), 1) if steps > 0 else None,
+        "peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2),
+    }
+
+
+class Features(torch.utils.data.Dataset):
+    """What the peer trains on: features and labels, made before."""
+
+    def __init__(self, processor: WhisperProcessor, manifest: Path, ready: bool = True) -> None:
+        self.rows = [json.loads(line) for line in manifest.read_text().splitlines()]
+        self.processor, self.folder = processor, manifest.parent
+        self.ready = [self._make(row) for row in self.rows] if ready else None
+
+    def _make(self, row: dict[str, Any]) -> dict[str, Any]:
+        samples = soundfile.read(self.folder / row["audio"], dtype="float32")[0]
+        features = self.processor.feature_extractor(samples, sampling_rate=16_000).input_features[0]
+        return {"input_features": features, "labels": self.processor.tokenizer(row["text"]).input_ids}
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.ready[index] if self.ready else self._make(self.rows[index])
+
+
+class Collator:
+    """The collator of the community's notebook."""
+
+    def __init__(self, processor: WhisperProcessor, start: int) -> None:
+        self.processor, self.start = processor, start
+
+    def __call__(self, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        """Features and labels of a batch."""
+        features = [{"input_features": row["input_features"]} for row in rows]
+        batch = self.processor.feature_extractor.pad(features, return_tensors="pt")
+        labels = self.processor.tokenizer.pad([{"input_ids": row["labels"]} for row in rows], return_tensors="pt")
+        masked = labels["input_ids"].masked_fill(labels.attention_mask.ne(1), -100)
+        batch["labels"] = masked[:, 1:] if (masked[:, 0] == self.start).all() else masked
+        return batch
+
+
+def run_peer(weights: Path, data: Path, steps: int, evaluates: bool, ready: bool) -> dict[str, Any]:
+    """Seq2SeqTrainer on the same data."""
+    from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
+
+    processor = WhisperProcessor.from_pretrained(weights)
+    model = WhisperForConditionalGeneration.from_pretrained(weights, dtype=torch.float32)
+    train_set = Features(processor, data / "train.jsonl", ready)
+    dev_set = Features(processor, data / "dev.jsonl", ready) if evaluates else None
+    wers = []
+
+    def measure(prediction: Any) -> dict[str, float]:
+        labels = np.where(prediction.label_ids == -100, processor.tokenizer.pad_token_id, prediction.label_ids)
+        said = processor.tokenizer.batch_decode(prediction.predictions, skip_special_tokens=True)
+        meant = processor.tokenizer.batch_decode(labels, skip_special_tokens=True)
+        wers.append(round(score(meant, said, normalizer="basic").values["wer"].value, 2))
+        return {"wer": wers[-1]}
+
+    arguments = Seq2SeqTrainingArguments(
+        output_dir=str(SCRATCH / "peer"), per_device_train_batch_size=BATCH, per_device_eval_batch_size=BATCH,
+        learning_rate=5e-5, warmup_steps=50, max_steps=steps, bf16=True, weight_decay=0.0, seed=42,
+        eval_strategy="epoch" if evaluates else "no", save_strategy="no", predict_with_generate=True,
+        generation_max_length=225, dataloader_num_workers=8, dataloader_persistent_workers=True,
+        report_to=[], logging_steps=10_000, disable_tqdm=True, remove_unused_columns=False,
+    )  # fmt: skip
+    trainer = Seq2SeqTrainer(
+        args=arguments, model=model, train_dataset=train_set, eval_dataset=dev_set,
+        data_collator=Collator(processor, model.config.decoder_start_token_id), compute_metrics=measure,
+    )  # fmt: skip
+    start = time.perf_counter()
+    trainer.train()
+    seconds = time.perf_counter() - start
+    return {"seconds": round(seconds, 1), "clips_per_second": round(steps * BATCH / seconds, 1), "dev_wer": wers}
+
+
+def small_shapes(weights: Path) -> tuple[Path, Path]:
+    """Random weights of Whisper small's shapes, and clips of 5.2 s on average."""
+    folder, data = SCRATCH / "small", SCRATCH / "clips"
+    shutil.copytree(weights, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    config = WhisperConfig.from_pretrained(weights)
+    config.d_model, config.encoder_ffn_dim, config.decoder_ffn_dim = 768, 3072, 3072
+    config.encoder_layers = config.decoder_layers = config.encoder_attention_heads = config.decoder_attention_heads = 12
+    torch.manual_seed(0)
+    generation = WhisperForConditionalGeneration.from_pretrained(weights).generation_config
+    model = WhisperForConditionalGeneration(config)
+    model.generation_config = generation
+    model.save_pretrained(folder)
+    data.mkdir()
+    random = np.random.default_rng(0)
+    rows = []
+    for number, seconds in enumerate(np.clip(random.gamma(6, 0.87, 2048), 1.5, 12)):
+        samples = random.standard_normal(int(seconds * 16_000)).astype(np.float32) * 0.05
+        soundfile.write(data / f"{number}.wav", samples, 16_000)
+        text = " ".join(random.choice(["enter", "yes", "nine", "two", "stop", "go", "erase"], int(seconds * 2) + 1))
+        rows.append({"id": str(number), "audio": f"{number}.wav", "seconds": len(samples) / 16_000, "text": text})
+    for split in ("train", "dev"):
+        (data / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder, data
+
+
+def speed(weights: Path) -> dict[str, Any]:
+    """Clips per second in training at Whisper small's shapes."""
+    small, data = small_shapes(weights)
+    quiet = {"train.eval_every": "null", "train.keep_best": "null", "train.save_every": "1000"}
+    found = {}
+    for name, window, batch, steps in (("trimmed", "trimmed", 256, 40), ("full", "full", 64, 36)):
+        changes = {"model.window": window, "batches.micro_utterances": str(batch), "train.steps": str(steps)}
+        recipe = write_recipe(f"small-{name}", small, data, {**quiet, **changes, "train.warmup": "1"})
+        found[name] = run_attune(recipe, skip=steps // 2)
+        torch.cuda.reset_peak_memory_stats()
+    found["peer"] = run_peer(small, data, 50, evaluates=False, ready=False)
+    return found
+
+
+def greedy(weights: Path) -> dict[str, Any]:
+    """Utterances per second of greedy decoding to 40 tokens, beside `generate`, and whether the tokens agree."""
+    small = SCRATCH / "small"
+    if not small.exists():
+        small_shapes(weights)
+    recipe = write_recipe("greedy", small, SCRATCH / "clips", {"model.window": "full"})
+    path = SCRATCH / "greedy.yaml"
+    subject = open_subject(str(path), [], Site(SCRATCH, 0, "cuda"))
+    assembled = load_subject(subject.pretrained, World(0, 1, torch.device("cuda", 0)))
+    model = assembled.built.model.eval()
+    peer = WhisperForConditionalGeneration.from_pretrained(small).cuda().eval()
+    processor = WhisperProcessor.from_pretrained(weights)
+    rows = [json.loads(line) for line in (SCRATCH / "clips/train.jsonl").read_text().splitlines()]
+    audio = [soundfile.read(SCRATCH / "clips" / row["audio"], dtype="float32")[0] for row in rows]
+    found: dict[str, Any] = {"recipe": recipe.run}
+    for dtype in (torch.float32, torch.bfloat16):
+        model.to(dtype), peer.to(dtype)
+        for size in (16, 128, 256):
+            found[f"{dtype} batch {size}"] = _greedy_once(model, peer, processor, audio[:size], dtype)
+    return found
+
+
+def _greedy_once(model: Any, peer: Any, processor: Any, audio: list[Any], dtype: torch.dtype) -> dict[str, Any]:
+    prefix = (model.rules.start, processor.tokenizer.convert_tokens_to_ids("<|notimestamps|>"))
+    batch = collate([(str(number), samples, prefix) for number, samples in enumerate(audio)])
+    features = processor.feature_extractor(audio, sampling_rate=16_000, return_tensors="pt").input_features
+
+    def ours() -> list[list[int]]:
+        with torch.inference_mode():
+            scorer = model.scorer(batch.to(torch.device("cuda")))
+            scorer.limits = [40] * len(audio)
+            return [list(each.tokens) for each in search(scorer, Search("greedy"))]
+
+    def theirs() -> list[list[int]]:
+        with torch.inference_mode():
+            tokens = peer.generate(features.to("cuda", dtype), max_new_tokens=40, do_sample=False, num_beams=1)
+        end = processor.tokenizer.eos_token_id
+        rows = [row[2:] if row[0] == prefix[0] else row for row in tokens.tolist()]
+        return [row[: row.index(end)] if end in row else row for row in rows]
+
+    speeds = {}
+    said = {}
+    for name, run in (("attune", ours), ("peer", theirs)):
+        run()
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        said[name] = run()
+        torch.cuda.synchronize()
+        speeds[f"{name}_utterances_per_second"] = round(len(audio) / (time.perf_counter() - start), 1)
+    same = sum(one[:38] == other[:38] for one, other in zip(said["attune"], said["peer"], strict=True))
+    return {**speeds, "same_tokens": f"{same} of {len(audio)}"}
+
+
+def main() -> None:
+    """Run what was asked for, and write results.json after each part."""
+    weights, an4, out, *parts = (Path(word) for word in sys.argv[1:])
+    shutil.rmtree(SCRATCH, ignore_errors=True)
+    data = prepare_an4(an4)
+    results: dict[str, Any] = {"device": torch.cuda.get_device_name(0), "torch": torch.__version__}
+    work = {
+        "an4": lambda: run_attune(write_recipe("an4", weights, data, {}), skip=26),
+        "an4-full": lambda: run_attune(write_recipe("an4-full", weights, data, {"model.window": "full"}), skip=26),
+        "peer": lambda: run_peer(weights, data, 520, evaluates=True, ready=True),
+        "speed": lambda: speed(weights),
+        "greedy": lambda: greedy(weights),
+    }
+    for part in map(str, parts or work):
+        try:
+            results[part] = work[part]()
+        except Exception as error:
+            results[part] = f"{type(error).__name__}: {error}"
+            import traceback
+
+            traceback.print_exc()
+        print(part, json.dumps(results[part]), flush=True)
+        (out / "results.json").write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()
