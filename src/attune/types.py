@@ -233,6 +233,8 @@ class TextTask(Protocol):
 class Model(Protocol):
     """What the loop trains and the search decodes; an `nn.Module`."""
 
+    fits_graphs: bool  # whether its loss can be recorded as a CUDA graph: no look at values on the way
+
     def loss(self, batch: Batch) -> Loss:
         """The summed loss of a batch."""
 

@@ -19,8 +19,9 @@ from attune.batches.load import Loaded, Position
 from attune.errors import TrainingError
 from attune.seeds import derive
 from attune.training.gradients import Gradients, Tree, sum_in_tree
+from attune.training.micro import Backward, backward_of
 from attune.training.optimizer import set_lr
-from attune.training.precision import LossScale, narrowed
+from attune.training.precision import LossScale
 from attune.training.schedule import Schedule
 from attune.types import SAMPLE_RATE, Loss
 from attune.world import World
@@ -86,10 +87,11 @@ def take_steps(
 ) -> Iterator[Step]:
     """Train from `progress` to the end of the schedule, yielding after each optimizer step."""
     gradients = Gradients(p for p in model.parameters() if p.requires_grad)
+    backward = backward_of(model, gradients.flat, rules.precision, world.device)
     for position, group in groupby(micros, key=lambda loaded: loaded.micro.position):
         model.train()
         slots = list(group)
-        sums, nonfinite = _backward(model, gradients, slots, rules, progress.scale, world, stop_requested())
+        sums, nonfinite = _add_up(backward, gradients, slots, rules, progress.scale, world, stop_requested())
         lr = rules.schedule.at(position.step)
         norm = _settle(gradients.flat, sums, rules, progress.scale)
         skipped = None if math.isfinite(norm) and not sums.nonfinite else _reason(sums, progress.scale)
@@ -115,8 +117,14 @@ def take_steps(
             return
 
 
-def _backward(
-    model: Any, gradients: Gradients, slots: list[Loaded], rules: Rules, scale: LossScale, world: World, stop: bool
+def _add_up(
+    backward: Backward,
+    gradients: Gradients,
+    slots: list[Loaded],
+    rules: Rules,
+    scale: LossScale,
+    world: World,
+    stop: bool,
 ) -> tuple[_Sums, tuple[str, ...]]:
     """Run this rank's micro-batches and add everything up over the ranks; also, the ids behind non-finite losses."""
     gradients.clear()
@@ -124,7 +132,8 @@ def _backward(
     losses: list[tuple[Loaded, Loss]] = []
     for slot in slots:
         if slot.batch is not None:
-            losses.append((slot, _one_micro(model, slot, rules, scale, world)))
+            torch.manual_seed(derive(rules.seed, "dropout", slot.micro.position.step, slot.micro.slot))
+            losses.append((slot, backward(slot.batch, scale.value)))
         if rules.strict:
             tree.add(gradients.take() if slot.batch is not None else None)
     if rules.strict:
@@ -144,17 +153,6 @@ def _backward(
     ]
     sums = world.sum(torch.tensor(mine, dtype=torch.float64, device=world.device)).tolist()
     return _Sums(*sums), _ids(bad)
-
-
-def _one_micro(model: Any, slot: Loaded, rules: Rules, scale: LossScale, world: World) -> Loss:
-    """Add one micro-batch's gradient to the buffer."""
-    if slot.batch is None:
-        raise ValueError("an empty slot has no loss")
-    torch.manual_seed(derive(rules.seed, "dropout", slot.micro.position.step, slot.micro.slot))
-    with narrowed(rules.precision, world.device):
-        loss: Loss = model.loss(slot.batch.to(world.device))
-    (loss.total * scale.value).backward()  # type: ignore[no-untyped-call]
-    return Loss(loss.total.detach(), loss.count.detach())
 
 
 def _settle(flat: Tensor, sums: _Sums, rules: Rules, scale: LossScale) -> float:

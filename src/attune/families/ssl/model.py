@@ -25,6 +25,8 @@ class Upstream(Protocol):
 class SslModel(nn.Module):
     """What the loop trains and the search decodes: the upstream's frames, `stack` at a time, given to the head."""
 
+    fits_graphs = False  # LSTM layers look at the lengths
+
     def __init__(self, upstream: Upstream, stack: int, head: Head) -> None:
         super().__init__()
         self.upstream = upstream

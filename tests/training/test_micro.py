@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from attune.batches.load import collate
+from attune.training.gradients import Gradients
+from attune.training.micro import Eager, Graphed, backward_of, padded_to_shape
+from attune.types import Loss
+
+
+class Counting(nn.Module):
+    """A loss over the own samples and targets of each row; padding counts nothing."""
+
+    fits_graphs = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(1, 1)
+
+    def loss(self, batch):
+        heard = self.layer(batch.audio.sum(1, keepdim=True)).squeeze(1)
+        own = batch.target_lengths > 0
+        return Loss(((heard - batch.targets.sum(1)) ** 2 * own).sum(), batch.target_lengths.sum())
+
+
+def batch_of(rows, samples=20_000, tokens=5):
+    random = np.random.default_rng(rows)
+    audio = [random.standard_normal(samples - row).astype(np.float32) for row in range(rows)]
+    return collate([(str(row), each, tuple(range(1, tokens + row % 3))) for row, each in enumerate(audio)])
+
+
+def test_padding_to_a_shape_changes_neither_loss_nor_count():
+    batch = batch_of(5)
+    wider = padded_to_shape(batch)
+    assert (*wider.audio.shape, wider.targets.shape[1]) == (8, 32_000, 16)
+    model = Counting()
+    assert model.loss(wider).total.item() == pytest.approx(model.loss(batch).total.item(), rel=1e-5)
+    assert model.loss(wider).count == model.loss(batch).count
+
+
+def test_a_shape_that_fits_is_left_alone():
+    wider = padded_to_shape(batch_of(5))
+    assert padded_to_shape(wider).audio.shape == wider.audio.shape
+
+
+def test_on_a_cpu_models_run_as_they_are_written():
+    assert isinstance(backward_of(Counting(), torch.zeros(2), "fp32", torch.device("cpu")), Eager)
+
+
+@pytest.mark.gpu
+def test_a_replayed_graph_adds_the_gradient_of_each_batch():
+    device = torch.device("cuda")
+    model = Counting().to(device)
+    gradients = Gradients(model.parameters())
+    eager = Eager(model, "fp32", device)
+    graphed = Graphed(eager, gradients.flat)
+    for rows in (5, 3, 8, 11, 5):
+        gradients.clear()
+        expected = eager(batch_of(rows), 2.0)
+        by_hand = gradients.take()
+        found = graphed(batch_of(rows), 2.0)
+        assert float(found.total) == pytest.approx(float(expected.total), rel=1e-5)
+        assert torch.allclose(gradients.flat, by_hand, rtol=1e-4)
