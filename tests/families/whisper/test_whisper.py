@@ -154,6 +154,24 @@ def test_checkpointing_changes_memory_and_not_gradients(folders, corpus, tmp_pat
     assert all(torch.equal(plain[name], saving[name]) for name in plain)
 
 
+@pytest.mark.parametrize("window", ["full", "trimmed"])
+def test_accumulated_gradients_are_those_of_one_batch(folders, corpus, tmp_path, window):
+    built = build(folders["en"], tmp_path, window=window)
+    built.model.double()  # what is left is no rounding
+
+    def gradients(*parts):
+        built.model.zero_grad()
+        counts = []
+        for rows in parts:
+            loss = built.model.loss(Reader(corpus, built.target).read(rows)[0])
+            loss.total.backward()
+            counts.append(int(loss.count))
+        return [weight.grad / sum(counts) for weight in built.model.parameters() if weight.requires_grad]
+
+    at_once, accumulated = gradients(range(4)), gradients([0], [1, 2], [3])
+    assert all(torch.allclose(one, other, atol=1e-6) for one, other in zip(at_once, accumulated, strict=True))
+
+
 def test_trains_in_bfloat16_with_a_loss_in_float32(folders, corpus, tmp_path):
     built = build(folders["en"], tmp_path, window="trimmed")
     batch, _ = Reader(corpus, built.target).read([0, 1])

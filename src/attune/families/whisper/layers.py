@@ -144,6 +144,7 @@ class Encoder(nn.Module):
 
     def forward(self, mels: Tensor, mask: Tensor | None) -> Tensor:
         """The states (B, F / 2, D) of log-mel energies (B, M, F); a mask (B, 1, 1, F / 2) is true for what is seen."""
+        mels = mels.to(self.conv1.weight.dtype)
         hidden = F.gelu(self.conv2(F.gelu(self.conv1(mels)))).transpose(1, 2)
         hidden = self.dropout(hidden + self.embed_positions.weight[: hidden.shape[1]])
         for layer in self.layers:
