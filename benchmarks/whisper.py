@@ -3,7 +3,8 @@
     python benchmarks/whisper.py WEIGHTS AN4 OUT [an4|peer|speed|greedy …]
 
 WEIGHTS is real Whisper tiny.en in transformers' format, AN4 a folder with train.jsonl and dev.jsonl, OUT where
-results.json goes. Needs a CUDA device; the peer is transformers' Seq2SeqTrainer with its usual collator on ready-made features.
+results.json goes. Needs a CUDA device; the peer is transformers' Seq2SeqTrainer with its usual collator on ready-made
+features.
 """
 
 import json
@@ -76,7 +77,12 @@ def run_attune(recipe: recipes.Recipe, skip: int) -> dict[str, Any]:
     start = time.perf_counter()
     first = begun = None
     scores, times = [], []
+    spent: dict[str, float] = {}
+    last = start
     for event in train(recipe, Request(["benchmark"]), site, world):
+        now = time.perf_counter()
+        name = type(event).__name__  # what came before an event was done for it
+        spent[name], last = spent.get(name, 0.0) + now - last, now
         if isinstance(event, Stepped):
             times.append(time.perf_counter())
             first = first or times[0]
@@ -89,6 +95,7 @@ def run_attune(recipe: recipes.Recipe, skip: int) -> dict[str, Any]:
     return {
         "seconds_in_all": round(time.perf_counter() - start, 1),
         "seconds_from_the_first_step": round(time.perf_counter() - (first or start), 1),
+        "seconds_by_event": {name: round(value, 1) for name, value in spent.items()},
         "dev_wer": scores,
         "clips_per_second": round(clips / (times[-1] - (begun or start)), 1) if steps > 0 else None,
         "peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2),
@@ -211,7 +218,7 @@ def greedy(weights: Path) -> dict[str, Any]:
         small_shapes(weights)
     recipe = write_recipe("greedy", small, SCRATCH / "clips", {"model.window": "full"})
     path = SCRATCH / "greedy.yaml"
-    subject = open_subject(str(path), [], Site(SCRATCH, 0, "cuda"))
+    subject = open_subject(str(path), ["model.window=full"], Site(SCRATCH, 0, "cuda"))
     assembled = load_subject(subject.pretrained, World(0, 1, torch.device("cuda", 0)))
     model = assembled.built.model.eval()
     peer = WhisperForConditionalGeneration.from_pretrained(small).cuda().eval()

@@ -165,6 +165,26 @@ def load(reader: Reader, micros: Iterable[Micro], workers: int) -> Iterator[Load
         yield loaded
 
 
+class Again:
+    """The batches of a set that is decoded again and again; a small one is read once and remembered."""
+
+    def __init__(self, read: Callable[[], Iterator[Loaded]], remembers: bool) -> None:
+        self._read = read
+        self._remembers = remembers
+        self._remembered: list[Loaded] | None = None
+
+    def __iter__(self) -> Iterator[Loaded]:
+        if self._remembered is not None:
+            yield from self._remembered
+            return
+        read = []
+        for loaded in self._read():
+            if self._remembers:
+                read.append(loaded)
+            yield loaded
+        self._remembered = read if self._remembers else None
+
+
 class _Readable(Dataset[Loaded]):
     def __init__(self, reader: Reader) -> None:
         self.reader = reader

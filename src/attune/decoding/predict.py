@@ -3,14 +3,14 @@
 A prediction depends on its utterance alone, so neither the batches nor the ranks show in the result.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import torch
 
-from attune.batches.load import Loaded, Micro, Position, Reader, load
+from attune.batches.load import Loaded, Micro, Position
 from attune.batches.plan import Plan
 from attune.decoding.search import Search, search
 from attune.types import Hypothesis
@@ -26,15 +26,15 @@ class Decoded:
     problems: tuple[str, ...] = ()
 
 
-def decode(model: Any, reader: Reader, plan: Plan, settings: Search, world: World, workers: int) -> Iterator[Decoded]:
-    """This rank's share of the plan, batch after batch."""
+def decode(model: Any, batches: Iterable[Loaded], settings: Search, world: World) -> Iterator[Decoded]:
+    """Batch after batch, the best hypothesis of each utterance."""
     model.eval()
-    for loaded in load(reader, _share(plan, world), workers):
+    for loaded in batches:
         yield _decode_one(model, loaded, settings, world)
 
 
-def _share(plan: Plan, world: World) -> Iterator[Micro]:
-    """Every size-th batch: as batches go from long to short, the ranks get equal work."""
+def share(plan: Plan, world: World) -> Iterator[Micro]:
+    """A rank's part of a plan, every size-th batch: as they go from long to short, the ranks get equal work."""
     every = (Micro(Position(), index, plan.order[start:end]) for index, start, end in _bounds(plan))
     return islice(every, world.rank, None, world.size)
 

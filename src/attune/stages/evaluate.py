@@ -1,14 +1,14 @@
 """Decode a corpus and score it. Every utterance is scored exactly once, or the evaluation says so and fails."""
 
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from attune.batches.load import Reader
+from attune.batches.load import Loaded, Reader, load
 from attune.batches.plan import Budget, plan_in_order
 from attune.corpora import Corpus
-from attune.decoding.predict import decode
+from attune.decoding.predict import decode, share
 from attune.decoding.search import Search
 from attune.recipe import DecodeConfig, Recipe, SearchConfig
 from attune.report.tables import scores_json
@@ -57,23 +57,24 @@ def search_of(config: SearchConfig | DecodeConfig) -> Search:
     return Search(config.search, config.beam)
 
 
-def evaluation_budget(recipe: Recipe, batch: int | None) -> Budget:
-    """Batches of `batch` utterances, or as much audio as a training micro-batch holds."""
-    if batch is not None:
-        return Budget(None, batch, 1)
-    return Budget(recipe.batches.micro_seconds, recipe.batches.micro_utterances, 1)
+def evaluation_batches(
+    assembled: Assembled, corpus: Corpus, batch: int | None, recipe: Recipe, site: Site, world: World
+) -> Iterator[Loaded]:
+    """This rank's share of a corpus: `batch` utterances at a time, or as much audio as a training micro-batch holds."""
+    reader = Reader(corpus, assembled.built.prompt, drops_bad_rows=recipe.data.bad_rows == "drop")
+    budget = Budget(recipe.batches.micro_seconds, recipe.batches.micro_utterances, 1)
+    plan = plan_in_order(corpus.seconds, Budget(None, batch, 1) if batch else budget)
+    return load(reader, share(plan, world), site.workers)
 
 
 def evaluate(
-    assembled: Assembled, corpus: Corpus, search: Search, budget: Budget, recipe: Recipe, site: Site, world: World
+    assembled: Assembled, corpus: Corpus, batches: Iterable[Loaded], search: Search, world: World
 ) -> Generator[Decoding, None, Evaluation]:
     """Decode on all ranks, merge by row and score; yields how far this rank has come."""
-    reader = Reader(corpus, assembled.built.prompt, drops_bad_rows=recipe.data.bad_rows == "drop")
-    plan = plan_in_order(corpus.seconds, budget)
     mine: dict[int, Prediction] = {}
     problems: list[str] = []
     yield Decoding(corpus.name, 0, len(corpus))
-    for decoded in decode(assembled.built.model, reader, plan, search, world, site.workers):
+    for decoded in decode(assembled.built.model, batches, search, world):
         problems.extend(decoded.problems)
         for row, hypothesis in zip(decoded.rows, decoded.hypotheses, strict=True):
             utterance = corpus[row]

@@ -18,7 +18,7 @@ from attune.sources import locate
 from attune.stages.assemble import Assembled, Pretrained, assemble, is_own, load_weights, open_pretrained
 from attune.stages.begin import Origin, give_first_weights, prepare
 from attune.stages.data import open_manifests
-from attune.stages.evaluate import Decoding, Evaluation, evaluate, evaluation_budget, search_of
+from attune.stages.evaluate import Decoding, Evaluation, evaluate, evaluation_batches, search_of
 from attune.types import Family
 from attune.world import World
 
@@ -111,8 +111,8 @@ def evaluate_subject(
         folder = subject.run.data if subject.run else Path(scratch)
         corpus = _open(recipe, on, folder, site, world)
         search = search_of(recipe.decode.final or recipe.decode)
-        budget = evaluation_budget(recipe, batch)
-        return (yield from evaluate(assembled, corpus, search, budget, recipe, site, world))
+        batches = evaluation_batches(assembled, corpus, batch, recipe, site, world)
+        return (yield from evaluate(assembled, corpus, batches, search, world))
 
 
 def _open(recipe: Recipe, on: str | None, index_folder: Path, site: Site, world: World) -> Corpus:

@@ -6,7 +6,7 @@ A generator of events; the caller draws them. Files are written by the first ran
 import math
 import resource
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from attune.batches.load import Loaded, load, micros_from
+from attune.batches.load import Again, Loaded, load, micros_from
 from attune.catalog import suggestion
 from attune.corpora import Corpus
-from attune.decoding.search import Search
 from attune.errors import ConfigError, Preempted
 from attune.recipe import Difference, Recipe
 from attune.report.predictions import write_predictions
@@ -27,7 +26,7 @@ from attune.site import Site
 from attune.stages.assemble import Assembled, Pretrained, assemble, export, load_weights, open_pretrained
 from attune.stages.begin import give_first_weights, open_origin, prepare
 from attune.stages.data import open_split, planner, training_reader, training_rows
-from attune.stages.evaluate import Decoding, Evaluation, evaluate, evaluation_budget, search_of
+from attune.stages.evaluate import Evaluation, evaluate, evaluation_batches, search_of
 from attune.stages.events import Evaluated, Event, Finished, Saved, Started, Stepped
 from attune.stages.journal import Journal
 from attune.training import checkpoint
@@ -42,6 +41,7 @@ from attune.training.precision import first_scale
 from attune.training.schedule import Schedule
 from attune.world import World
 
+REMEMBERED_SECONDS = 3600.0  # dev audio that is kept in memory between scorings: 230 MB
 SCHEDULE_FIELDS = {
     "train.steps": "steps",
     "train.warmup": "warmup",
@@ -71,6 +71,7 @@ class _Training:
     assembled: Assembled
     optimizer: Optimizer
     dev: Corpus | None
+    dev_batches: Iterable[Loaded]
     journal: Journal | None
     history: list[float]  # the score that decides which checkpoint is best, at every scoring so far
 
@@ -115,7 +116,8 @@ def _train(
     assembled.built.model.to(world.device)
     optimizer = _optimizer(recipe, assembled, new_tensors)
     journal = Journal(run) if world.is_first else None
-    training = _Training(recipe, run, site, world, assembled, optimizer, dev, journal, [])
+    dev_batches = _dev_batches(recipe, assembled, dev, site, world) if dev else ()
+    training = _Training(recipe, run, site, world, assembled, optimizer, dev, dev_batches, journal, [])
     progress, damaged = _resume(training)
     yield Started(
         run,
@@ -231,7 +233,8 @@ def _after_step(training: _Training, step: Step) -> Iterator[Event]:
     evaluation = None
     if training.dev and settings.eval_every and (number % settings.eval_every == 0 or is_last):
         search = search_of(training.recipe.decode)
-        evaluation = yield from _evaluate(training, training.dev, search)
+        batches = training.dev_batches
+        evaluation = yield from evaluate(training.assembled, training.dev, batches, search, training.world)
         scores = {f"dev.{name}": score.value for name, score in evaluation.scores.values.items()}
     metric = settings.keep_best
     value = _value(scores, metric) if evaluation and metric else math.nan
@@ -274,9 +277,9 @@ def _prune(training: _Training) -> None:
         checkpoint.prune(training.run.checkpoints, training.recipe.train.keep_last, {best.step} if best else set())
 
 
-def _evaluate(training: _Training, corpus: Corpus, search: Search) -> Generator[Decoding, None, Evaluation]:
-    budget = evaluation_budget(training.recipe, None)
-    return evaluate(training.assembled, corpus, search, budget, training.recipe, training.site, training.world)
+def _dev_batches(recipe: Recipe, assembled: Assembled, dev: Corpus, site: Site, world: World) -> Iterable[Loaded]:
+    is_small = float(dev.seconds.sum()) <= REMEMBERED_SECONDS
+    return Again(lambda: evaluation_batches(assembled, dev, None, recipe, site, world), remembers=is_small)
 
 
 def _finish(training: _Training, before: int) -> Iterator[Event]:
@@ -293,7 +296,9 @@ def _finish(training: _Training, before: int) -> Iterator[Event]:
         export(run.model, recipe, run, model)
     if recipe.data.test:
         corpus = open_split(recipe, "test", run.data, training.site, world)
-        evaluation = yield from _evaluate(training, corpus, search_of(recipe.decode.final or recipe.decode))
+        batches = evaluation_batches(training.assembled, corpus, None, recipe, training.site, world)
+        search = search_of(recipe.decode.final or recipe.decode)
+        evaluation = yield from evaluate(training.assembled, corpus, batches, search, world)
         if training.journal:
             write_predictions(run.predictions("test"), evaluation.predictions)
             run.add_scores("test", {**evaluation.as_json(), "step": chosen.step})

@@ -57,6 +57,8 @@ class Graphed:
         self.eager = eager
         self.gradients = gradients
         self._recorded: dict[tuple[int, int, int], _Recorded] = {}
+        # One memory for all graphs: only one of them runs at a time, and what it leaves is copied at once.
+        self._memory = torch.cuda.graph_pool_handle()
 
     def __call__(self, batch: Batch, scale: float) -> Loss:
         """The loss, detached."""
@@ -84,7 +86,7 @@ class Graphed:
                 self._run(batch, scale)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, pool=self._memory):
             loss = self._run(batch, scale)
         self.gradients.copy_(before)  # the warm-ups left theirs
         return _Recorded(graph, batch, scale, loss)

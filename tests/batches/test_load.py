@@ -1,0 +1,97 @@
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from attune.batches.load import Again, Loaded, Micro, Position, Reader, load, micros_from
+from attune.batches.plan import Budget, plan_epoch
+from attune.corpora import open_manifest
+from attune.errors import DataError
+from attune.testing import make_corpus
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("load")
+    return open_manifest(make_corpus(folder, utterances=12, seed=3), folder / "index")
+
+
+def micros(count, size=2):
+    return [Micro(Position(), slot, np.arange(slot * size, (slot + 1) * size)) for slot in range(count)]
+
+
+def letters(utterance):
+    return tuple(ord(letter) for letter in utterance.text)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_come_in_order_whoever_reads_them(corpus, workers):
+    found = list(load(Reader(corpus, letters), micros(6), workers))
+    assert [loaded.micro.slot for loaded in found] == list(range(6))
+    assert [name for loaded in found for name in loaded.batch.ids] == [f"{row:05d}" for row in range(12)]
+
+
+def test_rows_are_padded_with_zeros_to_the_longest(corpus):
+    batch, _ = Reader(corpus, letters).read(np.arange(4))
+    assert batch.audio.shape == (4, int(batch.lengths.max()))
+    for row, (length, tokens) in enumerate(zip(batch.lengths, batch.target_lengths, strict=True)):
+        assert not batch.audio[row, length:].any() and not batch.targets[row, tokens:].any()
+        assert tuple(batch.targets[row, :tokens].tolist()) == letters(corpus[row])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_bad_row_keeps_its_message_on_the_way_from_a_worker(corpus, workers):
+    reader = Reader(corpus, letters, fits=lambda samples, target: False)
+    with pytest.raises(DataError, match=r"^.*manifest\.jsonl:1: utterance '00000' has \d+ tokens, too many"):
+        list(load(reader, micros(1), workers))
+
+
+def test_dropped_rows_are_named_and_the_rest_is_read(corpus):
+    def only_even(utterance):
+        if int(utterance.id) % 2:
+            raise DataError(f"{utterance.id} is odd")
+        return (1,)
+
+    batch, dropped = Reader(corpus, only_even, drops_bad_rows=True).read(np.arange(4))
+    assert batch.ids == ("00000", "00002")
+    assert [(each.row, each.reason) for each in dropped] == [(1, "00001 is odd"), (3, "00003 is odd")]
+
+
+def test_going_on_from_a_position_reads_nothing_before_it(corpus):
+    plan = plan_epoch(corpus.seconds, np.arange(12), Budget(None, 1, 2), seed=1, epoch=0)
+    read = []
+    reader = Reader(corpus, lambda utterance: read.append(utterance.id) or (1,))
+    late = Position(step=4, epoch=0, step_in_epoch=4)
+    first = next(load(reader, micros_from(late, lambda epoch: plan, 0, 1, False), workers=0))
+    assert first.micro.position == Position(5, 0, 5)
+    assert read == list(first.batch.ids)
+
+
+def test_a_small_set_is_read_once_and_a_large_one_each_time(corpus):
+    times = []
+
+    def read():
+        times.append(None)
+        return iter([Loaded(micro, None) for micro in micros(3)])
+
+    for remembers, expected in ((True, 1), (False, 3)):
+        times.clear()
+        batches = Again(read, remembers)
+        assert [len(list(batches)) for _ in range(3)] == [3, 3, 3]
+        assert len(times) == expected
+
+
+def test_a_killed_worker_ends_the_loading_with_an_error(corpus):
+    pids = []
+
+    def slow(utterance):
+        time.sleep(0.2)
+        return (os.getpid(),)
+
+    with pytest.raises(RuntimeError, match="worker"):
+        for loaded in load(Reader(corpus, slow), micros(6), workers=1):
+            pids.append(int(loaded.batch.targets[0, 0]))
+            os.kill(pids[-1], signal.SIGKILL)
+    assert pids[0] != os.getpid()
