@@ -20,7 +20,7 @@ EXAMPLE = "attune demo"
 
 STORY = """\
 attune demo: a small model that was pretrained on synthetic speech meets words and voices it has never heard.
-First it is tested as it is, then fine-tuned on 400 short utterances, then tested again on speakers it did not train on.
+First it is tested as it is, then fine-tuned on 500 short utterances, then tested again on speakers it did not train on.
 """
 
 

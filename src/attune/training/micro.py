@@ -85,6 +85,7 @@ class Graphed:
             for _ in range(WARM_UPS):
                 self._run(batch, scale)
         torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.empty_cache()  # what the warm-ups took must not be taken a second time
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._memory):
             loss = self._run(batch, scale)

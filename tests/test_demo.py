@@ -1,0 +1,23 @@
+"""The product's story: it runs offline, halves the error on speakers it did not train on, and leaves a run behind."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from attune.run import Run
+
+pytestmark = pytest.mark.recipe
+
+
+def test_the_demo_more_than_halves_the_error_on_unseen_speakers(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "attune", "demo"], capture_output=True, text=True, timeout=280, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    told = re.search(r"WER on unseen speakers: ([\d.]+) % .* before, ([\d.]+) %", done.stdout)
+    before, after = float(told[1]), float(told[2])
+    assert after < before / 2
+    assert Run(tmp_path / "runs/demo").state() == "done"
+    assert "attune verify runs/demo" in done.stdout and "ref" in done.stdout and "hyp" in done.stdout
