@@ -202,7 +202,7 @@ def speed(weights: Path) -> dict[str, Any]:
     small, data = small_shapes(weights)
     quiet = {"train.eval_every": "null", "train.keep_best": "null", "train.save_every": "1000"}
     found = {}
-    for name, window, batch, steps in (("trimmed", "trimmed", 256, 40), ("full", "full", 64, 36)):
+    for name, window, batch, steps in (("trimmed", "trimmed", 128, 60), ("full", "full", 64, 40)):
         changes = {"model.window": window, "batches.micro_utterances": str(batch), "train.steps": str(steps)}
         recipe = write_recipe(f"small-{name}", small, data, {**quiet, **changes, "train.warmup": "1"})
         found[name] = run_attune(recipe, skip=steps // 2)

@@ -15,7 +15,7 @@ from torch import Tensor
 from attune.training.precision import narrowed
 from attune.types import SAMPLE_RATE, Batch, Loss
 
-ROWS, SAMPLES, TOKENS = 8, SAMPLE_RATE, 16  # shapes are multiples of these
+ROWS, SAMPLES, TOKENS = 16, 3 * SAMPLE_RATE, 32  # shapes are multiples of these: few, as each is recorded
 WARM_UPS = 2  # libraries choose their kernels in the first runs, which must not be recorded
 
 
