@@ -4,39 +4,16 @@ It brings its own tokens, so the task only says what text to learn, and in which
 before the task's; a row's label `prompt` is what was said before it.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
-
+from attune.families.whisper.settings import Config
 from attune.types import Built, Family, Task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from torch import Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """Which weights, and how they are used."""
-
-    weights: Annotated[
-        str, Field(description="A folder in transformers' format, a .pt file of OpenAI's, a model folder or a run.")
-    ]
-    tokenizer: Annotated[
-        str | None, Field(description="The tokenizer.json that belongs to a .pt file, if it does not lie beside it.")
-    ] = None
-    window: Annotated[
-        Literal["full", "trimmed"],
-        Field(description="30 s of audio as OpenAI has it, or as much as each utterance needs; training decides."),
-    ] = "full"
-    speech_task: Annotated[
-        Literal["transcribe", "translate"], Field(description="Say it in its language, or in English.")
-    ] = "transcribe"
-    timestamps: Annotated[bool, Field(description="Learn and say when: <|0.00|> text <|2.50|>.")] = False
-    gradient_checkpointing: Annotated[bool, Field(description="Less memory for a third more computation.")] = False
 
 
 def build(config: Config, task: Task, assets: Path) -> Built:
@@ -59,5 +36,7 @@ def export(model: Any, assets: Path, folder: Path) -> None:
 
     export_files(model.rules.told, assets, folder)
 
+
+__all__ = ["FAMILY", "Config"]
 
 FAMILY = Family(config=Config, build=build, adopt=adopt, export=export, has_own_tokens=True, bound_to=("window",))

@@ -15,7 +15,7 @@ from attune.families.whisper.shape import Shape, read_shape
 from attune.types import Built, Hypothesis, Task, TextTask, Utterance
 
 if TYPE_CHECKING:
-    from attune.families.whisper import Config
+    from attune.families.whisper.settings import Config
 
 LONGEST_SECONDS = 30.0
 ROUNDING_SECONDS = 0.02  # what a manifest's rounded `seconds` may say too much
