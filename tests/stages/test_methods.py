@@ -13,6 +13,7 @@ from attune.run import Run
 from attune.site import Site
 from attune.stages.assemble import open_pretrained
 from attune.stages.events import Evaluated, Stepped
+from attune.stages.subject import load_subject, open_subject
 from attune.stages.train import Request, train
 from attune.training.settings import AdaptConfig
 from attune.world import World
@@ -113,3 +114,17 @@ def test_augmentation_changes_what_is_heard_in_training_only(recipe_file, site, 
     sizes = [len(event.evaluation.predictions) for event in varied if isinstance(event, Evaluated)]
     assert sizes == [6, 6]
     assert json.loads((tmp_path / "varied/start.json").read_text())["new_tensors"] == []
+
+
+def test_a_recipe_without_lora_scores_the_weights_of_a_run_with_it(recipe_file, site, tmp_path):
+    run_of(recipe_file, tmp_path / "run", site, *EVERYTHING[:4])
+    subject = open_subject(str(recipe_file), [f"model.weights={tmp_path / 'run'}"], site)
+    plain = load_subject(subject.pretrained, World.alone()).built.model.state_dict()
+    exported = open_pretrained(tmp_path / "run/model").tensors()
+    assert all(tensor.equal(exported[name]) for name, tensor in plain.items())
+
+
+def test_a_run_that_averages_is_evaluated_by_its_mean(recipe_file, site, tmp_path):
+    run_of(recipe_file, tmp_path / "run", site, "train.average=2")
+    by_run, exported = (open_pretrained(folder).tensors() for folder in (tmp_path / "run", tmp_path / "run/model"))
+    assert all(tensor.equal(exported[name]) for name, tensor in by_run.items())

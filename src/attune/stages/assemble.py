@@ -43,10 +43,11 @@ class Pretrained:
     weights: Path
     step: int | None = None  # of the checkpoint, when it is one
     is_foreign: bool = False
+    adapt: AdaptConfig = AdaptConfig()  # how they were trained, whatever recipe they are used under
 
     def tensors(self) -> dict[str, Tensor]:
         """The weights of the plain model, with what LoRA added to them added in."""
-        return merge_lora(read_weights(self.weights), self.recipe.adapt)
+        return merge_lora(read_weights(self.weights), self.adapt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,8 @@ def open_pretrained(folder: Path) -> Pretrained:
     if (folder / WEIGHTS).is_file():
         return Pretrained(recipe, folder / "task", folder / "assets", folder / WEIGHTS)
     run = Run(folder)
+    if recipe.train.average and (run.model / WEIGHTS).is_file():
+        return replace(open_pretrained(run.model), recipe=recipe)
     best = run.best()
     chosen = checkpoint.folder_of(run.checkpoints, best.step) if best else checkpoint.newest(run.checkpoints)[0]
     if chosen is None:
@@ -77,7 +80,8 @@ def open_pretrained(folder: Path) -> Pretrained:
     reason = checkpoint.damage(chosen)
     if reason:
         raise ModelError(f"{chosen} is damaged: {reason}. Train on to make a new one.")
-    return Pretrained(recipe, run.task, run.assets, chosen / WEIGHTS, int(chosen.name.removeprefix("step-")))
+    step = int(chosen.name.removeprefix("step-"))
+    return Pretrained(recipe, run.task, run.assets, chosen / WEIGHTS, step, adapt=recipe.adapt)
 
 
 def assemble(recipe: Recipe, task_folder: Path, assets: Path) -> Assembled:

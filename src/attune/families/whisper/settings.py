@@ -1,0 +1,27 @@
+"""What a recipe says about a Whisper model; read without loading torch."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Which weights, and how they are used."""
+
+    weights: Annotated[
+        str, Field(description="A folder in transformers' format, a .pt file of OpenAI's, a model folder or a run.")
+    ]
+    tokenizer: Annotated[
+        str | None, Field(description="The tokenizer.json that belongs to a .pt file, if it does not lie beside it.")
+    ] = None
+    window: Annotated[
+        Literal["full", "trimmed"],
+        Field(description="30 s of audio as OpenAI has it, or as much as each utterance needs; training decides."),
+    ] = "full"
+    speech_task: Annotated[
+        Literal["transcribe", "translate"], Field(description="Say it in its language, or in English.")
+    ] = "transcribe"
+    timestamps: Annotated[bool, Field(description="Learn and say when: <|0.00|> text <|2.50|>.")] = False
+    gradient_checkpointing: Annotated[bool, Field(description="Less memory for a third more computation.")] = False
