@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
+from rapidfuzz.process import cpdist
 
 # A reference token beside its hypothesis token; None stands opposite an insertion or a deletion.
 Pair = tuple[str | None, str | None]
 
 
-class Edits(NamedTuple):  # one is made per utterance, and a frozen dataclass takes 2.7 times as long
+class Edits(NamedTuple):
     """What turns a reference of `tokens` tokens into its hypothesis."""
 
     insertions: int
@@ -30,7 +33,12 @@ class Edits(NamedTuple):  # one is made per utterance, and a frozen dataclass ta
 
 
 def count(reference: Sequence[str], hypothesis: Sequence[str]) -> Edits:
-    """Count the edits; a hundred thousand utterances take a fraction of a second."""
+    """Count the edits."""
+    return Edits(*tally(reference, hypothesis))
+
+
+def tally(reference: Sequence[str], hypothesis: Sequence[str]) -> tuple[int, int, int, int]:
+    """Insertions, deletions, substitutions and tokens; a hundred thousand utterances take a quarter of a second."""
     operations = Levenshtein.editops(reference, hypothesis).as_list()
     deletions = 0
     for kind, _, _ in operations:
@@ -38,12 +46,15 @@ def count(reference: Sequence[str], hypothesis: Sequence[str]) -> Edits:
             deletions += 1
     # The lengths differ by insertions minus deletions, so one kind counted gives the other two.
     insertions = len(hypothesis) - len(reference) + deletions
-    return Edits(insertions, deletions, len(operations) - insertions - deletions, len(reference))
+    return insertions, deletions, len(operations) - insertions - deletions, len(reference)
 
 
-def distance(reference: Sequence[str], hypothesis: Sequence[str]) -> int:
-    """The number of edits alone, where their kinds do not matter."""
-    return int(Levenshtein.distance(reference, hypothesis))
+def distances(references: Sequence[str], hypotheses: Sequence[str]) -> NDArray[np.int64]:
+    """The number of edits between characters alone, for many pairs at once."""
+    if not references:
+        return np.zeros(0, np.int64)
+    found: NDArray[np.int64] = cpdist(references, hypotheses, scorer=Levenshtein.distance, dtype=np.int64, workers=-1)
+    return found
 
 
 def align(reference: Sequence[str], hypothesis: Sequence[str]) -> list[Pair]:

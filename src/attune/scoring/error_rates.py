@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, astuple, dataclass
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,14 +74,16 @@ def count_errors(references: Sequence[str], hypotheses: Sequence[str | None]) ->
 def _compare_all(references: Sequence[str], hypotheses: Sequence[str | None]) -> Rows:
     if len(references) != len(hypotheses):
         raise DataError(f"{len(references)} references but {len(hypotheses)} hypotheses; give one for each, or None.")
-    rows = (_compare(said, heard) for said, heard in zip(references, hypotheses, strict=True) if heard is not None)
-    return np.fromiter(chain.from_iterable(rows), np.int64).reshape(-1, 6)
-
-
-def _compare(reference: str, hypothesis: str) -> tuple[int, int, int, int, int, int]:
-    said, heard = reference.split(), hypothesis.split()
-    characters = " ".join(said)
-    return (*edits.count(said, heard), edits.distance(characters, " ".join(heard)), len(characters))
+    counts: list[int] = []
+    said_texts, heard_texts = [], []
+    for reference, hypothesis in zip(references, hypotheses, strict=True):
+        if hypothesis is not None:
+            said, heard = reference.split(), hypothesis.split()
+            counts += edits.tally(said, heard)
+            said_texts.append(" ".join(said))
+            heard_texts.append(" ".join(heard))
+    characters = [edits.distances(said_texts, heard_texts), np.array([len(text) for text in said_texts], np.int64)]
+    return np.column_stack([np.array(counts, np.int64).reshape(-1, 4), *characters])
 
 
 def _sum(rows: Rows, references: int) -> ErrorCounts:
