@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from attune.run import Run
+
 from tiny import attune, write_recipe
 
 pytestmark = pytest.mark.recipe
@@ -50,6 +52,20 @@ def ranks_of(run: Path) -> list[int]:
         except OSError:
             continue
     return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_preemption_signal_to_the_launcher_saves_and_exits_75(recipe, tmp_path, number):
+    run = tmp_path / "run"
+    words = ["train", str(recipe), f"run={run}", "train.steps=100000", "train.warmup=0", "data.test=[]", "--devices=2"]
+    with subprocess.Popen([sys.executable, "-m", "attune", *words], stdout=subprocess.DEVNULL) as launcher:
+        deadline = time.monotonic() + 60
+        while not (run / "checkpoints").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        launcher.send_signal(number)
+        assert launcher.wait(30) == 75
+    assert Run(run).state() == "preempted"
+    assert not ranks_of(run)
 
 
 @pytest.mark.parametrize("victim", ["launcher", "rank"])

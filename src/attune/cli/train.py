@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attune.cli._ranks import add_site, in_world
 from attune.cli._terminal import add_json, add_recipe, print_json
+from attune.errors import Preempted
 
 if TYPE_CHECKING:
     from attune.recipe import Recipe
@@ -29,9 +31,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Train on the asked-for devices."""
     from attune import recipe
+    from attune.run import Run
 
     loaded = recipe.load(arguments.recipe, arguments.overrides)  # its mistakes are told before any rank starts
-    return in_world(arguments, lambda site, world: _train(arguments, loaded.recipe, site, world))
+    code = in_world(arguments, lambda site, world: _train(arguments, loaded.recipe, site, world))
+    is_saved = code > 128 and Run(Path(loaded.recipe.run)).state() == "preempted"
+    return Preempted.exit_code if is_saved else code
 
 
 def _train(arguments: Namespace, recipe: Recipe, site: Site, world: World) -> int:

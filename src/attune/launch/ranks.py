@@ -41,7 +41,7 @@ def joined_world(device: str) -> Iterator[World]:
 
 
 def start_ranks(count: int, arguments: Sequence[str]) -> int:
-    """Run `attune ARGUMENTS` as `count` ranks and return the exit code of the first that had one to give."""
+    """Run `attune ARGUMENTS` as `count` ranks and return the exit code they agree on; over 128, a signal came."""
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -55,13 +55,14 @@ def start_ranks(count: int, arguments: Sequence[str]) -> int:
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
         max_restarts=0,
+        signals_to_handle="SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1",  # the last is how SLURM announces the end
     )
     try:
         elastic_launch(config, sys.executable)("-m", "attune", *arguments)
     except ChildFailedError as error:
         return _exit_code([failure.exitcode for failure in error.failures.values()])
-    except SignalException:
-        return 75
+    except SignalException as stop:
+        return 128 + int(stop.sigval)  # as a shell says it; the ranks were sent the same signal
     return 0
 
 
