@@ -13,6 +13,7 @@ import math
 import os
 import platform
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -41,6 +42,14 @@ class Best:
     def is_beaten_by(self, value: float) -> bool:
         """Whether another value of the same figure is strictly better; NaN never is."""
         return value > self.value if rises(self.metric) else value < self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a run began with: its training data, and the tensors that the pretrained weights did not give."""
+
+    data: str  # a fingerprint
+    new_tensors: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +107,14 @@ class Run:
         path = self.folder / "status.json"
         return str(json.loads(path.read_text())["state"]) if path.exists() else None
 
-    def set_new_tensors(self, names: Sequence[str]) -> None:
-        """Remember which tensors the pretrained weights did not give: a resumed run must treat them the same."""
-        write_text(self.folder / "start.json", json.dumps({"new_tensors": list(names)}, indent=1) + "\n")
+    def remember_start(self, start: "Start") -> None:
+        """Write down what a resumed run must find as it was."""
+        write_text(self.folder / "start.json", json.dumps(asdict(start), indent=1) + "\n")
 
-    def new_tensors(self) -> list[str]:
-        """The tensors that started anew."""
-        names: list[str] = json.loads((self.folder / "start.json").read_text())["new_tensors"]
-        return names
+    def start(self) -> "Start":
+        """What the run began with."""
+        state = json.loads((self.folder / "start.json").read_text())
+        return Start(state["data"], tuple(state["new_tensors"]))
 
     def best(self) -> Best | None:
         """The best checkpoint that was recorded, if any."""
@@ -158,6 +167,11 @@ def _check_recipe(run: Run, recipe: Recipe, reschedule: bool) -> list[recipes.Di
     if not (run.folder / "recipe.yaml").exists():
         return []
     found = [change for change in recipes.differences(run.recipe(), recipe) if change.key != "run"]
+    if found and not any(run.checkpoints.glob("step-*")):
+        # Nothing is lost: what was prepared for the other recipe is prepared anew.
+        shutil.rmtree(run.task, ignore_errors=True)
+        shutil.rmtree(run.assets, ignore_errors=True)
+        return []
     other = [change for change in found if change.key not in recipes.SCHEDULE_KEYS]
     if other:
         raise CheckpointError(

@@ -99,6 +99,38 @@ def test_a_changed_schedule_is_refused_unless_asked_for_and_its_rates_are_told(r
     assert started.step == 4 and change[0].key == "train.steps" and change[1] == 0.0 < change[2]
 
 
+def test_a_recipe_may_still_change_while_nothing_has_been_trained(recipe_file, site, tmp_path):
+    with pytest.raises(DataError):
+        events_of(loaded(recipe_file, tmp_path / "run", "data.max_seconds=0.2"), site)
+    events = events_of(
+        loaded(recipe_file, tmp_path / "run", "task.tokens=bpe", "task.vocabulary=20", "train.steps=3"), site
+    )
+    assert isinstance(events[-1], Finished)
+
+
+def test_training_data_that_changed_is_refused(recipe_file, site, tmp_path):
+    folder = tmp_path / "corpus"
+    shutil.copytree(recipe_file.parent / "train", folder)
+    recipe = loaded(recipe_file, tmp_path / "run", f"data.train=[{folder}/manifest.jsonl]", "data.test=[]")
+    asked = iter([False] * 4 + [True] * 10)
+    with pytest.raises(Preempted):
+        events_of(recipe, site, stop_requested=lambda: next(asked))
+    rows = (folder / "manifest.jsonl").read_text().splitlines(keepends=True)
+    (folder / "manifest.jsonl").write_text("".join(rows[:-1]))
+    with pytest.raises(CheckpointError, match="training data has changed"):
+        events_of(recipe, site)
+
+
+def test_a_run_goes_on_when_the_weights_it_started_from_are_gone(finished, recipe_file, site, tmp_path):
+    shutil.copytree(finished[1].model, tmp_path / "weights")
+    recipe = loaded(recipe_file, tmp_path / "run", f"model.weights={tmp_path / 'weights'}", "data.test=[]")
+    asked = iter([False] * 4 + [True] * 10)
+    with pytest.raises(Preempted):
+        events_of(recipe, site, stop_requested=lambda: next(asked))
+    shutil.rmtree(tmp_path / "weights")
+    assert isinstance(events_of(recipe, site)[-1], Finished)
+
+
 def test_a_stop_request_saves_and_the_same_command_goes_on(recipe_file, site, tmp_path):
     recipe = loaded(recipe_file, tmp_path / "run", "train.save_every=100", "train.eval_every=100", "data.test=[]")
     asked = iter([False] * 4 + [True] * 10)

@@ -18,10 +18,10 @@ from torch.optim import Optimizer
 from attune.batches.load import Again, Loaded, load, micros_from
 from attune.catalog import suggestion
 from attune.corpora import Corpus
-from attune.errors import ConfigError, Preempted
+from attune.errors import CheckpointError, ConfigError, Preempted
 from attune.recipe import Difference, Recipe
 from attune.report.predictions import write_predictions
-from attune.run import Run, claimed, rises
+from attune.run import Run, Start, claimed, rises
 from attune.site import Site
 from attune.stages.assemble import Assembled, Pretrained, assemble, export, load_weights, open_pretrained
 from attune.stages.begin import give_first_weights, open_origin, prepare
@@ -140,18 +140,26 @@ def _train(
 
 def _assemble(recipe: Recipe, run: Run, corpus: Corpus, site: Site, world: World) -> tuple[Assembled, Sequence[str]]:
     """Prepare the run's files once, build the model, and give it the weights it starts from."""
+    if checkpoint.newest(run.checkpoints)[0]:
+        _require_same_data(run, corpus)
+        return assemble(recipe, run.task, run.assets), run.start().new_tensors
     origin = open_origin(recipe, site)
     if world.is_first:
         prepare(recipe, origin, corpus, run.task, run.assets)
     world.barrier()
     assembled = assemble(recipe, run.task, run.assets)
-    if checkpoint.newest(run.checkpoints)[0] is None:
-        new = give_first_weights(assembled, recipe, origin, run.task)
-        if world.is_first:
-            run.set_new_tensors(new)
-    else:
-        new = run.new_tensors()
+    new = give_first_weights(assembled, recipe, origin, run.task)
+    if world.is_first:
+        run.remember_start(Start(corpus.fingerprint, tuple(new)))
     return assembled, new
+
+
+def _require_same_data(run: Run, corpus: Corpus) -> None:
+    if run.start().data != corpus.fingerprint:
+        raise CheckpointError(
+            f"The training data has changed since {run.folder} began: its epochs would repeat some utterances and "
+            "leave out others. Put the manifests back as they were, or start a new run from this one with model.weights."
+        )
 
 
 def _optimizer(recipe: Recipe, assembled: Assembled, fresh: Sequence[str]) -> Optimizer:
