@@ -158,7 +158,8 @@ def _require_same_data(run: Run, corpus: Corpus) -> None:
     if run.start().data != corpus.fingerprint:
         raise CheckpointError(
             f"The training data has changed since {run.folder} began: its epochs would repeat some utterances and "
-            "leave out others. Put the manifests back as they were, or start a new run from this one with model.weights."
+            "leave out others. Put the manifests back as they were, or start a new run with model.weights set to this "
+            "one."
         )
 
 
