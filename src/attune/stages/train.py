@@ -6,7 +6,7 @@ A generator of events; the caller draws them. Files are written by the first ran
 import math
 import resource
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from attune.site import Site
 from attune.stages.assemble import Assembled, Pretrained, assemble, export, load_weights, open_pretrained
 from attune.stages.begin import give_first_weights, open_origin, prepare
 from attune.stages.data import open_split, planner, training_reader, training_rows
-from attune.stages.evaluate import Evaluation, evaluate, evaluation_batches, search_of
+from attune.stages.evaluate import Decoding, Evaluation, evaluate, evaluation_batches, search_of
 from attune.stages.events import Evaluated, Event, Finished, Saved, Started, Stepped
 from attune.stages.journal import Journal
 from attune.training import checkpoint
@@ -234,32 +234,47 @@ def _steps(training: _Training, request: Request, progress: Progress, micros: It
         clock = time.perf_counter()
 
 
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """The dev sets' scores at a step, and whether the one that decides is the best so far."""
+
+    evaluation: Evaluation
+    scores: Mapping[str, float]
+    is_best: bool
+
+
 def _after_step(training: _Training, step: Step) -> Iterator[Event]:
     """Score and save when it is time; a best checkpoint is on disk before it is called the best."""
     settings, number = training.recipe.train, step.progress.position.step
     is_last = number == settings.steps
-    scores: dict[str, float] = {}
-    evaluation = None
+    judged = None
     if training.dev and settings.eval_every and (number % settings.eval_every == 0 or is_last):
-        search = search_of(training.recipe.decode)
-        batches = training.dev_batches
-        evaluation = yield from evaluate(training.assembled, training.dev, batches, search, training.world)
-        scores = {f"dev.{name}": score.value for name, score in evaluation.scores.values.items()}
-    metric = settings.keep_best
-    value = _value(scores, metric) if evaluation and metric else math.nan
-    if evaluation and metric:
-        training.history.append(value)
+        judged = yield from _judge(training, training.dev)
+    is_due = number % settings.save_every == 0 or is_last or step.stop_requested or training.has_stalled
+    is_best = judged is not None and judged.is_best
+    if is_due or is_best:
+        yield from _save(training, step.progress, judged.scores if judged else {})
+    if judged:
+        if training.journal and is_best and settings.keep_best:
+            training.run.offer_best(settings.keep_best, judged.scores[settings.keep_best], number)
+        _log_scores(training, number, judged.evaluation, is_best)
+        yield Evaluated(number, judged.evaluation, is_best)
+    if is_due or is_best:
+        _prune(training)
+
+
+def _judge(training: _Training, dev: Corpus) -> Generator[Decoding, None, _Judged]:
+    """Score the dev sets, and remember the score that decides which checkpoint is best."""
+    search = search_of(training.recipe.decode)
+    evaluation = yield from evaluate(training.assembled, dev, training.dev_batches, search, training.world)
+    scores = {f"dev.{name}": score.value for name, score in evaluation.scores.values.items()}
+    metric = training.recipe.train.keep_best
+    if metric is None:
+        return _Judged(evaluation, scores, False)
+    value = _value(scores, metric)
+    training.history.append(value)
     best = training.run.best()
-    improves = not math.isnan(value) and (best is None or best.is_beaten_by(value))
-    is_last = is_last or training.has_stalled
-    if number % settings.save_every == 0 or is_last or step.stop_requested or improves:
-        yield from _save(training, step.progress, scores)
-    if evaluation:
-        if training.journal and improves and metric:
-            training.run.offer_best(metric, value, number)
-        _log_scores(training, number, evaluation, improves)
-        yield Evaluated(number, evaluation, improves)
-    _prune(training)
+    return _Judged(evaluation, scores, not math.isnan(value) and (best is None or best.is_beaten_by(value)))
 
 
 def _value(scores: Mapping[str, float], metric: str) -> float:
