@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -109,3 +110,15 @@ def test_the_face_is_small_and_quick_to_import():
     assert set(attune.__all__) == {"Recognizer", "evaluate", "load", "load_audio", "score", "train"}
     code = "import attune, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_recording_that_is_too_long_to_hear_at_once_is_cut_in_its_pauses(model, files):
+    short = [attune.load_audio(path) for path in files]
+    pause = np.zeros(16_000, np.float32)
+    together = np.concatenate([part for samples in short for part in (samples, pause)])
+    hears_little = replace(model.assembled.built, longest_seconds=max(map(len, short)) / 16_000 + 0.5)
+    patient = replace(model, assembled=replace(model.assembled, built=hears_little))
+    found = patient.transcribe(together)
+    assert len(found.split()) > 1
+    assert patient.transcribe([short[0], together])[1] == found
+    assert patient.transcribe(np.zeros(16_000 * 60, np.float32)) == ""

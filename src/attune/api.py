@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from attune import recipe as recipes
 from attune.audio.decode import read_audio, resample
+from attune.audio.vad import cut_in_pauses
 from attune.batches.load import collate
 from attune.batches.plan import Budget, plan_in_order
 from attune.catalog import find
@@ -46,7 +47,8 @@ class Recognizer:
     def transcribe(self, audio: Audio | Sequence[Audio], rate: int = SAMPLE_RATE) -> str | list[str]:
         """The text of one recording, or of each of many: paths, URLs, or arrays sampled at `rate`.
 
-        An array is (samples,) or (channels, samples). Under torchrun, the ranks share the work.
+        An array is (samples,) or (channels, samples). Recordings longer than the model can hear at once are cut in
+        their pauses. Under torchrun, the ranks share the work.
         """
         return self._predict("transcribe", audio, rate)
 
@@ -63,15 +65,35 @@ class Recognizer:
 
     def _read_all(self, recordings: Sequence[Audio], rate: int) -> list[str]:
         mine = range(self.world.rank, len(recordings), self.world.size)
-        samples = [as_samples(recordings[index], rate) for index in mine]
-        seconds = np.array([len(each) / SAMPLE_RATE for each in samples])
+        owners: list[int] = []  # the recording that each piece is of
+        pieces: list[NDArray[np.float32]] = []
+        for index in mine:
+            found = self._pieces(as_samples(recordings[index], rate))
+            pieces += found
+            owners += [index] * len(found)
+        said: dict[int, list[str]] = {index: [] for index in mine}
+        for owner, text in zip(owners, self._read_pieces(pieces), strict=True):
+            said[owner].append(text)
+        together = {index: texts for part in self.world.gather(said) for index, texts in part.items()}
+        return [" ".join(filter(None, together[index])) for index in range(len(recordings))]
+
+    def _pieces(self, samples: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+        """The recording, or what is said in it, cut in pauses into what the model can hear at once."""
+        longest = self.assembled.built.longest_seconds
+        if longest is None or len(samples) <= longest * SAMPLE_RATE:
+            return [samples]
+        spans = cut_in_pauses(samples, longest)
+        return [samples[round(span.start * SAMPLE_RATE) : round(span.end * SAMPLE_RATE)] for span in spans]
+
+    def _read_pieces(self, pieces: Sequence[NDArray[np.float32]]) -> list[str]:
+        """The text of each piece, in batches of similar length."""
+        seconds = np.array([len(piece) / SAMPLE_RATE for piece in pieces])
         plan = plan_in_order(seconds, Budget(BATCH_SECONDS, None, 1))
         texts: dict[int, str] = {}
         for step in range(plan.steps):
             rows = [int(row) for row in plan.micro(step, 0)]
-            texts.update(zip((mine[row] for row in rows), self._read([samples[row] for row in rows]), strict=True))
-        together = {index: text for part in self.world.gather(texts) for index, text in part.items()}
-        return [together[index] for index in range(len(recordings))]
+            texts.update(zip(rows, self._read([pieces[row] for row in rows]), strict=True))
+        return [texts[row] for row in range(len(pieces))]
 
     def _read(self, samples: Sequence[NDArray[np.float32]]) -> list[str]:
         built = self.assembled.built

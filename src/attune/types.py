@@ -254,6 +254,7 @@ class Built:
     read: Callable[[Hypothesis], str]
     prompt: Callable[[Utterance], tuple[int, ...]] | None = None  # what decoding begins with, as Batch.targets
     frames_needed: Callable[[Sequence[int]], int] = lambda target: 0  # the fewest from which a target can be learned
+    longest_seconds: float | None = None  # what the model can hear at once; longer recordings are cut in pauses
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from attune.audio.vad import Span
-from attune.decoding.longform import Clock, Heard, Segment, read_chunks, read_windows, split_window
+from attune.decoding.longform import Clock, Heard, Segment, read_windows, split_window
 from attune.types import SAMPLE_RATE
 
 CLOCK = Clock(zero=1000)
@@ -92,12 +91,3 @@ def test_a_recordings_segments_do_not_depend_on_the_others():
     recordings = [words(7.5), words(2.5), words(4.0)]
     together = read_windows(recordings, read_aloud, CLOCK, seconds=2.2)
     assert together == [read_windows([each], read_aloud, CLOCK, seconds=2.2)[0] for each in recordings]
-
-
-def test_chunks_are_read_where_they_are_and_empty_ones_left_out():
-    chunks = [Span(0.0, 1.5), Span(2.0, 2.5), Span(3.0, 4.0)]
-
-    def decode(windows):
-        return [tuple(token for token in tokens if token < 1000 and token != 5) for tokens in read_aloud(windows)]
-
-    assert read_chunks(words(5.0), chunks, decode) == [Segment(0.0, 1.5, (1, 2, 3)), Segment(3.0, 4.0, (7, 8))]

@@ -11,7 +11,6 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from attune.audio.vad import Span
 from attune.types import SAMPLE_RATE
 
 Samples = NDArray[np.float32]
@@ -77,13 +76,6 @@ def read_windows(
             previous[index] = tuple(token for segment in heard.segments for token in segment.tokens)
             starts[index] += round(heard.seconds * SAMPLE_RATE)
     return said
-
-
-def read_chunks(samples: Samples, chunks: Sequence[Span], decode: Decode) -> list[Segment]:
-    """A segment for each chunk of a recording in which something was said."""
-    bounds = [(round(chunk.start * SAMPLE_RATE), round(chunk.end * SAMPLE_RATE)) for chunk in chunks]
-    said = decode([Window(samples[start:end]) for start, end in bounds])
-    return [Segment(chunk.start, chunk.end, tokens) for chunk, tokens in zip(chunks, said, strict=True) if tokens]
 
 
 def split_window(tokens: Sequence[int], clock: Clock, seconds: float) -> Heard:

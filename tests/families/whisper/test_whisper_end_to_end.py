@@ -7,7 +7,7 @@ import torch
 
 import attune
 from attune import recipe as recipes
-from attune.errors import ConfigError, DataError
+from attune.errors import ConfigError
 from attune.site import this_site
 from attune.stages.check import check_recipe
 from attune.stages.subject import open_subject
@@ -96,8 +96,7 @@ def test_a_loaded_model_transcribes_arrays(run):
     (first, *_) = sorted((run.folder.parent / "dev/audio").iterdir())
     dev = attune.evaluate(run.folder, on="dev").predictions[0]
     assert model.transcribe(first) == model.transcribe([attune.load_audio(first)])[0] == dev.value
-    with pytest.raises(DataError, match="lasts 31.0 s"):
-        model.transcribe(torch.zeros(31 * 16_000).numpy())
+    assert model.transcribe(torch.zeros(31 * 16_000).numpy()) == ""  # longer than a window, and nothing said
 
 
 def test_check_lists_what_is_too_long_for_the_decoder(recipe, tmp_path):

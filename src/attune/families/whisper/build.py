@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attune.errors import ConfigError, DataError, ModelError
+from attune.families.whisper.features import LONGEST
 from attune.families.whisper.labels import Told, Vocabulary, prefix, sequence
 from attune.families.whisper.model import WhisperModel
 from attune.families.whisper.scorer import Rules
 from attune.families.whisper.shape import Shape, read_shape
-from attune.types import Built, Hypothesis, Task, TextTask, Utterance
+from attune.types import SAMPLE_RATE, Built, Hypothesis, Task, TextTask, Utterance
 
 if TYPE_CHECKING:
     from attune.families.whisper.settings import Config
@@ -71,7 +72,7 @@ def build_whisper(config: Config, task: Task, assets: Path) -> Built:
     rules = _rules(assets / "generation_config.json", vocabulary, told, shape)
     model = WhisperModel(shape, config.window, rules, config.gradient_checkpointing)
     ends = Ends(task, vocabulary, told, shape.target_positions)
-    return Built(model, ends.target, ends.read, ends.prompt)
+    return Built(model, ends.target, ends.read, ends.prompt, longest_seconds=LONGEST / SAMPLE_RATE)
 
 
 def _require_possible(vocabulary: Vocabulary, told: Told) -> None:
