@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -54,14 +55,22 @@ def ranks_of(run: Path) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_preemption_signal_to_the_launcher_saves_and_exits_75(recipe, tmp_path, number):
-    run = tmp_path / "run"
+@contextmanager
+def training(recipe: Path, run: Path):
+    """Two ranks in the midst of a long training, by their launcher."""
     words = ["train", str(recipe), f"run={run}", "train.steps=100000", "train.warmup=0", "data.test=[]", "--devices=2"]
     with subprocess.Popen([sys.executable, "-m", "attune", *words], stdout=subprocess.DEVNULL) as launcher:
         deadline = time.monotonic() + 60
         while not (run / "checkpoints").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
+        assert (run / "checkpoints").exists()
+        yield launcher
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_preemption_signal_to_the_launcher_saves_and_exits_75(recipe, tmp_path, number):
+    run = tmp_path / "run"
+    with training(recipe, run) as launcher:
         launcher.send_signal(number)
         assert launcher.wait(30) == 75
     assert Run(run).state() == "preempted"
@@ -71,12 +80,7 @@ def test_a_preemption_signal_to_the_launcher_saves_and_exits_75(recipe, tmp_path
 @pytest.mark.parametrize("victim", ["launcher", "rank"])
 def test_a_killed_launcher_or_rank_leaves_no_process_behind(recipe, tmp_path, victim):
     run = tmp_path / "run"
-    words = ["train", str(recipe), f"run={run}", "train.steps=100000", "train.warmup=0", "data.test=[]", "--devices=2"]
-    with subprocess.Popen([sys.executable, "-m", "attune", *words], stdout=subprocess.DEVNULL) as launcher:
-        deadline = time.monotonic() + 60
-        while not (run / "checkpoints").exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert (run / "checkpoints").exists()
+    with training(recipe, run) as launcher:
         others = [pid for pid in ranks_of(run) if pid != launcher.pid]
         os.kill(launcher.pid if victim == "launcher" else others[0], signal.SIGKILL)
         deadline = time.monotonic() + 10

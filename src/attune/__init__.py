@@ -2,7 +2,7 @@
 
 import attune
 
-run = attune.train("recipes/demo.yaml", train={"steps": 200})
+run = attune.train("recipes/demo.yaml", run="runs/notebook", train={"steps": 200})
 model = attune.load(run.folder)
 print(model.transcribe("hello.wav"), attune.evaluate(run.folder).scores.values["wer"])
 """
