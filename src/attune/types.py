@@ -123,15 +123,45 @@ class TokenScorer(Protocol):
         """
 
 
+States = tuple["Tensor", ...]  # (R, …) each: what a prediction net remembers of every row
+
+
+class TransducerScorer(Protocol):
+    """A transducer: the encoder's frames, and a prediction net that the search moves on label by label.
+
+    Hypotheses are rows of the search's own making: it says which utterance and frame each is at, and indexes and mixes
+    their states as it likes.
+    """
+
+    device: torch.device
+    lengths: Tensor  # (B,) encoder frames of each utterance
+    blank: int  # the token that says nothing
+    durations: tuple[int, ...]  # how many frames a token may take (TDT); empty where a blank takes one, a label none
+
+    def start(self, rows: int) -> tuple[Tensor, States]:
+        """What the prediction net says (R, P) before any label, and its states."""
+
+    def predict(self, labels: Tensor, states: States) -> tuple[Tensor, States]:
+        """What it says (R, P) once each row has its next label (R,), and the new states."""
+
+    def join(self, utterances: Tensor, frames: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of the tokens (R, V) and of the durations (R, D), in float32.
+
+        Row r is at frame `frames[r]` of utterance `utterances[r]`.
+        """
+
+
 Scorer = FrameScorer | LabelScorer | TokenScorer
 
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """What a search found: token ids and their log-probability."""
+    """What a search found: token ids and their log-probability; a transducer's have a frame and a probability each."""
 
     tokens: tuple[int, ...]
     score: float
+    frames: tuple[int, ...] = ()
+    confidences: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
