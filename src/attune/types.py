@@ -62,6 +62,16 @@ class Batch:
             target_lengths=self.target_lengths.to(device, non_blocking=True),
         )
 
+    def pin_memory(self) -> Batch:
+        """The same batch in memory that a device can read while it computes."""
+        return replace(
+            self,
+            audio=self.audio.pin_memory(),
+            lengths=self.lengths.pin_memory(),
+            targets=self.targets.pin_memory(),
+            target_lengths=self.target_lengths.pin_memory(),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Loss:
@@ -263,8 +273,6 @@ class TextTask(Protocol):
 class Model(Protocol):
     """What the loop trains and the search decodes; an `nn.Module`."""
 
-    fits_graphs: bool  # whether its loss can be recorded as a CUDA graph: no look at values on the way
-
     def loss(self, batch: Batch) -> Loss:
         """The summed loss of a batch."""
 
@@ -273,6 +281,12 @@ class Model(Protocol):
 
     def frames(self, samples: int) -> int:
         """How many frames the encoder makes of this much audio."""
+
+    def graph_samples(self, samples: int) -> int | None:
+        """What to pad a batch of so many samples to when its loss is recorded as a CUDA graph, one for each length.
+
+        None: it cannot be recorded, because it looks at values on the way.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,17 @@ from attune.errors import ConfigError, RankLost
 
 
 def choose_device(wish: str, index: int = 0) -> torch.device:
-    """The device that `auto`, `cpu` or `cuda` means on this machine."""
+    """The device that `auto`, `cpu` or `cuda` means on this machine, ready for use."""
     if wish == "auto":
         wish = "cuda" if torch.cuda.is_available() else "cpu"
     if wish == "cuda" and not torch.cuda.is_available():
         raise ConfigError("There is no CUDA device that this torch can use. Leave --device out, or use --device cpu.")
-    return torch.device(wish, index) if wish == "cuda" else torch.device(wish)
+    if wish != "cuda":
+        return torch.device(wish)
+    torch.backends.cudnn.allow_tf32 = False  # fp32 means fp32, in convolutions too
+    # Its attention plans anew for every shape, which takes longer than most batches of speech do.
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    return torch.device(wish, index)
 
 
 @dataclass(frozen=True, slots=True)

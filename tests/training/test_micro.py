@@ -5,19 +5,20 @@ from torch import nn
 
 from attune.batches.load import collate
 from attune.training.gradients import Gradients
-from attune.training.micro import Eager, Graphed, backward_of, padded_to_shape
+from attune.training.micro import Eager, Graphed, backward_of, padded
 from attune.types import Loss
 
 
 class Counting(nn.Module):
     """A loss over the own samples and targets of each row; padding counts nothing."""
 
-    fits_graphs = True
-
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.layer = nn.Linear(1, 1)
+
+    def graph_samples(self, samples):
+        return 48_000
 
     def loss(self, batch):
         heard = self.layer(batch.audio.sum(1, keepdim=True)).squeeze(1)
@@ -33,16 +34,16 @@ def batch_of(rows, samples=20_000, tokens=5):
 
 def test_padding_to_a_shape_changes_neither_loss_nor_count():
     batch = batch_of(5)
-    wider = padded_to_shape(batch)
+    wider = padded(batch, (16, 48_000, 32), torch.device("cpu"))
     assert (*wider.audio.shape, wider.targets.shape[1]) == (16, 48_000, 32)
     model = Counting()
     assert model.loss(wider).total.item() == pytest.approx(model.loss(batch).total.item(), rel=1e-5)
     assert model.loss(wider).count == model.loss(batch).count
 
 
-def test_a_shape_that_fits_is_left_alone():
-    wider = padded_to_shape(batch_of(5))
-    assert padded_to_shape(wider).audio.shape == wider.audio.shape
+def test_what_a_manifest_rounded_away_is_cut_off():
+    batch = batch_of(5)
+    assert padded(batch, (5, 19_990, 6), torch.device("cpu")).audio.equal(batch.audio[:, :19_990])
 
 
 def test_on_a_cpu_models_run_as_they_are_written():

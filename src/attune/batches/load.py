@@ -65,6 +65,10 @@ class Loaded:
     dropped: tuple[Dropped, ...] = ()
     error: AttuneError | None = None  # raised in the parent, where it keeps its message
 
+    def pin_memory(self) -> "Loaded":
+        """The same in memory that a device can read while it computes; a loader calls this in a thread of its own."""
+        return replace(self, batch=self.batch.pin_memory()) if self.batch else self
+
 
 @dataclass(frozen=True, slots=True)
 class Reader:
@@ -148,14 +152,18 @@ def micros_from(
         epoch, done = epoch + 1, 0
 
 
-def load(reader: Reader, micros: Iterable[Micro], workers: int) -> Iterator[Loaded]:
-    """Read micro-batches in their order, `workers` processes ahead of the model; 0 reads in this process."""
+def load(reader: Reader, micros: Iterable[Micro], workers: int, pins: bool = False) -> Iterator[Loaded]:
+    """Read micro-batches in their order, `workers` processes ahead of the model; 0 reads in this process.
+
+    `pins` puts them where a CUDA device can fetch them by itself.
+    """
     loader: DataLoader[Loaded] = DataLoader(
         _Readable(reader),
         sampler=micros,
         batch_size=None,
         num_workers=workers,
         collate_fn=_as_it_is,
+        pin_memory=pins,
         prefetch_factor=4 if workers else None,
         worker_init_fn=partial(_settle_worker, os.getpid()) if workers else None,
     )

@@ -17,6 +17,8 @@ from attune.stages.assemble import Assembled
 from attune.types import Prediction, Scores
 from attune.world import World
 
+DECODED_AT_ONCE = 4  # micro-batches: without gradients there is room for more, and a search is as long as one of them
+
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
@@ -60,11 +62,17 @@ def search_of(config: SearchConfig | DecodeConfig) -> Search:
 def evaluation_batches(
     assembled: Assembled, corpus: Corpus, batch: int | None, recipe: Recipe, site: Site, world: World
 ) -> Iterator[Loaded]:
-    """This rank's share of a corpus: `batch` utterances at a time, or as much audio as a training micro-batch holds."""
+    """This rank's share of a corpus: `batch` utterances at a time, or as many as a few training micro-batches hold."""
     reader = Reader(corpus, assembled.built.prompt, drops_bad_rows=recipe.data.bad_rows == "drop")
-    budget = Budget(recipe.batches.micro_seconds, recipe.batches.micro_utterances, 1)
-    plan = plan_in_order(corpus.seconds, Budget(None, batch, 1) if batch else budget)
-    return load(reader, share(plan, world), site.workers)
+    plan = plan_in_order(corpus.seconds, Budget(None, batch, 1) if batch else _decoding_budget(recipe))
+    return load(reader, share(plan, world), site.workers, pins=world.device.type == "cuda")
+
+
+def _decoding_budget(recipe: Recipe) -> Budget:
+    seconds, utterances = recipe.batches.micro_seconds, recipe.batches.micro_utterances
+    return Budget(
+        DECODED_AT_ONCE * seconds if seconds else None, DECODED_AT_ONCE * utterances if utterances else None, 1
+    )
 
 
 def evaluate(

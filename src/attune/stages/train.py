@@ -37,7 +37,7 @@ from attune.training.depth import layer_factors
 from attune.training.loop import Progress, Rules, Step, take_steps
 from attune.training.optimizer import load_state_by_name, make_optimizer, state_by_name
 from attune.training.patience import has_stalled
-from attune.training.precision import first_scale
+from attune.training.precision import compute_exactly, first_scale
 from attune.training.schedule import Schedule
 from attune.world import World
 
@@ -88,7 +88,7 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
     """Take the run to its end from wherever it is."""
     run = Run(Path(recipe.run))
     if recipe.train.strict:
-        torch.set_num_threads(1)  # sums inside an operation depend on the number of threads
+        compute_exactly()
     with ExitStack() as held:
         changes: list[Difference] = []
         if world.is_first:
@@ -134,7 +134,8 @@ def _train(
         reader = training_reader(recipe, corpus, assembled)
         plan = planner(recipe, corpus, selection)
         micros = micros_from(progress.position, plan, world.rank, world.size, recipe.train.strict)
-        yield from _steps(training, request, progress, load(reader, micros, site.workers))
+        pins = world.device.type == "cuda"
+        yield from _steps(training, request, progress, load(reader, micros, site.workers, pins))
     yield from _finish(training, before)
 
 

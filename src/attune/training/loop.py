@@ -66,7 +66,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """What all ranks add up in a step."""
+    """What all ranks have added up in a step, and the norm of their gradient before clipping."""
 
     loss: float
     count: float
@@ -74,6 +74,7 @@ class _Sums:
     nonfinite: float
     stops: float
     dropped: float
+    norm: float
 
 
 def take_steps(
@@ -91,25 +92,28 @@ def take_steps(
     for position, group in groupby(micros, key=lambda loaded: loaded.micro.position):
         model.train()
         slots = list(group)
-        sums, nonfinite = _add_up(backward, gradients, slots, rules, progress.scale, world, stop_requested())
+        losses = _run_micros(backward, gradients, slots, rules, progress.scale, world)
+        sums = _add_up(gradients.flat, slots, losses, world, stop_requested())
+        norm = _settle(gradients.flat, sums[1], rules, progress.scale)
+        # The one look at the device in a step: until here it is only told what to do.
+        seen = _Sums(*torch.cat([sums, norm.double()[None]]).tolist())
         lr = rules.schedule.at(position.step)
-        norm = _settle(gradients.flat, sums, rules, progress.scale)
-        skipped = None if math.isfinite(norm) and not sums.nonfinite else _reason(sums, progress.scale)
+        skipped = None if math.isfinite(seen.norm) and not seen.nonfinite else _reason(seen, progress.scale)
         if skipped is None:
             set_lr(optimizer, lr)
             optimizer.step()
         progress = _after(progress, position, rules, skipped)
         yield Step(
             progress,
-            loss=sums.loss / max(sums.count, 1.0),
+            loss=seen.loss / max(seen.count, 1.0),
             lr=lr,
-            gradient_norm=norm,
-            audio_seconds=sums.samples / SAMPLE_RATE,
+            gradient_norm=seen.norm,
+            audio_seconds=seen.samples / SAMPLE_RATE,
             skipped=skipped,
-            stop_requested=sums.stops > 0,
-            skipped_ids=_all(world, nonfinite or _ids(slots)) if skipped else (),
+            stop_requested=seen.stops > 0,
+            skipped_ids=_all(world, _nonfinite_ids(slots, losses) or _ids(slots)) if skipped else (),
             dropped=_all(world, tuple(dropped.reason for slot in slots for dropped in slot.dropped))
-            if sums.dropped
+            if seen.dropped
             else (),
         )
         _check_patience(progress, rules)
@@ -117,23 +121,17 @@ def take_steps(
             return
 
 
-def _add_up(
-    backward: Backward,
-    gradients: Gradients,
-    slots: list[Loaded],
-    rules: Rules,
-    scale: LossScale,
-    world: World,
-    stop: bool,
-) -> tuple[_Sums, tuple[str, ...]]:
-    """Run this rank's micro-batches and add everything up over the ranks; also, the ids behind non-finite losses."""
+def _run_micros(
+    backward: Backward, gradients: Gradients, slots: list[Loaded], rules: Rules, scale: LossScale, world: World
+) -> list[Loss]:
+    """Run this rank's micro-batches, and add up the gradient over the ranks; the losses of slots that have a batch."""
     gradients.clear()
     tree = Tree()
-    losses: list[tuple[Loaded, Loss]] = []
+    losses: list[Loss] = []
     for slot in slots:
         if slot.batch is not None:
             torch.manual_seed(derive(rules.seed, "dropout", slot.micro.position.step, slot.micro.slot))
-            losses.append((slot, backward(slot.batch, scale.value)))
+            losses.append(backward(slot.batch, scale.value))
         if rules.strict:
             tree.add(gradients.take() if slot.batch is not None else None)
     if rules.strict:
@@ -141,26 +139,26 @@ def _add_up(
         sum_in_tree(world, gradients.flat)
     else:
         world.sum(gradients.flat)
-    totals = torch.stack([loss.total for _, loss in losses]).tolist() if losses else []
-    bad = [slot for (slot, _), total in zip(losses, totals, strict=True) if not math.isfinite(total)]
-    mine = [
-        sum(totals),
-        sum(float(loss.count) for _, loss in losses),
-        sum(float(slot.batch.lengths.sum()) for slot in slots if slot.batch is not None),
-        float(len(bad)),
-        float(stop),
-        float(sum(len(slot.dropped) for slot in slots)),
-    ]
-    sums = world.sum(torch.tensor(mine, dtype=torch.float64, device=world.device)).tolist()
-    return _Sums(*sums), _ids(bad)
+    return losses
 
 
-def _settle(flat: Tensor, sums: _Sums, rules: Rules, scale: LossScale) -> float:
+def _add_up(flat: Tensor, slots: list[Loaded], losses: list[Loss], world: World, stop: bool) -> Tensor:
+    """The sums of all ranks (6,), in the order of `_Sums`, still on the device."""
+    samples = sum(float(slot.batch.lengths.sum()) for slot in slots if slot.batch is not None)
+    dropped = float(sum(len(slot.dropped) for slot in slots))
+    sums = torch.tensor([0, 0, samples, 0, float(stop), dropped], dtype=torch.float64, device=flat.device)
+    for loss in losses:
+        sums[0] += loss.total
+        sums[1] += loss.count
+        sums[3] += ~loss.total.isfinite()
+    return world.sum(sums)
+
+
+def _settle(flat: Tensor, count: Tensor, rules: Rules, scale: LossScale) -> Tensor:
     """Divide the summed gradient once, clip it, and return its norm before clipping."""
-    flat.div_(max(sums.count, 1.0) * scale.value)
-    norm = float(torch.linalg.vector_norm(flat))
-    if norm > rules.clip:
-        flat.mul_(rules.clip / (norm + 1e-6))
+    flat.div_(count.clamp(min=1) * scale.value)
+    norm: Tensor = torch.linalg.vector_norm(flat)
+    flat.mul_(torch.where(norm > rules.clip, rules.clip / (norm + 1e-6), 1.0))
     return norm
 
 
@@ -185,6 +183,11 @@ def _check_patience(progress: Progress, rules: Rules) -> None:
             f"{progress.skipped_in_a_row} steps in a row had non-finite losses or gradients; stopped at step "
             f"{progress.position.step}. log.jsonl names their utterances. Lower optimizer.lr, or look at that audio."
         )
+
+
+def _nonfinite_ids(slots: list[Loaded], losses: list[Loss]) -> tuple[str, ...]:
+    computed = [slot for slot in slots if slot.batch is not None]
+    return _ids([slot for slot, loss in zip(computed, losses, strict=True) if not loss.total.isfinite()])
 
 
 def _ids(slots: list[Loaded]) -> tuple[str, ...]:

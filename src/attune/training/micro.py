@@ -9,14 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from attune.training.precision import narrowed
-from attune.types import SAMPLE_RATE, Batch, Loss
+from attune.types import Batch, Loss
 
-ROWS, SAMPLES, TOKENS = 16, 3 * SAMPLE_RATE, 32  # shapes are multiples of these: few, as each is recorded
-WARM_UPS = 2  # libraries choose their kernels in the first runs, which must not be recorded
+ROWS, TOKENS = 16, 32  # shapes are multiples of these: few, as each is recorded; the model chooses the samples
 
 
 class Backward(Protocol):
@@ -62,34 +60,31 @@ class Graphed:
 
     def __call__(self, batch: Batch, scale: float) -> Loss:
         """The loss, detached."""
-        if batch.masks:
+        samples = self.eager.model.graph_samples(batch.audio.shape[1])
+        if batch.masks or samples is None:
             return self.eager(batch, scale)  # masks are drawn by the host
-        batch = padded_to_shape(batch)
-        shape = (*batch.audio.shape, batch.targets.shape[1])
+        shape = (_up(len(batch.ids), ROWS), samples, _up(batch.targets.shape[1], TOKENS))
         if shape not in self._recorded:
-            self._recorded[shape] = self._record(batch)
+            self._recorded[shape] = self._record(padded(batch, shape, self.eager.device))
         recorded = self._recorded[shape]
-        for name in ("audio", "lengths", "targets", "target_lengths"):
-            getattr(recorded.batch, name).copy_(getattr(batch, name), non_blocking=True)
+        write_over(recorded.batch, batch)
         recorded.scale.fill_(scale)
         recorded.graph.replay()
         return Loss(recorded.loss.total.clone(), recorded.loss.count.clone())
 
     def _record(self, batch: Batch) -> _Recorded:
-        batch = batch.to(self.eager.device)
         scale = torch.ones((), device=self.eager.device)
         before = self.gradients.clone()
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            for _ in range(WARM_UPS):
-                self._run(batch, scale)
+            self._run(batch, scale)  # libraries choose their kernels in a first run, which must not be recorded
         torch.cuda.current_stream().wait_stream(side)
-        torch.cuda.empty_cache()  # what the warm-ups took must not be taken a second time
+        torch.cuda.empty_cache()  # what the first run took must not be taken a second time
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._memory):
             loss = self._run(batch, scale)
-        self.gradients.copy_(before)  # the warm-ups left theirs
+        self.gradients.copy_(before)  # the first run left its own
         return _Recorded(graph, batch, scale, loss)
 
     def _run(self, batch: Batch, scale: Tensor) -> Loss:
@@ -99,20 +94,34 @@ class Graphed:
         return Loss(loss.total.detach(), loss.count.detach())
 
 
-def padded_to_shape(batch: Batch) -> Batch:
-    """The batch, padded to one of few shapes; the new rows have no samples and no targets."""
-    rows = -len(batch.audio) % ROWS
-    samples, tokens = -batch.audio.shape[1] % SAMPLES, -batch.targets.shape[1] % TOKENS
-    return replace(
+def padded(batch: Batch, shape: tuple[int, int, int], device: torch.device) -> Batch:
+    """The batch on a device, as so many rows, samples and tokens; the new rows have no samples and no targets."""
+    rows, samples, tokens = shape
+    wider = replace(
         batch,
-        audio=F.pad(batch.audio, (0, samples, 0, rows)),
-        lengths=F.pad(batch.lengths, (0, rows)),
-        targets=F.pad(batch.targets, (0, tokens, 0, rows)),
-        target_lengths=F.pad(batch.target_lengths, (0, rows)),
+        audio=batch.audio.new_empty(rows, samples, device=device),
+        lengths=batch.lengths.new_empty(rows, device=device),
+        targets=batch.targets.new_empty(rows, tokens, device=device),
+        target_lengths=batch.target_lengths.new_empty(rows, device=device),
     )
+    write_over(wider, batch)
+    return wider
+
+
+def write_over(wider: Batch, batch: Batch) -> None:
+    """Put a batch in the place of another, with zeros for what it does not fill."""
+    for name in ("audio", "lengths", "targets", "target_lengths"):
+        old, new = getattr(wider, name), getattr(batch, name)
+        new = new[tuple(map(slice, old.shape))]  # a manifest's rounding may leave a few samples beyond the window
+        old.zero_()
+        old[tuple(map(slice, new.shape))].copy_(new, non_blocking=True)
+
+
+def _up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
 
 
 def backward_of(model: Any, gradients: Tensor, precision: str, device: torch.device) -> Backward:
     """The quicker way for this model on this device."""
     eager = Eager(model, precision, device)
-    return Graphed(eager, gradients) if device.type == "cuda" and model.fits_graphs else eager
+    return Graphed(eager, gradients) if device.type == "cuda" else eager

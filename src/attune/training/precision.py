@@ -30,6 +30,13 @@ def first_scale(precision: str) -> LossScale:
     return LossScale(1024.0 if precision == "fp16" else 1.0)
 
 
+def compute_exactly() -> None:
+    """From now on this process computes the same bits every time, on any number of ranks."""
+    torch.set_num_threads(1)  # sums inside an operation depend on the number of threads
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # nobody reads that
+
+
 def narrowed(precision: str, device: torch.device) -> AbstractContextManager[object]:
     """The context in which the model computes its loss."""
     if precision == "fp32":

@@ -25,8 +25,6 @@ class Upstream(Protocol):
 class SslModel(nn.Module):
     """What the loop trains and the search decodes: the upstream's frames, `stack` at a time, given to the head."""
 
-    fits_graphs = False  # LSTM layers look at the lengths
-
     def __init__(self, upstream: Upstream, stack: int, head: Head) -> None:
         super().__init__()
         self.upstream = upstream
@@ -47,6 +45,10 @@ class SslModel(nn.Module):
     def frames(self, samples: int) -> int:
         """How many frames the head gets to see."""
         return -(-self.upstream.frames(samples) // self.stack)
+
+    def graph_samples(self, samples: int) -> int | None:
+        """None: LSTM layers look at the lengths."""
+        return None
 
     def _frames(self, batch: Batch) -> tuple[Tensor, Tensor]:
         frames: tuple[Tensor, Tensor] = self.upstream(batch.audio, batch.lengths)  # (B, F, D), (B,)

@@ -28,16 +28,25 @@ class KeysValues:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The cache of one decoder layer, filled up to `position`."""
+    """The cache of one decoder layer, and the places of the next tokens in it.
+
+    Behind places that are a slice the cache is cut off. Places on the device (n,) serve a step that is recorded once
+    and replayed anywhere: the cache is looked at whole, and the mask hides what is not written yet.
+    """
 
     cache: KeysValues  # (B, H, S, D / H)
-    position: int
+    places: slice | Tensor
+    mask: Tensor | None = None  # (1, 1, 1, S)
 
     def extended(self, new: KeysValues) -> KeysValues:
         """Write the new tokens behind the old ones; all of them together."""
-        end = self.position + new.keys.shape[2]
-        self.cache.keys[:, :, self.position : end] = new.keys
-        self.cache.values[:, :, self.position : end] = new.values
+        if isinstance(self.places, Tensor):
+            self.cache.keys.index_copy_(2, self.places, new.keys)
+            self.cache.values.index_copy_(2, self.places, new.values)
+            return self.cache
+        self.cache.keys[:, :, self.places] = new.keys
+        self.cache.values[:, :, self.places] = new.values
+        end = self.places.stop
         return KeysValues(self.cache.keys[:, :, :end], self.cache.values[:, :, :end])
 
 
@@ -118,8 +127,9 @@ class DecoderLayer(nn.Module):
         """The next hidden states (R, U, D) of what follows the past; several rows may share what is heard (B, …)."""
         normed = self.self_attn_layer_norm(hidden)
         said = self.self_attn.keys_values(normed)
+        written, unwritten = (past.extended(said), past.mask) if past else (said, None)
         is_causal = hidden.shape[1] > 1
-        hidden = hidden + self.dropout(self.self_attn(normed, past.extended(said) if past else said, None, is_causal))
+        hidden = hidden + self.dropout(self.self_attn(normed, written, unwritten, is_causal))
         # Rows of one utterance look at it together, as if they were tokens of one sequence.
         together = self.encoder_attn_layer_norm(hidden).reshape(len(heard.keys), -1, hidden.shape[2])
         hidden = hidden + self.dropout(self.encoder_attn(together, heard, mask)).view_as(hidden)
@@ -145,7 +155,8 @@ class Encoder(nn.Module):
     def forward(self, mels: Tensor, mask: Tensor | None) -> Tensor:
         """The states (B, F / 2, D) of log-mel energies (B, M, F); a mask (B, 1, 1, F / 2) is true for what is seen."""
         mels = mels.to(self.conv1.weight.dtype)
-        hidden = F.gelu(self.conv2(F.gelu(self.conv1(mels)))).transpose(1, 2)
+        # Laid out anew at once: every sum and norm of the layers would otherwise step through memory crosswise.
+        hidden = F.gelu(self.conv2(F.gelu(self.conv1(mels)))).transpose(1, 2).contiguous()
         hidden = self.dropout(hidden + self.embed_positions.weight[: hidden.shape[1]])
         for layer in self.layers:
             hidden = _run(layer, hidden, mask, saves_memory=self.saves_memory and self.training)
@@ -167,7 +178,7 @@ class Decoder(nn.Module):
 
     def forward(self, tokens: Tensor, states: Tensor, mask: Tensor | None) -> Tensor:
         """Logits (B, U, V) of what follows each of the tokens (B, U)."""
-        hidden = self._embed(tokens, 0)
+        hidden = self._embed(tokens, slice(tokens.shape[1]))
         for layer in self.layers:
             hidden = _run(layer, hidden, states, mask, saves_memory=self.saves_memory and self.training)
         return self._logits(hidden)
@@ -178,7 +189,7 @@ class Decoder(nn.Module):
 
     def advance(self, tokens: Tensor, heard: Sequence[KeysValues], mask: Tensor | None, past: Sequence[Past]) -> Tensor:
         """Logits (R, V) of what follows the last of the tokens (R, U), after and into the past."""
-        hidden = self._embed(tokens, past[0].position)
+        hidden = self._embed(tokens, past[0].places)
         for layer, layer_heard, layer_past in zip(self._layers(), heard, past, strict=True):
             hidden = layer.advance(hidden, layer_heard, mask, layer_past)
         return self._logits(hidden[:, -1])
@@ -186,9 +197,8 @@ class Decoder(nn.Module):
     def _layers(self) -> Iterator[DecoderLayer]:
         yield from self.layers  # type: ignore[misc]
 
-    def _embed(self, tokens: Tensor, position: int) -> Tensor:
-        positions = self.embed_positions.weight[position : position + tokens.shape[1]]
-        embedded: Tensor = self.dropout(self.embed_tokens(tokens) + positions)
+    def _embed(self, tokens: Tensor, places: slice | Tensor) -> Tensor:
+        embedded: Tensor = self.dropout(self.embed_tokens(tokens) + self.embed_positions.weight[places])
         return embedded
 
     def _logits(self, hidden: Tensor) -> Tensor:

@@ -10,8 +10,8 @@ from attune.families.whisper.features import log_mel
 from attune.families.whisper.layers import EncoderDecoder, sinusoids
 from attune.families.whisper.scorer import Rules, WhisperScorer
 from attune.families.whisper.shape import Shape
-from attune.families.whisper.windows import Window, Windows, own_frames, windows_of
-from attune.types import Batch, Loss
+from attune.families.whisper.windows import FRAMES_PER_SECOND, Window, Windows, own_frames, windows_of
+from attune.types import SAMPLE_RATE, Batch, Loss
 
 NOT_LEARNED = -100
 
@@ -24,7 +24,7 @@ class WhisperModel(nn.Module):
         self.shape = shape
         self.window: Window = window
         self.rules = rules
-        self.fits_graphs = not saves_memory  # what is run a second time cannot be recorded
+        self.saves_memory = saves_memory
         with torch.device("meta"):
             self.model = EncoderDecoder(shape, saves_memory)
         self.model.to_empty(device="cpu")
@@ -56,6 +56,12 @@ class WhisperModel(nn.Module):
     def frames(self, samples: int) -> int:
         """How many frames an utterance's own window has."""
         return own_frames(self.window, samples, self.shape.source_positions)
+
+    def graph_samples(self, samples: int) -> int | None:
+        """The whole of the window that so many samples need."""
+        if self.saves_memory:
+            return None  # what is run a second time cannot be recorded
+        return self.frames(samples) * SAMPLE_RATE // FRAMES_PER_SECOND
 
     def encode(self, batch: Batch) -> tuple[Windows, Tensor]:
         """The encoder's states (B, F, D), and which of them are each row's own."""

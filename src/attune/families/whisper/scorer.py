@@ -8,6 +8,7 @@ from torch import Tensor
 
 from attune.families.whisper.labels import UNKNOWN_LANGUAGE, Told
 from attune.families.whisper.layers import Decoder, KeysValues, Past
+from attune.families.whisper.replay import Scene, Step
 from attune.text.filters import pair_timestamps, suppress, suppress_first
 from attune.types import SAMPLE_RATE, Batch, Filter
 
@@ -49,17 +50,23 @@ class WhisperScorer:
         self.prefixes = self._prefixes(batch, rules)
         self.limits = self._limits(batch)
         self.position = 0
+        self.step: Step | None = None
         self.said = self._empty_cache(max(map(sum, zip(map(len, self.prefixes), self.limits, strict=True))))
 
     def advance(self, tokens: Tensor) -> Tensor:
         """Give each row its next tokens (R, n): the log-probabilities (R, V) of what follows them."""
-        past = [Past(said, self.position) for said in self.said]
-        self.position += tokens.shape[1]
+        places = slice(self.position, self.position + tokens.shape[1])
+        self.position = places.stop
+        if self.device.type == "cuda" and tokens.shape[1] == 1:
+            self.step = self.step or Step(self.decoder, Scene(self.heard, self.mask, self.said))
+            return self.step(tokens, places.start)
+        past = [Past(said, places) for said in self.said]
         return self.decoder.advance(tokens, self.heard, self.mask, past).float().log_softmax(-1)
 
     def select(self, rows: Tensor) -> None:
         """Row i goes on from what row `rows[i]` is now."""
         if len(rows) != len(self.said[0].keys):
+            self.step = None  # it knows the rows as they were
             self._keep_heard(rows)
             self.said = [KeysValues(each.keys[rows], each.values[rows]) for each in self.said]
             return
@@ -78,7 +85,8 @@ class WhisperScorer:
     def _empty_cache(self, size: int) -> list[KeysValues]:
         heard = self.heard[0].keys
         shape = (*heard.shape[:2], size, heard.shape[3])
-        return [KeysValues(heard.new_empty(shape), heard.new_empty(shape)) for _ in self.heard]
+        # Zeros: what is hidden still takes part in attention's product, with a weight of nothing.
+        return [KeysValues(heard.new_zeros(shape), heard.new_zeros(shape)) for _ in self.heard]
 
     def _prefixes(self, batch: Batch, rules: Rules) -> list[list[int]]:
         """What each utterance begins with; a language that was left open is the one the model hears."""
@@ -94,7 +102,9 @@ class WhisperScorer:
     def _languages(self, rules: Rules, utterances: int) -> list[int]:
         """The most probable language of each utterance, whatever the others are."""
         start = torch.full((utterances, 1), rules.start, device=self.device)
-        logits = self.decoder.advance(start, self.heard, self.mask, [Past(each, 0) for each in self._empty_cache(1)])
+        logits = self.decoder.advance(
+            start, self.heard, self.mask, [Past(each, slice(1)) for each in self._empty_cache(1)]
+        )
         languages = torch.tensor(rules.languages, device=self.device)
         detected: list[int] = languages[logits[:, languages].argmax(1)].tolist()
         return detected
