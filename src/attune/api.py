@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,8 @@ from attune.audio.vad import cut_in_pauses
 from attune.batches.load import collate
 from attune.batches.plan import Budget, plan_in_order
 from attune.catalog import find
-from attune.decoding.search import search
+from attune.decoding.predict import ready
+from attune.decoding.search import Search, search
 from attune.errors import DataError, ModelError
 from attune.recipe import Recipe
 from attune.run import Run
@@ -100,9 +101,8 @@ class Recognizer:
         prompt = built.prompt or (lambda _: ())
         rows = [("", each, prompt(Utterance("", len(each) / SAMPLE_RATE))) for each in samples]
         batch = collate(rows).to(self.world.device)
-        decode = self.recipe.decode
         with torch.inference_mode():
-            found = search(built.model.eval().scorer(batch), search_of(decode.final or decode))
+            found = search(built.model.scorer(batch), _final_search(self.recipe))
         return [built.read(hypothesis) for hypothesis in found]
 
 
@@ -111,7 +111,13 @@ def load(source: str | Path, device: str = "auto") -> Recognizer:
     site = this_site(device=device)
     world = _world(device)
     pretrained = open_subject(str(source), [], site).pretrained
-    return Recognizer(pretrained.recipe, load_subject(pretrained, world), world)
+    assembled = load_subject(pretrained, world)
+    built = replace(assembled.built, model=ready(assembled.built.model, _final_search(pretrained.recipe)))
+    return Recognizer(pretrained.recipe, replace(assembled, built=built), world)
+
+
+def _final_search(recipe: Recipe) -> Search:
+    return search_of(recipe.decode.final or recipe.decode)
 
 
 def load_audio(source: str | Path, rate: int = SAMPLE_RATE) -> NDArray[np.float32]:

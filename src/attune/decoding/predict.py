@@ -3,6 +3,7 @@
 A prediction depends on its utterance alone, so neither the batches nor the ranks show in the result.
 """
 
+import copy
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -16,6 +17,8 @@ from attune.decoding.search import Search, search
 from attune.types import Hypothesis
 from attune.world import World
 
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
@@ -28,9 +31,16 @@ class Decoded:
 
 def decode(model: Any, batches: Iterable[Loaded], settings: Search, world: World) -> Iterator[Decoded]:
     """Batch after batch, the best hypothesis of each utterance."""
-    model.eval()
+    model = ready(model, settings)
     for loaded in batches:
         yield _decode_one(model, loaded, settings, world)
+
+
+def ready(model: Any, settings: Search) -> Any:
+    """The model as a search wants it: without dropout, and a copy where its weights must be narrower."""
+    if settings.precision == "fp32":
+        return model.eval()
+    return copy.deepcopy(model).eval().to(DTYPES[settings.precision])
 
 
 def share(plan: Plan, world: World) -> Iterator[Micro]:

@@ -56,7 +56,7 @@ class Evaluation:
 
 def search_of(config: SearchConfig | DecodeConfig) -> Search:
     """The recipe's search settings as the decoder takes them."""
-    return Search(config.search, config.beam)
+    return Search(config.search, config.beam, precision=config.precision)
 
 
 def evaluation_batches(

@@ -37,7 +37,7 @@ from attune.training.depth import layer_factors
 from attune.training.loop import Progress, Rules, Step, take_steps
 from attune.training.optimizer import load_state_by_name, make_optimizer, state_by_name
 from attune.training.patience import has_stalled
-from attune.training.precision import compute_exactly, first_scale
+from attune.training.precision import compile_layers, compute_exactly, first_scale
 from attune.training.schedule import Schedule
 from attune.world import World
 
@@ -114,6 +114,8 @@ def _train(
     assembled, new_tensors = _assemble(recipe, run, corpus, site, world)
     adapted = adapt(assembled.built.model, recipe.adapt, recipe.seed, new_tensors)
     assembled.built.model.to(world.device)
+    if recipe.train.compile:
+        compile_layers(assembled.built.model)
     optimizer = _optimizer(recipe, assembled, new_tensors)
     journal = Journal(run) if world.is_first else None
     dev_batches = _dev_batches(recipe, assembled, dev, site, world) if dev else ()
@@ -267,7 +269,9 @@ def _after_step(training: _Training, step: Step) -> Iterator[Event]:
 def _judge(training: _Training, dev: Corpus) -> Generator[Decoding, None, _Judged]:
     """Score the dev sets, and remember the score that decides which checkpoint is best."""
     search = search_of(training.recipe.decode)
-    evaluation = yield from evaluate(training.assembled, dev, training.dev_batches, search, training.world)
+    # Layers are compiled for training's shapes and modes; a search has others.
+    with torch.compiler.set_stance("force_eager"):
+        evaluation = yield from evaluate(training.assembled, dev, training.dev_batches, search, training.world)
     scores = {f"dev.{name}": score.value for name, score in evaluation.scores.values.items()}
     metric = training.recipe.train.keep_best
     if metric is None:

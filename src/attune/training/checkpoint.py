@@ -8,6 +8,7 @@ import json
 import shutil
 import uuid
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -128,20 +129,25 @@ def prune(checkpoints: Path, keep_last: int, keep_steps: set[int]) -> None:
 
 
 def _write(folder: Path, checkpoint: Checkpoint) -> None:
-    _save_tensors(checkpoint.model, folder / "model.safetensors")
-    _save_tensors(checkpoint.optimizer, folder / "optimizer.safetensors")
     state = {**asdict(checkpoint.progress), "scores": dict(checkpoint.scores), "history": checkpoint.history}
     write_text(folder / "progress.json", json.dumps(state, indent=1))
-    write_text(folder / MANIFEST, json.dumps({path.name: sha256(path) for path in sorted(folder.iterdir())}, indent=1))
+    sums = {"progress.json": sha256(folder / "progress.json")}
+    with ThreadPoolExecutor(2) as pool:  # training waits for this: write and hash both files at once
+        model = pool.submit(_save_tensors, checkpoint.model, folder / "model.safetensors")
+        optimizer = pool.submit(_save_tensors, checkpoint.optimizer, folder / "optimizer.safetensors")
+        sums |= {"model.safetensors": model.result(), "optimizer.safetensors": optimizer.result()}
+    write_text(folder / MANIFEST, json.dumps(sums, indent=1))
     sync(folder)
 
 
-def _save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+def _save_tensors(tensors: Mapping[str, Tensor], path: Path) -> str:
+    """Write the tensors; the SHA-256 of the file."""
     try:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:  # safetensors hides the operating system's error in its own
         raise OSError(None, str(error)) from error
     sync(path)
+    return sha256(path)
 
 
 def _folders(checkpoints: Path) -> list[Path]:

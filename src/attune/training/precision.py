@@ -1,9 +1,10 @@
-"""fp32, bf16 or fp16: where arithmetic is narrowed, and the loss scale that fp16 needs."""
+"""How a model computes: in fp32, bf16 or fp16 with the loss scale that needs, in the same bits every time, compiled."""
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 GROW_AFTER = 2000
@@ -35,6 +36,14 @@ def compute_exactly() -> None:
     torch.set_num_threads(1)  # sums inside an operation depend on the number of threads
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # nobody reads that
+
+
+def compile_layers(model: nn.Module) -> None:
+    """Let torch compile the layers that repeat; one compilation serves all of a stack."""
+    for stack in model.modules():
+        if isinstance(stack, nn.ModuleList):
+            for layer in stack:
+                layer.compile()
 
 
 def narrowed(precision: str, device: torch.device) -> AbstractContextManager[object]:
