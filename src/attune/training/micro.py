@@ -82,7 +82,8 @@ class Graphed:
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.empty_cache()  # what the first run took must not be taken a second time
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._memory):
+        # Another thread pins memory for the next batches meanwhile; that is no part of the graph.
+        with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
             loss = self._run(batch, scale)
         self.gradients.copy_(before)  # the first run left its own
         return _Recorded(graph, batch, scale, loss)

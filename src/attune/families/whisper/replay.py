@@ -49,7 +49,7 @@ class Step:
 
     def _record(self) -> tuple[torch.cuda.CUDAGraph, Tensor]:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # another thread may be pinning memory
             log_probs = self._run()
         return graph, log_probs
 
