@@ -1,10 +1,12 @@
 """Whisper beside transformers, in one run: fine-tuning on real speech, training speed, greedy decoding.
 
-    python benchmarks/whisper.py WEIGHTS AN4 OUT [an4|peer|speed|greedy …]
+    python benchmarks/whisper.py WEIGHTS AN4 OUT [an4|an4-saving|peer|speed|greedy|exact …]
 
 WEIGHTS is real Whisper tiny.en in transformers' format, AN4 a folder with train.jsonl and dev.jsonl, OUT where
 results.json goes. Needs a CUDA device; the peer is transformers' Seq2SeqTrainer with its usual collator on ready-made
-features.
+features. Both clocks start when model, data and libraries are there, and stop after the last evaluation; neither saves
+anything meanwhile, except in `an4-saving`, which is a run as a user would have it. Clips per second are over all steps
+after the first epoch, waiting for data included, in which shapes are seen for the first time.
 """
 
 import json
@@ -18,21 +20,24 @@ from typing import Any
 import numpy as np
 import soundfile
 import torch
-from transformers import WhisperConfig, WhisperForConditionalGeneration, WhisperProcessor
+import torch._dynamo  # any optimizer imports it; the peer has it before its clock starts
+from transformers import TrainerCallback, WhisperConfig, WhisperForConditionalGeneration, WhisperProcessor
 
 from attune import recipe as recipes
 from attune.api import score
 from attune.audio.decode import read_audio
 from attune.batches.load import collate
 from attune.decoding.search import Search, search
+from attune.files import sha256
 from attune.site import Site
 from attune.stages.events import Evaluated, Stepped
 from attune.stages.subject import load_subject, open_subject
 from attune.stages.train import Request, train
-from attune.world import World
+from attune.world import World, choose_device
 
 SCRATCH = Path("/dev/shm/attune-bench")
-EPOCHS, BATCH = 20, 32
+BATCH = 32
+CLIPS = 2048
 
 
 def as_wav(row: dict[str, Any], source: Path, target: Path) -> dict[str, Any]:
@@ -70,34 +75,30 @@ train: {{steps: 520, warmup: 50, precision: bf16, eval_every: 26, save_every: 52
     return recipes.load(path, [f"{key}={value}" for key, value in changes.items()]).recipe
 
 
-def run_attune(recipe: recipes.Recipe, skip: int) -> dict[str, Any]:
-    """Train; the clips per second are of the steps after `skip`, waiting for data included."""
+def run_attune(recipe: recipes.Recipe, epoch: int) -> dict[str, Any]:
+    """Train; an epoch has so many steps."""
     site = Site(SCRATCH / "cache", workers=14, device="cuda")
-    world = World(0, 1, torch.device("cuda", 0))
-    start = time.perf_counter()
-    first = begun = None
-    scores, times = [], []
+    world = World(0, 1, choose_device("cuda"))
+    torch.cuda.reset_peak_memory_stats()
+    start = last = time.perf_counter()
+    scores, times, scored = [], [], start
     spent: dict[str, float] = {}
-    last = start
     for event in train(recipe, Request(["benchmark"]), site, world):
         now = time.perf_counter()
         name = type(event).__name__  # what came before an event was done for it
         spent[name], last = spent.get(name, 0.0) + now - last, now
         if isinstance(event, Stepped):
-            times.append(time.perf_counter())
-            first = first or times[0]
-            if len(times) == skip:
-                begun = times[-1]
+            times.append(now)
         if isinstance(event, Evaluated):
+            scored = now
             scores.append(round(event.evaluation.scores.values["wer"].value, 2))
-    steps = len(times) - skip
-    clips = (recipe.batches.micro_utterances or 0) * steps
+    clips = (recipe.batches.micro_utterances or 0) * (len(times) - epoch)
     return {
         "seconds_in_all": round(time.perf_counter() - start, 1),
-        "seconds_from_the_first_step": round(time.perf_counter() - (first or start), 1),
-        "seconds_by_event": {name: round(value, 1) for name, value in spent.items()},
+        "seconds_to_the_last_evaluation": round(max(scored, times[-1]) - start - spent["Started"], 1),
+        "seconds_by_event": {name: round(value, 2) for name, value in spent.items()},
         "dev_wer": scores,
-        "clips_per_second": round(clips / (times[-1] - (begun or start)), 1) if steps > 0 else None,
+        "clips_per_second": round(clips / (times[-1] - times[epoch - 1]), 1),
         "peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2),
     }
 
@@ -138,7 +139,19 @@ class Collator:
         return batch
 
 
-def run_peer(weights: Path, data: Path, steps: int, evaluates: bool, ready: bool) -> dict[str, Any]:
+class StepTimes(TrainerCallback):
+    """Notes when each step of the peer has ended."""
+
+    def __init__(self, times: list[float]) -> None:
+        self.times = times
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        """A step has ended."""
+        torch.cuda.synchronize()
+        self.times.append(time.perf_counter())
+
+
+def run_peer(weights: Path, data: Path, steps: int, batch: int, evaluates: bool, ready: bool) -> dict[str, Any]:
     """Seq2SeqTrainer on the same data."""
     from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
 
@@ -156,7 +169,7 @@ def run_peer(weights: Path, data: Path, steps: int, evaluates: bool, ready: bool
         return {"wer": wers[-1]}
 
     arguments = Seq2SeqTrainingArguments(
-        output_dir=str(SCRATCH / "peer"), per_device_train_batch_size=BATCH, per_device_eval_batch_size=BATCH,
+        output_dir=str(SCRATCH / "peer"), per_device_train_batch_size=batch, per_device_eval_batch_size=BATCH,
         learning_rate=5e-5, warmup_steps=50, max_steps=steps, bf16=True, weight_decay=0.0, seed=42,
         eval_strategy="epoch" if evaluates else "no", save_strategy="no", predict_with_generate=True,
         generation_max_length=225, dataloader_num_workers=8, dataloader_persistent_workers=True,
@@ -165,11 +178,13 @@ def run_peer(weights: Path, data: Path, steps: int, evaluates: bool, ready: bool
     trainer = Seq2SeqTrainer(
         args=arguments, model=model, train_dataset=train_set, eval_dataset=dev_set,
         data_collator=Collator(processor, model.config.decoder_start_token_id), compute_metrics=measure,
+        callbacks=[StepTimes(times := [])],
     )  # fmt: skip
     start = time.perf_counter()
     trainer.train()
-    seconds = time.perf_counter() - start
-    return {"seconds": round(seconds, 1), "clips_per_second": round(steps * BATCH / seconds, 1), "dev_wer": wers}
+    seconds, epoch = time.perf_counter() - start, len(train_set) // batch
+    late = batch * (len(times) - epoch) / (times[-1] - times[epoch - 1])
+    return {"seconds": round(seconds, 1), "clips_per_second": round(late, 1), "dev_wer": wers}
 
 
 def small_shapes(weights: Path) -> tuple[Path, Path]:
@@ -187,7 +202,7 @@ def small_shapes(weights: Path) -> tuple[Path, Path]:
     data.mkdir()
     random = np.random.default_rng(0)
     rows = []
-    for number, seconds in enumerate(np.clip(random.gamma(6, 0.87, 2048), 1.5, 12)):
+    for number, seconds in enumerate(np.clip(random.gamma(6, 0.87, CLIPS), 1.5, 12)):
         samples = random.standard_normal(int(seconds * 16_000)).astype(np.float32) * 0.05
         soundfile.write(data / f"{number}.wav", samples, 16_000)
         text = " ".join(random.choice(["enter", "yes", "nine", "two", "stop", "go", "erase"], int(seconds * 2) + 1))
@@ -200,14 +215,22 @@ def small_shapes(weights: Path) -> tuple[Path, Path]:
 def speed(weights: Path) -> dict[str, Any]:
     """Clips per second in training at Whisper small's shapes."""
     small, data = small_shapes(weights)
-    quiet = {"train.eval_every": "null", "train.keep_best": "null", "train.save_every": "1000"}
-    found = {}
-    for name, window, batch, steps in (("trimmed", "trimmed", 128, 60), ("full", "full", 64, 40)):
-        changes = {"model.window": window, "batches.micro_utterances": str(batch), "train.steps": str(steps)}
-        recipe = write_recipe(f"small-{name}", small, data, {**quiet, **changes, "train.warmup": "1"})
-        found[name] = run_attune(recipe, skip=steps // 2)
-        torch.cuda.reset_peak_memory_stats()
-    found["peer"] = run_peer(small, data, 50, evaluates=False, ready=False)
+    quiet = {"train.eval_every": "null", "train.keep_best": "null", "train.save_every": "1000", "train.warmup": "1"}
+    found: dict[str, Any] = {}
+    variants = (("trimmed", 128, False), ("trimmed", 256, False), ("full", 64, False), ("full", 64, True))
+    for window, batch, compiles in variants:
+        epoch = CLIPS // batch
+        changes = {
+            "model.window": window,
+            "batches.micro_utterances": str(batch),
+            "train.compile": str(compiles).lower(),
+            "train.steps": str(3 * epoch if window == "trimmed" else epoch + 10),
+        }
+        name = f"{window}, batch {batch}{', compiled' if compiles else ''}"
+        recipe = write_recipe(name.replace(", ", "-").replace(" ", ""), small, data, {**quiet, **changes})
+        found[name] = run_attune(recipe, epoch)
+    for batch in (32, 64):
+        found[f"peer, batch {batch}"] = run_peer(small, data, CLIPS // batch + 16, batch, evaluates=False, ready=False)
     return found
 
 
@@ -216,21 +239,40 @@ def greedy(weights: Path) -> dict[str, Any]:
     small = SCRATCH / "small"
     if not small.exists():
         small_shapes(weights)
-    recipe = write_recipe("greedy", small, SCRATCH / "clips", {"model.window": "full"})
-    path = SCRATCH / "greedy.yaml"
-    subject = open_subject(str(path), ["model.window=full"], Site(SCRATCH, 0, "cuda"))
-    assembled = load_subject(subject.pretrained, World(0, 1, torch.device("cuda", 0)))
-    model = assembled.built.model.eval()
-    peer = WhisperForConditionalGeneration.from_pretrained(small).cuda().eval()
-    processor = WhisperProcessor.from_pretrained(weights)
     rows = [json.loads(line) for line in (SCRATCH / "clips/train.jsonl").read_text().splitlines()]
     audio = [soundfile.read(SCRATCH / "clips" / row["audio"], dtype="float32")[0] for row in rows]
-    found: dict[str, Any] = {"recipe": recipe.run}
-    for dtype in (torch.float32, torch.bfloat16):
+    model, peer = open_model(small), WhisperForConditionalGeneration.from_pretrained(small).cuda().eval()
+    processor = WhisperProcessor.from_pretrained(weights)
+    found: dict[str, Any] = {}
+    for dtype, sizes in ((torch.float32, (64,)), (torch.bfloat16, (16, 64, 128, 256))):
         model.to(dtype), peer.to(dtype)
-        for size in (16, 128, 256):
+        for size in sizes:
             found[f"{dtype} batch {size}"] = _greedy_once(model, peer, processor, audio[:size], dtype)
     return found
+
+
+def exact(weights: Path, data: Path) -> dict[str, Any]:
+    """Real weights and real speech in fp32: the same tokens as `generate`; and two strict runs, the same bits."""
+    rows = [json.loads(line) for line in (data / "dev.jsonl").read_text().splitlines()]
+    audio = [soundfile.read(data / row["audio"], dtype="float32")[0] for row in rows]
+    peer = WhisperForConditionalGeneration.from_pretrained(weights, dtype=torch.float32).cuda().eval()
+    processor = WhisperProcessor.from_pretrained(weights)
+    found = {"real weights": _greedy_once(open_model(weights), peer, processor, audio, torch.float32)}
+    sums = []
+    for attempt in (1, 2):
+        changes = {"train.strict": "true", "train.steps": "60", "train.eval_every": "null", "train.keep_best": "null"}
+        recipe = write_recipe(f"strict-{attempt}", weights, data, changes)
+        run_attune(recipe, 26)
+        sums.append(sha256(Path(recipe.run) / "checkpoints/step-000060/model.safetensors"))
+    return {**found, "strict runs are equal": sums[0] == sums[1]}
+
+
+def open_model(weights: Path) -> Any:
+    """A model for full windows on the device."""
+    write_recipe("opened", weights, SCRATCH / "clips", {})
+    site = Site(SCRATCH, 0, "cuda")
+    subject = open_subject(str(SCRATCH / "opened.yaml"), ["model.window=full"], site)
+    return load_subject(subject.pretrained, World(0, 1, choose_device("cuda"))).built.model.eval()
 
 
 def _greedy_once(model: Any, peer: Any, processor: Any, audio: list[Any], dtype: torch.dtype) -> dict[str, Any]:
@@ -271,11 +313,12 @@ def main() -> None:
     data = prepare_an4(an4)
     results: dict[str, Any] = {"device": torch.cuda.get_device_name(0), "torch": torch.__version__}
     work = {
-        "an4": lambda: run_attune(write_recipe("an4", weights, data, {}), skip=26),
-        "an4-full": lambda: run_attune(write_recipe("an4-full", weights, data, {"model.window": "full"}), skip=26),
-        "peer": lambda: run_peer(weights, data, 520, evaluates=True, ready=True),
+        "an4": lambda: run_attune(write_recipe("an4", weights, data, {"train.keep_best": "null"}), 26),
+        "an4-saving": lambda: run_attune(write_recipe("an4-saving", weights, data, {}), 26),
+        "peer": lambda: run_peer(weights, data, 520, BATCH, evaluates=True, ready=True),
         "speed": lambda: speed(weights),
         "greedy": lambda: greedy(weights),
+        "exact": lambda: exact(weights, data),
     }
     for part in map(str, parts or work):
         try:

@@ -21,8 +21,6 @@ def choose_device(wish: str, index: int = 0) -> torch.device:
     if wish != "cuda":
         return torch.device(wish)
     torch.backends.cudnn.allow_tf32 = False  # fp32 means fp32, in convolutions too
-    # Its attention plans anew for every shape, which takes longer than most batches of speech do.
-    torch.backends.cuda.enable_cudnn_sdp(False)
     return torch.device(wish, index)
 
 

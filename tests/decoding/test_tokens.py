@@ -150,7 +150,6 @@ def test_neighbours_and_their_order_change_nothing(find, seed):
 def test_how_often_ended_rows_are_looked_for_changes_nothing(find, monkeypatch):
     model = GruModel(vocabulary=12)
     expected = find(mixed(model))
-    monkeypatch.setattr(_page, "SHARE_TO_LEAVE", 0.9)
     monkeypatch.setattr(_page.Page, "is_time_to_look", lambda page: page.column % 5 == 0)
     assert_same(find(mixed(model)), expected)
 

@@ -15,7 +15,6 @@ from torch import Tensor
 from attune.types import Hypothesis, TokenScorer
 
 COLUMNS_BETWEEN_LOOKS = 8  # on an accelerator, which a look makes wait; on the CPU each column is looked at
-SHARE_TO_LEAVE = 0.25  # fewer ended utterances than this are cheaper to carry along than to copy a whole cache for
 
 
 class Page:
@@ -132,4 +131,8 @@ def _leaving(writer: Writer) -> list[int]:
     if not page.is_time_to_look():
         return []
     ended = [place for place, is_over in enumerate(writer.is_over().tolist()) if is_over]
-    return ended if len(ended) >= SHARE_TO_LEAVE * len(page.utterances) else []
+    if len(ended) == len(page.utterances):
+        return ended
+    # Half at a time: to let go means to copy the cache, and on a GPU every number of rows is planned for anew.
+    half = len(page.utterances) // 2
+    return ended[:half] if half and len(ended) >= half else []

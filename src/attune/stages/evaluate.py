@@ -92,12 +92,17 @@ def evaluate(
         yield Decoding(corpus.name, min(len(corpus), len(mine) * world.size), len(corpus))
     parts = world.gather((mine, problems))
     predictions = _merged(corpus, [part for part, _ in parts])
-    counts = tuple(dict(assembled.task.score(list(part.values())).counts) for part, _ in parts)
+    scores = assembled.task.score(predictions)
+    counts = (
+        (scores.counts,)
+        if world.size == 1
+        else tuple(assembled.task.score(list(part.values())).counts for part, _ in parts)
+    )
     return Evaluation(
         corpus.name,
         predictions,
-        assembled.task.score(predictions),
-        counts,
+        scores,
+        tuple(map(dict, counts)),
         search,
         tuple(problem for _, found in parts for problem in found),
     )

@@ -7,7 +7,7 @@ import math
 import resource
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -270,7 +270,7 @@ def _judge(training: _Training, dev: Corpus) -> Generator[Decoding, None, _Judge
     """Score the dev sets, and remember the score that decides which checkpoint is best."""
     search = search_of(training.recipe.decode)
     # Layers are compiled for training's shapes and modes; a search has others.
-    with torch.compiler.set_stance("force_eager"):
+    with torch.compiler.set_stance("force_eager") if training.recipe.train.compile else nullcontext():
         evaluation = yield from evaluate(training.assembled, dev, training.dev_batches, search, training.world)
     scores = {f"dev.{name}": score.value for name, score in evaluation.scores.values.items()}
     metric = training.recipe.train.keep_best

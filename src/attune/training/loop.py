@@ -90,7 +90,8 @@ def take_steps(
     gradients = Gradients(p for p in model.parameters() if p.requires_grad)
     backward = backward_of(model, gradients.flat, rules.precision, world.device)
     for position, group in groupby(micros, key=lambda loaded: loaded.micro.position):
-        model.train()
+        if not model.training:
+            model.train()  # the caller may have scored it; a walk through all modules is not for every step
         slots = list(group)
         losses = _run_micros(backward, gradients, slots, rules, progress.scale, world)
         sums = _add_up(gradients.flat, slots, losses, world, stop_requested())
@@ -146,7 +147,9 @@ def _add_up(flat: Tensor, slots: list[Loaded], losses: list[Loss], world: World,
     """The sums of all ranks (6,), in the order of `_Sums`, still on the device."""
     samples = sum(float(slot.batch.lengths.sum()) for slot in slots if slot.batch is not None)
     dropped = float(sum(len(slot.dropped) for slot in slots))
-    sums = torch.tensor([0, 0, samples, 0, float(stop), dropped], dtype=torch.float64, device=flat.device)
+    sums = torch.zeros(6, dtype=torch.float64, device=flat.device)
+    for place, known in ((2, samples), (4, float(stop)), (5, dropped)):
+        sums[place] += known  # a copy of host memory would wait for the device
     for loss in losses:
         sums[0] += loss.total
         sums[1] += loss.count

@@ -17,6 +17,8 @@ from torch.utils.checkpoint import checkpoint
 
 from attune.families.whisper.shape import Shape
 
+LONG = 1024  # frames from which attention's own kernels pay for a single query
+
 
 @dataclass(frozen=True, slots=True)
 class KeysValues:
@@ -75,6 +77,17 @@ class Attention(nn.Module):
         found = F.scaled_dot_product_attention(
             queries, seen.keys, seen.values, mask, dropout_p=dropout, is_causal=is_causal, scale=1.0
         )
+        return self._together(found)
+
+    def glance(self, hidden: Tensor, seen: KeysValues, mask: Tensor | None) -> Tensor:
+        """The same for few queries in evaluation: plain products, where a kernel for long sequences does not pay."""
+        queries = self._by_head(self.q_proj(hidden) * self.scale)
+        scores = (queries @ seen.keys.transpose(2, 3)).float()
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -math.inf)
+        return self._together(scores.softmax(-1).to(queries.dtype) @ seen.values)
+
+    def _together(self, found: Tensor) -> Tensor:
         attended: Tensor = self.out_proj(found.transpose(1, 2).flatten(2))
         return attended
 
@@ -127,12 +140,16 @@ class DecoderLayer(nn.Module):
         """The next hidden states (R, U, D) of what follows the past; several rows may share what is heard (B, …)."""
         normed = self.self_attn_layer_norm(hidden)
         said = self.self_attn.keys_values(normed)
-        written, unwritten = (past.extended(said), past.mask) if past else (said, None)
-        is_causal = hidden.shape[1] > 1
-        hidden = hidden + self.dropout(self.self_attn(normed, written, unwritten, is_causal))
+        written = past.extended(said) if past else said
+        is_recorded = past is not None and past.mask is not None
+        if past and is_recorded:
+            hidden = hidden + self.self_attn.glance(normed, written, past.mask)
+        else:
+            hidden = hidden + self.dropout(self.self_attn(normed, written, None, is_causal=hidden.shape[1] > 1))
         # Rows of one utterance look at it together, as if they were tokens of one sequence.
         together = self.encoder_attn_layer_norm(hidden).reshape(len(heard.keys), -1, hidden.shape[2])
-        hidden = hidden + self.dropout(self.encoder_attn(together, heard, mask)).view_as(hidden)
+        look = self.encoder_attn.glance if is_recorded and heard.keys.shape[2] < LONG else self.encoder_attn
+        hidden = hidden + self.dropout(look(together, heard, mask)).view_as(hidden)
         inner = self.activation_dropout(F.gelu(self.fc1(self.final_layer_norm(hidden))))
         added: Tensor = self.dropout(self.fc2(inner))
         return hidden + added

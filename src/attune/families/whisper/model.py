@@ -10,7 +10,14 @@ from attune.families.whisper.features import log_mel
 from attune.families.whisper.layers import EncoderDecoder, sinusoids
 from attune.families.whisper.scorer import Rules, WhisperScorer
 from attune.families.whisper.shape import Shape
-from attune.families.whisper.windows import FRAMES_PER_SECOND, Window, Windows, own_frames, windows_of
+from attune.families.whisper.windows import (
+    FRAMES_PER_SECOND,
+    Window,
+    Windows,
+    attention_kernels,
+    own_frames,
+    windows_of,
+)
 from attune.types import SAMPLE_RATE, Batch, Loss
 
 NOT_LEARNED = -100
@@ -34,8 +41,9 @@ class WhisperModel(nn.Module):
 
     def loss(self, batch: Batch) -> Loss:
         """Cross-entropy, summed over every token after the start of the transcript; the end is one of them."""
-        windows, states = self.encode(batch)
-        logits = self.model.decoder(batch.targets[:, :-1], states, windows.mask())
+        with attention_kernels(self.window, batch.audio.device):
+            windows, states = self.encode(batch)
+            logits = self.model.decoder(batch.targets[:, :-1], states, windows.mask())
         labels = self.labels(batch)
         total = F.cross_entropy(
             logits.flatten(0, 1).float(), labels.flatten(), ignore_index=NOT_LEARNED, reduction="sum"
@@ -50,8 +58,9 @@ class WhisperModel(nn.Module):
 
     def scorer(self, batch: Batch) -> WhisperScorer:
         """What a search can search, after the prefixes that the batch has for targets."""
-        windows, states = self.encode(batch)
-        return WhisperScorer(self.model.decoder, self.rules, batch, states, windows.mask())
+        with attention_kernels(self.window, batch.audio.device):
+            windows, states = self.encode(batch)
+        return WhisperScorer(self.model.decoder, self.rules, batch, states, windows)
 
     def frames(self, samples: int) -> int:
         """How many frames an utterance's own window has."""

@@ -9,6 +9,7 @@ from torch import Tensor
 from attune.families.whisper.labels import UNKNOWN_LANGUAGE, Told
 from attune.families.whisper.layers import Decoder, KeysValues, Past
 from attune.families.whisper.replay import Scene, Step
+from attune.families.whisper.windows import Windows, attention_kernels
 from attune.text.filters import pair_timestamps, suppress, suppress_first
 from attune.types import SAMPLE_RATE, Batch, Filter
 
@@ -40,12 +41,13 @@ class Rules:
 class WhisperScorer:
     """A TokenScorer. The rows of an utterance are next to each other and look at it together."""
 
-    def __init__(self, decoder: Decoder, rules: Rules, batch: Batch, states: Tensor, mask: Tensor | None) -> None:
+    def __init__(self, decoder: Decoder, rules: Rules, batch: Batch, states: Tensor, windows: Windows) -> None:
         self.device = states.device
+        self.window = windows.kind
         self.end = rules.end
         self.filters = rules.filters(states.device)
         self.decoder = decoder
-        self.mask = mask
+        self.mask = windows.mask()
         self.heard = decoder.hear(states)
         self.prefixes = self._prefixes(batch, rules)
         self.limits = self._limits(batch)
@@ -57,11 +59,12 @@ class WhisperScorer:
         """Give each row its next tokens (R, n): the log-probabilities (R, V) of what follows them."""
         places = slice(self.position, self.position + tokens.shape[1])
         self.position = places.stop
-        if self.device.type == "cuda" and tokens.shape[1] == 1:
-            self.step = self.step or Step(self.decoder, Scene(self.heard, self.mask, self.said))
-            return self.step(tokens, places.start)
-        past = [Past(said, places) for said in self.said]
-        return self.decoder.advance(tokens, self.heard, self.mask, past).float().log_softmax(-1)
+        with attention_kernels(self.window, self.device):
+            if self.device.type == "cuda" and tokens.shape[1] == 1:
+                self.step = self.step or Step(self.decoder, Scene(self.heard, self.mask, self.said))
+                return self.step(tokens, places.start)
+            past = [Past(said, places) for said in self.said]
+            return self.decoder.advance(tokens, self.heard, self.mask, past).float().log_softmax(-1)
 
     def select(self, rows: Tensor) -> None:
         """Row i goes on from what row `rows[i]` is now."""

@@ -7,10 +7,13 @@ utterance is computed as if it were alone.
 """
 
 # B batch, F encoder frames
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from attune.audio.features import within
 from attune.types import SAMPLE_RATE
@@ -21,10 +24,22 @@ FRAMES_PER_SECOND = 50  # of the encoder; there are twice as many mel frames
 Window = Literal["full", "trimmed"]
 
 
+def attention_kernels(window: Window, device: torch.device) -> AbstractContextManager[object]:
+    """The context in which attention takes the kernels that are quickest for a window.
+
+    cuDNN's are for 30 s, but it plans for every new shape, which takes longer than some hundred short batches.
+    """
+    if device.type != "cuda":
+        return nullcontext()
+    kinds = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    return sdpa_kernel([SDPBackend.CUDNN_ATTENTION, *kinds] if window == "full" else kinds, set_priority=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Windows:
     """The encoder frames of a batch, and how many of them are each row's own; None: all of them."""
 
+    kind: Window
     width: int
     own: Tensor | None  # (B,)
 
@@ -40,13 +55,13 @@ class Windows:
 def windows_of(window: Window, lengths: Tensor, samples: int, positions: int) -> Windows:
     """The windows of utterances of these lengths (B,), padded to `samples`."""
     if window == "full":
-        return Windows(positions, None)
+        return Windows(window, positions, None)
     width = own_frames(window, samples, positions)
     seconds = (-(-lengths // SAMPLE_RATE)).clamp(min=FLOOR_SECONDS)
     own = (seconds * FRAMES_PER_SECOND).clamp(max=positions)
     # Every window is the narrowest there is: nothing to hide.
     is_floor = width <= FLOOR_SECONDS * FRAMES_PER_SECOND
-    return Windows(width, None if is_floor else own)
+    return Windows(window, width, None if is_floor else own)
 
 
 def own_frames(window: Window, samples: int, positions: int) -> int:
