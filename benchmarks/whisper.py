@@ -13,7 +13,9 @@ import json
 import shutil
 import sys
 import time
+import warnings
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ import numpy as np
 import soundfile
 import torch
 import torch._dynamo  # any optimizer imports it; the peer has it before its clock starts
+import transformers
 from transformers import TrainerCallback, WhisperConfig, WhisperForConditionalGeneration, WhisperProcessor
 
 from attune import recipe as recipes
@@ -37,6 +40,7 @@ from attune.world import World, choose_device
 
 SCRATCH = Path("/dev/shm/attune-bench")
 BATCH = 32
+BATCHED = ("audio", "lengths", "targets", "target_lengths")
 CLIPS = 2048
 
 
@@ -190,6 +194,8 @@ def run_peer(weights: Path, data: Path, steps: int, batch: int, evaluates: bool,
 def small_shapes(weights: Path) -> tuple[Path, Path]:
     """Random weights of Whisper small's shapes, and clips of 5.2 s on average."""
     folder, data = SCRATCH / "small", SCRATCH / "clips"
+    if folder.exists():
+        return folder, data
     shutil.copytree(weights, folder, ignore=shutil.ignore_patterns("*.safetensors"))
     config = WhisperConfig.from_pretrained(weights)
     config.d_model, config.encoder_ffn_dim, config.decoder_ffn_dim = 768, 3072, 3072
@@ -236,15 +242,13 @@ def speed(weights: Path) -> dict[str, Any]:
 
 def greedy(weights: Path) -> dict[str, Any]:
     """Utterances per second of greedy decoding to 40 tokens, beside `generate`, and whether the tokens agree."""
-    small = SCRATCH / "small"
-    if not small.exists():
-        small_shapes(weights)
+    small, _ = small_shapes(weights)
     rows = [json.loads(line) for line in (SCRATCH / "clips/train.jsonl").read_text().splitlines()]
     audio = [soundfile.read(SCRATCH / "clips" / row["audio"], dtype="float32")[0] for row in rows]
     model, peer = open_model(small), WhisperForConditionalGeneration.from_pretrained(small).cuda().eval()
     processor = WhisperProcessor.from_pretrained(weights)
     found: dict[str, Any] = {}
-    for dtype, sizes in ((torch.float32, (64,)), (torch.bfloat16, (16, 64, 128, 256))):
+    for dtype, sizes in ((torch.float32, (64,)), (torch.bfloat16, (16, 128, 256, 512))):
         model.to(dtype), peer.to(dtype)
         for size in sizes:
             found[f"{dtype} batch {size}"] = _greedy_once(model, peer, processor, audio[:size], dtype)
@@ -277,8 +281,9 @@ def open_model(weights: Path) -> Any:
 
 def _greedy_once(model: Any, peer: Any, processor: Any, audio: list[Any], dtype: torch.dtype) -> dict[str, Any]:
     prefix = (model.rules.start, processor.tokenizer.convert_tokens_to_ids("<|notimestamps|>"))
-    batch = collate([(str(number), samples, prefix) for number, samples in enumerate(audio)])
-    features = processor.feature_extractor(audio, sampling_rate=16_000, return_tensors="pt").input_features
+    # In the memory that each loader would have it in.
+    batch = collate([(str(number), samples, prefix) for number, samples in enumerate(audio)]).pin_memory()
+    features = processor.feature_extractor(audio, sampling_rate=16_000, return_tensors="pt").input_features.pin_memory()
 
     def ours() -> list[list[int]]:
         with torch.inference_mode():
@@ -288,7 +293,9 @@ def _greedy_once(model: Any, peer: Any, processor: Any, audio: list[Any], dtype:
 
     def theirs() -> list[list[int]]:
         with torch.inference_mode():
-            tokens = peer.generate(features.to("cuda", dtype), max_new_tokens=40, do_sample=False, num_beams=1)
+            tokens = peer.generate(
+                features.to("cuda", dtype, non_blocking=True), max_new_tokens=40, do_sample=False, num_beams=1
+            )
         end = processor.tokenizer.eos_token_id
         rows = [row[2:] if row[0] == prefix[0] else row for row in tokens.tolist()]
         return [row[: row.index(end)] if end in row else row for row in rows]
@@ -302,12 +309,27 @@ def _greedy_once(model: Any, peer: Any, processor: Any, audio: list[Any], dtype:
         said[name] = run()
         torch.cuda.synchronize()
         speeds[f"{name}_utterances_per_second"] = round(len(audio) / (time.perf_counter() - start), 1)
-    same = sum(one[:38] == other[:38] for one, other in zip(said["attune"], said["peer"], strict=True))
-    return {**speeds, "same_tokens": f"{same} of {len(audio)}"}
+    pairs = list(zip(said["attune"], said["peer"], strict=True))
+    differing = [row for row, (one, other) in enumerate(pairs) if one[:38] != other[:38]]
+    margins = [_margin(model, batch, row, *pairs[row]) for row in differing] if dtype == torch.float32 else []
+    return {**speeds, "same_tokens": f"{len(audio) - len(differing)} of {len(audio)}", "margins": margins}
+
+
+def _margin(model: Any, batch: Any, row: int, ours: list[int], theirs: list[int]) -> float:
+    """How much more probable the model finds its own token than the peer's, in nats, where they first differ."""
+    place = next(place for place, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one != other)
+    alone = replace(batch, **{name: getattr(batch, name)[row : row + 1] for name in BATCHED}, ids=batch.ids[:1])
+    with torch.inference_mode():
+        scorer = model.scorer(alone.to(torch.device("cuda")))
+        said = torch.tensor([[*scorer.prefixes[0], *ours[:place]]], device="cuda")
+        log_probs = scorer.advance(said)[0]
+    return float(log_probs[ours[place]] - log_probs[theirs[place]])
 
 
 def main() -> None:
     """Run what was asked for, and write results.json after each part."""
+    warnings.simplefilter("ignore")
+    transformers.logging.set_verbosity_error()
     weights, an4, out, *parts = (Path(word) for word in sys.argv[1:])
     shutil.rmtree(SCRATCH, ignore_errors=True)
     data = prepare_an4(an4)

@@ -4,6 +4,7 @@
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from attune.families.whisper.labels import UNKNOWN_LANGUAGE, Told
@@ -15,6 +16,7 @@ from attune.types import SAMPLE_RATE, Batch, Filter
 
 TOKENS_PER_SECOND = 50  # scripts that Whisper spells byte by byte come near it; no speech goes beyond
 TOKENS_AT_LEAST = 16
+FIRST_PLACES = 64  # of a cache, which grows by doubling: few utterances come near their limits
 LATEST_START = 50  # timestamps, one second: speech begins by then
 
 
@@ -53,11 +55,13 @@ class WhisperScorer:
         self.limits = self._limits(batch)
         self.position = 0
         self.step: Step | None = None
-        self.said = self._empty_cache(max(map(sum, zip(map(len, self.prefixes), self.limits, strict=True))))
+        self.said = self._empty_cache(FIRST_PLACES)
 
     def advance(self, tokens: Tensor) -> Tensor:
         """Give each row its next tokens (R, n): the log-probabilities (R, V) of what follows them."""
         places = slice(self.position, self.position + tokens.shape[1])
+        if places.stop > self.said[0].keys.shape[2]:
+            self._grow(places.stop)
         self.position = places.stop
         with attention_kernels(self.window, self.device):
             if self.device.type == "cuda" and tokens.shape[1] == 1:
@@ -76,6 +80,14 @@ class WhisperScorer:
         for each in self.said:
             for used in (each.keys[:, :, : self.position], each.values[:, :, : self.position]):
                 used.copy_(used[rows])
+
+    def _grow(self, needed: int) -> None:
+        """Make room for so many tokens and more."""
+        self.step = None  # it knows the cache as it was
+        more = max(needed, 2 * self.said[0].keys.shape[2]) - self.said[0].keys.shape[2]
+        self.said = [
+            KeysValues(F.pad(old.keys, (0, 0, 0, more)), F.pad(old.values, (0, 0, 0, more))) for old in self.said
+        ]
 
     def _keep_heard(self, rows: Tensor) -> None:
         """Let go of utterances that have no row any more; the others may now have more or fewer."""
