@@ -1,11 +1,9 @@
 """Transducers to search: a random one of any size, and the golden models' own prediction nets and joints."""
 
 import io
-import itertools
 import json
 import math
 import tarfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -23,6 +23,9 @@ FRAMES_AT_ONCE = 8
 STEPS_BETWEEN_LOOKS = 8  # on an accelerator, which a look makes wait; on the CPU each step is looked at
 SHARE_TO_LEAVE = 0.25  # fewer ended rows than this are cheaper to carry along
 
+# Labels (R,) and states → what is said of the rows now (R, …), and their new states
+Net = Callable[[Tensor, States], tuple[Tensor, States]]
+
 
 def greedy(scorer: TransducerScorer, max_labels: int = MAX_LABELS, graphed: bool = False) -> list[Hypothesis]:
     """The best token of each frame until that is a blank; scored by that one alignment, blanks and durations included.
@@ -43,6 +46,11 @@ def greedy(scorer: TransducerScorer, max_labels: int = MAX_LABELS, graphed: bool
     return _hypotheses(said, scores.tolist(), scorer.blank)
 
 
+def steps_between_looks(device: torch.device) -> int:
+    """How many steps to take before asking which utterances have ended."""
+    return 1 if device.type == "cpu" else STEPS_BETWEEN_LOOKS
+
+
 @dataclass(frozen=True, slots=True)
 class _Rows:
     """Where each row is."""
@@ -59,7 +67,8 @@ class _Rows:
 
     @staticmethod
     def of(tensors: Sequence[Tensor]) -> _Rows:
-        return _Rows(*tensors[:5], states=tuple(tensors[5:]))
+        utterances, frames, repeats, scores, predicted, *states = tensors
+        return _Rows(utterances, frames, repeats, scores, predicted, tuple(states))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +102,7 @@ class _Loop:
         self.scorer, self.max_labels = scorer, max_labels
         self.offsets = torch.arange(FRAMES_AT_ONCE, device=scorer.device)
         self.durations = torch.tensor(scorer.durations or (0,), device=scorer.device)
-        self.steps_at_once = 1 if scorer.device.type == "cpu" else STEPS_BETWEEN_LOOKS
+        self.steps_at_once = steps_between_looks(scorer.device)
 
     def start(self) -> _Rows:
         """A row for each utterance that has a frame."""
@@ -125,7 +134,7 @@ class _Loop:
         is_full = repeats >= self.max_labels
         next_frames = frames + torch.where(is_full & (durations == 0), 1, durations)
         scores = rows.scores + cost[:, 0] + at.gains[:, 0].masked_fill(~is_said, 0)
-        predicted, states = move_on(self.scorer, tokens, rows.predicted, rows.states)
+        predicted, states = move_on(self.scorer.predict, tokens, self.scorer.blank, rows.predicted, rows.states)
         repeats = repeats.masked_fill(is_full | (durations > 0), 0)
         after = _Rows(rows.utterances, next_frames, repeats, scores, predicted, states)
         return after, tokens, frames, at.log_probs[:, 0]
@@ -161,13 +170,13 @@ def _pass_blanks(seen: _Seen, blank: int) -> tuple[Tensor, Tensor]:
     return passed, cost
 
 
-def move_on(scorer: TransducerScorer, tokens: Tensor, predicted: Tensor, states: States) -> tuple[Tensor, States]:
-    """What the prediction net says once the rows have these tokens (R,); where that is a blank, it stands still."""
-    is_label = tokens != scorer.blank
-    some_label = 1 if scorer.blank == 0 else 0  # the net need not know the blank
-    new, new_states = scorer.predict(tokens.masked_fill(~is_label, some_label), states)
+def move_on(net: Net, tokens: Tensor, blank: int, said: Tensor, states: States) -> tuple[Tensor, States]:
+    """What a net says once the rows have these tokens (R,), where it `said` this; at a blank it stands still."""
+    is_label = tokens != blank
+    some_label = 1 if blank == 0 else 0  # it need not know the blank
+    new, new_states = net(tokens.masked_fill(~is_label, some_label), states)
     pairs = zip(new_states, states, strict=True)
-    return _chosen(is_label, new, predicted), tuple(_chosen(is_label, after, before) for after, before in pairs)
+    return _chosen(is_label, new, said), tuple(_chosen(is_label, after, before) for after, before in pairs)
 
 
 def _chosen(is_label: Tensor, after: Tensor, before: Tensor) -> Tensor:
@@ -190,7 +199,7 @@ class _Graph:
     def __init__(self, loop: _Loop, rows: _Rows) -> None:
         self.rows = _Rows.of([each.clone() for each in rows.tensors()])
         self.graph = torch.cuda.CUDAGraph()
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # libraries set themselves up at the first call, which cannot be recorded
             loop.steps(self.rows)
