@@ -238,6 +238,7 @@ def test_differences_are_named_by_dotted_keys(folder):
         "decode.final.search": (None, "greedy"),
         "decode.final.beam": (None, 8),
         "decode.final.precision": (None, "fp32"),
+        "decode.final.lm_weight": (None, 0.3),
     }
 
 

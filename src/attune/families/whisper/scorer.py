@@ -84,10 +84,9 @@ class WhisperScorer:
     def _grow(self, needed: int) -> None:
         """Make room for so many tokens and more."""
         self.step = None  # it knows the cache as it was
-        more = max(needed, 2 * self.said[0].keys.shape[2]) - self.said[0].keys.shape[2]
-        self.said = [
-            KeysValues(F.pad(old.keys, (0, 0, 0, more)), F.pad(old.values, (0, 0, 0, more))) for old in self.said
-        ]
+        size = self.said[0].keys.shape[2]
+        more = (0, 0, 0, max(needed, 2 * size) - size)
+        self.said = [KeysValues(F.pad(each.keys, more), F.pad(each.values, more)) for each in self.said]
 
     def _keep_heard(self, rows: Tensor) -> None:
         """Let go of utterances that have no row any more; the others may now have more or fewer."""
