@@ -192,7 +192,7 @@ def test_settings_choose_the_transducers_search_and_its_language_model():
     favourite[:, 1] = 0.97
     settings = Search("beam", 3, lm="lm.arpa", lm_weight=3.0, language_model=Bigrams(favourite.log()))
     assert all(set(each.tokens) <= {1} for each in search(model.scorer(frames), settings))
-    assert settings.as_json() == {"kind": "beam", "beam": 3, "length_power": 1.0, "lm": "lm.arpa", "lm_weight": 3.0}
+    assert settings.as_json().items() >= {"kind": "beam", "beam": 3, "lm": "lm.arpa", "lm_weight": 3.0}.items()
 
 
 @pytest.mark.gpu
