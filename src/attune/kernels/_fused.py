@@ -314,7 +314,8 @@ def _lay_out(joint: Joint, tables: _Tables, blocks: Tensor, tiling: Tiling) -> _
             joint.predicted.shape[1], BLOCK=256,
         )  # fmt: skip
     parts = int(blocks[:, 4].sum())
-    return _Pass(there, first.to(device, non_blocking=True), *where, parts, chunks)
+    frame, label, cell, target = where
+    return _Pass(there, first.to(device, non_blocking=True), frame, label, cell, target, parts, chunks)
 
 
 def _chunks(blocks: Tensor, size: int) -> Iterator[tuple[slice, slice]]:

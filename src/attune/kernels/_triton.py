@@ -6,7 +6,9 @@ each row where it is. Outputs are split in two: whole tiles of columns, and a na
 the blank, and the durations), so that no product needs a mask. Nothing is added atomically: the same bits each time.
 """
 
-# mypy: disable-error-code="no-untyped-def,untyped-decorator,valid-type"
+# A kernel's arguments are pointers and numbers of the compiler's own types.
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
+# ruff: noqa: ANN001
 import triton
 import triton.language as tl
 

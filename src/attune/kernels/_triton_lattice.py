@@ -4,7 +4,9 @@ One program walks one utterance in one direction, diagonal by diagonal; a diagon
 Values are float64 in global memory, where the program's threads find each other's after a barrier.
 """
 
-# mypy: disable-error-code="no-untyped-def,untyped-decorator,valid-type"
+# A kernel's arguments are pointers and numbers of the compiler's own types.
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
+# ruff: noqa: ANN001
 import triton
 import triton.language as tl
 
@@ -12,7 +14,9 @@ NOWHERE = tl.constexpr(float("-inf"))
 
 
 @triton.jit
-def _score(blank_score, label_score, duration_score, cell, index, real, SAYS: tl.constexpr, D: tl.constexpr) -> tl.tensor:
+def _score(
+    blank_score, label_score, duration_score, cell, index, real, SAYS: tl.constexpr, D: tl.constexpr
+) -> tl.tensor:
     """The log-probability of an arc from each cell."""
     if SAYS:
         score = tl.load(label_score + cell, mask=real, other=NOWHERE).to(tl.float64)
@@ -52,7 +56,9 @@ def _goal(
     if not SAYS:
         real = real & (goal > frame)
         beyond = tl.where((goal == frames) & (label == width - 1), 0.0, beyond)
-    return beyond + _score(blank_score, label_score, duration_score, start + frame * width + label, index, real, SAYS, D)
+    return beyond + _score(
+        blank_score, label_score, duration_score, start + frame * width + label, index, real, SAYS, D
+    )
 
 
 @triton.jit
@@ -77,7 +83,9 @@ def walk_kernel(
         for diagonal in range(frames + width - 1):
             frame = diagonal - label
             if D == 0:
-                stays = _origin(before, blank_score, label_score, duration_score, start, width, frame, label, 1, 0, 0, D)
+                stays = _origin(
+                    before, blank_score, label_score, duration_score, start, width, frame, label, 1, 0, 0, D
+                )
                 says = _origin(before, blank_score, label_score, duration_score, start, width, frame, label, 0, 0, 1, D)
                 found = _log_add(stays, says)
             else:
