@@ -191,5 +191,6 @@ def band_kernel(
         cell = offset + frame * labels + label
         empty = tl.load(blank_share + cell, mask=label < labels, other=0.0)
         most = tl.maximum(most, empty + tl.load(label_share + cell, mask=label < labels, other=0.0))
-    tl.store(bands + tl.program_id(0) * 2, tl.min(tl.where(most > negligible, label, BLOCK_U), 0))
-    tl.store(bands + tl.program_id(0) * 2 + 1, tl.max(tl.where(most > negligible, label, -1), 0))
+    passed = (most > negligible) & (label < labels)
+    tl.store(bands + tl.program_id(0) * 2, tl.min(tl.where(passed, label, BLOCK_U), 0))
+    tl.store(bands + tl.program_id(0) * 2 + 1, tl.max(tl.where(passed, label, -1), 0))

@@ -59,7 +59,7 @@ class _TransducerLoss(torch.autograd.Function):
     ) -> Tensor:
         inputs = (encoded, predicted, weight, bias)
         ctx.extent, ctx.lattice, ctx.dtype = extent, lattice, _computing_type(inputs)
-        with torch.autocast(encoded.device.type, enabled=False):
+        with torch.autocast(encoded.device.type, enabled=False), torch.cuda.device_of(encoded):
             total, saved = _passes(encoded, ctx.dtype).forward(_joint(ctx, inputs, targets))
         ctx.save_for_backward(*inputs, targets, *saved)
         losses: Tensor = -total.to(torch.promote_types(ctx.dtype, torch.float32))
@@ -68,7 +68,7 @@ class _TransducerLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
         inputs, (targets, *saved) = ctx.saved_tensors[:4], ctx.saved_tensors[4:]
-        with torch.autocast(outer[0].device.type, enabled=False):
+        with torch.autocast(outer[0].device.type, enabled=False), torch.cuda.device_of(outer[0]):
             found = _passes(inputs[0], ctx.dtype).backward(_joint(ctx, inputs, targets), tuple(saved), outer[0])
         parts = (found.encoded, found.predicted, found.weight, found.bias)
         return *(part.to(given.dtype) for part, given in zip(parts, inputs, strict=True)), None, None, None
