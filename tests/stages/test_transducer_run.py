@@ -52,7 +52,7 @@ def letters(predictions):
 def test_the_final_evaluation_searches_with_beam_and_language_model(run, recipe):
     searched = json.loads((run.folder / "scores.json").read_text())["test"]["search"]
     lm = str(recipe.with_name("lm.arpa"))
-    assert searched == {"kind": "beam", "beam": 4, "length_power": 1.0, "lm": lm, "lm_weight": 2.0}
+    assert searched.items() >= {"kind": "beam", "beam": 4, "lm": lm, "lm_weight": 2.0}.items()
     said = letters(read_predictions(run.predictions("test")))
     assert said and said <= set("onetw")
 

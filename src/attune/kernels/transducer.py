@@ -1,0 +1,111 @@
+"""The transducer loss, exact and lean: one differentiable function from the joint network's inputs to the losses.
+
+The outputs of all cells, (B, T, U + 1, O), are never there at once: they are made tile by tile within each utterance's
+own lengths, reduced to a few numbers per cell, and made again for the gradients. Triton does it on CUDA, plain
+torch anywhere else; `_reference.py` is the definition.
+"""
+
+# B utterances, T frames, U labels, J joint width, O outputs (tokens, blank, durations)
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import reduce
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attune.kernels import _tiles
+from attune.kernels._lattice import Extent, Lattice
+from attune.kernels._tiles import Joint
+
+__all__ = ["Lattice", "transducer_loss"]
+
+
+def transducer_loss(
+    encoded: Tensor,
+    predicted: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    targets: Tensor,
+    lengths: Tensor,
+    target_lengths: Tensor,
+    lattice: Lattice,
+) -> Tensor:
+    """The negative log-likelihood of each target (B,), of activation(encoded + predicted) @ weight.T + bias.
+
+    `encoded` is (B, T, J), `predicted` (B, U + 1, J) beginning with what is said before any label, `weight` (O, J).
+    Under autocast the products are in its type; sums are in float32, or float64 for float64.
+    """
+    extent = Extent(tuple(lengths.tolist()), tuple(target_lengths.tolist()))
+    losses: Tensor = _TransducerLoss.apply(  # type: ignore[no-untyped-call]
+        encoded, predicted, weight, bias, targets.to(encoded.device), extent, lattice
+    )
+    return losses
+
+
+class _TransducerLoss(torch.autograd.Function):
+    """Keeps, besides the inputs, only a few numbers for each cell."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        encoded: Tensor,
+        predicted: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        targets: Tensor,
+        extent: Extent,
+        lattice: Lattice,
+    ) -> Tensor:
+        inputs = (encoded, predicted, weight, bias)
+        ctx.extent, ctx.lattice, ctx.dtype = extent, lattice, _computing_type(inputs)
+        with _by_itself(encoded):
+            total, saved = _passes(encoded, ctx.dtype).forward(_joint(ctx, inputs, targets))
+        ctx.save_for_backward(*inputs, targets, *saved)
+        losses: Tensor = -total.to(torch.promote_types(ctx.dtype, torch.float32))
+        return losses
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, (targets, *saved) = ctx.saved_tensors[:4], ctx.saved_tensors[4:]
+        with _by_itself(outer[0]):
+            found = _passes(inputs[0], ctx.dtype).backward(_joint(ctx, inputs, targets), tuple(saved), outer[0])
+        parts = (found.encoded, found.predicted, found.weight, found.bias)
+        return *(part.to(given.dtype) for part, given in zip(parts, inputs, strict=True)), None, None, None
+
+
+@contextmanager
+def _by_itself(tensor: Tensor) -> Iterator[None]:
+    """On the tensor's device, and with types as they are given."""
+    here = torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()
+    with torch.autocast(tensor.device.type, enabled=False), here:
+        yield
+
+
+def _joint(ctx: Any, inputs: tuple[Tensor, ...], targets: Tensor) -> Joint:
+    encoded, predicted, weight, bias = (part.detach().to(ctx.dtype).contiguous() for part in inputs)
+    return Joint(encoded, predicted, weight, bias, targets.contiguous(), ctx.extent, ctx.lattice)
+
+
+def _computing_type(inputs: tuple[Tensor, ...]) -> torch.dtype:
+    """The type of the products: autocast's, else the widest of the inputs; narrow ones only where Triton is."""
+    device = inputs[0].device.type
+    dtype = reduce(torch.promote_types, (part.dtype for part in inputs))
+    if dtype != torch.float64 and torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+    return dtype if _has_triton(inputs[0]) else torch.promote_types(dtype, torch.float32)
+
+
+def _has_triton(encoded: Tensor) -> bool:
+    return encoded.is_cuda and find_spec("triton") is not None
+
+
+def _passes(encoded: Tensor, dtype: torch.dtype) -> ModuleType:
+    """Who computes: Triton for what it is good at, plain torch for everything else."""
+    if not _has_triton(encoded) or dtype == torch.float64:
+        return _tiles
+    from attune.kernels import _fused
+
+    return _fused
