@@ -293,9 +293,10 @@ def _greedy_once(model: Any, peer: Any, processor: Any, audio: list[Any], dtype:
 
     def theirs() -> list[list[int]]:
         with torch.inference_mode():
-            tokens = peer.generate(
-                features.to("cuda", dtype, non_blocking=True), max_new_tokens=40, do_sample=False, num_beams=1
-            )
+            ready = features.to("cuda", dtype, non_blocking=True)
+            # Under the same rules: transformers alone would let random weights say timestamps.
+            rules = {"suppress_tokens": list(model.rules.never)}
+            tokens = peer.generate(ready, max_new_tokens=40, do_sample=False, num_beams=1, **rules)
         end = processor.tokenizer.eos_token_id
         rows = [row[2:] if row[0] == prefix[0] else row for row in tokens.tolist()]
         return [row[: row.index(end)] if end in row else row for row in rows]
