@@ -119,6 +119,12 @@ def read_data(text: str, where: str) -> Plain:
     return data
 
 
+def write_data(data: Mapping[str, Plain]) -> str:
+    """Plain values as YAML that every reader takes for the same."""
+    text: str = yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, width=float("inf"))
+    return text
+
+
 def merge(under: Node, over: Node) -> Node:
     """`under` with what `over` says put on top: sections are merged, everything else is replaced."""
     if not (isinstance(under.value, Mapping) and isinstance(over.value, Mapping)):

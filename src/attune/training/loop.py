@@ -23,7 +23,7 @@ from attune.training.micro import Backward, backward_of
 from attune.training.optimizer import set_lr
 from attune.training.precision import LossScale
 from attune.training.schedule import Schedule
-from attune.types import SAMPLE_RATE, Loss
+from attune.types import SAMPLE_RATE, Loss, Tallied
 from attune.world import World
 
 
@@ -86,18 +86,20 @@ def take_steps(
     stop_requested: Callable[[], bool],
 ) -> Iterator[Step]:
     """Train from `progress` to the end of the schedule, yielding after each optimizer step."""
-    gradients = Gradients(p for p in model.parameters() if p.requires_grad)
+    tallied = [module for module in model.modules() if isinstance(module, Tallied)]
+    gradients = Gradients((p for p in model.parameters() if p.requires_grad), tallied)
     backward = backward_of(model, gradients.flat, rules.precision, world.device)
     for position, group in groupby(micros, key=lambda loaded: loaded.micro.position):
         model.train()
         slots = list(group)
         sums, nonfinite = _add_up(backward, gradients, slots, rules, progress.scale, world, stop_requested())
         lr = rules.schedule.at(position.step)
-        norm = _settle(gradients.flat, sums, rules, progress.scale)
+        norm = _settle(gradients.gradient, sums, rules, progress.scale)
         skipped = None if math.isfinite(norm) and not sums.nonfinite else _reason(sums, progress.scale)
         if skipped is None:
             set_lr(optimizer, lr)
             optimizer.step()
+            gradients.settle()
         progress = _after(progress, position, rules, skipped)
         yield Step(
             progress,

@@ -48,10 +48,8 @@ def read_archive(path: Path) -> Archive:
             text = _read(tar, _named(members, CONFIG, path), MOST_CONFIG_BYTES, path).decode("utf-8")
             config = resolved(_as_section(read_data(text, f"{path}:{CONFIG}"), path))
             tensors = _tensors(tar, _named(members, WEIGHTS, path), path)
-            wanted = [name for name in tokenizer_files(config).values() if name]
-            files = {
-                name: _read(tar, _named(members, name, path), MOST_FILE_BYTES, path) for name in sorted(set(wanted))
-            }
+            wanted = sorted(set(tokenizer_files(config).values()))
+            files = {name: _read(tar, _named(members, name, path), MOST_FILE_BYTES, path) for name in wanted}
     except (OSError, EOFError, tarfile.TarError, UnicodeDecodeError) as error:
         raise ModelError(f"{path} cannot be read as a .nemo archive: {error}") from error
     return Archive(config, text, tensors, files)
@@ -69,7 +67,7 @@ def write_archive(path: Path, archive: Archive) -> None:
             tar.addfile(member, io.BytesIO(content))
 
 
-def tokenizer_files(config: Mapping[str, Plain]) -> dict[str, str | None]:
+def tokenizer_files(config: Mapping[str, Plain]) -> dict[str, str]:
     """The member that each tokenizer setting names, such as `model_path`."""
     tokenizer = config.get("tokenizer")
     if not isinstance(tokenizer, dict):

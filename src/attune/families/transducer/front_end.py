@@ -5,14 +5,13 @@ that the order in which a batch's sums are taken does not show.
 """
 
 # B batch, T samples, M mel bins, F frames
-import functools
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attune.audio.features import within
-from attune.families.transducer.shape import FrontEnd
+from attune.families.transducer.shape import FrontEndShape
 from attune.types import SAMPLE_RATE
 
 PREEMPHASIS = 0.97
@@ -20,35 +19,54 @@ LEAST_ENERGY = 2.0**-24
 LEAST_DEVIATION = 1e-5
 
 
-def frame_count(samples: int, shape: FrontEnd) -> int:
-    """How many frames so many samples have: whole hops, and at least one."""
-    return max(1, samples // shape.hop)
+class Featurizer(nn.Module):
+    """The window and the mel triangles, which a checkpoint brings along."""
+
+    window: Tensor
+    fb: Tensor
+
+    def __init__(self, shape: FrontEndShape) -> None:
+        super().__init__()
+        self.register_buffer("window", torch.hann_window(shape.window, periodic=False))
+        self.register_buffer("fb", mel_bank(shape.bins, shape.transform)[None])
 
 
-def log_mel(audio: Tensor, lengths: Tensor, shape: FrontEnd, is_training: bool = False) -> tuple[Tensor, Tensor]:
-    """Normalized log-mel energies (B, M, F), zero beyond the own frames, and how many are each row's own (B,)."""
-    with torch.no_grad(), torch.autocast(audio.device.type, enabled=False):
-        if is_training:
-            audio = audio + shape.dither * torch.randn_like(audio)
-        energies = _energies(_emphasized(audio, lengths), shape)
-        counts = (lengths // shape.hop).clamp(min=1)
-        return _normalized((energies + LEAST_ENERGY).log(), counts).float(), counts
+class FrontEnd(nn.Module):
+    """Samples to normalized log-mel energies."""
+
+    def __init__(self, shape: FrontEndShape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.featurizer = Featurizer(shape)
+
+    @torch.no_grad()
+    def forward(self, audio: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Energies (B, M, F), zero beyond the own frames, and how many are each row's own (B,)."""
+        with torch.autocast(audio.device.type, enabled=False):
+            if self.training:
+                audio = audio + self.shape.dither * torch.randn_like(audio)
+            energies = self._energies(_emphasized(audio, lengths))
+            counts = (lengths // self.shape.hop).clamp(min=1)
+            return _normalized((energies + LEAST_ENERGY).log(), counts).float(), counts
+
+    def frames(self, samples: int) -> int:
+        """How many frames so many samples have: whole hops, and at least one."""
+        return max(1, samples // self.shape.hop)
+
+    def _energies(self, audio: Tensor) -> Tensor:
+        """Mel energies (B, M, T / hop + 1) of windows around every hop."""
+        shape, window = self.shape, self.featurizer.window
+        spectrum = torch.stft(
+            audio, shape.transform, shape.hop, shape.window, window, pad_mode="constant", return_complex=True
+        )
+        dtype = torch.float32 if audio.device.type == "mps" else torch.float64  # Apple's GPUs have no float64
+        powers = spectrum.real.to(dtype).square() + spectrum.imag.to(dtype).square()
+        return self.featurizer.fb.to(dtype) @ powers
 
 
 def _emphasized(audio: Tensor, lengths: Tensor) -> Tensor:
     emphasized = torch.cat([audio[:, :1], audio[:, 1:] - PREEMPHASIS * audio[:, :-1]], dim=1)
     return emphasized.masked_fill(~within(lengths, audio.shape[1]), 0)
-
-
-def _energies(audio: Tensor, shape: FrontEnd) -> Tensor:
-    """Mel energies (B, M, T / hop + 1) of windows around every hop."""
-    window = _hann(shape.window, audio.device)
-    spectrum = torch.stft(
-        audio, shape.transform, shape.hop, shape.window, window, center=True, pad_mode="constant", return_complex=True
-    )
-    dtype = torch.float32 if audio.device.type == "mps" else torch.float64  # Apple's GPUs have no float64
-    powers = spectrum.real.to(dtype).square() + spectrum.imag.to(dtype).square()
-    return _mel_bank(shape.bins, shape.transform, dtype, audio.device) @ powers
 
 
 def _normalized(frames: Tensor, counts: Tensor) -> Tensor:
@@ -58,21 +76,6 @@ def _normalized(frames: Tensor, counts: Tensor) -> Tensor:
     centered = (frames - frames.masked_fill(~is_own, 0).sum(2, keepdim=True) / own).masked_fill(~is_own, 0)
     deviation = (centered.square().sum(2, keepdim=True) / (own - 1).clamp(min=1)).sqrt()
     return centered / (deviation + LEAST_DEVIATION)
-
-
-@functools.cache
-def _hann(window: int, device: torch.device) -> Tensor:
-    return hann(window).to(device)
-
-
-@functools.cache
-def _mel_bank(bins: int, transform: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return mel_bank(bins, transform).to(device, dtype)
-
-
-def hann(window: int) -> Tensor:
-    """The window (window,) in float32, as models have it."""
-    return torch.hann_window(window, periodic=False)
 
 
 def mel_bank(bins: int, transform: int) -> Tensor:

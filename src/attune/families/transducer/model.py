@@ -1,17 +1,20 @@
 """A transducer as the loop trains it and the search decodes it."""
 
 # B batch, T samples, F frames, U labels, J joint width
+from collections.abc import Mapping, Sequence
+
 from torch import Tensor, nn
 
 from attune.audio.masking import mask_features
 from attune.families.transducer.conformer import Conformer
 from attune.families.transducer.contextnet import ContextNet
-from attune.families.transducer.front_end import frame_count, log_mel
+from attune.families.transducer.front_end import FrontEnd
 from attune.families.transducer.joint import Joint
 from attune.families.transducer.prediction import Decoder
 from attune.families.transducer.scorer import ModelScorer
-from attune.families.transducer.shape import ConformerShape, Shape
+from attune.families.transducer.shape import ConformerShape, ContextNetShape, Shape
 from attune.kernels.transducer import Lattice, transducer_loss
+from attune.plain_yaml import Plain
 from attune.types import Batch, Loss
 
 
@@ -20,18 +23,24 @@ class TransducerModel(nn.Module):
 
     fits_graphs = False  # LSTM layers and tiles look at the lengths
 
-    def __init__(self, shape: Shape, labels: int, is_frozen: bool = False, saves_memory: bool = False) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        pieces: Sequence[str],
+        described: Mapping[str, Plain],
+        is_frozen: bool = False,
+        saves_memory: bool = False,
+    ) -> None:
         super().__init__()
         self.shape = shape
+        self.described = described  # NeMo's configuration of it
+        self.pieces = tuple(pieces)  # how each label is written
+        labels = len(self.pieces)
         self.lattice = Lattice(
             labels, shape.durations, shape.loss.sigma, shape.loss.fastemit, activation=shape.joint.activation
         )
-        encoder: nn.Module
-        if isinstance(shape.encoder, ConformerShape):
-            encoder = Conformer(shape.encoder, is_frozen, saves_memory)
-        else:
-            encoder = ContextNet(shape.encoder, is_frozen, saves_memory)
-        self.encoder: ContextNet | Conformer = encoder
+        self.preprocessor = FrontEnd(shape.front_end)
+        self.encoder = _encoder(shape.encoder, is_frozen, saves_memory)
         self.decoder = Decoder(labels, shape.prediction)
         outputs = labels + 1 + len(shape.durations)
         self.joint = Joint(shape.encoder.width, shape.prediction.width, outputs, shape.joint)
@@ -56,13 +65,21 @@ class TransducerModel(nn.Module):
 
     def frames(self, samples: int) -> int:
         """How many frames the encoder makes of this much audio."""
-        return self.encoder.frames(frame_count(samples, self.shape.front_end))
+        return self.encoder.frames(self.preprocessor.frames(samples))
 
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The encoder's frames (B, F, D), and how many of them are each row's own."""
-        mels, counts = log_mel(batch.audio, batch.lengths, self.shape.front_end, self.training)
+        mels, counts = self.preprocessor(batch.audio, batch.lengths)
         if batch.masks:
             masked = mask_features(mels.transpose(1, 2), counts, batch.masks.seeds, batch.masks.settings)
             mels = masked.transpose(1, 2)
         encoded: tuple[Tensor, Tensor] = self.encoder(mels, counts)
         return encoded
+
+
+def _encoder(
+    shape: ContextNetShape | ConformerShape, is_frozen: bool, saves_memory: bool
+) -> ContextNet | Conformer:
+    if isinstance(shape, ConformerShape):
+        return Conformer(shape, is_frozen, saves_memory)
+    return ContextNet(shape, is_frozen, saves_memory)

@@ -22,7 +22,7 @@ SUPPORTED = (
 
 
 @dataclass(frozen=True, slots=True)
-class FrontEnd:
+class FrontEndShape:
     """Log-mel energies: how many, of which windows, with how much noise in training."""
 
     bins: int
@@ -116,7 +116,7 @@ class LossShape:
 class Shape:
     """A whole transducer, but for its tokens."""
 
-    front_end: FrontEnd
+    front_end: FrontEndShape
     encoder: ContextNetShape | ConformerShape
     prediction: PredictionShape
     joint: JointShape
@@ -194,14 +194,14 @@ def read_shape(config: Mapping[str, Plain]) -> Shape:
     )
 
 
-def _front_end(section: _Section) -> FrontEnd:
+def _front_end(section: _Section) -> FrontEndShape:
     section.require("normalize", "per_feature", default="per_feature")
     section.require("window", "hann", default="hann")
     section.require("frame_splicing", "1", default="1")
     if section.whole("sample_rate", SAMPLE_RATE) != SAMPLE_RATE:
         raise ModelError(f"The model hears {section.text('sample_rate')} Hz; attune's audio has {SAMPLE_RATE}.")
     window = round(section.number("window_size", 0.02) * SAMPLE_RATE)
-    return FrontEnd(
+    return FrontEndShape(
         bins=section.whole("features", 64),
         window=window,
         hop=round(section.number("window_stride", 0.01) * SAMPLE_RATE),

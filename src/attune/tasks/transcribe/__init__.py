@@ -72,6 +72,11 @@ class Transcribe:
         return tokenizers.load(self.folder)
 
     @property
+    def pieces(self) -> tuple[str, ...]:
+        """How every token is written, the blank and the unknown first."""
+        return self.tokenizer.pieces
+
+    @property
     def language(self) -> str | None:
         """The language of utterances that do not name theirs."""
         return self.config.language
