@@ -18,7 +18,8 @@ from attune.audio.vad import cut_in_pauses
 from attune.batches.load import collate
 from attune.batches.plan import Budget, plan_in_order
 from attune.catalog import find
-from attune.decoding.search import search
+from attune.decoding.search import Search, search
+from attune.decoding.words import words_of
 from attune.errors import DataError, ModelError
 from attune.recipe import Recipe
 from attune.run import Run
@@ -29,11 +30,27 @@ from attune.stages import train as train_stage
 from attune.stages.assemble import Assembled
 from attune.stages.evaluate import Evaluation, search_of
 from attune.stages.subject import evaluate_subject, load_subject, open_subject, record
-from attune.types import SAMPLE_RATE, Scores, Utterance
+from attune.types import SAMPLE_RATE, Scores, Utterance, Word
 from attune.world import World, choose_device
 
 Audio = str | Path | ArrayLike
 BATCH_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """What was said, and its words with their times where the model can tell those."""
+
+    text: str
+    words: tuple[Word, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """What is heard at once, and where it begins in its recording."""
+
+    samples: NDArray[np.float32]
+    start: float = 0.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +59,7 @@ class Recognizer:
 
     recipe: Recipe
     assembled: Assembled
+    search: Search
     world: World
 
     def transcribe(self, audio: Audio | Sequence[Audio], rate: int = SAMPLE_RATE) -> str | list[str]:
@@ -52,58 +70,71 @@ class Recognizer:
         """
         return self._predict("transcribe", audio, rate)
 
+    def listen(self, recordings: Sequence[Audio], rate: int = SAMPLE_RATE) -> list[Spoken]:
+        """What `transcribe` says of each of many recordings, with the words' times."""
+        self._require("transcribe")
+        return self._hear(recordings, rate)
+
     def classify(self, audio: Audio | Sequence[Audio], rate: int = SAMPLE_RATE) -> str | list[str]:
         """The label of one recording, or of each of many; takes what `transcribe` takes."""
         return self._predict("classify", audio, rate)
 
     def _predict(self, task: str, audio: Audio | Sequence[Audio], rate: int) -> str | list[str]:
+        self._require(task)
+        if not _is_many(audio):
+            return self._hear([audio], rate)[0].text  # type: ignore[list-item]
+        return [spoken.text for spoken in self._hear(list(audio), rate)]  # type: ignore[arg-type]
+
+    def _require(self, task: str) -> None:
         if self.recipe.task.name != task:
             raise ModelError(f"This model was trained to {self.recipe.task.name}, not to {task}.")
-        if not _is_many(audio):
-            return self._read_all([audio], rate)[0]  # type: ignore[list-item]
-        return self._read_all(list(audio), rate)  # type: ignore[arg-type]
 
-    def _read_all(self, recordings: Sequence[Audio], rate: int) -> list[str]:
+    def _hear(self, recordings: Sequence[Audio], rate: int) -> list[Spoken]:
         mine = range(self.world.rank, len(recordings), self.world.size)
         owners: list[int] = []  # the recording that each piece is of
-        pieces: list[NDArray[np.float32]] = []
+        pieces: list[_Piece] = []
         for index in mine:
             found = self._pieces(as_samples(recordings[index], rate))
             pieces += found
             owners += [index] * len(found)
-        said: dict[int, list[str]] = {index: [] for index in mine}
-        for owner, text in zip(owners, self._read_pieces(pieces), strict=True):
-            said[owner].append(text)
-        together = {index: texts for part in self.world.gather(said) for index, texts in part.items()}
-        return [" ".join(filter(None, together[index])) for index in range(len(recordings))]
+        said: dict[int, list[Spoken]] = {index: [] for index in mine}
+        for owner, spoken in zip(owners, self._read_pieces(pieces), strict=True):
+            said[owner].append(spoken)
+        together = {index: parts for share in self.world.gather(said) for index, parts in share.items()}
+        return [_joined(together[index]) for index in range(len(recordings))]
 
-    def _pieces(self, samples: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+    def _pieces(self, samples: NDArray[np.float32]) -> list[_Piece]:
         """The recording, or what is said in it, cut in pauses into what the model can hear at once."""
         longest = self.assembled.built.longest_seconds
         if longest is None or len(samples) <= longest * SAMPLE_RATE:
-            return [samples]
+            return [_Piece(samples)]
         spans = cut_in_pauses(samples, longest)
-        return [samples[round(span.start * SAMPLE_RATE) : round(span.end * SAMPLE_RATE)] for span in spans]
+        return [
+            _Piece(samples[round(span.start * SAMPLE_RATE) : round(span.end * SAMPLE_RATE)], span.start)
+            for span in spans
+        ]
 
-    def _read_pieces(self, pieces: Sequence[NDArray[np.float32]]) -> list[str]:
-        """The text of each piece, in batches of similar length."""
-        seconds = np.array([len(piece) / SAMPLE_RATE for piece in pieces])
+    def _read_pieces(self, pieces: Sequence[_Piece]) -> list[Spoken]:
+        """What is said in each piece, in batches of similar length."""
+        seconds = np.array([len(piece.samples) / SAMPLE_RATE for piece in pieces])
         plan = plan_in_order(seconds, Budget(BATCH_SECONDS, None, 1))
-        texts: dict[int, str] = {}
+        said: dict[int, Spoken] = {}
         for step in range(plan.steps):
             rows = [int(row) for row in plan.micro(step, 0)]
-            texts.update(zip(rows, self._read([pieces[row] for row in rows]), strict=True))
-        return [texts[row] for row in range(len(pieces))]
+            said.update(zip(rows, self._read([pieces[row] for row in rows]), strict=True))
+        return [said[row] for row in range(len(pieces))]
 
-    def _read(self, samples: Sequence[NDArray[np.float32]]) -> list[str]:
+    def _read(self, pieces: Sequence[_Piece]) -> list[Spoken]:
         built = self.assembled.built
         prompt = built.prompt or (lambda _: ())
-        rows = [("", each, prompt(Utterance("", len(each) / SAMPLE_RATE))) for each in samples]
+        rows = [("", each.samples, prompt(Utterance("", len(each.samples) / SAMPLE_RATE))) for each in pieces]
         batch = collate(rows).to(self.world.device)
-        decode = self.recipe.decode
         with torch.inference_mode():
-            found = search(built.model.eval().scorer(batch), search_of(decode.final or decode))
-        return [built.read(hypothesis) for hypothesis in found]
+            found = search(built.model.eval().scorer(batch), self.search)
+        return [
+            Spoken(built.read(hypothesis), words_of(hypothesis, built, piece.start))
+            for hypothesis, piece in zip(found, pieces, strict=True)
+        ]
 
 
 def load(source: str | Path, device: str = "auto") -> Recognizer:
@@ -111,7 +142,10 @@ def load(source: str | Path, device: str = "auto") -> Recognizer:
     site = this_site(device=device)
     world = _world(device)
     pretrained = open_subject(str(source), [], site).pretrained
-    return Recognizer(pretrained.recipe, load_subject(pretrained, world), world)
+    assembled, decode = load_subject(pretrained, world), pretrained.recipe.decode
+    return Recognizer(
+        pretrained.recipe, assembled, search_of(decode.final or decode, assembled.built, site, world), world
+    )
 
 
 def load_audio(source: str | Path, rate: int = SAMPLE_RATE) -> NDArray[np.float32]:
@@ -178,6 +212,11 @@ def as_samples(audio: Audio, rate: int) -> NDArray[np.float32]:
             "not empty, every sample finite."
         )
     return resample(array, rate, SAMPLE_RATE)
+
+
+def _joined(parts: Sequence[Spoken]) -> Spoken:
+    text = " ".join(part.text for part in parts if part.text)
+    return Spoken(text, tuple(word for part in parts for word in part.words))
 
 
 def _is_many(audio: Audio | Sequence[Audio]) -> bool:

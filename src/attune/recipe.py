@@ -41,6 +41,10 @@ Count = Annotated[int, Field(gt=0)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Search = Annotated[Literal["greedy", "beam"], Field(description="The best token each time, or a beam of hypotheses.")]
 Beam = Annotated[Count, Field(description="How many hypotheses a beam search keeps.")]
+LanguageModel = Annotated[
+    str | None, Field(min_length=1, description="An ARPA file over the model's tokens, for a transducer's beam search.")
+]
+Weight = Annotated[float, Field(ge=0, description="How much the language model counts beside the model.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +141,8 @@ class SearchConfig:
 
     search: Search = "greedy"
     beam: Beam = 8
+    lm: LanguageModel = None
+    lm_weight: Weight = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +151,8 @@ class DecodeConfig:
 
     search: Search = "greedy"
     beam: Beam = 8
+    lm: LanguageModel = None
+    lm_weight: Weight = 0.3
     final: Annotated[SearchConfig | None, Field(description="The search for the final scores, if another.")] = None
 
 
@@ -337,6 +345,11 @@ def _disagreements(sections: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "batches", "give exactly one of micro_seconds and micro_utterances"
     if train:
         yield from _disagreements_in_training(train, has_dev=data is None or bool(data.dev))
+    decode: DecodeConfig | None = sections.get("decode")
+    if decode and decode.lm and decode.search == "greedy":
+        yield "decode.lm", "a language model needs search: beam"
+    if decode and decode.final and decode.final.lm and decode.final.search == "greedy":
+        yield "decode.final.lm", "a language model needs search: beam"
 
 
 def _disagreements_in_training(train: TrainConfig, has_dev: bool) -> Iterator[tuple[str, str]]:

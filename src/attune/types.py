@@ -126,6 +126,7 @@ class TokenScorer(Protocol):
 States = tuple["Tensor", ...]  # (R, …) each: what a prediction net remembers of every row
 
 
+@runtime_checkable
 class TransducerScorer(Protocol):
     """A transducer: the encoder's frames, and a prediction net that the search moves on label by label.
 
@@ -151,6 +152,19 @@ class TransducerScorer(Protocol):
         """
 
 
+class LanguageModel(Protocol):
+    """What is likely to be said, whatever was heard: log-probabilities of each next label, for a beam of rows.
+
+    Labels are the tokens of the model that is searched; what is said of its blank is not read.
+    """
+
+    def start(self, rows: int) -> tuple[Tensor, States]:
+        """Those of the first label (R, V), and the states."""
+
+    def score(self, labels: Tensor, states: States) -> tuple[Tensor, States]:
+        """Those of what follows (R, V) once each row has its next label (R,), and the new states."""
+
+
 Scorer = FrameScorer | LabelScorer | TokenScorer | TransducerScorer
 
 
@@ -162,6 +176,15 @@ class Hypothesis:
     score: float
     frames: tuple[int, ...] = ()
     confidences: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word of a hypothesis, when it begins, and how sure the model was of it."""
+
+    text: str
+    start: float  # seconds
+    confidence: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +334,8 @@ class Built:
     prompt: Callable[[Utterance], tuple[int, ...]] | None = None  # what decoding begins with, as Batch.targets
     frames_needed: Callable[[Sequence[int]], int] = lambda target: 0  # the fewest from which a target can be learned
     longest_seconds: float | None = None  # what the model can hear at once; longer recordings are cut in pauses
+    seconds_per_frame: float | None = None  # where hypotheses have frames: from one to the next
+    pieces: Sequence[str] = ()  # how the tokenizer writes each token, without the blank; `▁` begins a word
 
 
 @dataclass(frozen=True, slots=True)

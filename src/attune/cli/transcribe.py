@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from attune.api import Recognizer
+    from attune.types import Word
 
 HELP = "transcribe audio files, or all those in a folder, with a run or a model"
 EXAMPLE = "attune transcribe runs/demo interview.mp3 recordings/"
@@ -31,6 +32,7 @@ class Transcript:
     path: str
     text: str | None = None
     problem: str | None = None
+    words: tuple[Word, ...] = ()  # with their times, where the model can tell those
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,10 @@ def _read(path: str) -> _Recording:
 
 
 def _transcribe(recognizer: Recognizer, recordings: Sequence[_Recording]) -> Iterator[Transcript]:
-    texts = iter(recognizer.transcribe([recording.samples for recording in recordings if not recording.problem]))
+    said = iter(recognizer.listen([recording.samples for recording in recordings if not recording.problem]))
     for recording in recordings:
-        yield Transcript(recording.path, None if recording.problem else next(texts), recording.problem)
+        if recording.problem:
+            yield Transcript(recording.path, problem=recording.problem)
+        else:
+            spoken = next(said)
+            yield Transcript(recording.path, spoken.text, words=spoken.words)

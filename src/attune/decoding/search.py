@@ -1,12 +1,13 @@
 """Find the best hypothesis for each utterance of a batch. The result does not depend on who shares the batch."""
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from attune.decoding import ctc, labels, tokens
+from attune.decoding import ctc, labels, tokens, transducer
+from attune.decoding.transducer_beam import Beam, beam_search
 from attune.errors import ModelError
-from attune.types import FrameScorer, Hypothesis, LabelScorer, Scorer, TokenScorer
+from attune.types import FrameScorer, Hypothesis, LabelScorer, LanguageModel, Scorer, TokenScorer, TransducerScorer
 
 DIVERGED = "The model's scores are NaN: its weights are damaged or its training diverged. Use others."
 
@@ -15,18 +16,29 @@ DIVERGED = "The model's scores are NaN: its weights are damaged or its training 
 class Search:
     """How hard to look: the best at every step, or the best `beam` hypotheses kept.
 
-    Token by token, a beam's hypotheses are compared by score / length ** `length_power`.
+    Token by token, a beam's hypotheses are compared by score / length ** `length_power`. A transducer's beam may listen
+    to a language model, read from the file `lm`.
     """
 
     kind: Literal["greedy", "beam"] = "greedy"
     beam: int = 8
     length_power: float = 1.0
+    lm: str | None = None
+    lm_weight: float = 0.0
+    language_model: LanguageModel | None = field(default=None, repr=False, compare=False)
+
+    def as_json(self) -> dict[str, Any]:
+        """The settings as plain data."""
+        settings: dict[str, Any] = {"kind": self.kind, "beam": self.beam, "length_power": self.length_power}
+        return {**settings, "lm": self.lm, "lm_weight": self.lm_weight} if self.lm else settings
 
 
 def search(scorer: Scorer, settings: Search) -> list[Hypothesis]:
     """The hypothesis found for each row of the scorer."""
+    if isinstance(scorer, TransducerScorer):
+        return _sound(_search_transducer(scorer, settings), len(scorer.lengths))
     if not isinstance(scorer, FrameScorer | LabelScorer):
-        return _search_tokens(scorer, settings)
+        return _sound(_search_tokens(scorer, settings), len(scorer.prefixes))
     if scorer.log_probs.isnan().any():
         raise ModelError(DIVERGED)
     if isinstance(scorer, LabelScorer):
@@ -36,10 +48,22 @@ def search(scorer: Scorer, settings: Search) -> list[Hypothesis]:
 
 def _search_tokens(scorer: TokenScorer, settings: Search) -> list[Hypothesis]:
     if settings.kind == "greedy":
-        found = tokens.greedy(scorer)
-    else:
-        ranked = tokens.beam_search(scorer, settings.beam, settings.length_power)
-        found = [best for hypotheses in ranked for best in hypotheses[:1]]  # among NaN there is no best
-    if len(found) < len(scorer.prefixes) or any(math.isnan(hypothesis.score) for hypothesis in found):
+        return tokens.greedy(scorer)
+    return _firsts(tokens.beam_search(scorer, settings.beam, settings.length_power))
+
+
+def _search_transducer(scorer: TransducerScorer, settings: Search) -> list[Hypothesis]:
+    if settings.kind == "greedy":
+        return transducer.greedy(scorer)
+    beam = Beam(settings.beam, settings.length_power, language_model=settings.language_model, weight=settings.lm_weight)
+    return _firsts(beam_search(scorer, beam))
+
+
+def _firsts(ranked: list[list[Hypothesis]]) -> list[Hypothesis]:
+    return [best for hypotheses in ranked for best in hypotheses[:1]]  # among NaN there is no best
+
+
+def _sound(found: list[Hypothesis], expected: int) -> list[Hypothesis]:
+    if len(found) < expected or any(math.isnan(hypothesis.score) for hypothesis in found):
         raise ModelError(DIVERGED)
     return found

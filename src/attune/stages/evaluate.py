@@ -2,19 +2,22 @@
 
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from attune.batches.load import Loaded, Reader, load
 from attune.batches.plan import Budget, plan_in_order
 from attune.corpora import Corpus
+from attune.decoding.ngram import read_arpa
 from attune.decoding.predict import decode, share
 from attune.decoding.search import Search
+from attune.errors import ModelError
 from attune.recipe import DecodeConfig, Recipe, SearchConfig
 from attune.report.tables import scores_json
 from attune.site import Site
+from attune.sources import locate
 from attune.stages.assemble import Assembled
-from attune.types import Prediction, Scores
+from attune.types import Built, Prediction, Scores
 from attune.world import World
 
 
@@ -47,14 +50,21 @@ class Evaluation:
         """Scores as plain data, for scores.json and --json."""
         return {
             **scores_json(self.scores),
-            "search": asdict(self.search),
+            "search": self.search.as_json(),
             "ranks": list(self.rank_counts),
         }
 
 
-def search_of(config: SearchConfig | DecodeConfig) -> Search:
-    """The recipe's search settings as the decoder takes them."""
-    return Search(config.search, config.beam)
+def search_of(config: SearchConfig | DecodeConfig, built: Built, site: Site, world: World) -> Search:
+    """The recipe's search settings as the decoder takes them, with the language model they name."""
+    if config.lm is None:
+        return Search(config.search, config.beam)
+    if not built.pieces:
+        raise ModelError(
+            f"decode.lm: {config.lm} cannot be used: this family does not search with a language model. Leave it out."
+        )
+    model = read_arpa(locate(config.lm, site.cache), built.pieces, world.device)
+    return Search(config.search, config.beam, lm=config.lm, lm_weight=config.lm_weight, language_model=model)
 
 
 def evaluation_batches(

@@ -110,7 +110,7 @@ def evaluate_subject(
     with tempfile.TemporaryDirectory() as scratch:
         folder = subject.run.data if subject.run else Path(scratch)
         corpus = _open(recipe, on, folder, site, world)
-        search = search_of(recipe.decode.final or recipe.decode)
+        search = search_of(recipe.decode.final or recipe.decode, assembled.built, site, world)
         batches = evaluation_batches(assembled, corpus, batch, recipe, site, world)
         return (yield from evaluate(assembled, corpus, batches, search, world))
 

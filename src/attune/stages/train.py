@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from attune.batches.load import Again, Loaded, load, micros_from
 from attune.catalog import suggestion
 from attune.corpora import Corpus
+from attune.decoding.search import Search
 from attune.errors import CheckpointError, ConfigError, Preempted
 from attune.recipe import Difference, Recipe
 from attune.report.predictions import write_predictions
@@ -74,6 +75,8 @@ class _Training:
     dev_batches: Iterable[Loaded]
     journal: Journal | None
     history: list[float]  # the score that decides which checkpoint is best, at every scoring so far
+    search: Search
+    final_search: Search
 
     @property
     def has_stalled(self) -> bool:
@@ -117,7 +120,10 @@ def _train(
     optimizer = _optimizer(recipe, assembled, first.new_tensors)
     journal = Journal(run) if world.is_first else None
     dev_batches = _dev_batches(recipe, assembled, dev, site, world) if dev else ()
-    training = _Training(recipe, run, site, world, assembled, optimizer, dev, dev_batches, journal, [])
+    # Now, and not after the last step: a language model that does not fit is to be told at once.
+    search = search_of(recipe.decode, assembled.built, site, world)
+    final = search_of(recipe.decode.final, assembled.built, site, world) if recipe.decode.final else search
+    training = _Training(recipe, run, site, world, assembled, optimizer, dev, dev_batches, journal, [], search, final)
     progress, damaged = _resume(training)
     yield Started(
         run,
@@ -266,8 +272,7 @@ def _after_step(training: _Training, step: Step) -> Iterator[Event]:
 
 def _judge(training: _Training, dev: Corpus) -> Generator[Decoding, None, _Judged]:
     """Score the dev sets, and remember the score that decides which checkpoint is best."""
-    search = search_of(training.recipe.decode)
-    evaluation = yield from evaluate(training.assembled, dev, training.dev_batches, search, training.world)
+    evaluation = yield from evaluate(training.assembled, dev, training.dev_batches, training.search, training.world)
     scores = {f"dev.{name}": score.value for name, score in evaluation.scores.values.items()}
     metric = training.recipe.train.keep_best
     if metric is None:
@@ -322,8 +327,7 @@ def _finish(training: _Training, before: int) -> Iterator[Event]:
     if recipe.data.test:
         corpus = open_split(recipe, "test", run.data, training.site, world)
         batches = evaluation_batches(training.assembled, corpus, None, recipe, training.site, world)
-        search = search_of(recipe.decode.final or recipe.decode)
-        evaluation = yield from evaluate(training.assembled, corpus, batches, search, world)
+        evaluation = yield from evaluate(training.assembled, corpus, batches, training.final_search, world)
         if training.journal:
             write_predictions(run.predictions("test"), evaluation.predictions)
             run.add_scores("test", {**evaluation.as_json(), "step": chosen.step})

@@ -18,9 +18,20 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from attune.batches.load import Reader
-from attune.decoding.tokens import greedy
+from attune.decoding import tokens, transducer
 from attune.testing.problems import differences, require_none, without_gradient
-from attune.types import SAMPLE_RATE, Batch, Family, FrameScorer, LabelScorer, Scorer, Task, TokenScorer, Utterance
+from attune.types import (
+    SAMPLE_RATE,
+    Batch,
+    Family,
+    FrameScorer,
+    LabelScorer,
+    Scorer,
+    Task,
+    TokenScorer,
+    TransducerScorer,
+    Utterance,
+)
 
 
 def check_family(
@@ -136,7 +147,7 @@ def _additivity(subject: _Subject) -> Iterator[str]:
 def _frames(subject: _Subject) -> Iterator[str]:
     batch = subject.batches.together
     scorer = subject.scorer(batch)
-    if isinstance(scorer, FrameScorer):
+    if isinstance(scorer, FrameScorer | TransducerScorer):
         expected = torch.tensor([subject.model.frames(samples) for samples in batch.lengths.tolist()])
         yield from subject.compare(
             "frames: what model.frames() says against the scorer's lengths", expected, scorer.lengths
@@ -148,7 +159,11 @@ def _teacher_forcing(subject: _Subject) -> Iterator[str]:
     trained, _ = subject.loss(batch)
     with torch.no_grad():
         scorer = subject.scorer(batch)
-        if isinstance(scorer, FrameScorer | LabelScorer):
+        if isinstance(scorer, TransducerScorer):
+            if scorer.durations:
+                return  # the loss of such models may be under-normalized on purpose, and what is searched is not
+            searched = _lattice_loss(scorer, batch)
+        elif isinstance(scorer, FrameScorer | LabelScorer):
             searched = _loss_of(scorer, batch)
         else:
             # Which tokens of a prompt are learned, only the family knows; what follows it is both learned and searched.
@@ -162,7 +177,9 @@ def _prompts(subject: _Subject) -> Iterator[str]:
         return
     batch = subject.batches.together
     scorer = subject.scorer(batch)
-    limits = [math.inf] * len(batch.ids) if isinstance(scorer, FrameScorer | LabelScorer) else scorer.limits
+    limits: Sequence[float] = [math.inf] * len(batch.ids)
+    if not isinstance(scorer, FrameScorer | LabelScorer | TransducerScorer):
+        limits = scorer.limits
     rows = zip(batch.ids, batch.targets.tolist(), batch.target_lengths.tolist(), limits, strict=True)
     for name, target, length, limit in rows:
         prompt = subject.prompts[name]
@@ -191,8 +208,9 @@ def _rows(scorer: Scorer) -> list[Tensor]:
     if isinstance(scorer, LabelScorer):
         return list(scorer.log_probs)
     if not isinstance(scorer, FrameScorer):
+        hypotheses = transducer.greedy(scorer) if isinstance(scorer, TransducerScorer) else tokens.greedy(scorer)
         # Other tokens have another score; numbers of tokens are no quantities that a tolerance could compare.
-        return [torch.tensor([float(len(found.tokens)), found.score]) for found in greedy(scorer)]
+        return [torch.tensor([float(len(found.tokens)), found.score]) for found in hypotheses]
     return [row[:length] for row, length in zip(scorer.log_probs, scorer.lengths.tolist(), strict=True)]
 
 
@@ -208,6 +226,34 @@ def _loss_after_prompts(scorer: TokenScorer, batch: Batch) -> Tensor:
         if column + 1 < batch.targets.shape[1]:
             log_probs = scorer.advance(token)
     return total
+
+
+def _lattice_loss(scorer: TransducerScorer, batch: Batch) -> Tensor:
+    """The loss of the targets over all their alignments, from the scorer's answers about every frame and label."""
+    total = torch.zeros(())
+    rows = zip(batch.targets, batch.target_lengths.tolist(), scorer.lengths.tolist(), strict=True)
+    for utterance, (target, labels, frames) in enumerate(rows):
+        heard, states = scorer.start(1)
+        predicted = [heard]
+        for label in target[:labels].split(1):
+            heard, states = scorer.predict(label, states)
+            predicted.append(heard)
+        said = torch.cat(predicted).repeat(frames, 1)
+        places = torch.arange(frames).repeat_interleave(labels + 1)
+        log_probs = scorer.join(torch.full_like(places, utterance), places, said)[0].view(frames, labels + 1, -1)
+        total -= _probability(log_probs[..., scorer.blank], log_probs[:, range(labels), target[:labels]])
+    return total
+
+
+def _probability(blanks: Tensor, labels: Tensor) -> Tensor:
+    """The log-probability of a target: of each frame's blank (F, U + 1) and next label (F, U) after each label."""
+    above: Sequence[Tensor] = [torch.zeros(()), *labels.new_full((labels.shape[1],), -torch.inf)]
+    for blank, label in zip(blanks, labels, strict=True):
+        row = [above[0]]
+        for place in range(len(label)):
+            row.append(torch.logaddexp(above[place + 1], row[place] + label[place]))
+        above = [reached + stay for reached, stay in zip(row, blank, strict=True)]
+    return above[-1]
 
 
 def _loss_of(scorer: FrameScorer | LabelScorer, batch: Batch) -> Tensor:

@@ -28,7 +28,13 @@ def build_transducer(config: Config, task: Task, assets: Path) -> Built:
         is_frozen=config.batch_norm == "frozen",
         saves_memory=config.gradient_checkpointing,
     )
-    return Built(model, vocabulary.target, vocabulary.read)
+    return Built(
+        model,
+        vocabulary.target,
+        vocabulary.read,
+        seconds_per_frame=model.seconds_per_frame,
+        pieces=vocabulary.pieces,
+    )
 
 
 def description(config: Config, assets: Path) -> dict[str, Plain]:

@@ -158,6 +158,7 @@ class Conformer(nn.Module):
         self.scale = math.sqrt(shape.width) if shape.scales_input else 1.0
         self.dropout = nn.Dropout(shape.dropout_before)
         self.dropout_positions = nn.Dropout(shape.dropout_positions)
+        self.stride = shape.factor
         self.saves_memory = saves_memory
 
     def forward(self, mels: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:

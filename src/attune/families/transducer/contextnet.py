@@ -4,6 +4,7 @@ The names of its weights are NeMo's. Every convolution and every mean looks at a
 """
 
 # B batch, C channels, F frames
+import math
 from collections.abc import Callable, Iterator
 
 import torch
@@ -84,8 +85,9 @@ class ContextNet(nn.Module):
             for width, block in zip(widths, shape.blocks, strict=False)
         )
         self.strides = [
-            block.stride ** (1 if block.strides_last else block.repeat) for block in shape.blocks if block.stride > 1
+            stride for block in shape.blocks for stride in [block.stride] * (1 if block.strides_last else block.repeat)
         ]
+        self.stride = math.prod(self.strides)
         self.saves_memory = saves_memory
         self.apply(_give_fresh_weights)
 

@@ -15,7 +15,7 @@ from attune.families.transducer.scorer import ModelScorer
 from attune.families.transducer.shape import ConformerShape, ContextNetShape, Shape
 from attune.kernels.transducer import Lattice, transducer_loss
 from attune.plain_yaml import Plain
-from attune.types import Batch, Loss
+from attune.types import SAMPLE_RATE, Batch, Loss
 
 
 class TransducerModel(nn.Module):
@@ -66,6 +66,11 @@ class TransducerModel(nn.Module):
     def frames(self, samples: int) -> int:
         """How many frames the encoder makes of this much audio."""
         return self.encoder.frames(self.preprocessor.frames(samples))
+
+    @property
+    def seconds_per_frame(self) -> float:
+        """From one of the encoder's frames to the next."""
+        return self.encoder.stride * self.preprocessor.shape.hop / SAMPLE_RATE
 
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The encoder's frames (B, F, D), and how many of them are each row's own."""

@@ -1,0 +1,133 @@
+"""An n-gram language model over a model's own tokens, read from an ARPA file and asked about many rows at once.
+
+Words of the file are the tokens as the tokenizer writes them (SentencePiece pieces, such as `▁the`). A state is a node:
+the longest end of what was said that the file knows as a context. From there a token's probability is found at the
+node, or else, at the price of the node's backoff, at the next shorter end of it.
+"""
+
+# R rows, V tokens, M nodes, E n-grams
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from attune.errors import ModelError
+from attune.types import States
+
+BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
+LN_10 = math.log(10)
+SHOWN_WORDS = 5
+
+Gram = tuple[int, ...]
+Entries = Mapping[Gram, tuple[float, float]]  # log-probability and backoff
+
+
+class NGram:
+    """A `LanguageModel`. Its tables lie on one device; what it says does not depend on the rows asked together."""
+
+    def __init__(self, entries: Entries, tokens: int, device: torch.device) -> None:
+        """`entries` are n-grams of ids below `tokens`; that number itself stands for the begin of a sentence."""
+        self.tokens = torch.arange(tokens, device=device)
+        self.order = max(map(len, entries))
+        known = {gram[:-1] for gram in entries} | {gram for gram, (_, backoff) in entries.items() if backoff}
+        contexts = sorted(known, key=lambda gram: (len(gram), gram))
+        nodes = {gram: node for node, gram in enumerate(contexts)}  # the empty one is node 0
+        edges = sorted((nodes[gram[:-1]] * (tokens + 1) + gram[-1], gram) for gram in entries)
+        self.first = _longest(nodes, (tokens,))
+        self.keys = torch.tensor([key for key, _ in edges], device=device)  # (E,) node and token as one number
+        self.log_probs = torch.tensor([entries[gram][0] for _, gram in edges], device=device)
+        self.targets = torch.tensor([_longest(nodes, gram) for _, gram in edges], device=device)
+        self.links = torch.tensor([_longest(nodes, gram[1:]) for gram in contexts], device=device)  # (M,)
+        backoffs = [entries[gram][1] if gram in entries else 0.0 for gram in contexts]
+        self.backoffs = torch.tensor(backoffs, device=device)
+
+    def start(self, rows: int) -> tuple[Tensor, States]:
+        """What may begin a sentence."""
+        nodes = torch.full((rows,), self.first, device=self.keys.device)
+        return self._say(nodes), (nodes,)
+
+    def score(self, labels: Tensor, states: States) -> tuple[Tensor, States]:
+        """What may follow the labels."""
+        (nodes,) = states
+        after, is_found = torch.zeros_like(nodes), torch.zeros_like(nodes, dtype=torch.bool)
+        for _ in range(self.order):
+            places, is_here = self._find(nodes, labels)
+            after = torch.where(is_here & ~is_found, self.targets[places], after)
+            is_found = is_found | is_here
+            nodes = self.links[nodes]
+        return self._say(after), (after,)
+
+    def _say(self, nodes: Tensor) -> Tensor:
+        """The log-probabilities (R, V) of every token after these contexts (R,)."""
+        nodes = nodes[:, None]
+        said, is_found = torch.zeros(1, device=nodes.device), torch.zeros(1, dtype=torch.bool, device=nodes.device)
+        for _ in range(self.order):
+            places, is_here = self._find(nodes, self.tokens)
+            gains = torch.where(is_here, self.log_probs[places], self.backoffs[nodes])
+            said, is_found = torch.where(is_found, said, said + gains), is_found | is_here
+            nodes = self.links[nodes]
+        return said
+
+    def _find(self, nodes: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Where the n-grams of these contexts and tokens stand, and whether they do."""
+        keys = nodes * (len(self.tokens) + 1) + tokens
+        places = torch.searchsorted(self.keys, keys).clamp(max=len(self.keys) - 1)
+        return places, self.keys[places] == keys
+
+
+def read_arpa(path: Path, pieces: Sequence[str], device: torch.device) -> NGram:
+    """The model in an ARPA file over these tokens; one over anything else is refused."""
+    ids = {piece: index for index, piece in enumerate(pieces)} | {BEGIN: len(pieces)}
+    entries: dict[Gram, tuple[float, float]] = {}
+    strangers: list[str] = []
+    unknown: float | None = None
+    for words, log_prob, backoff in _lines(path):
+        if words == [UNKNOWN]:
+            unknown = log_prob
+        if END in words or UNKNOWN in words:
+            continue  # an end is not heard, and every token is known
+        if all(word in ids for word in words):
+            entries[tuple(ids[word] for word in words)] = (log_prob, backoff)
+        elif len(words) == 1:
+            strangers += words
+    if strangers or not entries:
+        raise ModelError(_unfit(path, strangers))
+    lowest = min(log_prob for log_prob, _ in entries.values()) if unknown is None else unknown
+    for token in range(len(pieces)):  # each has a probability: otherwise nothing that contains it could be found
+        entries.setdefault((token,), (lowest, 0.0))
+    return NGram(entries, len(pieces), device)
+
+
+def _longest(nodes: Mapping[Gram, int], gram: Gram) -> int:
+    """The node of the longest end of an n-gram that has one."""
+    return next(nodes[gram[start:]] for start in range(len(gram) + 1) if gram[start:] in nodes)
+
+
+def _lines(path: Path) -> Iterator[tuple[list[str], float, float]]:
+    """Words, natural log-probability and backoff of every n-gram."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(f"{path} cannot be read as an ARPA file: {error}") from error
+    order = 0
+    for number, line in enumerate(lines, start=1):
+        if line.startswith("\\"):
+            order = int(line[1:-7]) if line.endswith("-grams:") and line[1:-7].isdigit() else 0
+        elif order and line.strip():
+            fields = line.split()
+            try:
+                backoff = float(fields[order + 1]) if len(fields) == order + 2 else 0.0
+                yield fields[1 : order + 1], float(fields[0]) * LN_10, backoff * LN_10
+            except (ValueError, IndexError) as error:
+                raise ModelError(f"{path}, line {number}: expected a number, {order} words and a backoff.") from error
+
+
+def _unfit(path: Path, strangers: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, strangers[:SHOWN_WORDS]))
+    more = f" and {len(strangers) - SHOWN_WORDS} more" if len(strangers) > SHOWN_WORDS else ""
+    found = f"its words {shown}{more} are none of the model's tokens" if strangers else "it has no n-grams"
+    return f"{path} does not fit this model: {found}. Train it on text that the model's own tokenizer has cut."

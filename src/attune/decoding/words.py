@@ -1,0 +1,28 @@
+"""Words with their times, from a hypothesis whose tokens have frames."""
+
+from collections.abc import Iterator
+
+from attune.types import Built, Hypothesis, Word
+
+WORD_BEGINS = "▁"  # as SentencePiece writes it
+
+
+def words_of(hypothesis: Hypothesis, built: Built, offset: float = 0.0) -> tuple[Word, ...]:
+    """Each word, when its first token was said, and the probability of its least certain one.
+
+    Only of a family that tells its pieces and how long a frame is; `offset` is where the audio begins, in seconds.
+    """
+    if not built.pieces or built.seconds_per_frame is None:
+        return ()
+    words = []
+    for first, last in _bounds(hypothesis.tokens, built):
+        text = built.read(Hypothesis(hypothesis.tokens[first:last], 0.0))
+        start = offset + hypothesis.frames[first] * built.seconds_per_frame
+        words.append(Word(text, round(start, 3), round(min(hypothesis.confidences[first:last]), 4)))
+    return tuple(words)
+
+
+def _bounds(tokens: tuple[int, ...], built: Built) -> Iterator[tuple[int, int]]:
+    """Where words begin and end; the first token begins one in any case."""
+    begins = [place for place, token in enumerate(tokens) if built.pieces[token].startswith(WORD_BEGINS) or place == 0]
+    return zip(begins, [*begins[1:], len(tokens)], strict=True)
