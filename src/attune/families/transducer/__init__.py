@@ -38,9 +38,9 @@ def export(model: Any, assets: Path, folder: Path) -> None:
 
 def respell(model: Any, tensors: "Mapping[str, Tensor]", task: Path, assets: Path) -> Respelled:
     """Move pretrained rows to where the model has their tokens."""
-    from attune.families.transducer import respell as rows
+    from attune.families.transducer.rows import move_rows
 
-    return rows.respell(model, tensors, task, assets)
+    return move_rows(model, tensors, task, assets)
 
 
 __all__ = ["FAMILY", "Config"]

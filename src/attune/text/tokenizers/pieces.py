@@ -41,7 +41,11 @@ class Pieces:
     @classmethod
     def load(cls, folder: Path) -> Pieces:
         """Read what `save` wrote."""
-        path = folder / cls.FILE
+        return cls.read(folder / cls.FILE)
+
+    @classmethod
+    def read(cls, path: Path) -> Pieces:
+        """A model file of attune's making."""
         try:
             pieces = cls(path.read_bytes())
             is_ours = pieces.model and pieces._processor.id_to_piece(BLANK) == BLANK_PIECE

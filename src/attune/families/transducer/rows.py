@@ -20,7 +20,7 @@ from attune.types import Respelled
 OUTPUT_WEIGHT, OUTPUT_BIAS = "joint.output.weight", "joint.output.bias"
 
 
-def respell(model: TransducerModel, tensors: Mapping[str, Tensor], task: Path, assets: Path) -> Respelled:
+def move_rows(model: TransducerModel, tensors: Mapping[str, Tensor], task: Path, assets: Path) -> Respelled:
     """The tensors with their rows where `model` has their pieces; `task` and `assets` tell what they were before."""
     old, new = pieces_of(task, assets), model.pieces
     if old == new:
