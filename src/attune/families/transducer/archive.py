@@ -25,7 +25,7 @@ from attune.plain_yaml import Plain, read_data
 CONFIG, WEIGHTS = "model_config.yaml", "model_weights.ckpt"
 MOST_MEMBERS = 1000
 MOST_CONFIG_BYTES, MOST_FILE_BYTES = 8_000_000, 64_000_000  # a configuration; a tokenizer's file
-MOST_WEIGHT_BYTES = 64_000_000_000
+MOST_GROWTH = 100  # of compressed tensors: what grows more is made to fill the memory
 REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 MOST_REFERENCES = 10  # that lead to one another
 
@@ -115,8 +115,8 @@ def _members(tar: tarfile.TarFile, path: Path) -> dict[str, tarfile.TarInfo]:
         name = PurePosixPath(member.name)
         if name.is_absolute() or ".." in name.parts:
             raise ModelError(f"{path} is refused: its member {member.name!r} points out of the archive.")
-        if not (member.isfile() or member.isdir()):
-            raise ModelError(f"{path} is refused: its member {member.name!r} is a link or a device, not a file.")
+        if not (member.isfile() or member.isdir()) or member.issparse():
+            raise ModelError(f"{path} is refused: its member {member.name!r} is a link or a device, not a plain file.")
         if str(name) in members or len(members) == MOST_MEMBERS:
             raise ModelError(f"{path} is refused: it has {member.name!r} twice, or more than {MOST_MEMBERS} members.")
         if member.isfile():
@@ -144,7 +144,7 @@ def _read(tar: tarfile.TarFile, member: tarfile.TarInfo, most: int, path: Path) 
 
 
 def _tensors(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> dict[str, Tensor]:
-    content = io.BytesIO(_read(tar, member, MOST_WEIGHT_BYTES, path))
+    content = io.BytesIO(_read(tar, member, MOST_GROWTH * path.stat().st_size, path))
     try:
         tensors = torch.load(content, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:

@@ -18,8 +18,8 @@ from attune.plain_yaml import Plain, write_data
 from attune.text import tokenizers
 from attune.text.tokenizers.pieces import Pieces
 
+MODEL = "nemo.collections.asr.models.rnnt_bpe_models.EncDecRNNTBPEModel"
 MODELS = ("EncDecRNNTBPEModel", "EncDecHybridRNNTCTCBPEModel")
-CTC = "ctc_decoder."  # the second head of a hybrid model, which attune does without
 NEMO = "model.nemo"
 
 
@@ -27,7 +27,7 @@ def adopt_weights(path: Path, assets: Path) -> Mapping[str, Tensor]:
     """Write the configuration and the tokenizer to `assets`; the weights, under the model's own names."""
     if path.is_dir():
         raise ModelError(f"{path} is a folder; a transducer starts from a .nemo file, a model folder or a run.")
-    archive = read_archive(path)
+    archive = _without_ctc(read_archive(path))
     kind = str(archive.config.get("target", "")).rpartition(".")[2]
     if kind not in MODELS:
         raise ModelError(f"{path} holds a {kind or 'model without a name'}. {SUPPORTED}")
@@ -39,10 +39,17 @@ def adopt_weights(path: Path, assets: Path) -> Mapping[str, Tensor]:
         if Path(name).name != name:
             raise ModelError(f"{path} is refused: its tokenizer file {name!r} is not a plain name.")
         (assets / name).write_bytes(content)
-    tensors = {name: tensor for name, tensor in archive.tensors.items() if not name.startswith(CTC)}
-    return {
-        name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in from_nemo(tensors).items()
-    }
+    tensors = from_nemo(archive.tensors)
+    return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+
+
+def _without_ctc(archive: Archive) -> Archive:
+    """A hybrid model as the transducer it is, without its second head."""
+    if "aux_ctc" not in archive.config:
+        return archive
+    config = {**{key: value for key, value in archive.config.items() if key != "aux_ctc"}, "target": MODEL}
+    tensors = {name: tensor for name, tensor in archive.tensors.items() if not name.startswith("ctc_decoder.")}
+    return Archive(config, write_data(config), tensors, archive.files)
 
 
 def export_nemo(model: TransducerModel, assets: Path, folder: Path) -> None:
