@@ -357,8 +357,8 @@ class Family:
     folder)` adds the files that let others load the exported model. A family that `has_own_tokens` (always, or under
     some configs) learns a TextTask's text in them, and the task prepares nothing. `respell(model, tensors, task,
     assets)` moves pretrained rows to where the model has their tokens; `task` and `assets` are the folders of the
-    pretrained model. Without it, rows of another vocabulary are never inherited. Weights are trained under the settings `bound_to`, others' under their
-    defaults: an evaluation must keep them.
+    pretrained model. Without it, rows of another vocabulary are never inherited. Weights are trained under the settings
+    `bound_to`, others' under their defaults: an evaluation must keep them.
     """
 
     config: type

@@ -13,7 +13,14 @@ from attune.types import Utterance
 
 from transducers import golden_folder
 
-TEXTS = ["stop", "three zero two one", "erase f o x k eight", "seven one six two four", "yes no maybe", "ÉLAN FAÇADE WITH CAPITALS"]
+TEXTS = [
+    "stop",
+    "three zero two one",
+    "erase f o x k eight",
+    "seven one six two four",
+    "yes no maybe",
+    "ÉLAN FAÇADE WITH CAPITALS",
+]
 UTTERANCES = [Utterance(str(number), 1.0, text=text) for number, text in enumerate(TEXTS * 3)]
 
 

@@ -132,7 +132,9 @@ def _named(members: Mapping[str, tarfile.TarInfo], name: str, path: Path) -> tar
 
 def _open(tar: tarfile.TarFile, member: tarfile.TarInfo, most: int, path: Path) -> IO[bytes]:
     if member.size > most:
-        raise ModelError(f"{path} is refused: its member {member.name!r} has {member.size:,} bytes; {most:,} are allowed.")
+        raise ModelError(
+            f"{path} is refused: its member {member.name!r} has {member.size:,} bytes; {most:,} are allowed."
+        )
     file = tar.extractfile(member)
     if file is None:
         raise ModelError(f"{path} is refused: its member {member.name!r} is not a file.")

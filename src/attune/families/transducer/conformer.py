@@ -66,7 +66,7 @@ class RelativeAttention(nn.Module):
 
     def forward(self, hidden: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
         """Look at what the mask (B, 1, 1, F) leaves: (B, F, D)."""
-        queries = self.linear_q(hidden).unflatten(2, (self.heads, -1))  # (B, F, H, D / H)
+        queries = self.linear_q(hidden).view(*hidden.shape[:2], self.heads, -1)  # (B, F, H, D / H)
         keys, values = self._by_head(self.linear_k(hidden)), self._by_head(self.linear_v(hidden))
         places = self._by_head(self.linear_pos(positions))  # (1, H, P, D / H)
         scale = queries.shape[-1] ** -0.5
@@ -84,7 +84,7 @@ class RelativeAttention(nn.Module):
         return attended
 
     def _by_head(self, states: Tensor) -> Tensor:
-        return states.unflatten(2, (self.heads, -1)).transpose(1, 2)
+        return states.view(*states.shape[:2], self.heads, -1).transpose(1, 2)
 
 
 class Convolution(nn.Module):
@@ -190,4 +190,3 @@ def _shifted(scores: Tensor) -> Tensor:
     rows, heads, frames, places = scores.shape
     padded = F.pad(scores, (1, 0)).view(rows, heads, places + 1, frames)
     return padded[:, :, 1:].reshape(rows, heads, frames, places)[..., :frames]
-

@@ -47,8 +47,9 @@ class SqueezeExcitation(nn.Module):
     def forward(self, frames: Tensor, lengths: Tensor) -> Tensor:
         """The weighed frames (B, C, F)."""
         with torch.autocast(frames.device.type, enabled=False):  # a mean of many frames is too much for half precision
-            wide = _own(frames, lengths).to(self.fc[0].weight.dtype)
-            weights = self.fc(wide.sum(2) / lengths[:, None]).sigmoid()
+            wide = _own(frames, lengths)
+            wide = wide.float() if wide.dtype in (torch.bfloat16, torch.float16) else wide
+            weights: Tensor = self.fc(wide.sum(2) / lengths[:, None]).sigmoid()
             return (wide * weights[..., None]).to(frames.dtype)
 
 

@@ -82,9 +82,7 @@ class TransducerModel(nn.Module):
         return encoded
 
 
-def _encoder(
-    shape: ContextNetShape | ConformerShape, is_frozen: bool, saves_memory: bool
-) -> ContextNet | Conformer:
+def _encoder(shape: ContextNetShape | ConformerShape, is_frozen: bool, saves_memory: bool) -> ContextNet | Conformer:
     if isinstance(shape, ConformerShape):
         return Conformer(shape, is_frozen, saves_memory)
     return ContextNet(shape, is_frozen, saves_memory)

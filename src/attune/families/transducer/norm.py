@@ -1,9 +1,9 @@
 """Batch normalization that sees an utterance's own frames only, and whose running statistics belong to the step.
 
 In training, a micro-batch is normalized with the statistics of its own frames. What they add up to over all
-micro-batches and ranks of an optimizer step is gathered as gradients are: `tally` is a leaf whose "gradient", written in
-backward, is a count and two sums for each channel, so whatever adds up gradients adds up these. `settle` then moves the
-running statistics once. See docs/decisions/0012.
+micro-batches and ranks of an optimizer step is gathered as gradients are: `tally` is a leaf whose "gradient", written
+in backward, is a count and two sums for each channel, so whatever adds up gradients adds up these. `settle` then moves
+the running statistics once. See docs/decisions/0012.
 """
 
 # B batch, C channels, F frames
@@ -53,7 +53,8 @@ class BatchNorm(nn.Module):
         centered = (frames - mean[:, None]).masked_fill(~is_own, 0)
         variance = centered.square().sum((0, 2)) / count
         if self.tally is not None:
-            frames = _Tally.apply(frames, self.tally, self._sums(count, mean.detach(), variance.detach()))
+            sums = self._sums(count, mean.detach(), variance.detach())
+            frames = _Tally.apply(frames, self.tally, sums)  # type: ignore[no-untyped-call]
         return mean, variance, frames
 
     def _sums(self, count: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
@@ -69,7 +70,7 @@ class BatchNorm(nn.Module):
     @torch.no_grad()
     def settle(self, totals: Tensor) -> None:
         """Move the running statistics by what a step's micro-batches add up to, on all ranks alike."""
-        count, shifts, squares = totals.double().split([1, len(self.weight), len(self.weight)])
+        count, shifts, squares = torch.split(totals.double(), [1, len(self.weight), len(self.weight)])
         if not self.training or self.is_frozen or float(count) < 2:
             return
         shift = shifts / count
@@ -88,6 +89,6 @@ class _Tally(torch.autograd.Function):
         return frames.view_as(frames)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
         (sums,) = ctx.saved_tensors
         return gradient, sums, None

@@ -111,7 +111,6 @@ def _embedding(labels: int, width: int) -> nn.Embedding:
 def _lstm(width: int) -> nn.LSTM:
     """A layer that remembers at first: its forget gate begins open."""
     layer = nn.LSTM(width, width, batch_first=True)
-    with torch.no_grad():
-        layer.bias_ih_l0[width : 2 * width] = 1.0
-        layer.bias_hh_l0[width : 2 * width] = 0.0
+    for name, value in (("bias_ih_l0", 1.0), ("bias_hh_l0", 0.0)):
+        nn.init.constant_(layer.get_parameter(name)[width : 2 * width], value)
     return layer

@@ -1,8 +1,9 @@
 """Another vocabulary on pretrained weights: rows go by what they stand for, never by their number.
 
-A piece that both vocabularies have keeps its rows in the embedding and in the output; so do the blank and the durations.
-All other rows start anew, drawn from a normal distribution with the mean and the deviation that the pretrained rows have
-in each column. The draw is that of the model's fresh rows, so the recipe's seed decides it.
+A piece that both vocabularies have keeps its rows in the embedding and in the output; so do the blank and the
+durations. All other rows start anew, drawn with the mean and the deviation that the pretrained rows have in each
+column; their biases are the mean of those there were. The draw is that of the model's fresh rows, so the recipe's seed
+decides it.
 """
 
 # V labels, P width

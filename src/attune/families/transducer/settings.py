@@ -19,7 +19,9 @@ class Config:
     ] = None
     size: Annotated[
         Literal["large", "medium", "small", "dummy"] | None,
-        Field(description="How large that model is: ContextNet 144, 40 or 14 million weights; dummy is for trying out."),
+        Field(
+            description="How large that model is: 115 to 145, 31 to 41 or 14 million weights; dummy is to try things."
+        ),
     ] = None
     prediction: Annotated[
         Literal["lstm", "stateless"],

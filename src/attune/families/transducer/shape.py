@@ -5,7 +5,7 @@ A configuration is plain data (`Plain`): numbers may be text, as they are in a Y
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,8 +16,8 @@ from attune.types import SAMPLE_RATE
 Activation = Literal["relu", "tanh", "sigmoid"]
 
 SUPPORTED = (
-    "attune reads RNN-T and TDT models with SentencePiece tokens: ContextNet (ConvASREncoder), Conformer (striding) and "
-    "FastConformer (dw_striding) encoders, LSTM and stateless prediction nets."
+    "attune reads RNN-T and TDT models with SentencePiece tokens: ContextNet (ConvASREncoder), Conformer (striding) "
+    "and FastConformer (dw_striding) encoders, LSTM and stateless prediction nets."
 )
 
 
@@ -169,7 +169,9 @@ class _Section:
     def require(self, key: str, *allowed: str, default: str) -> str:
         found = self.text(key, default)
         if found not in allowed:
-            raise ModelError(f"{self.name}{key} is {found!r}, which attune does not do ({', '.join(allowed)}). {SUPPORTED}")
+            raise ModelError(
+                f"{self.name}{key} is {found!r}, which attune does not do ({', '.join(allowed)}). {SUPPORTED}"
+            )
         return found
 
     def kind(self) -> str:
@@ -179,7 +181,10 @@ class _Section:
 def read_shape(config: Mapping[str, Plain]) -> Shape:
     """The shape that a configuration of NeMo's describes."""
     root = _Section(config, "")
-    encoders = {"ConvASREncoder": _contextnet, "ConformerEncoder": _conformer}
+    encoders: dict[str, Callable[[_Section], ContextNetShape | ConformerShape]] = {
+        "ConvASREncoder": _contextnet,
+        "ConformerEncoder": _conformer,
+    }
     kind = root.section("encoder").kind()
     if kind not in encoders:
         raise ModelError(f"The encoder is a {kind or 'nameless one'}. {SUPPORTED}")

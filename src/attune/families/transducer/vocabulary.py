@@ -86,7 +86,7 @@ def own_pieces(assets: Path) -> OwnPieces:
     name = tokenizer_files(config).get("model_path") if config else None
     if not name:
         raise ConfigError(
-            "These weights come without tokens of their own: they were trained with their task's. Set model.tokens=task."
+            "These weights have no tokens of their own: they were trained with their task's. Set model.tokens=task."
         )
     return OwnPieces(assets / name)
 

@@ -75,7 +75,8 @@ def _with_tokens(
     contents = {"model_path": ("tokenizer.model", tokenizer), "vocab_path": ("vocab.txt", words)}
     contents["spe_tokenizer_vocab"] = ("tokenizer.vocab", spelled)
     named = {
-        key: (f"{hashlib.sha256(content).hexdigest()[:32]}_{name}", content) for key, (name, content) in contents.items()
+        key: (f"{hashlib.sha256(content).hexdigest()[:32]}_{name}", content)
+        for key, (name, content) in contents.items()
     }
     paths: dict[str, Plain] = {key: f"nemo:{name}" for key, (name, _) in named.items()}
     changed: dict[str, Plain] = {
