@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attune.kernels._lattice import IMPOSSIBLE, Cells, Extent, Lattice
+from attune.kernels._lattice import IMPOSSIBLE, Cells, Extent, Lattice, posteriors
 from attune.kernels._reference import ACTIVATIONS
 
 TILE_CELLS = 1024  # the outputs of so many cells stay in a core's cache
@@ -60,6 +60,17 @@ class _Tile:
         targets = joint.targets[self.utterance, : joint.extent.labels[self.utterance]]
         padded = torch.cat([targets, targets.new_zeros(1)])[self.labels]
         return padded.expand(self.cells.shape).reshape(-1, 1)
+
+
+def forward(joint: Joint) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """The log-probability of each target (B,), and what `backward` needs: a few numbers for each cell."""
+    total, shares = posteriors(log_probs(joint), joint.extent, joint.lattice)
+    return total, (shares.blank, shares.label, shares.durations)
+
+
+def backward(joint: Joint, saved: tuple[Tensor, ...], scale: Tensor) -> Gradients:
+    """The gradients, given those of the losses (B,)."""
+    return gradients(joint, Cells(*saved), scale)
 
 
 def log_probs(joint: Joint) -> Cells:

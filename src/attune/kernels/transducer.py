@@ -6,14 +6,17 @@ torch anywhere else; `_reference.py` is the definition.
 """
 
 # B utterances, T frames, U labels, J joint width, O outputs (tokens, blank, durations)
+from functools import reduce
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from attune.kernels import _lattice, _tiles
-from attune.kernels._lattice import Cells, Extent, Lattice
+from attune.kernels import _tiles
+from attune.kernels._lattice import Extent, Lattice
+from attune.kernels._tiles import Joint
 
 __all__ = ["Lattice", "transducer_loss"]
 
@@ -41,10 +44,10 @@ def transducer_loss(
 
 
 class _TransducerLoss(torch.autograd.Function):
-    """Saves, besides the inputs, only each cell's shares of blank, label and durations."""
+    """Keeps, besides the inputs, only a few numbers for each cell."""
 
     @staticmethod
-    def forward(  # noqa: D102
+    def forward(
         ctx: Any,
         encoded: Tensor,
         predicted: Tensor,
@@ -55,23 +58,44 @@ class _TransducerLoss(torch.autograd.Function):
         lattice: Lattice,
     ) -> Tensor:
         inputs = (encoded, predicted, weight, bias)
-        dtype = _computing_type(inputs)
-        with torch.autocast(encoded.device.type, enabled=False):
-            joint = _tiles.Joint(*(part.detach().to(dtype) for part in inputs), targets, extent, lattice)
-            total, shares = _lattice.posteriors(_tiles.log_probs(joint), extent, lattice)
-        ctx.save_for_backward(*inputs, targets, shares.blank, shares.label, shares.durations)
-        ctx.extent, ctx.lattice, ctx.dtype = extent, lattice, dtype
-        return -total.to(dtype)
+        ctx.extent, ctx.lattice, ctx.dtype = extent, lattice, _computing_type(inputs)
+        with torch.autocast(encoded.device.type, enabled=False), torch.cuda.device_of(encoded):
+            total, saved = _passes(encoded, ctx.dtype).forward(_joint(ctx, inputs, targets))
+        ctx.save_for_backward(*inputs, targets, *saved)
+        losses: Tensor = -total.to(torch.promote_types(ctx.dtype, torch.float32))
+        return losses
 
     @staticmethod
-    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:  # noqa: D102
-        *inputs, targets, blank, label, durations = ctx.saved_tensors
-        with torch.autocast(outer[0].device.type, enabled=False):
-            joint = _tiles.Joint(*(part.to(ctx.dtype) for part in inputs), targets, ctx.extent, ctx.lattice)
-            found = _tiles.gradients(joint, Cells(blank, label, durations), outer[0])
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, (targets, *saved) = ctx.saved_tensors[:4], ctx.saved_tensors[4:]
+        with torch.autocast(outer[0].device.type, enabled=False), torch.cuda.device_of(outer[0]):
+            found = _passes(inputs[0], ctx.dtype).backward(_joint(ctx, inputs, targets), tuple(saved), outer[0])
         parts = (found.encoded, found.predicted, found.weight, found.bias)
         return *(part.to(given.dtype) for part, given in zip(parts, inputs, strict=True)), None, None, None
 
 
+def _joint(ctx: Any, inputs: tuple[Tensor, ...], targets: Tensor) -> Joint:
+    encoded, predicted, weight, bias = (part.detach().to(ctx.dtype).contiguous() for part in inputs)
+    return Joint(encoded, predicted, weight, bias, targets.contiguous(), ctx.extent, ctx.lattice)
+
+
 def _computing_type(inputs: tuple[Tensor, ...]) -> torch.dtype:
-    return torch.float64 if any(part.dtype == torch.float64 for part in inputs) else torch.float32
+    """The type of the products: autocast's, else the widest of the inputs; narrow ones only where Triton is."""
+    device = inputs[0].device.type
+    dtype = reduce(torch.promote_types, (part.dtype for part in inputs))
+    if dtype != torch.float64 and torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+    return dtype if _has_triton(inputs[0]) else torch.promote_types(dtype, torch.float32)
+
+
+def _has_triton(encoded: Tensor) -> bool:
+    return encoded.is_cuda and find_spec("triton") is not None
+
+
+def _passes(encoded: Tensor, dtype: torch.dtype) -> ModuleType:
+    """Who computes: Triton for what it is good at, plain torch for everything else."""
+    if not _has_triton(encoded) or dtype == torch.float64:
+        return _tiles
+    from attune.kernels import _fused
+
+    return _fused

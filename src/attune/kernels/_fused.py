@@ -1,0 +1,361 @@
+"""The joint network and the lattice by Triton: what `_tiles` and `_lattice` do, on CUDA.
+
+A pass over the joint network goes chunk by chunk of rows. Its blocks (some frames of one utterance, with a band of its
+labels) say which cells those are: all of them for the probabilities, those that paths really pass for the gradients.
+The last two products of the gradients are torch's own.
+"""
+
+# B utterances, T frames, U labels, J joint width, O outputs, R cells, D durations
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import triton
+from torch import Tensor
+
+from attune.kernels import _triton, _triton_lattice
+from attune.kernels._lattice import Cells, Extent
+from attune.kernels._tiles import NEGLIGIBLE, Gradients, Joint
+
+NARROW = 16  # the least width of a product, and what the tail's columns are rounded up to
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A product's tile and how Triton compiles it."""
+
+    rows: int
+    outputs: int
+    width: int
+    warps: int
+    stages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How the work is cut. Results do not depend on the rows of a chunk but for the order of the weights' sums."""
+
+    sums: Tile
+    wrong: Tile
+    chunk: int  # rows whose outputs are there at once
+    hidden_rows: int = 64
+    hidden_width: int = 64
+    frames: int = 16  # of a block
+    labels: int = 4  # taken together when a block is summed
+    columns: int = 64  # of the joint's width, when a block is summed
+
+
+HALF = Tiling(sums=Tile(128, 128, 64, 4, 3), wrong=Tile(128, 128, 64, 4, 3), chunk=1 << 16)
+SINGLE = Tiling(sums=Tile(64, 64, 32, 4, 2), wrong=Tile(64, 64, 32, 4, 2), chunk=1 << 15, hidden_width=32)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outputs:
+    """The joint's outputs as columns: whole tiles, then a tail of `tail` columns, `stride` in all."""
+
+    weight: Tensor  # (stride or more, J), zero beyond the real outputs
+    bias: Tensor  # float32
+    whole: int
+    tail: int
+    stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """Which cells are rows, and in which chunks."""
+
+    blocks: Tensor  # (blocks, 7): utterance, first frame, frames, first label, labels, first row, first part
+    first_block: Tensor  # (B + 1,) of each utterance
+    frame: Tensor  # (rows,) in the flattened (B, T)
+    label: Tensor  # (rows,) in the flattened (B, U + 1)
+    cell: Tensor  # (rows,)
+    target: Tensor  # (rows,) the next label, -1 where all is said
+    parts: int  # the labels of all blocks
+    chunks: list[tuple[slice, slice]]  # blocks and rows
+
+    @property
+    def most(self) -> int:
+        """The rows of the largest chunk."""
+        return max((rows.stop - rows.start for _, rows in self.chunks), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """Each utterance's first cell, frames and labels + 1, on the device."""
+
+    starts: Tensor
+    lengths: Tensor
+    widths: Tensor
+
+
+def forward(joint: Joint, tiling: Tiling | None = None) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """The log-probability of each target (B,), and what `backward` needs."""
+    tiling = tiling or _usual(joint)
+    tables = _tables(joint)
+    blocks = _blocks(joint.extent, tiling.frames)
+    everything = _lay_out(joint, tables, blocks, tiling)
+    scores, norms = log_probs(joint, everything, tiling)
+    total, shares = posteriors(joint, tables, everything, scores)
+    bands = _bands(joint, everything, shares)
+    return total, (shares.blank, shares.label, shares.durations, *norms, bands)
+
+
+def backward(joint: Joint, saved: tuple[Tensor, ...], scale: Tensor, tiling: Tiling | None = None) -> Gradients:
+    """The gradients, given those of the losses (B,)."""
+    tiling = tiling or _usual(joint)
+    blank, label, durations, norm, duration_norm, bands = saved
+    blocks = _narrowed(_blocks(joint.extent, tiling.frames), bands.cpu())
+    passed = _lay_out(joint, _tables(joint), blocks, tiling)
+    return gradients(joint, passed, (Cells(blank, label, durations), norm, duration_norm), scale, tiling)
+
+
+def log_probs(joint: Joint, everything: _Pass, tiling: Tiling) -> tuple[Cells, tuple[Tensor, Tensor]]:
+    """Each cell's log-probabilities of what its arcs need, and the logs of what its tokens and durations sum to."""
+    lattice, tile, device = joint.lattice, tiling.sums, joint.encoded.device
+    outputs, steps = _columns(joint, tile), len(joint.lattice.durations)
+    rows, most, tiles = joint.extent.rows, everything.most, outputs.whole // tile.outputs
+    hidden, tail = _hidden_space(joint, outputs, most)
+    parts = torch.empty(2, max(tiles, 1), most, device=device)
+    picked = torch.empty(2, most, device=device)
+    found = Cells(*(torch.empty(shape, device=device) for shape in ((rows,), (rows,), (rows, steps))))
+    norms = torch.empty(rows, device=device), torch.empty(rows if steps else 0, device=device)
+    for _, chunk in everything.chunks:
+        count, target = chunk.stop - chunk.start, everything.target[chunk]
+        _fill_hidden(joint, outputs, everything, chunk, (hidden, tail), tiling)
+        if tiles:
+            _triton.sums_kernel[triton.cdiv(count, tile.rows) * tiles,](
+                hidden, outputs.weight, outputs.bias, target, parts[0], parts[1], picked[0], picked[1], count, tiles,
+                lattice.blank, **_options(joint, tile),
+            )  # fmt: skip
+        _triton.merge_kernel[triton.cdiv(count, 128),](
+            parts[0], parts[1], tail, picked[0], picked[1], target, found.blank[chunk], found.label[chunk],
+            found.durations[chunk], norms[0][chunk], norms[1][chunk], count, tiles, lattice.blank, outputs.whole,
+            lattice.sigma, D=steps, HAS_TAIL=outputs.tail > 0, TAIL=max(outputs.tail, NARROW), BLOCK=128,
+        )  # fmt: skip
+    return found, norms
+
+
+def posteriors(joint: Joint, tables: _Tables, everything: _Pass, scores: Cells) -> tuple[Tensor, Cells]:
+    """The log-probability of each target (B,) in float64, and what share of it takes each cell's arcs."""
+    lattice, device, rows = joint.lattice, joint.encoded.device, joint.extent.rows
+    batch, steps = len(joint.extent.frames), len(joint.lattice.durations)
+    before, after = torch.empty(2, rows, dtype=torch.float64, device=device)
+    total = torch.empty(batch, dtype=torch.float64, device=device)
+    durations = torch.tensor(lattice.durations or (1,), dtype=torch.int32, device=device)
+    block = triton.next_power_of_2(max(max(joint.extent.labels) + 1, 32))
+    _triton_lattice.walk_kernel[2 * batch,](
+        scores.blank, scores.label, scores.durations, before, after, total, tables.starts, tables.lengths,
+        tables.widths, durations, batch, D=steps, BLOCK_U=block, num_warps=min(max(block // 32, 1), 16),
+    )  # fmt: skip
+    shares = Cells(*(torch.empty_like(part) for part in (scores.blank, scores.label, scores.durations)))
+    if rows:
+        _triton_lattice.shares_kernel[triton.cdiv(rows, 256),](
+            everything.frame, everything.label, scores.blank, scores.label, scores.durations, before, after, total,
+            tables.starts, tables.lengths, tables.widths, durations, shares.blank, shares.label, shares.durations,
+            rows, joint.encoded.shape[1], joint.predicted.shape[1], 1 + lattice.fastemit, D=steps, BLOCK=256,
+        )  # fmt: skip
+    return total, shares
+
+
+def gradients(
+    joint: Joint, passed: _Pass, cells: tuple[Cells, Tensor, Tensor], scale: Tensor, tiling: Tiling
+) -> Gradients:
+    """What the losses' gradients `scale` (B,) come to; the outputs are computed again."""
+    # The outputs' gradients are kept in a narrow type: at most about one there, and the common factor at the end.
+    factor = scale.abs().amax().float().reshape(1)
+    relative = (scale.float() / factor).nan_to_num_(0.0)
+    outputs, device, width = _columns(joint, tiling.wrong), joint.encoded.device, joint.encoded.shape[2]
+    hidden, tail = _hidden_space(joint, outputs, passed.most)
+    wrong = joint.encoded.new_empty(passed.most, outputs.stride)
+    inner = joint.encoded.new_empty(passed.most, width)
+    weight = torch.zeros(outputs.stride, width, device=device)
+    bias = torch.zeros(outputs.stride, device=device)
+    encoded = torch.zeros(joint.encoded.shape, device=device)
+    said = torch.empty(passed.parts, width, device=device)
+    for blocks, chunk in passed.chunks:
+        count = chunk.stop - chunk.start
+        _fill_hidden(joint, outputs, passed, chunk, (hidden, tail), tiling)
+        bias += _fill_wrong(joint, outputs, passed, chunk, (hidden, tail, wrong), (cells, relative), tiling)
+        weight += _wide_product(wrong[:count].T, hidden[:count])
+        torch.mm(wrong[:count], outputs.weight[: outputs.stride], out=inner[:count])
+        _triton.inner_kernel[len(passed.blocks[blocks]), triton.cdiv(width, tiling.columns)](
+            passed.blocks[blocks], joint.encoded, joint.predicted, inner, factor, encoded, said, chunk.start,
+            joint.encoded.shape[1], joint.predicted.shape[1], J=width, ACTIVATION=joint.lattice.activation,
+            FRAMES=tiling.frames, LABELS=tiling.labels, BLOCK_J=tiling.columns,
+        )  # fmt: skip
+    real = joint.weight.shape[0]
+    return Gradients(encoded, _sum_said(joint, passed, said, factor), weight[:real] * factor, bias[:real] * factor)
+
+
+def _fill_hidden(
+    joint: Joint, outputs: _Outputs, rows: _Pass, chunk: slice, space: tuple[Tensor, Tensor], tiling: Tiling
+) -> None:
+    """A chunk's hidden values, and its outputs in the tail's columns."""
+    count = chunk.stop - chunk.start
+    _triton.hidden_kernel[triton.cdiv(count, tiling.hidden_rows),](
+        joint.encoded, joint.predicted, outputs.weight, outputs.bias, rows.frame[chunk], rows.label[chunk], *space,
+        count, outputs.whole, J=joint.encoded.shape[2], ACTIVATION=joint.lattice.activation,
+        HAS_TAIL=outputs.tail > 0, TAIL=max(outputs.tail, NARROW), BLOCK_R=tiling.hidden_rows,
+        BLOCK_K=tiling.hidden_width, PRECISION=_precision(joint),
+    )  # fmt: skip
+
+
+def _fill_wrong(
+    joint: Joint,
+    outputs: _Outputs,
+    rows: _Pass,
+    chunk: slice,
+    space: tuple[Tensor, Tensor, Tensor],
+    shares: tuple[tuple[Cells, Tensor, Tensor], Tensor],
+    tiling: Tiling,
+) -> Tensor:
+    """A chunk's gradients of the outputs, and their sum over the rows (O,)."""
+    (hidden, tail, wrong), ((cells, norm, duration_norm), scale) = space, shares
+    tile, blank, count = tiling.wrong, joint.lattice.blank, chunk.stop - chunk.start
+    frame, cell, target = rows.frame[chunk], rows.cell[chunk], rows.target[chunk]
+    programs, tiles = triton.cdiv(count, tile.rows), outputs.whole // tile.outputs
+    bias = torch.empty(programs, outputs.stride, device=hidden.device)
+    if tiles:
+        _triton.wrong_kernel[programs * tiles,](
+            hidden, outputs.weight, outputs.bias, frame, cell, target, norm, cells.blank, cells.label, scale, wrong,
+            bias, count, tiles, blank, outputs.stride, joint.encoded.shape[1], **_options(joint, tile),
+        )  # fmt: skip
+    if outputs.tail:
+        _triton.wrong_tail_kernel[programs,](
+            tail, frame, cell, target, norm, duration_norm, cells.blank, cells.label, cells.durations, scale, wrong,
+            bias, count, blank, outputs.stride, joint.encoded.shape[1], outputs.whole,
+            D=len(joint.lattice.durations), TAIL=outputs.tail, BLOCK_R=tile.rows,
+        )  # fmt: skip
+    return bias.sum(0)
+
+
+def _sum_said(joint: Joint, passed: _Pass, said: Tensor, factor: Tensor) -> Tensor:
+    """The gradient of `predicted` out of the blocks' parts of it."""
+    batch, labels, width = joint.predicted.shape
+    found = torch.empty(joint.predicted.shape, device=said.device)
+    _triton.predicted_kernel[batch, triton.cdiv(labels, 16), triton.cdiv(width, 64)](
+        passed.blocks, passed.first_block, factor, said, found, labels, J=width, BLOCK_U=16, BLOCK_J=64
+    )
+    return found
+
+
+def _wide_product(left: Tensor, right: Tensor) -> Tensor:
+    """The product in float32, whatever the type of its factors."""
+    if left.dtype == torch.float32 or not left.is_cuda:
+        return left.float() @ right.float()
+    return torch.mm(left, right, out_dtype=torch.float32)
+
+
+def _hidden_space(joint: Joint, outputs: _Outputs, rows: int) -> tuple[Tensor, Tensor]:
+    """Room for a chunk's hidden values, and for its outputs in the tail's columns."""
+    tail = torch.empty(rows, outputs.tail, device=joint.encoded.device)
+    return joint.encoded.new_empty(rows, joint.encoded.shape[2]), tail
+
+
+def _columns(joint: Joint, tile: Tile) -> _Outputs:
+    real, width = joint.weight.shape
+    whole = real // tile.outputs * tile.outputs
+    # The durations' columns must not be split from one another, nor be taken for tokens.
+    whole = min(whole, (joint.lattice.blank + 1) // tile.outputs * tile.outputs) if joint.lattice.durations else whole
+    tail = triton.next_power_of_2(max(real - whole, NARROW)) if real > whole else 0
+    stride = whole + -(-(real - whole) // NARROW) * NARROW
+    weight = joint.weight.new_zeros(whole + tail, width)
+    weight[:real] = joint.weight
+    bias = torch.zeros(whole + tail, device=weight.device)
+    bias[:real] = joint.bias
+    return _Outputs(weight, bias, whole, tail, stride)
+
+
+def _tables(joint: Joint) -> _Tables:
+    extent = joint.extent
+    values = torch.tensor([extent.starts, extent.frames, [labels + 1 for labels in extent.labels]], dtype=torch.int32)
+    return _Tables(*values.to(joint.encoded.device, non_blocking=True))
+
+
+def _blocks(extent: Extent, size: int) -> Tensor:
+    """All cells, as blocks of up to `size` frames with all their labels: columns as in `_Pass.blocks`, on the CPU."""
+    frames, labels = torch.tensor(extent.frames), torch.tensor(extent.labels)
+    counts = (frames + size - 1) // size
+    utterance = torch.repeat_interleave(torch.arange(len(frames)), counts)
+    first = (torch.arange(len(utterance)) - _sums_before(counts)[utterance]) * size
+    height = (frames[utterance] - first).clamp(max=size)
+    return _placed(utterance, first, height, torch.zeros_like(first), labels[utterance] + 1)
+
+
+def _narrowed(blocks: Tensor, bands: Tensor) -> Tensor:
+    """Only the labels of each block from the band's first to its last."""
+    utterance, first, height = blocks[:, :3].T
+    return _placed(utterance, first, height, bands[:, 0], (bands[:, 1] - bands[:, 0] + 1).clamp(min=0))
+
+
+def _placed(utterance: Tensor, first: Tensor, height: Tensor, label: Tensor, labels: Tensor) -> Tensor:
+    columns = (utterance, first, height, label, labels, _sums_before(height * labels), _sums_before(labels))
+    return torch.stack([column.to(torch.int32) for column in columns], 1)
+
+
+def _sums_before(counts: Tensor) -> Tensor:
+    return counts.cumsum(0) - counts
+
+
+def _lay_out(joint: Joint, tables: _Tables, blocks: Tensor, tiling: Tiling) -> _Pass:
+    """Where every row of these blocks is."""
+    device = joint.encoded.device
+    chunks = list(_chunks(blocks, tiling.chunk))
+    rows = chunks[-1][1].stop if chunks else 0
+    counts = torch.bincount(blocks[:, 0], minlength=len(joint.extent.frames))
+    first = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).to(torch.int32)
+    where = torch.empty(4, rows, dtype=torch.int32, device=device)
+    there = blocks.to(device, non_blocking=True)
+    most = int((blocks[:, 2] * blocks[:, 4]).max()) if rows else 0
+    if rows:
+        _triton.rows_kernel[len(blocks), triton.cdiv(most, 256)](
+            there, tables.starts, tables.widths, joint.targets, *where, joint.encoded.shape[1],
+            joint.predicted.shape[1], BLOCK=256,
+        )  # fmt: skip
+    parts = int(blocks[:, 4].sum())
+    frame, label, cell, target = where
+    return _Pass(there, first.to(device, non_blocking=True), frame, label, cell, target, parts, chunks)
+
+
+def _chunks(blocks: Tensor, size: int) -> Iterator[tuple[slice, slice]]:
+    """Whole blocks of about `size` rows together: which blocks, and which rows."""
+    ends = [0, *(blocks[:, 5] + blocks[:, 2] * blocks[:, 4]).tolist()]
+    start = 0
+    while ends[start] < ends[-1]:
+        stop = max(bisect_right(ends, ends[start] + size) - 1, start + 1)
+        if ends[stop] > ends[start]:
+            yield slice(start, stop), slice(ends[start], ends[stop])
+        start = stop
+
+
+def _bands(joint: Joint, everything: _Pass, shares: Cells) -> Tensor:
+    """The first and last label that paths really pass in each block."""
+    bands = torch.empty(len(everything.blocks), 2, dtype=torch.int32, device=joint.encoded.device)
+    if len(bands):
+        _triton_lattice.band_kernel[len(bands),](
+            everything.blocks, shares.blank, shares.label, bands, NEGLIGIBLE * torch.finfo(torch.float32).eps,
+            BLOCK_U=triton.next_power_of_2(max(joint.extent.labels) + 1),
+        )  # fmt: skip
+    return bands
+
+
+def _options(joint: Joint, tile: Tile) -> dict[str, int | str]:
+    return {
+        "J": joint.encoded.shape[2],
+        "BLOCK_R": tile.rows,
+        "BLOCK_V": tile.outputs,
+        "BLOCK_K": tile.width,
+        "PRECISION": _precision(joint),
+        "num_warps": tile.warps,
+        "num_stages": tile.stages,
+    }
+
+
+def _precision(joint: Joint) -> str:
+    """float32 stays float32: Triton would round it to TF32 by itself."""
+    return "ieee" if joint.encoded.dtype == torch.float32 else "tf32"
+
+
+def _usual(joint: Joint) -> Tiling:
+    return SINGLE if joint.encoded.dtype == torch.float32 else HALF
