@@ -41,8 +41,9 @@ class Scorer:
         self.device = model.output.weight.device
         self.lengths = torch.tensor([len(each) for each in frames], device=self.device)
         self.blank, self.durations = model.blank, model.durations
-        padded = pad_sequence(frames, batch_first=True, padding_value=math.nan)  # padding that is read shows at once
-        self.frames = model.from_frames(padded.to(self.device))
+        projected = [model.from_frames(each.to(self.device)) for each in frames] or [torch.zeros(0, 1)]
+        # Padding that is read shows at once.
+        self.frames = pad_sequence(projected, batch_first=True, padding_value=math.nan)
         self.rows_joined = 0
 
     def start(self, rows):
@@ -134,3 +135,37 @@ def _read_nemo(path: Path, durations) -> LstmTransducer:
     }
     model.load_state_dict(own)
     return model.eval().requires_grad_(False)
+
+
+def alignments(scorer: Scorer, max_labels: int, only: tuple[int, ...] | None = None):
+    """Every way through the only utterance, or those that say `only` this: its labels and log-probability."""
+    end = int(scorer.lengths[0])
+
+    def follow(labels, frame, repeats, predicted, states, score):
+        if frame >= end:
+            yield labels, score
+            return
+        tokens, durations = scorer.join(torch.tensor([0]), torch.tensor([frame]), predicted)
+        for token, gain in enumerate(tokens[0].tolist()):
+            is_blank = token == scorer.blank
+            if not is_blank and (
+                repeats >= max_labels or (only is not None and only[len(labels) : len(labels) + 1] != (token,))
+            ):
+                continue
+            taken = zip(scorer.durations, durations[0].tolist(), strict=True) if scorer.durations else [(is_blank, 0.0)]
+            after = (predicted, states) if is_blank else scorer.predict(torch.tensor([token]), states)
+            for duration, more in taken:
+                if duration or not is_blank:
+                    said = labels if is_blank else (*labels, token)
+                    count = 0 if duration else repeats + 1
+                    yield from follow(said, frame + int(duration), count, *after, score + gain + more)
+
+    yield from follow((), 0, 0, *scorer.start(1), 0.0)
+
+
+def totals(scorer: Scorer, max_labels: int, only: tuple[int, ...] | None = None) -> dict[tuple[int, ...], float]:
+    """The log-probability of every label sequence, over all its alignments."""
+    found = {}
+    for labels, score in alignments(scorer, max_labels, only):
+        found[labels] = math.log(math.exp(found.get(labels, -math.inf)) + math.exp(score))
+    return found

@@ -155,7 +155,8 @@ class TransducerScorer(Protocol):
 class LanguageModel(Protocol):
     """What is likely to be said, whatever was heard: log-probabilities of each next label, for a beam of rows.
 
-    Labels are the tokens of the model that is searched; what is said of its blank is not read.
+    Labels are the tokens of the model that is searched, by id. What is said of its blank is not read, and a blank that
+    is last may be left out.
     """
 
     def start(self, rows: int) -> tuple[Tensor, States]:
@@ -335,7 +336,7 @@ class Built:
     frames_needed: Callable[[Sequence[int]], int] = lambda target: 0  # the fewest from which a target can be learned
     longest_seconds: float | None = None  # what the model can hear at once; longer recordings are cut in pauses
     seconds_per_frame: float | None = None  # where hypotheses have frames: from one to the next
-    pieces: Sequence[str] = ()  # how the tokenizer writes each token, without the blank; `▁` begins a word
+    pieces: Sequence[str] = ()  # how the tokenizer writes each token, by id; a blank that is last has none
 
 
 @dataclass(frozen=True, slots=True)

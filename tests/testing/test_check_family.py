@@ -12,9 +12,12 @@ from attune.corpora import open_manifest
 from attune.families.ssl import FAMILY, Config
 from attune.tasks.classify import Classify, ClassifyConfig
 from attune.testing import CheckFailed, check_family, make_corpus
-from attune.types import Built, Family, LabelScorer, Loss
+from attune.testing.family import _lattice_loss
+from attune.types import Batch, Built, Family, LabelScorer, Loss
 
 from tiny_whisper import write_whisper
+from toy import transducer as toy
+from transducers import random_frames, random_transducer, totals
 
 
 class Sound(nn.Module):
@@ -206,3 +209,49 @@ def test_a_broken_promise_of_a_token_by_token_model_is_named(case, tmp_path, spo
     family = Family(whisper.Config, lambda *given: spoil(whisper.FAMILY.build(*given)))
     with pytest.raises(CheckFailed, match=promise):
         check_family(family, config, Transcribe(TranscribeConfig(), tmp_path), case[1][:2], tmp_path)
+
+
+def doubles_its_loss(built):
+    loss = built.model.loss
+    built.model.loss = lambda batch: Loss(2 * loss(batch).total, loss(batch).count)
+    return built
+
+
+def hears_its_neighbours(built):
+    scorer = built.model.scorer
+
+    def shifted(batch):
+        found = scorer(batch)
+        found.frames += 0.1 * batch.audio.shape[0]
+        return found
+
+    built.model.scorer = shifted
+    return built
+
+
+@pytest.mark.parametrize("tdt", [False, True])
+def test_a_sound_transducer_passes(case, tmp_path, tdt):
+    check_family(toy.FAMILY, toy.Config(tdt=tdt), case[0], case[1])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "promise"),
+    [
+        (doubles_its_loss, "search: the loss computed from the scorer against the model's own"),
+        (hears_its_neighbours, "neighbours: the output of '00000' in a batch"),
+    ],
+)
+def test_a_broken_promise_of_a_transducer_is_named(case, spoil, promise):
+    family = Family(toy.Config, lambda *given: spoil(toy.build(*given)))
+    with pytest.raises(CheckFailed, match=promise):
+        check_family(family, toy.Config(), case[0], case[1])
+
+
+def test_a_transducers_loss_is_that_of_all_alignments():
+    model, target = random_transducer(tokens=4, sharpness=1.0), (2, 0, 0, 1)
+    for length in (1, 2, 4):
+        scorer = model.scorer(random_frames([length]))
+        for labels in range(len(target) + 1):
+            batch = Batch(("x",), torch.zeros(1, 1), torch.ones(1), torch.tensor([target]), torch.tensor([labels]))
+            expected = totals(scorer, max_labels=4, only=target[:labels])[target[:labels]]
+            assert float(_lattice_loss(scorer, batch)) == pytest.approx(-expected, rel=1e-5)

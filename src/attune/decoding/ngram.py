@@ -9,6 +9,7 @@ node, or else, at the price of the node's backoff, at the next shorter end of it
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from attune.types import States
 
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
 LN_10 = math.log(10)
+SECTION = re.compile(r"\\(?:(\d+)-grams:|data\\|end\\)")
 SHOWN_WORDS = 5
 
 Gram = tuple[int, ...]
@@ -110,20 +112,27 @@ def _longest(nodes: Mapping[Gram, int], gram: Gram) -> int:
 def _lines(path: Path) -> Iterator[tuple[list[str], float, float]]:
     """Words, natural log-probability and backoff of every n-gram."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not splitlines() nor a plain split(): tokens may hold spaces and line separators of other scripts.
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ModelError(f"{path} cannot be read as an ARPA file: {error}") from error
     order = 0
     for number, line in enumerate(lines, start=1):
-        if line.startswith("\\"):
-            order = int(line[1:-7]) if line.endswith("-grams:") and line[1:-7].isdigit() else 0
-        elif order and line.strip():
-            fields = line.split()
+        section = SECTION.match(line)
+        if section:
+            order = int(section[1] or 0)
+        elif order and line.strip("\t\r "):
             try:
-                backoff = float(fields[order + 1]) if len(fields) == order + 2 else 0.0
-                yield fields[1 : order + 1], float(fields[0]) * LN_10, backoff * LN_10
-            except (ValueError, IndexError) as error:
+                yield _entry([field for field in line.strip("\r").replace("\t", " ").split(" ") if field], order)
+            except ValueError as error:
                 raise ModelError(f"{path}, line {number}: expected a number, {order} words and a backoff.") from error
+
+
+def _entry(fields: Sequence[str], order: int) -> tuple[list[str], float, float]:
+    log_prob, *words = fields[: order + 1]
+    if len(words) < order or len(fields) > order + 2:
+        raise ValueError
+    return words, float(log_prob) * LN_10, sum(map(float, fields[order + 1 :])) * LN_10
 
 
 def _unfit(path: Path, strangers: Sequence[str]) -> str:

@@ -35,7 +35,8 @@ def greedy(scorer: TransducerScorer, max_labels: int = MAX_LABELS, graphed: bool
     """
     loop = _Loop(scorer, max_labels)
     rows = loop.start()
-    steps: Callable[[_Rows], tuple[_Rows, _Said]] = _Graph(loop, rows) if graphed else loop.steps
+    has_graph = graphed and len(rows.utterances) > 0
+    steps: Callable[[_Rows], tuple[_Rows, _Said]] = _Graph(loop, rows) if has_graph else loop.steps
     scores = torch.zeros(len(scorer.lengths), device=scorer.device)
     said = []
     while len(rows.utterances):
@@ -144,8 +145,8 @@ class _Loop:
         last = self.scorer.lengths[rows.utterances, None] - 1
         frames = rows.frames[:, None] + self.offsets  # (R, W)
         is_over = frames > last
-        utterances = rows.utterances.repeat_interleave(FRAMES_AT_ONCE)
-        predicted = rows.predicted.repeat_interleave(FRAMES_AT_ONCE, 0)
+        utterances = rows.utterances[:, None].expand_as(frames).flatten()
+        predicted = rows.predicted[:, None].expand(*frames.shape, -1).flatten(0, 1)
         tokens, durations = self.scorer.join(utterances, frames.minimum(last).flatten(), predicted)
         log_probs, best = (each.view(frames.shape) for each in tokens.max(1))
         best = best.masked_fill(is_over, self.scorer.blank)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from attune.decoding import transducer
@@ -139,6 +140,7 @@ class _Search:
             return log_probs
         blanks = log_probs[:, self.scorer.blank, None]
         is_label = (-blanks.clamp(max=NEARLY_ONE).exp()).log1p()
+        opinions = F.pad(opinions, (0, log_probs.shape[1] - opinions.shape[1]))
         fused = log_probs + self.beam.weight * (is_label + opinions)
         fused[:, self.scorer.blank, None] = (1 + self.beam.weight) * blanks
         return fused

@@ -1,6 +1,7 @@
 """Words with their times, from a hypothesis whose tokens have frames."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from attune.types import Built, Hypothesis, Word
 
@@ -25,4 +26,4 @@ def words_of(hypothesis: Hypothesis, built: Built, offset: float = 0.0) -> tuple
 def _bounds(tokens: tuple[int, ...], built: Built) -> Iterator[tuple[int, int]]:
     """Where words begin and end; the first token begins one in any case."""
     begins = [place for place, token in enumerate(tokens) if built.pieces[token].startswith(WORD_BEGINS) or place == 0]
-    return zip(begins, [*begins[1:], len(tokens)], strict=True)
+    return pairwise([*begins, len(tokens)])

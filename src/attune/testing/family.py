@@ -235,7 +235,7 @@ def _lattice_loss(scorer: TransducerScorer, batch: Batch) -> Tensor:
     for utterance, (target, labels, frames) in enumerate(rows):
         heard, states = scorer.start(1)
         predicted = [heard]
-        for label in target[:labels].split(1):
+        for label in target[:labels, None]:
             heard, states = scorer.predict(label, states)
             predicted.append(heard)
         said = torch.cat(predicted).repeat(frames, 1)
@@ -247,13 +247,12 @@ def _lattice_loss(scorer: TransducerScorer, batch: Batch) -> Tensor:
 
 def _probability(blanks: Tensor, labels: Tensor) -> Tensor:
     """The log-probability of a target: of each frame's blank (F, U + 1) and next label (F, U) after each label."""
-    above: Sequence[Tensor] = [torch.zeros(()), *labels.new_full((labels.shape[1],), -torch.inf)]
-    for blank, label in zip(blanks, labels, strict=True):
-        row = [above[0]]
-        for place in range(len(label)):
-            row.append(torch.logaddexp(above[place + 1], row[place] + label[place]))
-        above = [reached + stay for reached, stay in zip(row, blank, strict=True)]
-    return above[-1]
+    passed = F.pad(blanks.cumsum(0)[:-1], (0, 0, 1, 0))  # of all blanks before a frame
+    reached = passed[:, 0]
+    for place in range(labels.shape[1]):
+        entered, before = reached + labels[:, place], passed[:, place + 1]
+        reached = before + (entered - before).logcumsumexp(0)
+    return reached[-1] + blanks[-1, -1]
 
 
 def _loss_of(scorer: FrameScorer | LabelScorer, batch: Batch) -> Tensor:

@@ -1,0 +1,205 @@
+import pytest
+import torch
+
+from attune.decoding import transducer
+from attune.decoding.search import Search, search
+from attune.decoding.transducer import greedy
+from attune.decoding.transducer_beam import Beam, beam_search
+
+from transducers import GOLDEN, golden, random_frames, random_transducer, totals
+
+KINDS = {"rnnt": (), "tdt": (0, 1, 2, 4), "tdt without 0": (1, 3)}
+LENGTHS = [17, 1, 0, 30, 5, 12]
+
+
+@pytest.fixture(autouse=True)
+def without_gradients():
+    with torch.inference_mode():
+        yield
+
+
+def same(found, expected):
+    assert [(each.tokens, each.frames) for each in found] == [(each.tokens, each.frames) for each in expected]
+    assert [each.score for each in found] == pytest.approx([each.score for each in expected], abs=1e-4)
+    for one, other in zip(found, expected, strict=True):
+        assert one.confidences == pytest.approx(other.confidences, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_best_hypotheses_are_those_of_nemos_malsd(name):
+    model = golden(name)
+    alone = [beam_search(model.model.scorer([frames]), Beam(4))[0] for frames in model.frames]
+    together = beam_search(model.model.scorer(model.frames), Beam(4))
+    backwards = beam_search(model.model.scorer(model.frames[::-1]), Beam(4))[::-1]
+    for found in (alone, together, backwards):
+        for hypotheses, clip in zip(found, model.clips, strict=True):
+            assert list(hypotheses[0].tokens) == clip["beam"]["malsd_batch"][0]["ids"]
+
+
+@pytest.mark.parametrize("name", [name for name in GOLDEN if not name.endswith("tdt")])
+def test_all_that_nemo_finds_is_found_with_its_scores(name):
+    # A TDT model's hypotheses may end beyond the last frame; those of the same labels are one here, and apart there.
+    model = golden(name)
+    for hypotheses, clip in zip(beam_search(model.model.scorer(model.frames), Beam(4)), model.clips, strict=True):
+        expected = clip["beam"]["malsd_batch"]
+        assert [list(each.tokens) for each in hypotheses] == [each["ids"] for each in expected]
+        assert [each.score for each in hypotheses] == pytest.approx([each["score"] for each in expected], rel=1e-5)
+
+
+def test_of_a_tdt_model_no_less_is_found_and_nothing_twice():
+    model = golden("fastconformer-tdt")
+    for hypotheses, clip in zip(beam_search(model.model.scorer(model.frames), Beam(4)), model.clips, strict=True):
+        assert len({each.tokens for each in hypotheses}) == len(hypotheses)
+        assert hypotheses[0].score >= clip["beam"]["malsd_batch"][0]["score"] - 1e-4
+
+
+@pytest.mark.parametrize(
+    ("durations", "length", "max_labels"),
+    [((), 1, 2), ((), 3, 3), ((), 4, 2), ((0, 1), 2, 2), ((0, 1, 2), 2, 2), ((1, 2), 4, 4)],
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_beam_wide_enough_finds_every_sequence_with_its_whole_probability(durations, length, max_labels, seed):
+    model = random_transducer(tokens=3, durations=durations, seed=seed, sharpness=1.5)
+    scorer = model.scorer(random_frames([length], seed))
+    # Longer ones may come to the limit in a frame, which an equal one that was merged into it had not yet.
+    expected = {labels: total for labels, total in totals(scorer, max_labels).items() if len(labels) <= max_labels}
+    (found,) = beam_search(scorer, Beam(700, length_power=0.0, max_labels=max_labels))
+    short = {each.tokens: each.score for each in found if len(each.tokens) <= max_labels}
+    assert short == pytest.approx(expected, abs=2e-5)
+    assert next(iter(short)) == max(expected, key=expected.get)
+
+
+@pytest.mark.parametrize("durations", KINDS.values(), ids=KINDS.keys())
+@pytest.mark.parametrize("seed", range(4))
+def test_neighbours_and_their_order_change_nothing(durations, seed):
+    model = random_transducer(durations=durations, seed=seed, blank_bias=(0.0, 3.0)[seed % 2])
+    frames = random_frames(LENGTHS, seed)
+    together = beam_search(model.scorer(frames), Beam(4))
+    backwards = beam_search(model.scorer(frames[::-1]), Beam(4))[::-1]
+    for own, found, again in zip(frames, together, backwards, strict=True):
+        (alone,) = beam_search(model.scorer([own]), Beam(4))
+        same(found, alone)
+        same(again, alone)
+
+
+@pytest.mark.parametrize("durations", KINDS.values(), ids=KINDS.keys())
+def test_looking_seldom_changes_nothing(durations, monkeypatch):
+    model, frames = random_transducer(durations=durations, blank_bias=2.0), random_frames(LENGTHS)
+    expected = beam_search(model.scorer(frames), Beam(4))
+    monkeypatch.setattr(transducer, "steps_between_looks", lambda device: 7)
+    for found, before in zip(beam_search(model.scorer(frames), Beam(4)), expected, strict=True):
+        same(found, before)
+
+
+@pytest.mark.parametrize("durations", [(), (0, 1, 2)])
+def test_between_equally_good_ones_the_batch_does_not_decide(durations):
+    model = random_transducer(tokens=4, durations=durations)
+    for each in (model.output.weight, model.output.bias):
+        each.zero_()  # every token and duration is as likely as any other
+    frames = random_frames([3, 6, 1, 4])
+    together = beam_search(model.scorer(frames), Beam(5))
+    for own, found in zip(frames, together, strict=True):
+        same(found, beam_search(model.scorer([own]), Beam(5))[0])
+
+
+@pytest.mark.parametrize("durations", [(), (0, 1)])
+def test_labels_in_a_frame_are_limited(durations):
+    model = random_transducer(durations=durations, blank_bias=-20.0)
+    if durations:
+        model.output.bias[-2] += 20.0
+    (found,) = beam_search(model.scorer(random_frames([4])), Beam(3, max_labels=2))
+    assert max(found[0].frames.count(frame) for frame in range(4)) == 2
+
+
+def test_a_wider_beam_finds_what_the_greedy_search_overlooks():
+    gains = []
+    for seed in range(20):
+        model, frames = random_transducer(seed=seed, sharpness=2.0, blank_bias=5.0), random_frames([6, 6, 6], seed)
+        wide = beam_search(model.scorer(frames), Beam(16, length_power=0.0))
+        for best, found in zip(greedy(model.scorer(frames)), wide, strict=True):
+            if all(best.frames.count(frame) < transducer.MAX_LABELS for frame in range(6)):
+                gains.append(found[0].score - best.score)
+    assert len(gains) > 20 and min(gains) > -1e-4 and max(gains) > 0.5
+
+
+def test_hypotheses_are_ranked_by_their_score_per_label_or_by_the_score_alone():
+    model, frames = golden("conformer").model, golden("conformer").frames[2]
+    per_label = beam_search(model.scorer([frames]), Beam(4))[0]
+    plain = beam_search(model.scorer([frames]), Beam(4, length_power=0.0))[0]
+    assert per_label[0].score < per_label[1].score == plain[0].score
+
+
+class Bigrams:
+    """A language model that remembers the label before; it holds the probability of each after each."""
+
+    def __init__(self, log_probs):
+        self.log_probs = log_probs  # (V + 1, V), the last row begins
+
+    def start(self, rows):
+        before = torch.full((rows,), len(self.log_probs) - 1)
+        return self.log_probs[before], (before,)
+
+    def score(self, labels, states):
+        assert len(states[0]) == len(labels)
+        return self.log_probs[labels], (labels,)
+
+
+def test_a_language_model_that_knows_nothing_changes_nothing_but_the_scores():
+    model, frames = random_transducer(seed=1, blank_bias=2.0), random_frames(LENGTHS)
+    ignorant = Bigrams(torch.full((7, 6), 1 / 5).log())
+    plain = beam_search(model.scorer(frames), Beam(4))
+    without_weight = beam_search(model.scorer(frames), Beam(4, language_model=ignorant, weight=0.0))
+    for found, expected in zip(without_weight, plain, strict=True):
+        same(found, expected)
+
+
+def test_a_language_model_decides_between_what_sounds_alike():
+    model, frames = random_transducer(tokens=4, seed=2, sharpness=1.0), random_frames([5, 8, 3], 2)
+    for favourite in range(3):
+        probabilities = torch.full((5, 4), 0.01)
+        probabilities[:, favourite] = 0.97
+        beam = Beam(6, language_model=Bigrams(probabilities.log()), weight=3.0)
+        found = beam_search(model.scorer(frames), beam)
+        assert {token for hypotheses in found for token in hypotheses[0].tokens} == {favourite}
+
+
+def test_a_fused_score_is_that_of_both_models_along_the_labels():
+    model = random_transducer(tokens=3, seed=4, sharpness=1.5)
+    scorer = model.scorer(random_frames([1], 4))
+    lm = Bigrams(torch.tensor([[0.9, 0.1, 0.0], [0.3, 0.7, 0.0], [0.5, 0.5, 0.0], [0.2, 0.8, 0.0]]).log())
+    (found,) = beam_search(scorer, Beam(50, max_labels=2, language_model=lm, weight=0.5))
+    expected = next(each for each in found if each.tokens == (1, 0))
+    score, before = 0.0, 3
+    predicted, states = scorer.start(1)
+    for label in (1, 0, 2):
+        log_probs = scorer.join(torch.tensor([0]), torch.tensor([0]), predicted)[0][0]
+        blank = log_probs[2]
+        if label == 2:
+            score += float(1.5 * blank)
+        else:
+            score += float(log_probs[label] + 0.5 * (lm.log_probs[before, label] + torch.log1p(-blank.exp())))
+            predicted, states = scorer.predict(torch.tensor([label]), states)
+        before = label
+    assert expected.score == pytest.approx(score, abs=1e-5)
+
+
+def test_settings_choose_the_transducers_search_and_its_language_model():
+    model, frames = random_transducer(tokens=4, seed=2, sharpness=1.0), random_frames([5, 8], 2)
+    assert search(model.scorer(frames), Search("greedy")) == greedy(model.scorer(frames))
+    found = search(model.scorer(frames), Search("beam", beam=3))
+    assert found == [best for best, *_ in beam_search(model.scorer(frames), Beam(3))]
+    favourite = torch.full((5, 4), 0.01)
+    favourite[:, 1] = 0.97
+    settings = Search("beam", 3, lm="lm.arpa", lm_weight=3.0, language_model=Bigrams(favourite.log()))
+    assert all(set(each.tokens) <= {1} for each in search(model.scorer(frames), settings))
+    assert settings.as_json() == {"kind": "beam", "beam": 3, "length_power": 1.0, "lm": "lm.arpa", "lm_weight": 3.0}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("durations", KINDS.values(), ids=KINDS.keys())
+def test_an_accelerator_finds_what_the_cpu_finds(durations):
+    model, frames = random_transducer(durations=durations, blank_bias=2.0), random_frames(LENGTHS)
+    on_cpu = beam_search(model.scorer(frames), Beam(4))
+    for found, expected in zip(beam_search(model.cuda().scorer(frames), Beam(4)), on_cpu, strict=True):
+        assert found[0].tokens == expected[0].tokens
+        assert found[0].score == pytest.approx(expected[0].score, abs=1e-2)

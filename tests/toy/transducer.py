@@ -1,0 +1,58 @@
+"""A family of transducers over characters, small enough to train while one waits."""
+
+from dataclasses import dataclass
+
+import torch
+
+from attune.testing.family import _lattice_loss
+from attune.types import Built, Family, Loss
+
+from transducers import LstmTransducer
+
+HOP = 800
+BINS = 40
+PIECES = ("▁", *"abcdefghijklmnopqrstuvwxyz")
+
+
+@dataclass(frozen=True)
+class Config:
+    weights: str | None = None
+    tdt: bool = False
+
+
+class Model(torch.nn.Module):
+    fits_graphs = False
+
+    def __init__(self, config):
+        super().__init__()
+        durations = (0, 1, 2) if config.tdt else ()
+        self.net = LstmTransducer(len(PIECES) + 1, BINS, durations, width=16, hidden=32)
+
+    def frames(self, samples):
+        return samples // HOP
+
+    def scorer(self, batch):
+        rows = zip(batch.audio, batch.lengths.tolist(), strict=True)
+        return self.net.scorer([self._spectrum(audio[: length // HOP * HOP]) for audio, length in rows])
+
+    def loss(self, batch):
+        return Loss(_lattice_loss(self.scorer(batch), batch), batch.target_lengths.sum())
+
+    def _spectrum(self, audio):
+        spectrum = torch.fft.rfft(audio.view(-1, HOP)).abs()[:, : 4 * BINS]
+        return (spectrum.view(-1, BINS, 4).mean(2) + 0.1).log()
+
+
+def target(utterance):
+    return tuple(PIECES.index(letter) for word in utterance.text.split() for letter in ("▁", *word))
+
+
+def read(hypothesis):
+    return "".join(PIECES[token] for token in hypothesis.tokens).replace("▁", " ").strip()
+
+
+def build(config, task, assets):
+    return Built(Model(config), target, read, pieces=PIECES, seconds_per_frame=HOP / 16_000)
+
+
+FAMILY = Family(config=Config, build=build, has_own_tokens=True)
