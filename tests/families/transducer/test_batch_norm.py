@@ -73,6 +73,13 @@ def test_micro_batches_add_up_to_the_statistics_of_all_their_frames(frames):
     assert torch.allclose(norm.running_var, theirs.running_var, rtol=1e-4)
 
 
+def test_the_loss_scale_does_not_touch_the_statistics(frames):
+    norm = BatchNorm(5)
+    gradients = Gradients(norm.parameters(), [norm])
+    (norm(frames.requires_grad_(), LENGTHS).sum() * 1024).backward()
+    assert float(gradients.flat[len(gradients.gradient)]) == int(LENGTHS.sum())
+
+
 def test_a_frozen_norm_keeps_its_statistics_and_uses_them(frames):
     norm = BatchNorm(5, is_frozen=True)
     norm.running_mean.fill_(40)

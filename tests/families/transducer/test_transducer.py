@@ -13,6 +13,8 @@ from attune.families.transducer.shape import PredictionShape
 from attune.tasks.classify import Classify, ClassifyConfig
 from attune.tasks.transcribe import Transcribe, TranscribeConfig
 from attune.testing import check_family, make_corpus
+from attune.training.adapt import adapt
+from attune.training.settings import AdaptConfig
 from attune.types import Hypothesis
 
 PIECES = TranscribeConfig(tokens="bpe", vocabulary=40)
@@ -121,6 +123,33 @@ def test_gradient_checkpointing_gives_the_same_gradients(task, corpus):
         gradients.append([weight.grad.clone() for weight in model.parameters()])
         torch.manual_seed(3)
     assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
+
+
+@pytest.mark.parametrize("encoder", ["contextnet", "conformer", "fastconformer"])
+def test_half_precision_gives_nearly_the_same_loss_and_finite_gradients(task, encoder):
+    torch.manual_seed(3)
+    model = FAMILY.build(dummy(encoder), task, Path("nowhere")).model
+    model.preprocessor.eval()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    batch = collate([("a", torch.randn(20_000).numpy(), (1, 2, 3)), ("b", torch.randn(9000).numpy(), (4,))])
+    full = float(model.loss(batch).total)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = model.loss(batch).total
+    loss.backward()
+    assert float(loss) == pytest.approx(full, rel=2e-2)
+    assert all(bool(weight.grad.isfinite().all()) for weight in model.parameters())
+
+
+def test_lora_leaves_the_output_alone_which_the_loss_reads_without_calling_it(task):
+    pytest.importorskip("peft")
+    model = FAMILY.build(dummy("fastconformer"), task, Path("nowhere")).model
+    adapted = adapt(model, AdaptConfig(method="lora", rank=2, targets=("linear_q", "enc", "pred")), seed=1)
+    assert adapted.lora_layers and not any(name.startswith("joint.output") for name in adapted.lora_layers)
+    model.loss(collate([("a", torch.randn(20_000).numpy(), (1, 2, 3))])).total.backward()
+    with pytest.raises(ConfigError, match="no part 'joint.output'"):
+        adapt(model, AdaptConfig(method="lora", targets=("joint.output",)), seed=1)
 
 
 def test_a_stateless_net_says_the_same_label_by_label():

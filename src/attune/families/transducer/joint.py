@@ -3,6 +3,7 @@
 # B batch, F frames, U labels, J joint width, R rows, V labels, D durations
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from attune.families.transducer.shape import JointShape
 
@@ -17,7 +18,8 @@ class Joint(nn.Module):
         self.shape = shape
         self.pred = nn.Linear(prediction_width, shape.width)
         self.enc = nn.Linear(encoder_width, shape.width)
-        self.output = nn.Linear(shape.width, outputs)
+        # The loss reads its weights instead of calling it: additions to them (LoRA) would not be seen.
+        self.output = NonDynamicallyQuantizableLinear(shape.width, outputs)
         self.dropout = nn.Dropout(shape.dropout)
 
     def project(self, encoded: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
