@@ -48,6 +48,12 @@ def test_own_frames_are_normalized_as_if_there_were_no_padding(frames):
     assert torch.allclose(norm.weight.grad, theirs.weight.grad, rtol=1e-4)
 
 
+def test_gradients_are_exact_whatever_comes_back_from_beyond_the_own_frames(frames):
+    norm = BatchNorm(5).double()
+    weights = (frames.double().requires_grad_(), norm.weight, norm.bias)
+    assert torch.autograd.gradcheck(lambda x, *_: norm(x, LENGTHS), weights)
+
+
 def test_the_running_statistics_of_one_micro_batch_are_torchs(frames):
     norm, theirs = BatchNorm(5), nn.BatchNorm1d(5)
     for _ in range(3):

@@ -10,6 +10,7 @@ the running statistics once. See docs/decisions/0012.
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attune.audio.features import within
@@ -37,30 +38,14 @@ class BatchNorm(nn.Module):
     def forward(self, frames: Tensor, lengths: Tensor) -> Tensor:
         """Frames (B, C, F) normalized by channel; what lies beyond the own ones is never looked at."""
         with torch.autocast(frames.device.type, enabled=False):
-            mean, variance = self.running_mean, self.running_var
-            wide = frames.float() if mean.dtype == torch.float32 else frames
             if self.training and not self.is_frozen:
-                is_own = within(lengths, frames.shape[2])[:, None]
-                mean, variance, wide = self._own_statistics(wide, is_own)
-            scale = self.weight * (variance + self.least_variance).rsqrt()
-            normed = torch.addcmul((self.bias - mean * scale)[:, None], wide, scale[:, None])
-        return normed.to(frames.dtype)
-
-    def _own_statistics(self, frames: Tensor, is_own: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean and variance of the own frames, and the frames again, through which backward writes the tally."""
-        count = is_own.sum().clamp(min=1)
-        mean = frames.masked_fill(~is_own, 0).sum((0, 2)) / count
-        centered = (frames - mean[:, None]).masked_fill(~is_own, 0)
-        variance = centered.square().sum((0, 2)) / count
-        if self.tally is not None:
-            sums = self._sums(count, mean.detach(), variance.detach())
-            frames = _Tally.apply(frames, self.tally, sums)  # type: ignore[no-untyped-call]
-        return mean, variance, frames
-
-    def _sums(self, count: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """The count, and the sums of deviations from the running mean and of their squares: (1 + 2 C,)."""
-        shift = mean - self.running_mean
-        return torch.cat([count[None].to(mean.dtype), count * shift, count * (variance + shift.square())])
+                normed: Tensor = _Normalize.apply(  # type: ignore[no-untyped-call]
+                    frames, lengths, self.weight, self.bias, self.tally, self.running_mean, self.least_variance
+                )
+                return normed
+            return F.batch_norm(
+                frames, self.running_mean, self.running_var, self.weight, self.bias, eps=self.least_variance
+            )
 
     def begin_tally(self) -> Tensor:
         """A leaf whose gradient backward adds the sums of each micro-batch to."""
@@ -80,15 +65,44 @@ class BatchNorm(nn.Module):
         self.num_batches_tracked += 1
 
 
-class _Tally(torch.autograd.Function):
-    """The frames as they are; backward gives `sums` to the tally, once, also when the forward ran twice."""
+class _Normalize(torch.autograd.Function):
+    """Keeps the frames as they came and nothing else of their size.
+
+    Backward also gives the tally its sums: once, even where the forward ran a second time to save memory.
+    """
 
     @staticmethod
-    def forward(ctx: Any, frames: Tensor, tally: Tensor, sums: Tensor) -> Tensor:
-        ctx.save_for_backward(sums)
-        return frames.view_as(frames)
+    def forward(
+        ctx: Any,
+        frames: Tensor,
+        lengths: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        tally: Tensor | None,
+        center: Tensor,
+        least_variance: float,
+    ) -> Tensor:
+        is_own = within(lengths, frames.shape[2])[:, None]
+        wide, count = frames.to(weight.dtype), lengths.sum().clamp(min=1)
+        mean = wide.masked_fill(~is_own, 0).sum((0, 2)) / count
+        variance = (wide - mean[:, None]).masked_fill(~is_own, 0).square().sum((0, 2)) / count
+        rate = (variance + least_variance).rsqrt()
+        shift = mean - center
+        sums = torch.cat([count[None].to(mean.dtype), count * shift, count * (variance + shift.square())])
+        ctx.save_for_backward(frames, lengths, weight, mean, rate, sums)
+        ctx.has_tally = tally is not None
+        scale = weight * rate
+        return torch.addcmul((bias - mean * scale)[:, None], wide, scale[:, None]).to(frames.dtype)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
-        (sums,) = ctx.saved_tensors
-        return gradient, sums, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        frames, lengths, weight, mean, rate, sums = ctx.saved_tensors
+        wide = gradient.to(weight.dtype)
+        normed = (frames.to(weight.dtype) - mean[:, None]) * rate[:, None]
+        for_bias, for_weight = wide.sum((0, 2)), (wide * normed).sum((0, 2))
+        # All frames are shifted and scaled by what the own frames have in common.
+        common = torch.addcmul(for_bias[:, None], normed, for_weight[:, None]) / lengths.sum().clamp(min=1)
+        common = common.masked_fill(~within(lengths, frames.shape[2])[:, None], 0)
+        for_frames = (wide - common) * (weight * rate)[:, None]
+        tally = sums if ctx.has_tally else None
+        return for_frames.to(frames.dtype), None, for_weight, for_bias, tally, None, None
