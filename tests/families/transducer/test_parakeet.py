@@ -5,16 +5,24 @@ from pathlib import Path
 
 import pytest
 import torch
+from sentencepiece import SentencePieceProcessor
 
 from attune.batches.load import collate
 from attune.errors import ModelError
+from attune.families.transducer.archive import read_archive, tokenizer_files
 from attune.families.transducer.model import TransducerModel
 from attune.families.transducer.parakeet import write_parakeet
+from attune.families.transducer.parakeet_tokens import as_tokenizer
 from attune.families.transducer.presets import preset
 from attune.families.transducer.settings import Config
 from attune.families.transducer.shape import read_shape
+from attune.text.tokenizers.pieces import Pieces
 
-PIECES = [f"▁{letter}" for letter in "abcdefghijklmno"]
+from transducers import golden_folder
+
+TEXTS = ["three zero two one", "erase f o x k eight", "seven one six two four four six seven", "stop", "twenty nine"]
+TOKENIZER = Pieces.learn(TEXTS, "bpe", 40)
+PIECES = TOKENIZER.pieces[1:]
 
 
 def make_model(encoder="fastconformer", **settings):
@@ -33,7 +41,7 @@ def test_transformers_loads_the_folder_and_gives_the_same_frames_and_logits(tmp_
     from transformers import ParakeetForRNNT, ParakeetForTDT
 
     model = make_model(durations=durations)
-    write_parakeet(model, tmp_path)
+    write_parakeet(model, TOKENIZER.without_blank(), tmp_path)
     kind = ParakeetForTDT if durations else ParakeetForRNNT
     theirs, report = kind.from_pretrained(tmp_path, output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
@@ -55,7 +63,7 @@ def test_transformers_loads_the_folder_and_gives_the_same_frames_and_logits(tmp_
 @pytest.mark.parametrize("encoder", ["contextnet", "conformer"])
 def test_what_transformers_has_no_format_for_is_refused(tmp_path, encoder):
     with pytest.raises(ModelError, match=r"FastConformer.*model\.nemo"):
-        write_parakeet(make_model(encoder), tmp_path / "out")
+        write_parakeet(make_model(encoder), b"", tmp_path / "out")
     assert not Path(tmp_path / "out").exists()
 
 
@@ -63,4 +71,27 @@ def test_a_prediction_net_of_another_width_is_refused(tmp_path):
     model = make_model()
     model.shape = replace(model.shape, joint=replace(model.shape.joint, width=80))
     with pytest.raises(ModelError, match="72 and 80|64 and 80"):
-        write_parakeet(model, tmp_path)
+        write_parakeet(model, TOKENIZER.without_blank(), tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_transformers_tokenizer_has_the_same_numbers_and_texts(tmp_path, kind):
+    from transformers import AutoTokenizer
+
+    pieces = Pieces.learn(TEXTS, kind, 40 if kind == "bpe" else 32)
+    write_parakeet(make_model(), pieces.without_blank(), tmp_path)
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    assert type(theirs).__name__ == "ParakeetTokenizer" and theirs.pad_token_id == len(pieces.pieces) - 1
+    for text in (*TEXTS, "six stop two", "one eight zero"):
+        labels = [number - 1 for number in pieces.encode(text)]
+        assert theirs.encode(text, add_special_tokens=False) == labels
+        assert theirs.decode(labels, group_tokens=False) == text
+
+
+def test_golden_tokenizers_too(tmp_path):
+    for name in ("conformer", "fastconformer"):
+        archive = read_archive(golden_folder(name) / "model.nemo")
+        model = archive.files[tokenizer_files(archive.config)["model_path"]]
+        ours, theirs = SentencePieceProcessor(model_proto=model), as_tokenizer(model)
+        for text in TEXTS:
+            assert theirs.encode(text).ids == ours.encode(text)

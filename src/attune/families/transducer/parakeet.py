@@ -1,7 +1,7 @@
-"""FastConformer transducers in transformers' Parakeet format: config.json, preprocessor_config.json, model.safetensors.
+"""FastConformer transducers in transformers' Parakeet format: weights, configuration, front-end and tokenizer.
 
 Parakeet has one width for the prediction net and the joint, LSTM layers and no other encoder; other models have no such
-format. The tokenizer goes along as a SentencePiece model.
+format.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch import Tensor
 from attune.errors import ModelError
 from attune.families.transducer.model import TransducerModel
 from attune.families.transducer.names import to_nemo
+from attune.families.transducer.parakeet_tokens import BLANK, UNKNOWN, as_tokenizer
 from attune.families.transducer.shape import ConformerShape, Shape
 from attune.files import completed, write_text
 from attune.types import SAMPLE_RATE
@@ -38,12 +39,15 @@ RENAMES = (
 )
 
 
-def write_parakeet(model: TransducerModel, folder: Path) -> None:
-    """Write a folder that transformers' ParakeetForRNNT or ParakeetForTDT loads."""
+def write_parakeet(model: TransducerModel, tokenizer: bytes, folder: Path) -> None:
+    """Write a folder that transformers loads, as ParakeetForRNNT or ParakeetForTDT; the tokens are SentencePiece's."""
     encoder = _require_parakeet(model.shape)
     folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / "config.json", _config(model, encoder))
     _write_json(folder / "preprocessor_config.json", _preprocessor(model.shape))
+    write_text(folder / "tokenizer.json", as_tokenizer(tokenizer).to_str())
+    names = {"tokenizer_class": "ParakeetTokenizer", "pad_token": BLANK, "unk_token": UNKNOWN}
+    _write_json(folder / "tokenizer_config.json", names)
     with completed(folder / "model.safetensors") as partial:
         save_file(_renamed(to_nemo(model.state_dict(), model.shape)), partial, {"format": "pt"})
 

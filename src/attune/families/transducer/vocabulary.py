@@ -16,6 +16,7 @@ from attune.families.transducer.archive import CONFIG, tokenizer_files
 from attune.plain_yaml import Plain, read_data
 from attune.text import tokenizers
 from attune.text.tokenizers.characters import tidy
+from attune.text.tokenizers.pieces import Pieces
 from attune.types import Hypothesis, SpelledTask, Task, TextTask, Utterance
 
 
@@ -96,6 +97,16 @@ def pieces_of(task: Path, assets: Path) -> tuple[str, ...]:
     if task.is_dir() and any(task.iterdir()):
         return tokenizers.load(task).pieces[1:]
     return own_pieces(assets).pieces
+
+
+def sentencepiece_of(task: Path, assets: Path) -> bytes:
+    """The SentencePiece model of a model whose files are in these folders, numbered as its labels are."""
+    if not (task.is_dir() and any(task.iterdir())):
+        return own_pieces(assets).path.read_bytes()
+    tokenizer = tokenizers.load(task)
+    if not isinstance(tokenizer, Pieces):
+        raise ModelError("The model's tokens are characters; only SentencePiece tokens can be written for others.")
+    return tokenizer.without_blank()
 
 
 def read_config(assets: Path) -> dict[str, Plain] | None:
