@@ -8,6 +8,7 @@ import torch
 from sentencepiece import SentencePieceProcessor
 
 from attune.batches.load import collate
+from attune.decoding.search import Search, search
 from attune.errors import ModelError
 from attune.families.transducer.archive import read_archive, tokenizer_files
 from attune.families.transducer.model import TransducerModel
@@ -58,6 +59,23 @@ def test_transformers_loads_the_folder_and_gives_the_same_frames_and_logits(tmp_
     for row, length in enumerate(lengths.tolist()):
         assert torch.allclose(found.last_hidden_state[row, :length], frames[row, :length], atol=1e-5)
         assert torch.allclose(found.logits[row, :length], logits[row, :length], atol=1e-4)
+
+
+@torch.no_grad()
+def test_transformers_generates_what_attune_finds(tmp_path):
+    from transformers import ParakeetForTDT
+
+    model = make_model(durations=(0, 1, 2, 3, 4))
+    model.joint.output.weight.mul_(3)
+    write_parakeet(model, TOKENIZER.without_blank(), tmp_path)
+    batch = collate([("a", torch.randn(30_000, generator=torch.Generator().manual_seed(5)).numpy(), (1,))])
+    mels, _ = model.preprocessor(batch.audio, batch.lengths)
+    (found,) = search(model.scorer(batch), Search())
+    mask = torch.arange(mels.shape[2])[None] < batch.lengths // 160
+    theirs = ParakeetForTDT.from_pretrained(tmp_path).eval()
+    generated = theirs.generate(input_features=mels.transpose(1, 2), attention_mask=mask)
+    sequence = (generated if isinstance(generated, torch.Tensor) else generated.sequences)[0].tolist()
+    assert found.tokens and [token for token in sequence if token != len(PIECES)] == list(found.tokens)
 
 
 @pytest.mark.parametrize("encoder", ["contextnet", "conformer"])

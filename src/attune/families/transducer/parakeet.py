@@ -44,6 +44,8 @@ def write_parakeet(model: TransducerModel, tokenizer: bytes, folder: Path) -> No
     encoder = _require_parakeet(model.shape)
     folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / "config.json", _config(model, encoder))
+    blank = model.lattice.blank
+    _write_json(folder / "generation_config.json", {"decoder_start_token_id": blank, "pad_token_id": blank})
     _write_json(folder / "preprocessor_config.json", _preprocessor(model.shape))
     write_text(folder / "tokenizer.json", as_tokenizer(tokenizer).to_str())
     names = {"tokenizer_class": "ParakeetTokenizer", "pad_token": BLANK, "unk_token": UNKNOWN}
