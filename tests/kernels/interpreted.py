@@ -16,7 +16,7 @@ from attune.kernels._lattice import Extent, Lattice
 
 from lattices import distance, make_case
 
-RAGGED = [(9, 5), (1, 0), (4, 6), (6, 0), (1, 2)]
+RAGGED = [(6, 3), (1, 0), (3, 5), (5, 0)]
 SINGLE, HALF = torch.float32, torch.float16
 CASES = {  # tokens are chosen about the tiles' 32 columns: only a tail, a tail and tiles, no tail at all
     "only a tail": (make_case(RAGGED, 9, 8), SINGLE),
@@ -27,7 +27,7 @@ CASES = {  # tokens are chosen about the tiles' 32 columns: only a tail, a tail 
     "durations in a row": (make_case(RAGGED, 62, 24, Lattice(62, (0, 1, 2), 0.05, 0.2, "sigmoid")), SINGLE),
     "fastemit": (make_case(RAGGED, 40, 20, Lattice(40, fastemit=0.1)), SINGLE),
     "no path": (make_case([(3, 5), (9, 2)], 20, 24, Lattice(20, (1, 2))), SINGLE),
-    "a narrow band": (make_case([(70, 20)], 7, 4), SINGLE),
+    "a narrow band": (make_case([(50, 16)], 7, 4), SINGLE),
     "half": (make_case(RAGGED, 70, 24), HALF),
 }
 
@@ -39,8 +39,10 @@ def far_off(name: str) -> dict[str, float]:
     narrow = [part.detach().to(dtype) for part in case.parts]
     ours = _tiles.Joint(*narrow, case.targets, extent, case.lattice)
     exact = _tiles.Joint(*(part.double() for part in narrow), case.targets, extent, case.lattice)
-    tile = _fused.Tile(32, 32, 16, 4, 2)
-    tiling = _fused.Tiling(tile, tile, chunk=200, hidden_rows=16, hidden_width=16, frames=4, labels=2, columns=16)
+    tile = _fused.Tile(64, 32, 32, 4, 2)
+    tiling = _fused.Tiling(
+        tile, tile, chunk=extent.rows // 2, hidden_rows=64, hidden_width=16, frames=4, labels=2, columns=16
+    )
     total, saved = _fused.forward(ours, tiling)
     wanted, kept = _tiles.forward(exact)
     scale = torch.linspace(-0.5, 2, len(total))

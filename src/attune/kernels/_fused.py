@@ -116,22 +116,22 @@ def log_probs(joint: Joint, everything: _Pass, tiling: Tiling) -> tuple[Cells, t
     outputs, steps = _columns(joint, tile), len(joint.lattice.durations)
     rows, most, tiles = joint.extent.rows, everything.most, outputs.whole // tile.outputs
     hidden, tail = _hidden_space(joint, outputs, most)
-    parts = torch.empty(2, max(tiles, 1), most, device=device)
-    picked = torch.empty(2, most, device=device)
+    parts = tuple(torch.empty(tiles * most, device=device) for _ in range(2))
+    picked = tuple(torch.empty(most, device=device) for _ in range(2))
     found = Cells(*(torch.empty(shape, device=device) for shape in ((rows,), (rows,), (rows, steps))))
     norms = torch.empty(rows, device=device), torch.empty(rows if steps else 0, device=device)
     for _, chunk in everything.chunks:
-        count, target = chunk.stop - chunk.start, everything.target[chunk]
+        count = chunk.stop - chunk.start
         _fill_hidden(joint, outputs, everything, chunk, (hidden, tail), tiling)
         if tiles:
             _triton.sums_kernel[triton.cdiv(count, tile.rows) * tiles,](
-                hidden, outputs.weight, outputs.bias, target, parts[0], parts[1], picked[0], picked[1], count, tiles,
+                hidden, outputs.weight, outputs.bias, everything.target, *parts, *picked, chunk.start, count, tiles,
                 lattice.blank, **_options(joint, tile),
             )  # fmt: skip
         _triton.merge_kernel[triton.cdiv(count, 128),](
-            parts[0], parts[1], tail, picked[0], picked[1], target, found.blank[chunk], found.label[chunk],
-            found.durations[chunk], norms[0][chunk], norms[1][chunk], count, tiles, lattice.blank, outputs.whole,
-            lattice.sigma, D=steps, HAS_TAIL=outputs.tail > 0, TAIL=max(outputs.tail, NARROW), BLOCK=128,
+            *parts, tail, *picked, everything.target, found.blank, found.label, found.durations, *norms, chunk.start,
+            count, tiles, lattice.blank, outputs.whole, lattice.sigma, D=steps, HAS_TAIL=outputs.tail > 0,
+            TAIL=max(outputs.tail, NARROW), BLOCK=128,
         )  # fmt: skip
     return found, norms
 
@@ -140,9 +140,9 @@ def posteriors(joint: Joint, tables: _Tables, everything: _Pass, scores: Cells) 
     """The log-probability of each target (B,) in float64, and what share of it takes each cell's arcs."""
     lattice, device, rows = joint.lattice, joint.encoded.device, joint.extent.rows
     batch, steps = len(joint.extent.frames), len(joint.lattice.durations)
-    before, after = torch.empty(2, rows, dtype=torch.float64, device=device)
+    before, after = (torch.empty(rows, dtype=torch.float64, device=device) for _ in range(2))
     total = torch.empty(batch, dtype=torch.float64, device=device)
-    durations = torch.tensor(lattice.durations or (1,), dtype=torch.int32, device=device)
+    durations = torch.tensor(lattice.durations, dtype=torch.int32).to(device, non_blocking=True)
     block = triton.next_power_of_2(max(max(joint.extent.labels) + 1, 32))
     _triton_lattice.walk_kernel[2 * batch,](
         scores.blank, scores.label, scores.durations, before, after, total, tables.starts, tables.lengths,
@@ -179,8 +179,8 @@ def gradients(
         bias += _fill_wrong(joint, outputs, passed, chunk, (hidden, tail, wrong), (cells, relative), tiling)
         weight += _wide_product(wrong[:count].T, hidden[:count])
         torch.mm(wrong[:count], outputs.weight[: outputs.stride], out=inner[:count])
-        _triton.inner_kernel[len(passed.blocks[blocks]), triton.cdiv(width, tiling.columns)](
-            passed.blocks[blocks], joint.encoded, joint.predicted, inner, factor, encoded, said, chunk.start,
+        _triton.inner_kernel[blocks.stop - blocks.start, triton.cdiv(width, tiling.columns)](
+            passed.blocks, joint.encoded, joint.predicted, inner, factor, encoded, said, blocks.start, chunk.start,
             joint.encoded.shape[1], joint.predicted.shape[1], J=width, ACTIVATION=joint.lattice.activation,
             FRAMES=tiling.frames, LABELS=tiling.labels, BLOCK_J=tiling.columns,
         )  # fmt: skip
@@ -194,7 +194,7 @@ def _fill_hidden(
     """A chunk's hidden values, and its outputs in the tail's columns."""
     count = chunk.stop - chunk.start
     _triton.hidden_kernel[triton.cdiv(count, tiling.hidden_rows),](
-        joint.encoded, joint.predicted, outputs.weight, outputs.bias, rows.frame[chunk], rows.label[chunk], *space,
+        joint.encoded, joint.predicted, outputs.weight, outputs.bias, rows.frame, rows.label, *space, chunk.start,
         count, outputs.whole, J=joint.encoded.shape[2], ACTIVATION=joint.lattice.activation,
         HAS_TAIL=outputs.tail > 0, TAIL=max(outputs.tail, NARROW), BLOCK_R=tiling.hidden_rows,
         BLOCK_K=tiling.hidden_width, PRECISION=_precision(joint),
@@ -213,19 +213,19 @@ def _fill_wrong(
     """A chunk's gradients of the outputs, and their sum over the rows (O,)."""
     (hidden, tail, wrong), ((cells, norm, duration_norm), scale) = space, shares
     tile, blank, count = tiling.wrong, joint.lattice.blank, chunk.stop - chunk.start
-    frame, cell, target = rows.frame[chunk], rows.cell[chunk], rows.target[chunk]
+    where = rows.frame, rows.cell, rows.target
     programs, tiles = triton.cdiv(count, tile.rows), outputs.whole // tile.outputs
     bias = torch.empty(programs, outputs.stride, device=hidden.device)
     if tiles:
         _triton.wrong_kernel[programs * tiles,](
-            hidden, outputs.weight, outputs.bias, frame, cell, target, norm, cells.blank, cells.label, scale, wrong,
-            bias, count, tiles, blank, outputs.stride, joint.encoded.shape[1], **_options(joint, tile),
+            hidden, outputs.weight, outputs.bias, *where, norm, cells.blank, cells.label, scale, wrong, bias,
+            chunk.start, count, tiles, blank, outputs.stride, joint.encoded.shape[1], **_options(joint, tile),
         )  # fmt: skip
     if outputs.tail:
         _triton.wrong_tail_kernel[programs,](
-            tail, frame, cell, target, norm, duration_norm, cells.blank, cells.label, cells.durations, scale, wrong,
-            bias, count, blank, outputs.stride, joint.encoded.shape[1], outputs.whole,
-            D=len(joint.lattice.durations), TAIL=outputs.tail, BLOCK_R=tile.rows,
+            tail, *where, norm, duration_norm, cells.blank, cells.label, cells.durations, scale, wrong, bias,
+            chunk.start, count, blank, outputs.stride, joint.encoded.shape[1], outputs.whole,
+            D=len(joint.lattice.durations), TAIL=outputs.tail, BLOCK_R=tile.rows, num_warps=8,
         )  # fmt: skip
     return bias.sum(0)
 
@@ -269,8 +269,9 @@ def _columns(joint: Joint, tile: Tile) -> _Outputs:
 
 def _tables(joint: Joint) -> _Tables:
     extent = joint.extent
-    values = torch.tensor([extent.starts, extent.frames, [labels + 1 for labels in extent.labels]], dtype=torch.int32)
-    return _Tables(*values.to(joint.encoded.device, non_blocking=True))
+    values = (extent.starts, extent.frames, [labels + 1 for labels in extent.labels])
+    device = joint.encoded.device
+    return _Tables(*(torch.tensor(value, dtype=torch.int32).to(device, non_blocking=True) for value in values))
 
 
 def _blocks(extent: Extent, size: int) -> Tensor:
@@ -305,7 +306,7 @@ def _lay_out(joint: Joint, tables: _Tables, blocks: Tensor, tiling: Tiling) -> _
     rows = chunks[-1][1].stop if chunks else 0
     counts = torch.bincount(blocks[:, 0], minlength=len(joint.extent.frames))
     first = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).to(torch.int32)
-    where = torch.empty(4, rows, dtype=torch.int32, device=device)
+    where = [torch.empty(rows, dtype=torch.int32, device=device) for _ in range(4)]
     there = blocks.to(device, non_blocking=True)
     most = int((blocks[:, 2] * blocks[:, 4]).max()) if rows else 0
     if rows:

@@ -3,7 +3,10 @@
 Cells are packed: an utterance's cells follow one another, frame by frame, each frame with its own U + 1 cells. A pass
 over the joint network takes some of the cells as rows, and `row_frame`, `row_label`, `row_cell` and `row_target` say of
 each row where it is. Outputs are split in two: whole tiles of columns, and a narrow tail (the odd rest, with it often
-the blank, and the durations), so that no product needs a mask. Nothing is added atomically: the same bits each time.
+the blank, and the durations), so that no product needs a mask.
+
+Nothing is added atomically: the same bits each time. What changes from batch to batch is not compiled in (integers by
+`do_not_specialize`, offsets in place of pointers into the middle of something): a kernel is compiled once.
 """
 
 # A kernel's arguments are pointers and numbers of the compiler's own types.
@@ -39,7 +42,7 @@ def _slope(values, ACTIVATION: tl.constexpr) -> tl.tensor:
         return 1.0 - value * value
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["most_frames", "most_labels"])
 def rows_kernel(
     blocks, starts, widths, targets, row_frame, row_label, row_cell, row_target, most_frames, most_labels,
     BLOCK: tl.constexpr,
@@ -65,17 +68,17 @@ def rows_kernel(
     tl.store(row_target + offset + row, target.to(tl.int32), mask=real)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first", "rows"])
 def hidden_kernel(
-    encoded, predicted, weight, bias, row_frame, row_label, hidden, tail, rows, first_output,
+    encoded, predicted, weight, bias, row_frame, row_label, hidden, tail, first, rows, first_output,
     J: tl.constexpr, ACTIVATION: tl.constexpr, HAS_TAIL: tl.constexpr, TAIL: tl.constexpr, BLOCK_R: tl.constexpr,
     BLOCK_K: tl.constexpr, PRECISION: tl.constexpr,
 ) -> None:  # fmt: skip
     """The joint's hidden values (rows, J), and on the way the outputs of the tail's columns (rows, TAIL)."""
     row = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
     real = row < rows
-    frame = tl.load(row_frame + row, mask=real, other=0).to(tl.int64)
-    label = tl.load(row_label + row, mask=real, other=0).to(tl.int64)
+    frame = tl.load(row_frame + first + row, mask=real, other=0).to(tl.int64)
+    label = tl.load(row_label + first + row, mask=real, other=0).to(tl.int64)
     column = first_output + tl.arange(0, TAIL)
     outputs = tl.zeros((BLOCK_R, TAIL), tl.float32)
     for start in range(0, J, BLOCK_K):
@@ -118,9 +121,9 @@ def _outputs(
     return found + tl.load(bias + column)[None, :]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first", "rows"])
 def sums_kernel(
-    hidden, weight, bias, row_target, highest, sums, label_output, blank_output, rows, tiles, blank,
+    hidden, weight, bias, row_target, highest, sums, label_output, blank_output, first, rows, tiles, blank,
     J: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_K: tl.constexpr, PRECISION: tl.constexpr,
 ) -> None:  # fmt: skip
     """Of a tile of outputs: each row's highest, its sum of exponentials, and its label's and blank's if they are here.
@@ -130,30 +133,30 @@ def sums_kernel(
     tile = tl.program_id(0) % tiles
     row = (tl.program_id(0) // tiles) * BLOCK_R + tl.arange(0, BLOCK_R)
     real = row < rows
-    first = tile * BLOCK_V
-    column = first + tl.arange(0, BLOCK_V)
+    start = tile * BLOCK_V
+    column = start + tl.arange(0, BLOCK_V)
     outputs = _outputs(hidden, weight, bias, row, real, column, J, BLOCK_R, BLOCK_V, BLOCK_K, PRECISION)
     most = tl.max(outputs, 1)
     total = tl.sum(tl.exp2(outputs * LOG2E - (most * LOG2E)[:, None]), 1)
     tl.store(highest + tile * rows + row, most, mask=real)
     tl.store(sums + tile * rows + row, total, mask=real)
-    target = tl.load(row_target + row, mask=real, other=-1)
+    target = tl.load(row_target + first + row, mask=real, other=-1)
     chosen = tl.sum(tl.where(column[None, :] == target[:, None], outputs, 0.0), 1)
-    tl.store(label_output + row, chosen, mask=real & (target >= first) & (target < first + BLOCK_V))
-    if (blank >= first) & (blank < first + BLOCK_V):
+    tl.store(label_output + row, chosen, mask=real & (target >= start) & (target < start + BLOCK_V))
+    if (blank >= start) & (blank < start + BLOCK_V):
         tl.store(blank_output + row, tl.sum(tl.where(column[None, :] == blank, outputs, 0.0), 1), mask=real)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first", "rows"])
 def merge_kernel(
     highest, sums, tail, label_output, blank_output, row_target, blank_score, label_score, duration_score, norm,
-    duration_norm, rows, tiles, blank, first_output, sigma,
+    duration_norm, first, rows, tiles, blank, first_output, sigma,
     D: tl.constexpr, HAS_TAIL: tl.constexpr, TAIL: tl.constexpr, BLOCK: tl.constexpr,
 ) -> None:  # fmt: skip
     """Each row's log-probabilities, out of what its tiles and its tail say."""
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     real = row < rows
-    target = tl.load(row_target + row, mask=real, other=-1)
+    target = tl.load(row_target + first + row, mask=real, other=-1)
     most = tl.full((BLOCK,), NOWHERE, tl.float32)
     for tile in range(tiles):
         most = tl.maximum(most, tl.load(highest + tile * rows + row, mask=real, other=0.0))
@@ -174,23 +177,23 @@ def merge_kernel(
         label += tl.sum(tl.where(column[None, :] == target[:, None], outputs, 0.0), 1)
         empty += tl.sum(tl.where(column[None, :] == blank, outputs, 0.0), 1)
     log_total = most + tl.log(total)
-    tl.store(norm + row, log_total, mask=real)
-    tl.store(blank_score + row, empty - log_total - sigma, mask=real)
-    tl.store(label_score + row, tl.where(target >= 0, label - log_total - sigma, NOWHERE), mask=real)
+    tl.store(norm + first + row, log_total, mask=real)
+    tl.store(blank_score + first + row, empty - log_total - sigma, mask=real)
+    tl.store(label_score + first + row, tl.where(target >= 0, label - log_total - sigma, NOWHERE), mask=real)
     if D > 0:
         taken = (column[None, :] > blank) & (column[None, :] <= blank + D)
         steps = tl.where(taken, outputs, NOWHERE)
         longest = tl.max(steps, 1)
         log_steps = longest + tl.log(tl.sum(tl.exp(steps - longest[:, None]), 1))
-        tl.store(duration_norm + row, log_steps, mask=real)
-        place = duration_score + row[:, None] * D + (column - blank - 1)[None, :]
+        tl.store(duration_norm + first + row, log_steps, mask=real)
+        place = duration_score + (first + row)[:, None] * D + (column - blank - 1)[None, :]
         tl.store(place, outputs - log_steps[:, None], mask=real[:, None] & taken)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first", "rows", "most_frames"])
 def wrong_kernel(
     hidden, weight, bias, row_frame, row_cell, row_target, norm, blank_share, label_share, scale, wrong, bias_part,
-    rows, tiles, blank, stride, most_frames,
+    first, rows, tiles, blank, stride, most_frames,
     J: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_K: tl.constexpr, PRECISION: tl.constexpr,
 ) -> None:  # fmt: skip
     """The gradient of a tile of outputs: how often a row is passed × what it says − what it should say."""
@@ -200,9 +203,9 @@ def wrong_kernel(
     real = row < rows
     column = tile * BLOCK_V + tl.arange(0, BLOCK_V)
     outputs = _outputs(hidden, weight, bias, row, real, column, J, BLOCK_R, BLOCK_V, BLOCK_K, PRECISION)
-    cell = tl.load(row_cell + row, mask=real, other=0)
-    target = tl.load(row_target + row, mask=real, other=-1)
-    factor = tl.load(scale + tl.load(row_frame + row, mask=real, other=0) // most_frames, mask=real, other=0.0)
+    cell = tl.load(row_cell + first + row, mask=real, other=0)
+    target = tl.load(row_target + first + row, mask=real, other=-1)
+    factor = tl.load(scale + tl.load(row_frame + first + row, mask=real, other=0) // most_frames, mask=real, other=0.0)
     label = tl.load(label_share + cell, mask=real, other=0.0) * factor
     empty = tl.load(blank_share + cell, mask=real, other=0.0) * factor
     log_total = tl.load(norm + cell, mask=real, other=0.0)
@@ -214,10 +217,10 @@ def wrong_kernel(
     tl.store(place, found.to(wrong.dtype.element_ty), mask=real[:, None])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first", "rows", "most_frames"])
 def wrong_tail_kernel(
     tail, row_frame, row_cell, row_target, norm, duration_norm, blank_share, label_share, duration_share, scale, wrong,
-    bias_part, rows, blank, stride, most_frames, first_output,
+    bias_part, first, rows, blank, stride, most_frames, first_output,
     D: tl.constexpr, TAIL: tl.constexpr, BLOCK_R: tl.constexpr,
 ) -> None:  # fmt: skip
     """The gradient of the tail's outputs: the last tokens, and the durations."""
@@ -226,9 +229,9 @@ def wrong_tail_kernel(
     real = row < rows
     column = first_output + tl.arange(0, TAIL)
     outputs = tl.load(tail + row[:, None] * TAIL + tl.arange(0, TAIL)[None, :], mask=real[:, None], other=0.0)
-    cell = tl.load(row_cell + row, mask=real, other=0)
-    target = tl.load(row_target + row, mask=real, other=-1)
-    factor = tl.load(scale + tl.load(row_frame + row, mask=real, other=0) // most_frames, mask=real, other=0.0)
+    cell = tl.load(row_cell + first + row, mask=real, other=0)
+    target = tl.load(row_target + first + row, mask=real, other=-1)
+    factor = tl.load(scale + tl.load(row_frame + first + row, mask=real, other=0) // most_frames, mask=real, other=0.0)
     label = tl.load(label_share + cell, mask=real, other=0.0) * factor
     empty = tl.load(blank_share + cell, mask=real, other=0.0) * factor
     log_total = tl.load(norm + cell, mask=real, other=0.0)
@@ -249,9 +252,9 @@ def wrong_tail_kernel(
     tl.store(place, found.to(wrong.dtype.element_ty), mask=real[:, None] & inside[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first", "first_row", "most_frames", "most_labels"])
 def inner_kernel(
-    blocks, encoded, predicted, inner, scale, encoded_gradient, predicted_part, first_row, most_frames,
+    blocks, encoded, predicted, inner, scale, encoded_gradient, predicted_part, first, first_row, most_frames,
     most_labels, J: tl.constexpr, ACTIVATION: tl.constexpr, FRAMES: tl.constexpr, LABELS: tl.constexpr,
     BLOCK_J: tl.constexpr,
 ) -> None:  # fmt: skip
@@ -259,7 +262,7 @@ def inner_kernel(
 
     `inner` (rows, J) is the gradient of the hidden values; each block has its own rows of `predicted_part`.
     """
-    block = blocks + tl.program_id(0) * 7
+    block = blocks + (first + tl.program_id(0)) * 7
     utterance = tl.load(block)
     first_frame = tl.load(block + 1)
     frames = tl.load(block + 2)
@@ -288,7 +291,7 @@ def inner_kernel(
     tl.store(encoded_gradient + place, (summed * factor).to(encoded_gradient.dtype.element_ty), mask=near)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["most_labels"])
 def predicted_kernel(
     blocks, first_block, scale, predicted_part, predicted_gradient, most_labels,
     J: tl.constexpr, BLOCK_U: tl.constexpr, BLOCK_J: tl.constexpr,

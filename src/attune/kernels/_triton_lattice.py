@@ -68,7 +68,7 @@ def _log_add(a, b) -> tl.tensor:
     return tl.where(most == NOWHERE, most, safe + tl.log(tl.exp(a - safe) + tl.exp(b - safe)))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batch"])
 def walk_kernel(
     blank_score, label_score, duration_score, before, after, totals, starts, lengths, widths, durations, batch,
     D: tl.constexpr, BLOCK_U: tl.constexpr,
@@ -133,7 +133,7 @@ def walk_kernel(
         tl.store(totals + utterance, tl.load(after + start, mask=frames > 0, other=NOWHERE))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["cells", "most_frames", "most_labels"])
 def shares_kernel(
     row_frame, row_label, blank_score, label_score, duration_score, before, after, totals, starts, lengths, widths,
     durations, blank_share, label_share, duration_share, cells, most_frames, most_labels, emphasis,

@@ -6,6 +6,8 @@ torch anywhere else; `_reference.py` is the definition.
 """
 
 # B utterances, T frames, U labels, J joint width, O outputs (tokens, blank, durations)
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import reduce
 from importlib.util import find_spec
 from types import ModuleType
@@ -59,7 +61,7 @@ class _TransducerLoss(torch.autograd.Function):
     ) -> Tensor:
         inputs = (encoded, predicted, weight, bias)
         ctx.extent, ctx.lattice, ctx.dtype = extent, lattice, _computing_type(inputs)
-        with torch.autocast(encoded.device.type, enabled=False), torch.cuda.device_of(encoded):
+        with _by_itself(encoded):
             total, saved = _passes(encoded, ctx.dtype).forward(_joint(ctx, inputs, targets))
         ctx.save_for_backward(*inputs, targets, *saved)
         losses: Tensor = -total.to(torch.promote_types(ctx.dtype, torch.float32))
@@ -68,10 +70,18 @@ class _TransducerLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
         inputs, (targets, *saved) = ctx.saved_tensors[:4], ctx.saved_tensors[4:]
-        with torch.autocast(outer[0].device.type, enabled=False), torch.cuda.device_of(outer[0]):
+        with _by_itself(outer[0]):
             found = _passes(inputs[0], ctx.dtype).backward(_joint(ctx, inputs, targets), tuple(saved), outer[0])
         parts = (found.encoded, found.predicted, found.weight, found.bias)
         return *(part.to(given.dtype) for part, given in zip(parts, inputs, strict=True)), None, None, None
+
+
+@contextmanager
+def _by_itself(tensor: Tensor) -> Iterator[None]:
+    """On the tensor's device, and with types as they are given."""
+    here = torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()
+    with torch.autocast(tensor.device.type, enabled=False), here:
+        yield
 
 
 def _joint(ctx: Any, inputs: tuple[Tensor, ...], targets: Tensor) -> Joint:
