@@ -23,7 +23,10 @@ MAX_BYTES = 1_000_000  # what is larger is a manifest or a model given by mistak
 MAX_VALUES = 10_000
 OVERRIDE = "override"
 
+MAX_DATA_VALUES = 500_000  # of others' files, which list whole vocabularies
+
 _PLAIN_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "seq", "map")}
+_DATA_TAGS = _PLAIN_TAGS | {f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "null")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,26 @@ def read_overrides(overrides: Sequence[str], problems: Problems) -> Node:
     return reduce(merge, trees, Node({}, OVERRIDE))
 
 
+def read_data(text: str, where: str) -> Plain:
+    """Others' YAML as plain values of the types that YAML gives them: no other tag, and no flood of aliases."""
+    try:
+        loader = yaml.SafeLoader(text)
+        root = loader.get_single_node()
+        if root is None:
+            return None
+        _require_data(root)
+        data: Plain = loader.construct_document(root)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{where} cannot be read as plain YAML: {' '.join(str(error).split())}") from error
+    return data
+
+
+def write_data(data: Mapping[str, Plain]) -> str:
+    """Plain values as YAML that every reader takes for the same."""
+    text: str = yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, width=float("inf"))
+    return text
+
+
 def merge(under: Node, over: Node) -> Node:
     """`under` with what `over` says put on top: sections are merged, everything else is replaced."""
     if not (isinstance(under.value, Mapping) and isinstance(over.value, Mapping)):
@@ -155,6 +178,20 @@ def inline_yaml(value: Plain) -> str:
             return f"{{{', '.join(f'{inline_yaml(key)}: {inline_yaml(child)}' for key, child in value.items())}}}"
         case _:
             return repr(value)
+
+
+def _require_data(root: yaml.Node) -> None:
+    """Refuse what is not a plain value, and what grows beyond all bounds once its aliases are spelled out."""
+    waiting, count = [root], 0
+    while waiting:
+        node, count = waiting.pop(), count + 1
+        if node.tag not in _DATA_TAGS or count > MAX_DATA_VALUES:
+            problem = "too many values" if count > MAX_DATA_VALUES else f"the tag {node.tag} is not a plain value's"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        if isinstance(node, yaml.MappingNode):
+            waiting += [part for pair in node.value for part in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            waiting += node.value
 
 
 def _file_and_line(problem: Problem) -> tuple[str, int]:

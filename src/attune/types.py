@@ -294,6 +294,32 @@ class TextTask(Protocol):
         """The text to learn."""
 
 
+@runtime_checkable
+class SpelledTask(Protocol):
+    """A task whose targets are tokens, for families that need to know how each is written."""
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        """How every token is written, the blank and the unknown first."""
+
+    def target(self, utterance: Utterance) -> tuple[int, ...]:
+        """The token ids to learn."""
+
+    def read(self, hypothesis: Hypothesis) -> str:
+        """What a hypothesis says."""
+
+
+@runtime_checkable
+class Tallied(Protocol):
+    """A module with statistics of a whole step, which are added up over micro-batches and ranks as gradients are."""
+
+    def begin_tally(self) -> Tensor:
+        """A leaf to whose gradient every backward adds what its micro-batch counts for."""
+
+    def settle(self, totals: Tensor) -> None:
+        """Take in the sum over the step, once its weights have been updated."""
+
+
 class Model(Protocol):
     """What the loop trains and the search decodes; an `nn.Module`."""
 
@@ -328,20 +354,36 @@ class Built:
 
 
 @dataclass(frozen=True, slots=True)
+class Respelled:
+    """Pretrained weights for a model with other tokens: which tensors are partly new, and what to tell the user."""
+
+    tensors: Mapping[str, Tensor]
+    renewed: tuple[str, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Family:
     """A kind of pretrained model. `families/NAME/__init__.py` exports one as FAMILY.
 
     `build(config, task, assets)` makes the model with fresh weights; `assets` is a folder with whatever else it must
     know (an architecture, a tokenizer). A family that can start from others' checkpoints has `adopt(config, path,
     assets)`, which writes that folder and returns the weights under the model's own names. `export(model, assets,
-    folder)` adds the files that let others load the exported model. A family that `has_own_tokens` learns a TextTask's
-    text in them, and the task prepares nothing. Weights are trained under the settings `bound_to`, others' under their
-    defaults: an evaluation must keep them.
+    folder)` adds the files that let others load the exported model. A family that `has_own_tokens` (always, or under
+    some configs) learns a TextTask's text in them, and the task prepares nothing. `respell(model, tensors, task,
+    assets)` moves pretrained rows to where the model has their tokens; `task` and `assets` are the folders of the
+    pretrained model. Without it, rows of another vocabulary are never inherited. Weights are trained under the settings
+    `bound_to`, others' under their defaults: an evaluation must keep them.
     """
 
     config: type
     build: Callable[[Any, Task, Path], Built]
     adopt: Callable[[Any, Path, Path], Mapping[str, Tensor]] | None = None
     export: Callable[[Any, Path, Path], None] | None = None
-    has_own_tokens: bool = False
+    has_own_tokens: bool | Callable[[Any], bool] = False
     bound_to: tuple[str, ...] = ()
+    respell: Callable[[Any, Mapping[str, Tensor], Path, Path], Respelled] | None = None
+
+    def brings_tokens(self, config: Any) -> bool:
+        """Whether a model under this config learns text in tokens of its own."""
+        return self.has_own_tokens(config) if callable(self.has_own_tokens) else self.has_own_tokens

@@ -21,8 +21,6 @@ class Config:
 
 
 class Model(torch.nn.Module):
-    fits_graphs = False
-
     def __init__(self, config):
         super().__init__()
         durations = (0, 1, 2) if config.tdt else ()
@@ -30,6 +28,9 @@ class Model(torch.nn.Module):
 
     def frames(self, samples):
         return samples // HOP
+
+    def graph_samples(self, samples):
+        return None
 
     def scorer(self, batch):
         rows = zip(batch.audio, batch.lengths.tolist(), strict=True)

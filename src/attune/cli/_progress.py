@@ -122,6 +122,8 @@ def _show_start(event: Started, display: Display) -> None:
     display.say(f"training set: {hours}{left_out}; model: {_parameters(event.parameters)}")
     if event.new_tensors:
         display.say(f"not in the pretrained weights, so they start anew: {', '.join(event.new_tensors[:6])}")
+    for note in event.notes:
+        display.say(note)
     for change, old, new in event.rescheduled:
         display.say(f"{change}: the learning rate of step {event.step + 1} goes from {old:.3e} to {new:.3e}")
     if event.step:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import keyword
 import os
 import pkgutil
 import sys
@@ -44,10 +45,9 @@ def _tell(error: AttuneError) -> None:
 
 
 def verbs() -> list[str]:
-    """The names of all verbs."""
-    return [
-        module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]) if not module.name.startswith("_")
-    ]
+    """The names of all verbs; a file may not be called `import.py`, so that verb's is `import_.py`."""
+    names = [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])]
+    return [name.removesuffix("_") for name in names if not name.startswith("_")]
 
 
 def _run(words: list[str]) -> int:
@@ -104,7 +104,7 @@ def _verbs_help() -> str:
 
 
 def _load(name: str) -> ModuleType:
-    return importlib.import_module(f"attune.cli.{name}")
+    return importlib.import_module(f"attune.cli.{name}_" if keyword.iskeyword(name) else f"attune.cli.{name}")
 
 
 def _reader_is_gone() -> bool:

@@ -101,7 +101,7 @@ def _sections(found: RecipeCheck, recipe: Recipe) -> Iterator[Sequence[str]]:
     if found.example:
         yield _block("first example", _example_lines(found.example))
     if found.parameters is not None:
-        yield _model_lines(found.parameters, found.new_tensors)
+        yield [*_model_lines(found.parameters, found.new_tensors), *(f"  {note}" for note in found.notes)]
     for trouble in found.troubles:
         yield [trouble]
     yield ["Nothing stands in the way of training." if found.can_run else "This recipe cannot run as it is."]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from attune import catalog
 from attune.errors import ModelError
@@ -18,7 +18,7 @@ from attune.recipe import Recipe
 from attune.site import Site
 from attune.sources import locate
 from attune.stages.assemble import Assembled, Pretrained, is_own, open_pretrained, start_from
-from attune.types import Family, Utterance
+from attune.types import Family, Respelled, Utterance
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,14 @@ class Origin:
 
     own: Pretrained | None = None
     foreign: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """What a model begins with: the tensors that are new, wholly or in part, and what there is to say about it."""
+
+    new_tensors: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def open_origin(recipe: Recipe, site: Site) -> Origin:
@@ -50,21 +58,35 @@ def prepare(recipe: Recipe, origin: Origin, utterances: Iterable[Utterance], tas
         _fill(assets, lambda folder: _collect_assets(recipe, origin, folder))
 
 
-def give_first_weights(assembled: Assembled, recipe: Recipe, origin: Origin, task: Path) -> list[str]:
-    """Put the weights of the origin into a new model; returns the names of tensors that start anew."""
-    if origin.own:
-        tensors: Mapping[str, Tensor] = origin.own.tensors()
-        return start_from(assembled.built.model, tensors, origin.own.weights, _same_files(task, origin.own.task))
+def give_first_weights(assembled: Assembled, recipe: Recipe, origin: Origin, task: Path) -> First:
+    """Put the weights of the origin into a new model."""
+    family: Family = catalog.find("families", recipe.model.family)
+    model, own = assembled.built.model, origin.own
+    if own:
+        tensors: Mapping[str, Tensor] = own.tensors()
+        if family.respell and own.recipe.model.family == recipe.model.family:
+            return _respelled(model, family.respell(model, tensors, own.task, own.assets), own.weights)
+        return First(tuple(start_from(model, tensors, own.weights, _same_files(task, own.task))))
     if origin.foreign:
         with tempfile.TemporaryDirectory() as scratch:
             tensors = _adopt(recipe, origin.foreign, Path(scratch))
-        return start_from(assembled.built.model, tensors, origin.foreign, same_vocabulary=True)
-    return []
+            if family.respell:
+                nothing = Path(scratch) / "task"  # others' weights come without a task
+                return _respelled(model, family.respell(model, tensors, nothing, Path(scratch)), origin.foreign)
+        return First(tuple(start_from(model, tensors, origin.foreign, same_vocabulary=True)))
+    return First()
+
+
+def _respelled(model: nn.Module, respelled: Respelled, path: Path) -> First:
+    missing = start_from(model, respelled.tensors, path, same_vocabulary=True)
+    notes = (respelled.note,) if respelled.note else ()
+    return First(tuple(sorted({*missing, *respelled.renewed})), notes)
 
 
 def _prepare_task(recipe: Recipe, origin: Origin, utterances: Iterable[Utterance], folder: Path) -> None:
     """Take over the vocabulary of the pretrained model where it will do; otherwise learn one."""
-    if catalog.find("families", recipe.model.family).has_own_tokens:
+    family: Family = catalog.find("families", recipe.model.family)
+    if family.brings_tokens(recipe.model.config):
         return
     task, own = catalog.find("tasks", recipe.task.name), origin.own
     if recipe.data.bad_rows == "drop":

@@ -23,7 +23,7 @@ from attune.recipe import Recipe
 from attune.site import Site
 from attune.sources import locate
 from attune.stages.assemble import Assembled, assemble
-from attune.stages.begin import give_first_weights, open_origin, prepare
+from attune.stages.begin import First, give_first_weights, open_origin, prepare
 from attune.stages.data import planner, training_rows
 from attune.stages.evaluate import Decoding
 from attune.stages.train import schedule_of
@@ -103,6 +103,7 @@ class RecipeCheck:
     new_tensors: tuple[str, ...]  # those that the pretrained weights do not give
     example: Example | None
     troubles: tuple[str, ...]
+    notes: tuple[str, ...] = ()  # what there is to say about the weights
 
     @property
     def can_run(self) -> bool:
@@ -119,7 +120,7 @@ class _Begun:
     """The model as training would begin with it."""
 
     assembled: Assembled
-    new_tensors: tuple[str, ...]
+    first: First
 
 
 def check_manifest(source: str, decodes: bool, site: Site) -> Generator[Decoding, None, RowsCheck]:
@@ -148,9 +149,10 @@ def check_recipe(recipe: Recipe, decodes: bool, site: Site) -> Generator[Decodin
             _rates(recipe),
             _describe(recipe, train, plan) if train and plan else None,
             sum(weight.numel() for weight in begun.assembled.built.model.parameters()) if begun else None,
-            begun.new_tensors if begun else (),
+            begun.first.new_tensors if begun else (),
             _first_example(train, plan, begun.assembled) if train and plan and begun else None,
             tuple(troubles),
+            begun.first.notes if begun else (),
         )
 
 
@@ -187,7 +189,7 @@ def _begin(recipe: Recipe, corpus: Corpus, scratch: Path, site: Site, troubles: 
         task, assets = scratch / "task", scratch / "assets"
         prepare(recipe, origin, corpus, task, assets)
         assembled = assemble(recipe, task, assets)
-        return _Begun(assembled, tuple(give_first_weights(assembled, recipe, origin, task)))
+        return _Begun(assembled, give_first_weights(assembled, recipe, origin, task))
     return None
 
 

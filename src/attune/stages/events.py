@@ -22,8 +22,9 @@ class Started:
     parameters: Adapted
     selection: Selection
     damaged: tuple[Damage, ...] = ()
-    new_tensors: tuple[str, ...] = ()  # those that the pretrained weights did not give
+    new_tensors: tuple[str, ...] = ()  # those that the pretrained weights did not give, or not wholly
     rescheduled: tuple[tuple[Difference, float, float], ...] = ()  # with the old and new rate at the next step
+    notes: tuple[str, ...] = ()  # what there is to say about the weights it begins with
 
 
 @dataclass(frozen=True, slots=True)

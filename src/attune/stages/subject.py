@@ -70,7 +70,7 @@ def _open_named(recipe: Recipe, path: Path) -> Pretrained:
         if pretrained.recipe.model.family == recipe.model.family:
             _require_same_model(family, pretrained.recipe.model.config, recipe.model.config, path)
         return replace(pretrained, recipe=recipe)
-    if family.adopt is None or not family.has_own_tokens:
+    if family.adopt is None or not family.brings_tokens(recipe.model.config):
         raise ModelError(f"{path} is no model of attune's. Train one first; there is nothing to evaluate in it yet.")
     defaults = family.config(weights=recipe.model.config.weights)
     _require_same_model(family, defaults, recipe.model.config, path)
@@ -95,7 +95,7 @@ def _adopt(pretrained: Pretrained) -> Assembled:
         origin = Origin(foreign=pretrained.weights)
         prepare(pretrained.recipe, origin, (), task, assets)
         assembled = assemble(pretrained.recipe, task, assets)
-        missing = give_first_weights(assembled, pretrained.recipe, origin, task)
+        missing = give_first_weights(assembled, pretrained.recipe, origin, task).new_tensors
     if missing:
         raise ModelError(f"{pretrained.weights} lacks {', '.join(missing[:5])}, which this model needs.")
     return assembled

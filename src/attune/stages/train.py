@@ -25,7 +25,7 @@ from attune.report.predictions import write_predictions
 from attune.run import Run, Start, claimed, rises
 from attune.site import Site
 from attune.stages.assemble import Assembled, Pretrained, assemble, export, load_weights, open_pretrained
-from attune.stages.begin import give_first_weights, open_origin, prepare
+from attune.stages.begin import First, give_first_weights, open_origin, prepare
 from attune.stages.data import open_split, planner, training_reader, training_rows
 from attune.stages.evaluate import Decoding, Evaluation, evaluate, evaluation_batches, search_of
 from attune.stages.events import Evaluated, Event, Finished, Saved, Started, Stepped
@@ -114,12 +114,12 @@ def _train(
     corpus = open_split(recipe, "train", run.data, site, world)
     dev = open_split(recipe, "dev", run.data, site, world) if recipe.data.dev else None
     selection = training_rows(recipe, corpus)
-    assembled, new_tensors = _assemble(recipe, run, corpus, site, world)
-    adapted = adapt(assembled.built.model, recipe.adapt, recipe.seed, new_tensors)
+    assembled, first = _assemble(recipe, run, corpus, site, world)
+    adapted = adapt(assembled.built.model, recipe.adapt, recipe.seed, first.new_tensors)
     assembled.built.model.to(world.device)
     if recipe.train.compile:
         compile_layers(assembled.built.model)
-    optimizer = _optimizer(recipe, assembled, new_tensors)
+    optimizer = _optimizer(recipe, assembled, first.new_tensors)
     journal = Journal(run) if world.is_first else None
     dev_batches = _dev_batches(recipe, assembled, dev, site, world) if dev else ()
     # Now, and not after the last step: a language model that does not fit is to be told at once.
@@ -134,8 +134,9 @@ def _train(
         adapted,
         selection,
         tuple(damaged),
-        tuple(new_tensors),
+        first.new_tensors,
         _rates(rescheduled, recipe, progress),
+        first.notes,
     )
     before = progress.position.step
     if before < recipe.train.steps and not training.has_stalled:
@@ -147,20 +148,20 @@ def _train(
     yield from _finish(training, before)
 
 
-def _assemble(recipe: Recipe, run: Run, corpus: Corpus, site: Site, world: World) -> tuple[Assembled, Sequence[str]]:
+def _assemble(recipe: Recipe, run: Run, corpus: Corpus, site: Site, world: World) -> tuple[Assembled, First]:
     """Prepare the run's files once, build the model, and give it the weights it starts from."""
     if checkpoint.newest(run.checkpoints)[0]:
         _require_same_data(run, corpus)
-        return assemble(recipe, run.task, run.assets), run.start().new_tensors
+        return assemble(recipe, run.task, run.assets), First(run.start().new_tensors)
     origin = open_origin(recipe, site)
     if world.is_first:
         prepare(recipe, origin, corpus, run.task, run.assets)
     world.barrier()
     assembled = assemble(recipe, run.task, run.assets)
-    new = give_first_weights(assembled, recipe, origin, run.task)
+    first = give_first_weights(assembled, recipe, origin, run.task)
     if world.is_first:
-        run.remember_start(Start(corpus.fingerprint, tuple(new)))
-    return assembled, new
+        run.remember_start(Start(corpus.fingerprint, first.new_tensors))
+    return assembled, first
 
 
 def _require_same_data(run: Run, corpus: Corpus) -> None:

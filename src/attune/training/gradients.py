@@ -3,13 +3,16 @@
 Two ways to add. The plain one accumulates in place and asks the world for the sum: the same ranks give the same
 bits. The strict one adds micro-batches in one fixed binary tree, whatever rank computes which: any number of ranks
 gives the same bits.
+
+Statistics of a step (`types.Tallied`) ride along behind the gradients, and are added up with them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from attune.types import Tallied
 from attune.world import World
 
 CHUNK = 1 << 22  # floats exchanged at once in strict mode, per rank
@@ -18,11 +21,21 @@ CHUNK = 1 << 22  # floats exchanged at once in strict mode, per rank
 class Gradients:
     """All gradients of a model in one buffer that backward adds into."""
 
-    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+    def __init__(self, parameters: Iterable[nn.Parameter], tallied: Sequence[Tallied] = ()) -> None:
         parameters = list(parameters)
-        self.flat = torch.zeros(sum(p.numel() for p in parameters), device=parameters[0].device)
-        for parameter, part in zip(parameters, torch.split(self.flat, [p.numel() for p in parameters]), strict=True):
-            parameter.grad = part.view_as(parameter)
+        leaves: list[Tensor] = [*parameters, *(module.begin_tally() for module in tallied)]
+        sizes = [leaf.numel() for leaf in leaves]
+        self.flat = torch.zeros(sum(sizes), device=parameters[0].device)
+        parts = torch.split(self.flat, sizes)
+        for leaf, part in zip(leaves, parts, strict=True):
+            leaf.grad = part.view_as(leaf)
+        self.gradient = self.flat[: sum(sizes[: len(parameters)])]  # what weights follow, without the statistics
+        self._tallied = tuple(zip(tallied, parts[len(parameters) :], strict=True))
+
+    def settle(self) -> None:
+        """Hand the summed statistics to their modules."""
+        for module, totals in self._tallied:
+            module.settle(totals)
 
     def clear(self) -> None:
         """Start again from zero."""

@@ -23,7 +23,7 @@ from attune.training.micro import Backward, backward_of
 from attune.training.optimizer import set_lr
 from attune.training.precision import LossScale
 from attune.training.schedule import Schedule
-from attune.types import SAMPLE_RATE, Loss
+from attune.types import SAMPLE_RATE, Loss, Tallied
 from attune.world import World
 
 
@@ -87,7 +87,8 @@ def take_steps(
     stop_requested: Callable[[], bool],
 ) -> Iterator[Step]:
     """Train from `progress` to the end of the schedule, yielding after each optimizer step."""
-    gradients = Gradients(p for p in model.parameters() if p.requires_grad)
+    tallied = [module for module in model.modules() if isinstance(module, Tallied)]
+    gradients = Gradients((p for p in model.parameters() if p.requires_grad), tallied)
     backward = backward_of(model, gradients.flat, rules.precision, world.device)
     for position, group in groupby(micros, key=lambda loaded: loaded.micro.position):
         if not model.training:
@@ -95,7 +96,7 @@ def take_steps(
         slots = list(group)
         losses = _run_micros(backward, gradients, slots, rules, progress.scale, world)
         sums = _add_up(gradients.flat, slots, losses, world, stop_requested())
-        norm = _settle(gradients.flat, sums[1], rules, progress.scale)
+        norm = _settle(gradients.gradient, sums[1], rules, progress.scale)
         # The one look at the device in a step: until here it is only told what to do.
         seen = _Sums(*torch.cat([sums, norm.double()[None]]).tolist())
         lr = rules.schedule.at(position.step)
@@ -103,6 +104,7 @@ def take_steps(
         if skipped is None:
             set_lr(optimizer, lr)
             optimizer.step()
+            gradients.settle()
         progress = _after(progress, position, rules, skipped)
         yield Step(
             progress,

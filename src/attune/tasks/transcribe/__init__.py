@@ -20,6 +20,7 @@ from attune.scoring.error_rates import score_texts
 from attune.text import tokenizers
 from attune.text.tokenizers import Tokenizer
 from attune.text.tokenizers.characters import UNKNOWN, Characters
+from attune.text.tokenizers.pieces import Pieces
 from attune.types import Hypothesis, Prediction, Scores, Utterance
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ class TranscribeConfig:
         Field(description="What is predicted: characters, or SentencePiece tokens of one of its two kinds."),
     ] = "characters"
     vocabulary: Annotated[int | None, Field(ge=3, description="How many SentencePiece tokens, with the blank.")] = None
+    tokenizer: Annotated[
+        str | None, Field(description="A file of `attune tokenizer` that has them, instead of learning them anew.")
+    ] = None
     normalizer: Annotated[str, Field(description="Applied for scoring, and to the text that is learned.")] = "none"
     learn: Annotated[
         Literal["normalized", "written"], Field(description="Learn the normalized text, or the text as it is written.")
@@ -52,8 +56,9 @@ class TranscribeConfig:
     head: HeadConfig = field(default_factory=HeadConfig)
 
     def __post_init__(self) -> None:
-        if (self.tokens == "characters") != (self.vocabulary is None):
-            raise ValueError("`vocabulary` is needed for unigram and bpe tokens, and for them only")
+        given = [each for each in (self.vocabulary, self.tokenizer) if each is not None]
+        if len(given) != (0 if self.tokens == "characters" else 1):
+            raise ValueError("unigram and bpe tokens need `vocabulary` or `tokenizer`, and they alone")
 
 
 class Transcribe:
@@ -72,6 +77,11 @@ class Transcribe:
         return tokenizers.load(self.folder)
 
     @property
+    def pieces(self) -> tuple[str, ...]:
+        """How every token is written, the blank and the unknown first."""
+        return self.tokenizer.pieces
+
+    @property
     def language(self) -> str | None:
         """The language of utterances that do not name theirs."""
         return self.config.language
@@ -83,7 +93,10 @@ class Transcribe:
 
     @staticmethod
     def prepare(config: TranscribeConfig, utterances: Iterable[Utterance], folder: Path) -> None:
-        """Learn the tokens from the training text."""
+        """Learn the tokens from the training text, or take over those of a file."""
+        if config.tokenizer:
+            Pieces.read(Path(config.tokenizer).expanduser()).save(folder)
+            return
         normalize = catalog.find("text.normalizers", config.normalizer)
         texts = (_learned(config, normalize, utterance) for utterance in utterances)
         tokenizers.train(config.tokens, texts, folder, config.vocabulary)
@@ -96,6 +109,8 @@ class Transcribe:
             return False
         if config.vocabulary not in (None, tokenizer.size):
             return False
+        if config.tokenizer:
+            return tokenizer.fingerprint == Pieces.read(Path(config.tokenizer).expanduser()).fingerprint
         normalize = catalog.find("text.normalizers", config.normalizer)
         texts = (_learned(config, normalize, utterance) for utterance in utterances)
         return not any(UNKNOWN in tokenizer.encode(text) for text in texts)

@@ -28,6 +28,10 @@ class Tokenizer(Protocol):
     def fingerprint(self) -> str:
         """A hash of what every id means."""
 
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        """How every token is written; a space is ▁, and the first two are the blank and the unknown."""
+
     def encode(self, text: str) -> tuple[int, ...]:
         """The ids that spell `text`."""
 

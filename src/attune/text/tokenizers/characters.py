@@ -14,6 +14,7 @@ from attune import files
 from attune.errors import DataError, ModelError
 
 BLANK, UNKNOWN = 0, 1
+BLANK_PIECE, UNKNOWN_PIECE, SPACE_PIECE = "<blank>", "<unk>", "▁"
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,11 @@ class Characters:
     def fingerprint(self) -> str:
         """A hash of what every id means."""
         return hashlib.sha256("\0".join(("characters", *self.characters)).encode()).hexdigest()
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        """How every token is written, as SentencePiece would."""
+        return (BLANK_PIECE, UNKNOWN_PIECE, *(SPACE_PIECE if one == " " else one for one in self.characters))
 
     def encode(self, text: str) -> tuple[int, ...]:
         """The ids of the characters of `text`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,9 +15,9 @@ from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
 from attune import files
 from attune.errors import DataError, ModelError
-from attune.text.tokenizers.characters import BLANK, UNKNOWN, tidy
+from attune.text.tokenizers.characters import BLANK, BLANK_PIECE, UNKNOWN, tidy
 
-BLANK_PIECE = "<blank>"
+_PIECE, _TRAINER = 1, 2  # the numbers that a model file has for its pieces and for how they were learned
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,11 @@ class Pieces:
     @classmethod
     def load(cls, folder: Path) -> Pieces:
         """Read what `save` wrote."""
-        path = folder / cls.FILE
+        return cls.read(folder / cls.FILE)
+
+    @classmethod
+    def read(cls, path: Path) -> Pieces:
+        """A model file of attune's making."""
         try:
             pieces = cls(path.read_bytes())
             is_ours = pieces.model and pieces._processor.id_to_piece(BLANK) == BLANK_PIECE
@@ -66,6 +70,11 @@ class Pieces:
         """A hash of what every id means."""
         return hashlib.sha256(self.model).hexdigest()
 
+    @cached_property
+    def pieces(self) -> tuple[str, ...]:
+        """How every token is written."""
+        return tuple(self._processor.id_to_piece(token) for token in range(self.size))
+
     def encode(self, text: str) -> tuple[int, ...]:
         """The ids of the likeliest pieces of `text`."""
         return tuple(self._processor.encode(tidy(text)))
@@ -74,9 +83,48 @@ class Pieces:
         """The text that `ids` spell."""
         return tidy(self._processor.decode(list(ids)))
 
+    def without_blank(self) -> bytes:
+        """A SentencePiece model of the same pieces less the blank, each with the number before: as others have it."""
+        first, trainer, rest = b"", b"", []
+        for number, field, content in _fields(self.model):
+            if number == _PIECE and not first:
+                first = field
+            elif number == _TRAINER:
+                trainer = content
+            else:
+                rest.append(field)
+        # The last of several values counts: the number of pieces, of the unknown, and of a padding that is not there.
+        settings = ((4, self.size - 1), (40, UNKNOWN - 1), (43, (1 << 64) - 1))
+        trainer += b"".join(_varint(number << 3) + _varint(value) for number, value in settings)
+        return b"".join([*rest, _varint(_TRAINER << 3 | 2), _varint(len(trainer)), trainer])
+
     @cached_property
     def _processor(self) -> SentencePieceProcessor:
         return SentencePieceProcessor(model_proto=self.model)
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """The fields of a SentencePiece model file, a protocol buffer: number, all bytes, and the content's bytes."""
+    start = 0
+    while start < len(message):
+        tag, place = _read_varint(message, start)
+        size, place = _read_varint(message, place)
+        yield tag >> 3, message[start : place + size], message[place : place + size]
+        start = place + size
+
+
+def _read_varint(message: bytes, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while message[place] & 128:
+        value, shift, place = value | (message[place] & 127) << shift, shift + 7, place + 1
+    return value | message[place] << shift, place + 1
+
+
+def _varint(value: int) -> bytes:
+    written = b""
+    while value > 127:
+        written, value = written + bytes([value & 127 | 128]), value >> 7
+    return written + bytes([value])
 
 
 def _train(lines: list[str], kind: str, vocabulary: int) -> bytes:

@@ -1,0 +1,25 @@
+"""Make a model folder of somebody else's checkpoint."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+HELP = "make a model folder of a .nemo file"
+EXAMPLE = "attune import parakeet-rnnt-0.6b.nemo --to models/parakeet"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Take a checkpoint and the folder to make."""
+    parser.add_argument("checkpoint", help="a .nemo file, or the URL of one")
+    parser.add_argument("--to", type=Path, required=True, metavar="MODEL", help="the model folder to make")
+
+
+def run(arguments: Namespace) -> int:
+    """Say what was imported, and what to do with it."""
+    from attune.site import this_site
+    from attune.stages.adopt import import_model
+
+    parameters = import_model(arguments.checkpoint, arguments.to, this_site(workers=0))
+    print(f"{arguments.to}: {parameters / 1e6:.1f} M parameters. Try it: attune transcribe {arguments.to} AUDIO")
+    return 0

@@ -1,0 +1,56 @@
+"""Transducers: ContextNet, Conformer and FastConformer encoders, RNN-T and TDT; NVIDIA's `.nemo` files in and out.
+
+A pretrained model brings its own tokens, or takes on the task's (`tokens: task`); a new one has the task's.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attune.families.transducer.settings import Config
+from attune.types import Built, Family, Respelled, Task
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+
+def build(config: Config, task: Task, assets: Path) -> Built:
+    """The model that the files in `assets` or the config describe, with fresh weights."""
+    from attune.families.transducer.build import build_transducer
+
+    return build_transducer(config, task, assets)
+
+
+def adopt(config: Config, path: Path, assets: Path) -> "Mapping[str, Tensor]":
+    """Weights from a `.nemo` file."""
+    from attune.families.transducer.weights import adopt_weights
+
+    return adopt_weights(path, assets)
+
+
+def export(model: Any, assets: Path, folder: Path) -> None:
+    """Add model.nemo, for NeMo."""
+    from attune.families.transducer.weights import export_nemo
+
+    export_nemo(model, assets, folder)
+
+
+def respell(model: Any, tensors: "Mapping[str, Tensor]", task: Path, assets: Path) -> Respelled:
+    """Move pretrained rows to where the model has their tokens."""
+    from attune.families.transducer.rows import move_rows
+
+    return move_rows(model, tensors, task, assets)
+
+
+__all__ = ["FAMILY", "Config"]
+
+FAMILY = Family(
+    config=Config,
+    build=build,
+    adopt=adopt,
+    export=export,
+    has_own_tokens=lambda config: config.tokens == "own",
+    bound_to=("encoder", "size", "prediction", "durations", "tokens"),
+    respell=respell,
+)

@@ -1,0 +1,52 @@
+"""From files to a model, with the ends that turn utterances into labels and labels into text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from attune.errors import ConfigError
+from attune.families.transducer.archive import resolved
+from attune.families.transducer.model import TransducerModel
+from attune.families.transducer.presets import preset
+from attune.families.transducer.settings import Config
+from attune.families.transducer.shape import Shape, read_shape
+from attune.families.transducer.vocabulary import own_vocabulary, read_config, task_vocabulary
+from attune.plain_yaml import Plain
+from attune.types import Built, Task
+
+
+def build_transducer(config: Config, task: Task, assets: Path) -> Built:
+    """The model that the files in `assets` or the config describe, with fresh weights."""
+    vocabulary = own_vocabulary(assets, task) if config.tokens == "own" else task_vocabulary(task)
+    described = description(config, assets)
+    model = TransducerModel(
+        _shape(config, described),
+        vocabulary.pieces,
+        described,
+        is_frozen=config.batch_norm == "frozen",
+        saves_memory=config.gradient_checkpointing,
+    )
+    return Built(
+        model,
+        vocabulary.target,
+        vocabulary.read,
+        seconds_per_frame=model.seconds_per_frame,
+        pieces=vocabulary.pieces,
+    )
+
+
+def description(config: Config, assets: Path) -> dict[str, Plain]:
+    """NeMo's configuration of the model: the one that came with the weights, or that of the config's size."""
+    described = read_config(assets)
+    if described is not None and config.size is not None:
+        raise ConfigError("The weights say what model they belong to: leave out model.encoder and model.size.")
+    if described is None and config.size is None:
+        raise ConfigError("The weights do not say what model they belong to: set model.encoder and model.size.")
+    return preset(config) if described is None else resolved(described)
+
+
+def _shape(config: Config, described: Mapping[str, Plain]) -> Shape:
+    shape = read_shape(described)
+    return shape if config.fastemit is None else replace(shape, loss=replace(shape.loss, fastemit=config.fastemit))

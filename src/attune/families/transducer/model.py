@@ -1,0 +1,90 @@
+"""A transducer as the loop trains it and the search decodes it."""
+
+# B batch, T samples, F frames, U labels, J joint width
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor, nn
+
+from attune.audio.masking import mask_features
+from attune.families.transducer.conformer import Conformer
+from attune.families.transducer.contextnet import ContextNet
+from attune.families.transducer.front_end import FrontEnd
+from attune.families.transducer.joint import Joint
+from attune.families.transducer.prediction import Decoder
+from attune.families.transducer.scorer import ModelScorer
+from attune.families.transducer.shape import ConformerShape, ContextNetShape, Shape
+from attune.kernels.transducer import Lattice, transducer_loss
+from attune.plain_yaml import Plain
+from attune.types import SAMPLE_RATE, Batch, Loss
+
+
+class TransducerModel(nn.Module):
+    """Its parts are called as in NeMo; the blank is the last of the tokens, as there."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        pieces: Sequence[str],
+        described: Mapping[str, Plain],
+        is_frozen: bool = False,
+        saves_memory: bool = False,
+    ) -> None:
+        super().__init__()
+        self.shape = shape
+        self.described = described  # NeMo's configuration of it
+        self.pieces = tuple(pieces)  # how each label is written
+        labels = len(self.pieces)
+        self.lattice = Lattice(
+            labels, shape.durations, shape.loss.sigma, shape.loss.fastemit, activation=shape.joint.activation
+        )
+        self.preprocessor = FrontEnd(shape.front_end)
+        self.encoder = _encoder(shape.encoder, is_frozen, saves_memory)
+        self.decoder = Decoder(labels, shape.prediction)
+        outputs = labels + 1 + len(shape.durations)
+        self.joint = Joint(shape.encoder.width, shape.prediction.width, outputs, shape.joint)
+
+    def loss(self, batch: Batch) -> Loss:
+        """The negative log-likelihood of the texts, summed.
+
+        It is counted by labels, so that long texts weigh as much as short ones put together; a silence counts as one.
+        """
+        encoded, lengths = self.encode(batch)
+        projected = self.joint.project(encoded, self.decoder.prediction(batch.targets))
+        output = self.joint.output
+        each = transducer_loss(
+            *projected, output.weight, output.bias, batch.targets, lengths, batch.target_lengths, self.lattice
+        )
+        return Loss(each.sum(), batch.target_lengths.clamp(min=1).sum())
+
+    def scorer(self, batch: Batch) -> ModelScorer:
+        """What a search can search."""
+        encoded, lengths = self.encode(batch)
+        return ModelScorer(self.decoder.prediction, self.joint, encoded, lengths, self.lattice)
+
+    def frames(self, samples: int) -> int:
+        """How many frames the encoder makes of this much audio."""
+        return self.encoder.frames(self.preprocessor.frames(samples))
+
+    @property
+    def graph_samples(self, samples: int) -> int | None:
+        """None: LSTM layers and tiles look at the lengths."""
+        return None
+
+    def seconds_per_frame(self) -> float:
+        """From one of the encoder's frames to the next."""
+        return self.encoder.stride * self.preprocessor.shape.hop / SAMPLE_RATE
+
+    def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The encoder's frames (B, F, D), and how many of them are each row's own."""
+        mels, counts = self.preprocessor(batch.audio, batch.lengths)
+        if batch.masks:
+            masked = mask_features(mels.transpose(1, 2), counts, batch.masks.seeds, batch.masks.settings)
+            mels = masked.transpose(1, 2)
+        encoded: tuple[Tensor, Tensor] = self.encoder(mels, counts)
+        return encoded
+
+
+def _encoder(shape: ContextNetShape | ConformerShape, is_frozen: bool, saves_memory: bool) -> ContextNet | Conformer:
+    if isinstance(shape, ConformerShape):
+        return Conformer(shape, is_frozen, saves_memory)
+    return ContextNet(shape, is_frozen, saves_memory)

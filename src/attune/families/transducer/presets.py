@@ -1,0 +1,189 @@
+"""Architectures by name: the configurations of NeMo's own models, written as NeMo would.
+
+A model that begins from nothing is described the same way as one that was read, so it can be exported the same way.
+"""
+
+from dataclasses import dataclass
+
+from attune.families.transducer.settings import Config
+from attune.plain_yaml import Plain
+
+MODULES = "nemo.collections.asr.modules"
+CONTEXTNET_HALVES = (3, 7, 14)  # the blocks that make one frame of two
+KERNEL = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """Widths and depths."""
+
+    width: int
+    layers: int
+    heads: int
+    joined: int  # width of the prediction net and of the joint
+    time_masks: int = 10
+
+
+SIZES = {
+    "contextnet": {
+        "large": _Sizes(1024, 23, 0, 640),
+        "medium": _Sizes(512, 23, 0, 640, 5),
+        "small": _Sizes(256, 23, 0, 640, 2),
+        "dummy": _Sizes(112, 2, 0, 72, 2),
+    },
+    "conformer": {
+        "large": _Sizes(512, 17, 8, 640),
+        "medium": _Sizes(256, 16, 4, 640),
+        "small": _Sizes(176, 16, 4, 320),
+        "dummy": _Sizes(48, 2, 4, 64),
+    },
+}
+SIZES["fastconformer"] = SIZES["conformer"]
+
+
+def preset(config: Config) -> dict[str, Plain]:
+    """The configuration of a new model, but for its tokens."""
+    encoder, size = str(config.encoder), str(config.size)
+    sizes = SIZES[encoder][size]
+    is_contextnet = encoder == "contextnet"
+    outer: dict[str, Plain] = _contextnet(sizes) if is_contextnet else _conformer(sizes, encoder == "fastconformer")
+    dropout = 0.1 if is_contextnet else 0.2
+    return {
+        "sample_rate": 16000,
+        "preprocessor": _front_end(16 if is_contextnet else 0),
+        "spec_augment": _spec_augment(sizes.time_masks),
+        "encoder": outer,
+        "decoder": _decoder(sizes, config.prediction == "stateless", dropout),
+        "joint": _joint(sizes, config.durations, dropout),
+        "decoding": _decoding(config.durations),
+        "loss": _loss(config.durations, 0.001 if is_contextnet else 0.0),
+        "target": "nemo.collections.asr.models.rnnt_bpe_models.EncDecRNNTBPEModel",
+        "nemo_version": "2.0.0",
+    }
+
+
+def _front_end(pad_to: int) -> dict[str, Plain]:
+    return {
+        "_target_": f"{MODULES}.AudioToMelSpectrogramPreprocessor",
+        "sample_rate": 16000,
+        "normalize": "per_feature",
+        "window_size": 0.025,
+        "window_stride": 0.01,
+        "window": "hann",
+        "features": 80,
+        "n_fft": 512,
+        "frame_splicing": 1,
+        "dither": 1.0e-05,
+        "pad_to": pad_to,
+    }
+
+
+def _spec_augment(time_masks: int) -> dict[str, Plain]:
+    kind = f"{MODULES}.SpectrogramAugmentation"
+    return {"_target_": kind, "freq_masks": 2, "time_masks": time_masks, "freq_width": 27, "time_width": 0.05}
+
+
+def _contextnet(sizes: _Sizes) -> dict[str, Plain]:
+    return {
+        "_target_": f"{MODULES}.ConvASREncoder",
+        "feat_in": 80,
+        "activation": "swish",
+        "conv_mask": True,
+        "init_mode": "tds_uniform",
+        "jasper": _blocks(sizes),
+    }
+
+
+def _blocks(sizes: _Sizes) -> list[Plain]:
+    """The first and the last block are one convolution each; a dummy's two blocks do all of the striding."""
+    if sizes.layers == 2:
+        return [_block(sizes.width, repeat=2, stride=4), _block(sizes.joined, repeat=1, stride=2)]
+    between: list[Plain] = [
+        _block(sizes.width, repeat=5, stride=2 if index in CONTEXTNET_HALVES else 1)
+        for index in range(1, sizes.layers - 1)
+    ]
+    return [_block(sizes.width, repeat=1, stride=1), *between, _block(sizes.joined, repeat=1, stride=1)]
+
+
+def _block(filters: int, repeat: int, stride: int) -> dict[str, Plain]:
+    block: dict[str, Plain] = {
+        "filters": filters,
+        "repeat": repeat,
+        "kernel": [KERNEL],
+        "stride": [stride],
+        "dilation": [1],
+        "dropout": 0.1 if repeat > 1 else 0.0,
+        "residual": repeat > 1,
+        "separable": True,
+        "se": True,
+        "se_context_size": -1,
+    }
+    return {**block, "stride_last": True, "residual_mode": "stride_add"} if stride > 1 else block
+
+
+def _conformer(sizes: _Sizes, is_fast: bool) -> dict[str, Plain]:
+    return {
+        "_target_": f"{MODULES}.ConformerEncoder",
+        "feat_in": 80,
+        "feat_out": -1,
+        "n_layers": sizes.layers,
+        "d_model": sizes.width,
+        "subsampling": "dw_striding" if is_fast else "striding",
+        "subsampling_factor": 8 if is_fast else 4,
+        "subsampling_conv_channels": min(256, sizes.width) if is_fast else -1,
+        "ff_expansion_factor": 4,
+        "self_attention_model": "rel_pos",
+        "n_heads": sizes.heads,
+        "att_context_size": [-1, -1],
+        "xscaling": True,
+        "untie_biases": True,
+        "pos_emb_max_len": 5000,
+        "conv_kernel_size": 9 if is_fast else 31,
+        "conv_norm_type": "batch_norm",
+        "dropout": 0.1,
+        "dropout_pre_encoder": 0.1,
+        "dropout_emb": 0.0,
+        "dropout_att": 0.1,
+    }
+
+
+def _decoder(sizes: _Sizes, is_stateless: bool, dropout: float) -> dict[str, Plain]:
+    if is_stateless:
+        net: Plain = {"pred_hidden": sizes.joined, "dropout": dropout}
+        kind = f"{MODULES}.StatelessTransducerDecoder"
+        return {"_target_": kind, "context_size": 2, "normalization_mode": "layer", "prednet": net}
+    net = {"pred_hidden": sizes.joined, "pred_rnn_layers": 1, "t_max": None, "dropout": dropout}
+    kind = f"{MODULES}.RNNTDecoder"
+    return {"_target_": kind, "normalization_mode": None, "blank_as_pad": True, "prednet": net}
+
+
+def _joint(sizes: _Sizes, durations: tuple[int, ...], dropout: float) -> dict[str, Plain]:
+    width = sizes.joined if not sizes.heads else sizes.width
+    net: dict[str, Plain] = {
+        "joint_hidden": sizes.joined,
+        "activation": "relu",
+        "dropout": dropout,
+        "encoder_hidden": width,
+        "pred_hidden": sizes.joined,
+    }
+    joint: dict[str, Plain] = {
+        "_target_": f"{MODULES}.RNNTJoint",
+        "log_softmax": None,
+        "preserve_memory": False,
+        "fuse_loss_wer": True,
+        "fused_batch_size": 4,
+        "jointnet": net,
+    }
+    return {**joint, "num_extra_outputs": len(durations)} if durations else joint
+
+
+def _decoding(durations: tuple[int, ...]) -> dict[str, Plain]:
+    decoding: dict[str, Plain] = {"strategy": "greedy_batch", "greedy": {"max_symbols": 10}, "beam": {"beam_size": 4}}
+    return {**decoding, "model_type": "tdt", "durations": [*durations]} if durations else decoding
+
+
+def _loss(durations: tuple[int, ...], fastemit: float) -> dict[str, Plain]:
+    if not durations:
+        return {"loss_name": "default", "warprnnt_numba_kwargs": {"fastemit_lambda": fastemit, "clamp": -1.0}}
+    settings: dict[str, Plain] = {"fastemit_lambda": fastemit, "clamp": -1.0, "durations": [*durations]}
+    return {"loss_name": "tdt", "tdt_kwargs": {**settings, "sigma": 0.02, "omega": 0.0}}

@@ -1,0 +1,338 @@
+"""What a NeMo configuration says about a transducer, as far as attune needs to know; what it cannot do is named.
+
+A configuration is plain data (`Plain`): numbers may be text, as they are in a YAML file that is read without types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from attune.errors import ModelError
+from attune.plain_yaml import Plain
+from attune.types import SAMPLE_RATE
+
+Activation = Literal["relu", "tanh", "sigmoid"]
+
+SUPPORTED = (
+    "attune reads RNN-T and TDT models with SentencePiece tokens: ContextNet (ConvASREncoder), Conformer (striding) "
+    "and FastConformer (dw_striding) encoders, LSTM and stateless prediction nets."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FrontEndShape:
+    """Log-mel energies: how many, of which windows, with how much noise in training."""
+
+    bins: int
+    window: int  # samples
+    hop: int  # samples
+    transform: int  # points of the Fourier transform
+    dither: float
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block of a ContextNet: convolutions, squeeze-and-excitation, and a way around them."""
+
+    filters: int
+    repeat: int
+    kernel: int
+    stride: int
+    dilation: int
+    dropout: float
+    residual: bool
+    separable: bool
+    squeeze: int | None  # the factor by which squeeze-and-excitation narrows
+    strides_last: bool  # whether only the last convolution strides, or each
+    residual_strides: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ContextNetShape:
+    """A ContextNet encoder."""
+
+    bins: int
+    activation: str
+    blocks: tuple[Block, ...]
+
+    @property
+    def width(self) -> int:
+        """Of the frames that come out."""
+        return self.blocks[-1].filters
+
+
+@dataclass(frozen=True, slots=True)
+class ConformerShape:
+    """A Conformer encoder; with depth-wise subsampling, a FastConformer."""
+
+    bins: int
+    width: int
+    layers: int
+    heads: int
+    inner: int
+    kernel: int
+    subsampling: Literal["striding", "dw_striding"]
+    factor: int
+    channels: int
+    scales_input: bool
+    has_bias: bool
+    dropout: float
+    dropout_before: float
+    dropout_positions: float
+    dropout_attention: float
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionShape:
+    """A prediction net: LSTM layers, or (`context`) the embeddings of the last labels side by side."""
+
+    width: int
+    layers: int
+    context: int | None
+    has_norm: bool
+    dropout: float
+
+
+@dataclass(frozen=True, slots=True)
+class JointShape:
+    """How the two sides are joined."""
+
+    width: int
+    activation: Activation
+    dropout: float
+
+
+@dataclass(frozen=True, slots=True)
+class LossShape:
+    """What training adds to the plain likelihood."""
+
+    fastemit: float = 0.0
+    sigma: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A whole transducer, but for its tokens."""
+
+    front_end: FrontEndShape
+    encoder: ContextNetShape | ConformerShape
+    prediction: PredictionShape
+    joint: JointShape
+    loss: LossShape
+    durations: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """A section of a configuration, read key by key; `name` is for messages."""
+
+    values: Mapping[str, Plain]
+    name: str
+
+    def section(self, key: str) -> _Section:
+        value = self.values.get(key)
+        if not isinstance(value, dict):
+            raise ModelError(f"The configuration has no section {self.name}{key}. {SUPPORTED}")
+        return _Section(value, f"{self.name}{key}.")
+
+    def has(self, key: str) -> bool:
+        return self.values.get(key) is not None
+
+    def text(self, key: str, default: str | None = None) -> str:
+        value = self.values.get(key)
+        if value is None and default is not None:
+            return default
+        if isinstance(value, dict | list) or value is None:
+            raise ModelError(f"{self.name}{key} of the configuration is missing or not a single value.")
+        return str(value)
+
+    def number(self, key: str, default: float | None = None) -> float:
+        text = self.text(key, None if default is None else str(default))
+        try:
+            return float(text)
+        except ValueError as error:
+            raise ModelError(f"{self.name}{key} of the configuration is not a number: {text!r}.") from error
+
+    def whole(self, key: str, default: int | None = None) -> int:
+        return int(self.number(key, default))
+
+    def first(self, key: str) -> int:
+        """The one number of a list, or a number."""
+        value = self.values.get(key)
+        return _Section({key: value[0]}, self.name).whole(key) if isinstance(value, list) and value else self.whole(key)
+
+    def flag(self, key: str, default: bool) -> bool:
+        return self.text(key, str(default)).lower() in ("true", "yes", "on", "1")
+
+    def require(self, key: str, *allowed: str, default: str) -> str:
+        found = self.text(key, default)
+        if found not in allowed:
+            raise ModelError(
+                f"{self.name}{key} is {found!r}, which attune does not do ({', '.join(allowed)}). {SUPPORTED}"
+            )
+        return found
+
+    def kind(self) -> str:
+        return self.text("_target_", "").rpartition(".")[2]
+
+
+def read_shape(config: Mapping[str, Plain]) -> Shape:
+    """The shape that a configuration of NeMo's describes."""
+    root = _Section(config, "")
+    encoders: dict[str, Callable[[_Section], ContextNetShape | ConformerShape]] = {
+        "ConvASREncoder": _contextnet,
+        "ConformerEncoder": _conformer,
+    }
+    kind = root.section("encoder").kind()
+    if kind not in encoders:
+        raise ModelError(f"The encoder is a {kind or 'nameless one'}. {SUPPORTED}")
+    durations = _durations(root)
+    return Shape(
+        _front_end(root.section("preprocessor")),
+        encoders[kind](root.section("encoder")),
+        _prediction(root.section("decoder")),
+        _joint(root.section("joint")),
+        _loss(root, durations),
+        durations,
+    )
+
+
+def _front_end(section: _Section) -> FrontEndShape:
+    section.require("normalize", "per_feature", default="per_feature")
+    section.require("window", "hann", default="hann")
+    section.require("frame_splicing", "1", default="1")
+    if section.whole("sample_rate", SAMPLE_RATE) != SAMPLE_RATE:
+        raise ModelError(f"The model hears {section.text('sample_rate')} Hz; attune's audio has {SAMPLE_RATE}.")
+    window = round(section.number("window_size", 0.02) * SAMPLE_RATE)
+    return FrontEndShape(
+        bins=section.whole("features", 64),
+        window=window,
+        hop=round(section.number("window_stride", 0.01) * SAMPLE_RATE),
+        transform=section.whole("n_fft") if section.has("n_fft") else 1 << (window - 1).bit_length(),
+        dither=section.number("dither", 1e-5),
+    )
+
+
+def _contextnet(section: _Section) -> ContextNetShape:
+    section.require("normalization_mode", "batch", default="batch")
+    section.require("conv_mask", "true", "True", default="true")
+    blocks = section.values.get("jasper")
+    if not isinstance(blocks, list) or not blocks:
+        raise ModelError("encoder.jasper of the configuration is not a list of blocks.")
+    mode, read = section.text("residual_mode", "add"), []
+    for index, values in enumerate(blocks):
+        block = _Section(values if isinstance(values, dict) else {}, f"encoder.jasper.{index}.")
+        mode = block.text("residual_mode", mode)  # a block without one has that of the block before
+        read.append(_block(block, mode))
+    activation = section.require("activation", "relu", "swish", default="relu")
+    return ContextNetShape(section.whole("feat_in"), activation, tuple(read))
+
+
+def _block(block: _Section, mode: str) -> Block:
+    block.require("residual_dense", "false", "False", default="false")
+    block.require("groups", "1", default="1")
+    block.require("heads", "-1", default="-1")
+    block.require("future_context", "-1", default="-1")
+    block.require("se_context_size", "-1", default="-1")
+    if mode not in ("add", "stride_add"):
+        raise ModelError(f"{block.name}residual_mode is {mode!r}, which attune does not do (add, stride_add).")
+    kernel = max(int(block.first("kernel") * block.number("kernel_size_factor", 1.0)), 1)
+    return Block(
+        filters=block.whole("filters"),
+        repeat=block.whole("repeat"),
+        kernel=kernel + (kernel % 2 == 0),
+        stride=block.first("stride"),
+        dilation=block.first("dilation"),
+        dropout=block.number("dropout"),
+        residual=block.flag("residual", True),
+        separable=block.flag("separable", False),
+        squeeze=block.whole("se_reduction_ratio", 8) if block.flag("se", False) else None,
+        strides_last=block.flag("stride_last", False),
+        residual_strides=mode == "stride_add",
+    )
+
+
+def _conformer(section: _Section) -> ConformerShape:
+    section.require("self_attention_model", "rel_pos", default="rel_pos")
+    section.require("conv_norm_type", "batch_norm", default="batch_norm")
+    section.require("untie_biases", "true", "True", default="true")
+    section.require("causal_downsampling", "false", "False", default="false")
+    section.require("stochastic_depth_drop_prob", "0.0", "0", default="0.0")
+    if section.has("reduction") or section.has("conv_context_size") or section.whole("feat_out", -1) > 0:
+        raise ModelError(
+            f"The encoder has a reduction, a conv_context_size or a feat_out, which attune does not do. {SUPPORTED}"
+        )
+    context = section.values.get("att_context_size") or ["-1", "-1"]
+    if not isinstance(context, list) or any(str(side) != "-1" for side in context):
+        raise ModelError(f"The encoder's attention is limited to {context}, which attune does not do. {SUPPORTED}")
+    subsampling = section.require("subsampling", "striding", "dw_striding", default="striding")
+    width, channels = section.whole("d_model"), section.whole("subsampling_conv_channels", -1)
+    return ConformerShape(
+        bins=section.whole("feat_in"),
+        width=width,
+        layers=section.whole("n_layers"),
+        heads=section.whole("n_heads", 4),
+        inner=width * section.whole("ff_expansion_factor", 4),
+        kernel=section.whole("conv_kernel_size", 31),
+        subsampling="striding" if subsampling == "striding" else "dw_striding",
+        factor=section.whole("subsampling_factor", 4),
+        channels=width if channels == -1 else channels,
+        scales_input=section.flag("xscaling", True),
+        has_bias=section.flag("use_bias", True),
+        dropout=section.number("dropout", 0.1),
+        dropout_before=section.number("dropout_pre_encoder", 0.1),
+        dropout_positions=section.number("dropout_emb", 0.1),
+        dropout_attention=section.number("dropout_att", 0.0),
+    )
+
+
+def _prediction(section: _Section) -> PredictionShape:
+    kind, net = section.kind(), section.section("prednet")
+    if kind not in ("RNNTDecoder", "StatelessTransducerDecoder"):
+        raise ModelError(f"The prediction net is a {kind or 'nameless one'}. {SUPPORTED}")
+    is_stateless = kind == "StatelessTransducerDecoder"
+    if not is_stateless and (section.has("normalization_mode") or not section.flag("blank_as_pad", True)):
+        raise ModelError("The LSTM prediction net has a norm, or no row for the blank, which attune does not do.")
+    if net.whole("rnn_hidden_size", -1) > 0 and net.whole("rnn_hidden_size") != net.whole("pred_hidden"):
+        raise ModelError("The LSTM prediction net has a projection (rnn_hidden_size), which attune does not do.")
+    return PredictionShape(
+        width=net.whole("pred_hidden"),
+        layers=0 if is_stateless else net.whole("pred_rnn_layers", 1),
+        context=section.whole("context_size", 1) if is_stateless else None,
+        has_norm=is_stateless and section.require("normalization_mode", "None", "layer", default="None") == "layer",
+        dropout=net.number("dropout", 0.0),
+    )
+
+
+def _joint(section: _Section) -> JointShape:
+    if section.kind() != "RNNTJoint":
+        raise ModelError(f"The joint is a {section.kind() or 'nameless one'}. {SUPPORTED}")
+    net = section.section("jointnet")
+    activations: dict[str, Activation] = {"relu": "relu", "tanh": "tanh", "sigmoid": "sigmoid"}
+    activation = net.require("activation", *activations, default="relu")
+    return JointShape(net.whole("joint_hidden"), activations[activation], net.number("dropout", 0.0))
+
+
+def _durations(root: _Section) -> tuple[int, ...]:
+    loss = root.values.get("loss")
+    name = _Section(loss, "loss.").text("loss_name", "default") if isinstance(loss, dict) else "default"
+    if name not in ("default", "warprnnt_numba", "warprnnt", "pytorch", "tdt", "tdt_pytorch", "graph_rnnt"):
+        raise ModelError(f"The model was trained with the loss {name!r}. {SUPPORTED}")
+    if not name.startswith("tdt"):
+        return ()
+    durations = root.section("loss").section("tdt_kwargs").values.get("durations")
+    if not isinstance(durations, Sequence) or isinstance(durations, str) or not durations:
+        raise ModelError("loss.tdt_kwargs.durations of the configuration is not a list of numbers.")
+    return tuple(int(str(duration)) for duration in durations)
+
+
+def _loss(root: _Section, durations: tuple[int, ...]) -> LossShape:
+    key = "tdt_kwargs" if durations else "warprnnt_numba_kwargs"
+    loss = root.values.get("loss")
+    settings = loss.get(key) if isinstance(loss, dict) else None
+    if not isinstance(settings, dict):
+        return LossShape()
+    section = _Section(settings, f"loss.{key}.")
+    return LossShape(section.number("fastemit_lambda", 0.0), section.number("sigma", 0.0))

@@ -1,0 +1,116 @@
+"""What a transducer's labels stand for: the pieces of its own SentencePiece model, or the task's tokens.
+
+Labels are numbered from 0, and the blank comes after the last. The task's tokens have their blank first, so a label is
+the task's token less one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from sentencepiece import SentencePieceProcessor
+
+from attune.errors import ConfigError, ModelError
+from attune.families.transducer.archive import CONFIG, tokenizer_files
+from attune.plain_yaml import Plain, read_data
+from attune.text import tokenizers
+from attune.text.tokenizers.characters import tidy
+from attune.text.tokenizers.pieces import Pieces
+from attune.types import Hypothesis, SpelledTask, Task, TextTask, Utterance
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """How labels are written, learned and read."""
+
+    pieces: tuple[str, ...]  # without the blank
+    target: Callable[[Utterance], tuple[int, ...]]
+    read: Callable[[Hypothesis], str]
+
+
+@dataclass(frozen=True)
+class OwnPieces:
+    """A SentencePiece model as NeMo uses it."""
+
+    path: Path
+
+    @cached_property
+    def processor(self) -> SentencePieceProcessor:
+        """What splits and joins text."""
+        try:
+            return SentencePieceProcessor(model_proto=self.path.read_bytes())
+        except (OSError, RuntimeError) as error:
+            raise ModelError(f"{self.path} cannot be read as a SentencePiece model: {error}") from error
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        """How every label is written."""
+        return tuple(self.processor.id_to_piece(label) for label in range(self.processor.get_piece_size()))
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The labels that spell a text."""
+        return tuple(self.processor.encode(tidy(text)))
+
+    def decode(self, labels: tuple[int, ...]) -> str:
+        """The text that labels spell."""
+        return tidy(self.processor.decode(list(labels)))
+
+
+def own_vocabulary(assets: Path, task: Task) -> Vocabulary:
+    """The tokens that came with the weights, for the task's text."""
+    if not isinstance(task, TextTask):
+        raise ConfigError("A transducer learns text, and this task has none. Set task.name=transcribe.")
+    pieces, text = own_pieces(assets), task.text
+    return Vocabulary(
+        pieces.pieces,
+        lambda utterance: pieces.encode(text(utterance)),
+        lambda hypothesis: pieces.decode(hypothesis.tokens),
+    )
+
+
+def task_vocabulary(task: Task) -> Vocabulary:
+    """The tokens that the task learned from its text."""
+    if not isinstance(task, SpelledTask):
+        raise ConfigError("A transducer learns tokens of text, and this task has none. Set task.name=transcribe.")
+    target, read = task.target, task.read
+    return Vocabulary(
+        task.pieces[1:],
+        lambda utterance: tuple(token - 1 for token in target(utterance)),
+        lambda hypothesis: read(replace(hypothesis, tokens=tuple(label + 1 for label in hypothesis.tokens))),
+    )
+
+
+def own_pieces(assets: Path) -> OwnPieces:
+    """The SentencePiece model among the files of a `.nemo` archive."""
+    config = read_config(assets)
+    name = tokenizer_files(config).get("model_path") if config else None
+    if not name:
+        raise ConfigError(
+            "These weights have no tokens of their own: they were trained with their task's. Set model.tokens=task."
+        )
+    return OwnPieces(assets / name)
+
+
+def pieces_of(task: Path, assets: Path) -> tuple[str, ...]:
+    """How the labels of a pretrained model are written, whose files are in these folders."""
+    if task.is_dir() and any(task.iterdir()):
+        return tokenizers.load(task).pieces[1:]
+    return own_pieces(assets).pieces
+
+
+def sentencepiece_of(task: Path, assets: Path) -> bytes:
+    """The SentencePiece model of a model whose files are in these folders, numbered as its labels are."""
+    if not (task.is_dir() and any(task.iterdir())):
+        return own_pieces(assets).path.read_bytes()
+    tokenizer = tokenizers.load(task)
+    if not isinstance(tokenizer, Pieces):
+        raise ModelError("The model's tokens are characters; only SentencePiece tokens can be written for others.")
+    return tokenizer.without_blank()
+
+
+def read_config(assets: Path) -> dict[str, Plain] | None:
+    """The configuration that came with the weights, if one did."""
+    path = assets / CONFIG
+    config = read_data(path.read_text(encoding="utf-8"), str(path)) if path.is_file() else None
+    return config if isinstance(config, dict) else None

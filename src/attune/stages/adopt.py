@@ -1,0 +1,49 @@
+"""Others' checkpoints as model folders: what `model.weights` would adopt, kept in attune's own form."""
+
+import tempfile
+from pathlib import Path
+
+from attune import recipe as recipes
+from attune.errors import ModelError
+from attune.files import write_text
+from attune.plain_yaml import inline_yaml
+from attune.run import Run
+from attune.site import Site
+from attune.sources import locate
+from attune.stages.assemble import assemble, export
+from attune.stages.begin import Origin, give_first_weights, prepare
+
+FAMILIES = {".nemo": "transducer"}  # who adopts what
+RECIPE = """\
+run: {folder}
+seed: 0
+data: {{train: [{source}]}}  # not known; the model was imported from there
+task: {{name: transcribe}}
+model: {{family: {family}, weights: {source}}}
+batches: {{micro_utterances: 8}}
+optimizer: {{lr: 1e-4}}
+train: {{steps: 1}}
+"""
+
+
+def import_model(source: str, folder: Path, site: Site) -> int:
+    """Make a model folder of a checkpoint; returns how many parameters it has."""
+    path = locate(source, site.cache)
+    family = FAMILIES.get(path.suffix.lower())
+    if family is None:
+        raise ModelError(f"{path} cannot be imported; expected a file that ends in {', '.join(FAMILIES)}.")
+    if folder.exists():
+        raise ModelError(f"{folder} is already there. Name another folder, or remove it first.")
+    with tempfile.TemporaryDirectory() as scratch:
+        run, written = Run(Path(scratch)), Path(scratch) / "recipe.yaml"
+        values = {"folder": inline_yaml(str(folder)), "source": inline_yaml(str(path)), "family": family}
+        write_text(written, RECIPE.format(**values))
+        recipe, origin = recipes.load(written, []).recipe, Origin(foreign=path)
+        prepare(recipe, origin, (), run.task, run.assets)
+        assembled = assemble(recipe, run.task, run.assets)
+        missing = give_first_weights(assembled, recipe, origin, run.task).new_tensors
+        if missing:
+            raise ModelError(f"{path} lacks {', '.join(missing[:5])}, which this model needs.")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        export(folder, recipe, run, assembled.built.model)
+    return sum(weight.numel() for weight in assembled.built.model.parameters())

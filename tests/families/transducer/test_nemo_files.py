@@ -1,0 +1,209 @@
+"""`.nemo` files are read as data, whatever is in them, and written so that they can be read again."""
+
+import io
+import os
+import pickle
+import tarfile
+
+import pytest
+import torch
+
+from attune.errors import AttuneError, ModelError
+from attune.families.transducer import FAMILY, Config
+from attune.families.transducer.archive import CONFIG, WEIGHTS, Archive, read_archive, resolved, write_archive
+from attune.families.transducer.shape import read_shape
+from attune.plain_yaml import read_data, write_data
+from attune.tasks.transcribe import Transcribe, TranscribeConfig
+
+from transducers import GOLDEN, golden_folder
+
+
+def adopted(path, assets):
+    assets.mkdir(exist_ok=True)
+    config = Config(weights=str(path))
+    weights = FAMILY.adopt(config, path, assets)
+    model = FAMILY.build(config, Transcribe(TranscribeConfig(), assets), assets).model
+    model.load_state_dict(weights)
+    return model
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_what_is_exported_again_has_the_same_members_configuration_and_bytes(tmp_path, name):
+    source = golden_folder(name) / "model.nemo"
+    (tmp_path / "out" / "task").mkdir(parents=True)
+    FAMILY.export(adopted(source, tmp_path / "assets"), tmp_path / "assets", tmp_path / "out")
+    before, after = read_archive(source), read_archive(tmp_path / "out/model.nemo")
+    assert before.config_text == after.config_text and before.files == after.files
+    assert before.tensors.keys() == after.tensors.keys()
+    for key, tensor in before.tensors.items():
+        assert tensor.dtype == after.tensors[key].dtype and torch.equal(tensor, after.tensors[key])
+    with tarfile.open(source) as one, tarfile.open(tmp_path / "out/model.nemo") as other:
+        theirs = {member.name.removeprefix("./") for member in one if member.isfile()}
+        assert theirs == {member.name.removeprefix("./") for member in other}
+
+
+@pytest.fixture
+def archive():
+    return read_archive(golden_folder("contextnet") / "model.nemo")
+
+
+def with_config(archive, **changes):
+    config = {**archive.config, **changes}
+    return Archive(config, write_data(config), archive.tensors, archive.files)
+
+
+def write_tar(path, members, mode="w:"):
+    with tarfile.open(path, mode) as tar:
+        for member, content in members:
+            member = tarfile.TarInfo(member) if isinstance(member, str) else member
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return path
+
+
+def raw_members(path):
+    with tarfile.open(path) as tar:
+        return [(member.name, tar.extractfile(member).read()) for member in tar if member.isfile()]
+
+
+def test_a_compressed_archive_of_older_days_is_read_too(tmp_path):
+    source = golden_folder("conformer") / "model.nemo"
+    path = write_tar(tmp_path / "old.nemo", raw_members(source), "w:gz")
+    assert read_archive(path).tensors.keys() == read_archive(source).tensors.keys()
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/outside", "a/../../outside"])
+def test_a_member_that_points_out_of_the_archive_is_refused(tmp_path, name):
+    members = [(name, b"x"), *raw_members(golden_folder("contextnet") / "model.nemo")]
+    with pytest.raises(ModelError, match="points out of the archive"):
+        read_archive(write_tar(tmp_path / "bad.nemo", members))
+    assert not (tmp_path.parent / "outside").exists()
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
+def test_links_and_devices_are_refused(tmp_path, kind):
+    link = tarfile.TarInfo(WEIGHTS)
+    link.type, link.linkname = kind, "/etc/passwd"
+    with pytest.raises(ModelError, match="a link or a device"):
+        read_archive(write_tar(tmp_path / "bad.nemo", [(link, b"")]))
+
+
+def test_a_huge_member_is_refused_before_it_is_read(tmp_path):
+    members = [(CONFIG, b" " * 9_000_000)]
+    with pytest.raises(ModelError, match="9,000,000 bytes; 8,000,000 are allowed"):
+        read_archive(write_tar(tmp_path / "bad.nemo", members, "w:gz"))
+
+
+def test_tensors_that_are_made_to_fill_the_memory_are_refused(tmp_path, archive):
+    members = [(CONFIG, archive.config_text.encode()), (WEIGHTS, bytes(50_000_000))]
+    with pytest.raises(ModelError, match="50,000,000 bytes"):
+        read_archive(write_tar(tmp_path / "bad.nemo", members, "w:gz"))
+
+
+def test_a_member_that_is_there_twice_is_refused(tmp_path):
+    with pytest.raises(ModelError, match="twice"):
+        read_archive(write_tar(tmp_path / "bad.nemo", [(CONFIG, b"a: 1"), (f"./{CONFIG}", b"a: 2")]))
+
+
+class Code:
+    def __reduce__(self):
+        return os.system, ("touch attune-was-here",)
+
+
+def test_a_pickle_with_code_in_it_is_refused_and_not_run(tmp_path, archive, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for content in (pickle.dumps({"weight": Code()}), saved({"weight": Code()}), saved([1, 2])):
+        members = [(CONFIG, archive.config_text.encode()), (WEIGHTS, content)]
+        with pytest.raises(ModelError, match="plain (file|dictionary) of tensors"):
+            read_archive(write_tar(tmp_path / "bad.nemo", members))
+    assert not (tmp_path / "attune-was-here").exists()
+
+
+def saved(value):
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def test_what_is_no_archive_is_named(tmp_path):
+    (tmp_path / "x.nemo").write_bytes(b"not an archive")
+    with pytest.raises(ModelError, match="cannot be read as a .nemo archive"):
+        read_archive(tmp_path / "x.nemo")
+    with pytest.raises(ModelError, match="has no model_config.yaml"):
+        read_archive(write_tar(tmp_path / "empty.nemo", [("readme", b"")]))
+
+
+@pytest.mark.parametrize(
+    "text", ["a: !!python/object/apply:os.system ['true']", "a: !something 1", "a: [1", "a: 2024-01-01"]
+)
+def test_a_configuration_with_tags_or_mistakes_is_refused(text):
+    with pytest.raises(AttuneError, match="cannot be read as plain YAML"):
+        read_data(text, "config")
+
+
+def test_a_configuration_that_explodes_is_refused():
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    with pytest.raises(AttuneError, match="too many values"):
+        read_data("\n".join(lines), "config")
+
+
+def test_references_are_looked_up_and_never_executed():
+    config = {"model_defaults": {"width": 48}, "encoder": {"d_model": "${model.model_defaults.width}"}}
+    config |= {"joint": "${encoder}", "clever": "${multiply:${encoder.d_model}, 2}", "lost": "${nowhere}"}
+    found = resolved(config)
+    assert found["encoder"] == found["joint"] == {"d_model": 48}
+    assert found["clever"] == "${multiply:${encoder.d_model}, 2}" and found["lost"] == "${nowhere}"
+    with pytest.raises(ModelError, match="round in circles"):
+        resolved({"a": "${b}", "b": "${a}"})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"target": "nemo.collections.asr.models.EncDecCTCModelBPE"}, "EncDecCTCModelBPE.*attune reads RNN-T and TDT"),
+        ({"encoder": {"_target_": "nemo.SqueezeformerEncoder"}}, "SqueezeformerEncoder.*ContextNet"),
+        ({"tokenizer": {"type": "wpe"}}, "no SentencePiece model"),
+        ({"loss": {"loss_name": "multiblank_rnnt"}}, "'multiblank_rnnt'"),
+        ({"preprocessor": {"normalize": "all_features"}}, "normalize is 'all_features'"),
+        ({"joint": {"_target_": "nemo.HATJoint"}}, "HATJoint"),
+    ],
+)
+def test_other_architectures_are_named_with_what_is_supported(tmp_path, archive, change, message):
+    write_archive(tmp_path / "other.nemo", with_config(archive, **change))
+    with pytest.raises(ModelError, match=message):
+        FAMILY.adopt(Config(weights="x"), tmp_path / "other.nemo", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"self_attention_model": "rel_pos_local_attn"},
+        {"att_context_size": [70, 13]},
+        {"conv_norm_type": "layer_norm"},
+        {"causal_downsampling": True},
+        {"untie_biases": False},
+        {"reduction": "pooling"},
+    ],
+)
+def test_what_a_conformer_does_otherwise_is_named(change):
+    config = read_archive(golden_folder("conformer") / "model.nemo").config
+    with pytest.raises(ModelError, match="attune does not do"):
+        read_shape({**config, "encoder": {**config["encoder"], **change}})
+
+
+def test_a_hybrid_model_is_the_transducer_in_it(tmp_path, archive):
+    extra = {"ctc_decoder.decoder_layers.0.weight": torch.zeros(3)}
+    target = "nemo.collections.asr.models.hybrid_rnnt_ctc_bpe_models.EncDecHybridRNNTCTCBPEModel"
+    changed = with_config(archive, target=target, aux_ctc={"ctc_loss_weight": 0.3})
+    write_archive(tmp_path / "hybrid.nemo", Archive(*_parts(changed, {**changed.tensors, **extra})))
+    model = adopted(tmp_path / "hybrid.nemo", tmp_path / "assets")
+    (tmp_path / "out" / "task").mkdir(parents=True)
+    FAMILY.export(model, tmp_path / "assets", tmp_path / "out")
+    again = read_archive(tmp_path / "out/model.nemo")
+    assert again.tensors.keys() == archive.tensors.keys() and "aux_ctc" not in again.config
+    assert again.config["target"] == archive.config["target"]
+
+
+def _parts(archive, tensors):
+    return archive.config, archive.config_text, tensors, archive.files

@@ -1,0 +1,115 @@
+"""What is written for transformers is loaded by transformers, and says the same."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from sentencepiece import SentencePieceProcessor
+
+from attune.batches.load import collate
+from attune.decoding.search import Search, search
+from attune.errors import ModelError
+from attune.families.transducer.archive import read_archive, tokenizer_files
+from attune.families.transducer.model import TransducerModel
+from attune.families.transducer.parakeet import write_parakeet
+from attune.families.transducer.parakeet_tokens import as_tokenizer
+from attune.families.transducer.presets import preset
+from attune.families.transducer.settings import Config
+from attune.families.transducer.shape import read_shape
+from attune.text.tokenizers.pieces import Pieces
+
+from transducers import golden_folder
+
+TEXTS = ["three zero two one", "erase f o x k eight", "seven one six two four four six seven", "stop", "twenty nine"]
+TOKENIZER = Pieces.learn(TEXTS, "bpe", 40)
+PIECES = TOKENIZER.pieces[1:]
+
+
+def make_model(encoder="fastconformer", **settings):
+    torch.manual_seed(2)
+    described = preset(Config(encoder=encoder, size="dummy", tokens="task", **settings))
+    model = TransducerModel(read_shape(described), PIECES, described)
+    for name, tensor in model.state_dict().items():
+        if "running_var" in name or "running_mean" in name or "pos_bias" in name or "norm" in name:
+            tensor.add_(torch.rand_like(tensor.float()).to(tensor.dtype))
+    return model.eval()
+
+
+@pytest.mark.parametrize("durations", [(), (0, 1, 2, 3, 4)])
+@torch.no_grad()
+def test_transformers_loads_the_folder_and_gives_the_same_frames_and_logits(tmp_path, durations):
+    from transformers import ParakeetForRNNT, ParakeetForTDT
+
+    model = make_model(durations=durations)
+    write_parakeet(model, TOKENIZER.without_blank(), tmp_path)
+    kind = ParakeetForTDT if durations else ParakeetForRNNT
+    theirs, report = kind.from_pretrained(tmp_path, output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
+    theirs.eval()
+    rows = [("a", torch.randn(30_000).numpy(), (1, 2, 3)), ("b", torch.randn(17_000).numpy(), (4, 5, 6))]
+    batch = collate(rows)
+    mels, counts = model.preprocessor(batch.audio, batch.lengths)
+    frames, lengths = model.encode(batch)
+    mask = torch.arange(mels.shape[2])[None] < counts[:, None]
+    labels = torch.cat([torch.full((2, 1), len(PIECES)), batch.targets], dim=1)
+    found = theirs(input_features=mels.transpose(1, 2), attention_mask=mask, decoder_input_ids=labels)
+    encoded, predicted = model.joint.project(frames, model.decoder.prediction(batch.targets))
+    logits = model.joint.logits(encoded[:, :, None], predicted[:, None])
+    for row, length in enumerate(lengths.tolist()):
+        assert torch.allclose(found.last_hidden_state[row, :length], frames[row, :length], atol=1e-5)
+        assert torch.allclose(found.logits[row, :length], logits[row, :length], atol=1e-4)
+
+
+@torch.no_grad()
+def test_transformers_generates_what_attune_finds(tmp_path):
+    from transformers import ParakeetForTDT
+
+    model = make_model(durations=(0, 1, 2, 3, 4))
+    model.joint.output.weight.mul_(3)
+    write_parakeet(model, TOKENIZER.without_blank(), tmp_path)
+    batch = collate([("a", torch.randn(30_000, generator=torch.Generator().manual_seed(5)).numpy(), (1,))])
+    mels, _ = model.preprocessor(batch.audio, batch.lengths)
+    (found,) = search(model.scorer(batch), Search())
+    mask = torch.arange(mels.shape[2])[None] < batch.lengths // 160
+    theirs = ParakeetForTDT.from_pretrained(tmp_path).eval()
+    generated = theirs.generate(input_features=mels.transpose(1, 2), attention_mask=mask)
+    sequence = (generated if isinstance(generated, torch.Tensor) else generated.sequences)[0].tolist()
+    assert found.tokens and [token for token in sequence if token != len(PIECES)] == list(found.tokens)
+
+
+@pytest.mark.parametrize("encoder", ["contextnet", "conformer"])
+def test_what_transformers_has_no_format_for_is_refused(tmp_path, encoder):
+    with pytest.raises(ModelError, match=r"FastConformer.*model\.nemo"):
+        write_parakeet(make_model(encoder), b"", tmp_path / "out")
+    assert not Path(tmp_path / "out").exists()
+
+
+def test_a_prediction_net_of_another_width_is_refused(tmp_path):
+    model = make_model()
+    model.shape = replace(model.shape, joint=replace(model.shape.joint, width=80))
+    with pytest.raises(ModelError, match="72 and 80|64 and 80"):
+        write_parakeet(model, TOKENIZER.without_blank(), tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_transformers_tokenizer_has_the_same_numbers_and_texts(tmp_path, kind):
+    from transformers import AutoTokenizer
+
+    pieces = Pieces.learn(TEXTS, kind, 40 if kind == "bpe" else 32)
+    write_parakeet(make_model(), pieces.without_blank(), tmp_path)
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    assert type(theirs).__name__ == "ParakeetTokenizer" and theirs.pad_token_id == len(pieces.pieces) - 1
+    for text in (*TEXTS, "six stop two", "one eight zero"):
+        labels = [number - 1 for number in pieces.encode(text)]
+        assert theirs.encode(text, add_special_tokens=False) == labels
+        assert theirs.decode(labels, group_tokens=False) == text
+
+
+def test_golden_tokenizers_too(tmp_path):
+    for name in ("conformer", "fastconformer"):
+        archive = read_archive(golden_folder(name) / "model.nemo")
+        model = archive.files[tokenizer_files(archive.config)["model_path"]]
+        ours, theirs = SentencePieceProcessor(model_proto=model), as_tokenizer(model)
+        for text in TEXTS:
+            assert theirs.encode(text).ids == ours.encode(text)

@@ -1,0 +1,187 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from attune.batches.load import collate
+from attune.corpora import open_manifest
+from attune.errors import ConfigError
+from attune.families.transducer import FAMILY, Config
+from attune.families.transducer.build import build_transducer
+from attune.families.transducer.prediction import StatelessNet
+from attune.families.transducer.shape import PredictionShape
+from attune.tasks.classify import Classify, ClassifyConfig
+from attune.tasks.transcribe import Transcribe, TranscribeConfig
+from attune.testing import check_family, make_corpus
+from attune.training.adapt import adapt
+from attune.training.settings import AdaptConfig
+from attune.types import Hypothesis
+
+PIECES = TranscribeConfig(tokens="bpe", vocabulary=40)
+
+
+def dummy(encoder="contextnet", **settings):
+    return Config(encoder=encoder, size="dummy", tokens="task", **settings)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    return list(open_manifest(make_corpus(folder, utterances=24), folder / "index"))
+
+
+@pytest.fixture(scope="module")
+def task(corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("task")
+    Transcribe.prepare(PIECES, corpus, folder)
+    return Transcribe(PIECES, folder)
+
+
+@pytest.fixture
+def built(task):
+    torch.manual_seed(3)
+    return FAMILY.build(dummy(), task, Path("nowhere"))
+
+
+@pytest.mark.parametrize("encoder", ["contextnet", "conformer", "fastconformer"])
+def test_keeps_every_promise(corpus, task, encoder):
+    check_family(FAMILY, dummy(encoder), task, corpus[:4], Path("nowhere"))
+
+
+@pytest.mark.parametrize("settings", [{"prediction": "stateless"}, {"durations": (0, 1, 2, 4)}])
+def test_keeps_every_promise_with_other_nets_and_durations(corpus, task, settings):
+    check_family(FAMILY, dummy(**settings), task, corpus[:4], Path("nowhere"))
+
+
+@pytest.mark.parametrize(
+    ("encoder", "size", "millions"),
+    [
+        ("contextnet", "large", 145),
+        ("contextnet", "medium", 41),
+        ("contextnet", "small", 14.5),
+        ("conformer", "large", 120),
+        ("conformer", "small", 14.6),
+        ("fastconformer", "large", 114),
+        ("fastconformer", "medium", 31),
+    ],
+)
+def test_sizes_are_those_of_nemos_models(task, encoder, size, millions):
+    with torch.device("meta"):
+        model = build_transducer(Config(encoder=encoder, size=size, tokens="task"), task, Path("nowhere")).model
+    rows = (1024 - len(model.pieces)) * (model.shape.prediction.width + model.shape.joint.width + 1)
+    assert sum(weight.numel() for weight in model.parameters()) + rows == pytest.approx(millions * 1e6, rel=0.01)
+
+
+def test_the_dummy_is_half_a_megabyte(built):
+    assert 4 * sum(weight.numel() for weight in built.model.parameters()) == pytest.approx(0.5e6, rel=0.2)
+
+
+def test_the_tokens_of_the_task_lose_their_blank_and_come_back(built, task, corpus):
+    for utterance in corpus:
+        target = built.target(utterance)
+        assert target == tuple(token - 1 for token in task.target(utterance))
+        assert built.read(Hypothesis(target, 0.0)) == utterance.text
+    assert len(built.model.pieces) == task.tokenizer.size - 1 == built.model.lattice.blank
+
+
+def test_a_silent_utterance_counts_as_one_and_others_by_their_labels(built, corpus):
+    audio = torch.randn(12_000).numpy()
+    assert int(built.model.loss(collate([("a", audio, ()), ("b", audio, (1, 2, 3))])).count) == 4
+    assert bool(torch.isfinite(built.model.loss(collate([("a", audio, ())])).total))
+
+
+@pytest.mark.parametrize("samples", [1, 100, 160, 400])
+def test_the_shortest_audio_has_a_frame(built, samples):
+    batch = collate([("a", torch.randn(samples).numpy(), (1, 2)), ("b", torch.randn(9000).numpy(), (3,))])
+    with torch.no_grad():
+        built.model.eval()
+        assert bool(torch.isfinite(built.model.loss(batch).total))
+        assert int(built.model.scorer(batch).lengths[0]) == 1 == built.model.frames(samples)
+
+
+def test_dither_is_drawn_in_training_only_and_by_the_seed(built):
+    front_end, audio = built.model.preprocessor, torch.randn(1, 8000) * 1e-4
+    lengths = torch.tensor([8000])
+
+    def mels(seed):
+        torch.manual_seed(seed)
+        return front_end(audio, lengths)[0]
+
+    front_end.train()
+    assert torch.equal(mels(1), mels(1)) and not torch.equal(mels(1), mels(2))
+    front_end.eval()
+    assert torch.equal(mels(1), mels(2))
+
+
+def test_gradient_checkpointing_gives_the_same_gradients(task, corpus):
+    gradients = []
+    for saves in (False, True):
+        torch.manual_seed(3)
+        model = FAMILY.build(dummy("fastconformer", gradient_checkpointing=saves), task, Path("nowhere")).model
+        torch.manual_seed(4)
+        model.loss(collate([("a", torch.randn(20_000).numpy(), (1, 2, 3))])).total.backward()
+        gradients.append([weight.grad.clone() for weight in model.parameters()])
+        torch.manual_seed(3)
+    assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
+
+
+@pytest.mark.parametrize("encoder", ["contextnet", "conformer", "fastconformer"])
+def test_half_precision_gives_nearly_the_same_loss_and_finite_gradients(task, encoder):
+    torch.manual_seed(3)
+    model = FAMILY.build(dummy(encoder), task, Path("nowhere")).model
+    model.preprocessor.eval()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    batch = collate([("a", torch.randn(20_000).numpy(), (1, 2, 3)), ("b", torch.randn(9000).numpy(), (4,))])
+    with torch.no_grad():
+        full = float(model.loss(batch).total)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = model.loss(batch).total
+    loss.backward()
+    assert float(loss.detach()) == pytest.approx(full, rel=2e-2)
+    assert all(bool(weight.grad.isfinite().all()) for weight in model.parameters())
+
+
+def test_lora_leaves_the_output_alone_which_the_loss_reads_without_calling_it(task):
+    pytest.importorskip("peft")
+    model = FAMILY.build(dummy("fastconformer"), task, Path("nowhere")).model
+    adapted = adapt(model, AdaptConfig(method="lora", rank=2, targets=("linear_q", "enc", "pred")), seed=1)
+    assert adapted.lora_layers and not any(name.startswith("joint.output") for name in adapted.lora_layers)
+    model.loss(collate([("a", torch.randn(20_000).numpy(), (1, 2, 3))])).total.backward()
+    with pytest.raises(ConfigError, match="no part 'joint.output'"):
+        adapt(model, AdaptConfig(method="lora", targets=("joint.output",)), seed=1)
+
+
+def test_a_stateless_net_says_the_same_label_by_label():
+    torch.manual_seed(0)
+    net = StatelessNet(9, 3, PredictionShape(20, 0, 3, has_norm=True, dropout=0.0))
+    labels = torch.randint(9, (2, 6))
+    whole = net(labels)
+    said, states = net.start(2)
+    assert torch.equal(said, whole[:, 0])
+    for place in range(6):
+        said, states = net.advance(labels[:, place], states)
+        assert torch.allclose(said, whole[:, place + 1], atol=1e-6)
+    assert [embed.embedding_dim for embed in net.embeds] == [14, 3, 3]
+
+
+def test_a_task_without_text_is_refused(tmp_path, corpus):
+    config = ClassifyConfig(label="register")
+    Classify.prepare(config, corpus, tmp_path)
+    with pytest.raises(ConfigError, match="tokens of text"):
+        FAMILY.build(dummy(), Classify(config, tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "no tokens of its own"),
+        ({"tokens": "task"}, "encoder` and `size`"),
+        ({"tokens": "task", "size": "large"}, "both"),
+        ({"tokens": "task", "size": "large", "encoder": "conformer", "durations": (1, 2)}, "need a 0"),
+    ],
+)
+def test_settings_that_describe_no_model_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Config(**settings)

@@ -1,0 +1,178 @@
+"""From a .nemo file or from nothing through training and evaluation to a folder for others."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import attune
+from attune import recipe as recipes
+from attune.cli import main
+from attune.errors import ConfigError
+from attune.families.transducer.archive import read_archive
+from attune.families.transducer.shape import read_shape
+from attune.files import sha256
+from attune.site import this_site
+from attune.stages.check import check_recipe
+from attune.stages.events import Saved
+from attune.stages.subject import open_subject
+from attune.stages.train import Request, train
+from attune.world import World
+
+from tiny import write_recipe
+from transducers import golden_folder
+
+pytestmark = pytest.mark.recipe
+RECIPE = """\
+run: {folder}/run
+seed: 17
+data: {{train: [{train}], dev: [{dev}], test: [{dev}]}}
+task: {{name: transcribe, tokens: bpe, vocabulary: 40}}
+model: {{family: transducer, encoder: contextnet, size: dummy, tokens: task}}
+augment: {{masks: {{time_masks: 10, frequency_masks: 2, frequency_bins: 27}}}}
+batches: {{micro_utterances: 3, micros_per_step: 2}}
+optimizer: {{lr: 0.003}}
+train: {{steps: 4, warmup: 1, eval_every: 4, save_every: 2, log_every: 1}}
+"""
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory):
+    return write_recipe(tmp_path_factory.mktemp("transducer"), utterances=10, text=RECIPE)
+
+
+@pytest.fixture(scope="module")
+def run(recipe):
+    return attune.train(recipe)
+
+
+@pytest.fixture(scope="module")
+def nemo():
+    return golden_folder("fastconformer") / "model.nemo"
+
+
+def from_nemo(nemo, **settings):
+    return {"weights": str(nemo), "encoder": None, "size": None, **settings}
+
+
+def losses(run):
+    return [
+        json.loads(line)["loss"] for line in (run.folder / "log.jsonl").read_text().splitlines() if '"loss"' in line
+    ]
+
+
+def values(source, **settings):
+    return [(each.id, each.value) for each in attune.evaluate(source, on="dev", **settings).predictions]
+
+
+def test_a_new_model_learns_the_tasks_tokens_and_is_evaluated_the_same_anywhere(run):
+    assert losses(run)[-1] < losses(run)[0]
+    expected = values(run.folder)
+    for batch in (1, 4):
+        assert values(run.model, batch=batch) == expected
+
+
+def test_a_new_model_is_exported_as_a_nemo_file_that_is_read_as_the_same_model(run, tmp_path):
+    archive = read_archive(run.model / "model.nemo")
+    assert archive.config["decoder"]["vocab_size"] == archive.config["joint"]["num_classes"] == 39
+    assert len(archive.config["joint"]["vocabulary"]) == len(archive.config["labels"]) == 39
+    assert read_shape(archive.config).encoder.blocks[0].stride == 4
+    assert main(["import", str(run.model / "model.nemo"), "--to", str(tmp_path / "again")]) == 0
+    ours, theirs = load_file(run.model / "model.safetensors"), load_file(tmp_path / "again/model.safetensors")
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours) and ours.keys() == theirs.keys()
+    dev = str(run.folder.parent / "dev/manifest.jsonl")
+    again = attune.evaluate(tmp_path / "again", on=dev).predictions
+    assert [each.value for each in again] == [value for _, value in values(run.folder)]
+
+
+def test_statistics_of_norms_are_in_the_checkpoint(run):
+    state = load_file(run.folder / "checkpoints/step-000004/model.safetensors")
+    assert int(state["encoder.encoder.0.mconv.2.num_batches_tracked"]) == 4
+    assert float(state["encoder.encoder.0.mconv.2.running_mean"].abs().max()) > 0
+
+
+def test_a_run_that_is_killed_and_goes_on_ends_in_the_same_bits(recipe, run):
+    folder = recipe.parent / "killed"
+    settings = recipes.load(recipe, [f"run={folder}"]).recipe
+    site = this_site(workers=0, device="cpu")
+    events = train(settings, Request(()), site, World.alone())
+    next(event for event in events if isinstance(event, Saved))
+    events.close()
+    assert (folder / "checkpoints/step-000002").exists() and not (folder / "checkpoints/step-000004").exists()
+    list(train(settings, Request(()), site, World.alone()))
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        last = [each / "checkpoints/step-000004" / name for each in (run.folder, folder)]
+        assert sha256(last[0]) == sha256(last[1])
+
+
+def test_a_nemo_file_is_trained_on_with_its_own_tokens(recipe, nemo):
+    run = attune.train(recipe, run=f"{recipe.parent}/own", model=from_nemo(nemo, tokens="own"))
+    assert not any(run.task.iterdir())
+    before, after = read_archive(nemo), read_archive(run.model / "model.nemo")
+    assert before.config_text == after.config_text and before.files == after.files
+    assert before.tensors.keys() == after.tensors.keys()
+    name = "encoder.layers.0.conv.batch_norm.running_mean"
+    assert not torch.equal(before.tensors[name], after.tensors[name])
+    assert values(run.folder) == values(run.model, batch=2)
+
+
+def test_frozen_norms_keep_their_statistics(recipe, nemo):
+    settings = from_nemo(nemo, tokens="own", batch_norm="frozen", gradient_checkpointing=True)
+    run = attune.train(recipe, run=f"{recipe.parent}/frozen", model=settings)
+    before, after = read_archive(nemo).tensors, read_archive(run.model / "model.nemo").tensors
+    kept = [name for name in before if "running" in name or "tracked" in name]
+    assert kept and all(torch.equal(before[name], after[name]) for name in kept)
+    assert not torch.equal(before["joint.enc.weight"], after["joint.enc.weight"])
+
+
+def test_a_nemo_file_takes_on_the_tasks_tokens_and_says_how_many_rows_it_kept(recipe, nemo):
+    settings = from_nemo(nemo, tokens="task")
+    overrides = [f"run={recipe.parent}/new", f"model.weights={nemo}", "model.encoder=null", "model.size=null"]
+    found = _drained(check_recipe(recipes.load(recipe, overrides).recipe, False, this_site(workers=0)))
+    assert found.can_run and found.notes and "keep the rows" in found.notes[0]
+    run = attune.train(recipe, run=f"{recipe.parent}/new", model=settings)
+    archive = read_archive(run.model / "model.nemo")
+    assert archive.config["joint"]["num_classes"] == 39 and archive.config["nemo_version"] == "3.0.0"
+    again = attune.train(recipe, run=f"{recipe.parent}/newer", model={**settings, "weights": str(run.model)})
+    assert json.loads((again.folder / "start.json").read_text())["new_tensors"] == []
+
+
+def _drained(generator):
+    while True:
+        try:
+            next(generator)
+        except StopIteration as stop:
+            return stop.value
+
+
+def test_a_nemo_file_is_evaluated_as_it_is(recipe, nemo, tmp_path):
+    overrides = [f"model.weights={nemo}", "model.encoder=null", "model.size=null", "model.tokens=own"]
+    words = ["evaluate", str(recipe), "--on", "dev", "--out", str(tmp_path / "out.jsonl"), "--workers=0", *overrides]
+    assert main(words) in (0, None)
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 6
+
+
+def test_tokens_of_another_origin_are_refused_for_evaluation(recipe, run):
+    overrides = [f"model.weights={run.folder}", "model.tokens=own"]
+    with pytest.raises(ConfigError, match="model.tokens=task"):
+        open_subject(str(recipe), overrides, this_site(workers=0))
+
+
+def test_a_tokenizer_is_learned_from_manifests_and_used_by_a_recipe(recipe, tmp_path, capsys):
+    file = tmp_path / "tokens.model"
+    manifest = recipe.parent / "train/manifest.jsonl"
+    assert main(["tokenizer", str(manifest), "--to", str(file), "--size", "26", "--type", "unigram"]) == 0
+    assert "26 tokens from 10 texts" in capsys.readouterr().out
+    overrides = ["task.vocabulary=null", f"task.tokenizer={file}", "task.tokens=unigram", f"run={tmp_path}/run"]
+    overrides += ["train.steps=2", "train.eval_every=2", "data.test=[]"]
+    assert main(["train", str(recipe), "--workers=0", "--device=cpu", *overrides]) in (0, None)
+    assert (tmp_path / "run/task/tokenizer.model").read_bytes() == file.read_bytes()
+
+
+def test_a_model_is_not_imported_over_another_nor_from_anything(tmp_path, capsys):
+    (tmp_path / "model").mkdir()
+    assert main(["import", "x.bin", "--to", str(tmp_path / "new")]) == 2
+    (tmp_path / "x.nemo").write_bytes(b"")
+    assert main(["import", str(tmp_path / "x.nemo"), "--to", str(tmp_path / "model")]) == 2
+    assert "already there" in capsys.readouterr().err
