@@ -65,11 +65,11 @@ class TransducerModel(nn.Module):
         """How many frames the encoder makes of this much audio."""
         return self.encoder.frames(self.preprocessor.frames(samples))
 
-    @property
     def graph_samples(self, samples: int) -> int | None:
         """None: LSTM layers and tiles look at the lengths."""
         return None
 
+    @property
     def seconds_per_frame(self) -> float:
         """From one of the encoder's frames to the next."""
         return self.encoder.stride * self.preprocessor.shape.hop / SAMPLE_RATE
