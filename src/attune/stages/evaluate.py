@@ -76,7 +76,9 @@ def evaluation_batches(
     """This rank's share of a corpus: `batch` utterances at a time, or as many as a few training micro-batches hold."""
     reader = Reader(corpus, assembled.built.prompt, drops_bad_rows=recipe.data.bad_rows == "drop")
     plan = plan_in_order(corpus.seconds, Budget(None, batch, 1) if batch else _decoding_budget(recipe))
-    return load(reader, share(plan, world), site.workers, pins=world.device.type == "cuda")
+    batches = list(share(plan, world))
+    workers = min(site.workers, len(batches)) if len(batches) > 1 else 0  # one is read before a worker has started
+    return load(reader, batches, workers, pins=world.device.type == "cuda")
 
 
 def _decoding_budget(recipe: Recipe) -> Budget:

@@ -89,7 +89,7 @@ def take_steps(
     """Train from `progress` to the end of the schedule, yielding after each optimizer step."""
     tallied = [module for module in model.modules() if isinstance(module, Tallied)]
     gradients = Gradients((p for p in model.parameters() if p.requires_grad), tallied)
-    backward = backward_of(model, gradients.flat, rules.precision, world.device)
+    backward = backward_of(model, rules.precision, world.device)
     for position, group in groupby(micros, key=lambda loaded: loaded.micro.position):
         if not model.training:
             model.train()  # the caller may have scored it; a walk through all modules is not for every step

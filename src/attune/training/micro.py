@@ -15,6 +15,7 @@ from attune.training.precision import narrowed
 from attune.types import Batch, Loss
 
 ROWS, TOKENS = 16, 32  # shapes are multiples of these: few, as each is recorded; the model chooses the samples
+MOST_MEMORY = 0.4  # of the device, that training may take beside its graphs
 
 
 class Backward(Protocol):
@@ -49,11 +50,11 @@ class _Recorded:
 
 
 class Graphed:
-    """Records a graph for each shape that comes, and replays it from then on."""
+    """Runs a shape as it is written when it first comes, records it the second time, and replays it from then on."""
 
-    def __init__(self, eager: Eager, gradients: Tensor) -> None:
+    def __init__(self, eager: Eager) -> None:
         self.eager = eager
-        self.gradients = gradients
+        self._seen: set[tuple[int, int, int]] = set()
         self._recorded: dict[tuple[int, int, int], _Recorded] = {}
         # One memory for all graphs: only one of them runs at a time, and what it leaves is copied at once.
         self._memory = torch.cuda.graph_pool_handle()
@@ -64,6 +65,9 @@ class Graphed:
         if batch.masks or samples is None:
             return self.eager(batch, scale)  # masks are drawn by the host
         shape = (_up(len(batch.ids), ROWS), samples, _up(batch.targets.shape[1], TOKENS))
+        if shape not in self._seen or not self._has_room():
+            self._seen.add(shape)
+            return self.eager(padded(batch, shape, self.eager.device), scale)
         if shape not in self._recorded:
             self._recorded[shape] = self._record(padded(batch, shape, self.eager.device))
         recorded = self._recorded[shape]
@@ -72,20 +76,19 @@ class Graphed:
         recorded.graph.replay()
         return Loss(recorded.loss.total.clone(), recorded.loss.count.clone())
 
+    def _has_room(self) -> bool:
+        """Whether a second memory, for graphs, fits; batches that leave no room for it do not wait for Python."""
+        device = self.eager.device
+        total: int = torch.cuda.get_device_properties(device).total_memory
+        return bool(self._recorded) or torch.cuda.max_memory_allocated(device) < MOST_MEMORY * total
+
     def _record(self, batch: Batch) -> _Recorded:
         scale = torch.ones((), device=self.eager.device)
-        before = self.gradients.clone()
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            self._run(batch, scale)  # libraries choose their kernels in a first run, which must not be recorded
-        torch.cuda.current_stream().wait_stream(side)
-        torch.cuda.empty_cache()  # what the first run took must not be taken a second time
+        torch.cuda.empty_cache()  # what the shape took when it was first run must not be taken a second time
         graph = torch.cuda.CUDAGraph()
         # Another thread pins memory for the next batches meanwhile; that is no part of the graph.
         with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
             loss = self._run(batch, scale)
-        self.gradients.copy_(before)  # the first run left its own
         return _Recorded(graph, batch, scale, loss)
 
     def _run(self, batch: Batch, scale: Tensor) -> Loss:
@@ -122,7 +125,7 @@ def _up(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple
 
 
-def backward_of(model: Any, gradients: Tensor, precision: str, device: torch.device) -> Backward:
+def backward_of(model: Any, precision: str, device: torch.device) -> Backward:
     """The quicker way for this model on this device."""
     eager = Eager(model, precision, device)
-    return Graphed(eager, gradients) if device.type == "cuda" else eager
+    return Graphed(eager) if device.type == "cuda" else eager
