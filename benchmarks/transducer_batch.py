@@ -1,0 +1,125 @@
+"""The largest batch of 16 s utterances that ContextNet large trains on, and its speed, with either loss.
+
+    python benchmarks/transducer_batch.py OUT [--size large] [--seconds 16]
+
+OUT is where transducer_batch.json goes. Needs a CUDA device. The same model, data and optimizer each time; "lean" is
+attune's loss, "full lattice" the same joint network written out with torchaudio's rnnt_loss on float32 logits. A batch
+trains when three steps of it (bf16, AdamW) go through; the speed is of the last two.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from attune.families.transducer import model as family
+from attune.families.transducer.build import description
+from attune.families.transducer.settings import Config
+from attune.families.transducer.shape import read_shape
+from attune.kernels.transducer import transducer_loss
+from attune.types import SAMPLE_RATE, Batch
+
+TOKENS, LABELS = 1024, 64  # four labels a second
+DEVICE = torch.device("cuda")
+
+
+def full_lattice(
+    encoded: Tensor, predicted: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, *rest: Any
+) -> Tensor:
+    """The loss of torchaudio on all outputs at once."""
+    from torchaudio.functional import rnnt_loss
+
+    lengths, target_lengths, lattice = rest
+    logits = F.linear(torch.relu(encoded[:, :, None] + predicted[:, None]), weight, bias).float()
+    sizes = lengths.int(), target_lengths.int()
+    return rnnt_loss(logits, targets.int(), *sizes, lattice.blank, reduction="none", fused_log_softmax=True)
+
+
+def build(size: str) -> family.TransducerModel:
+    """ContextNet with random weights."""
+    torch.manual_seed(17)
+    described = description(Config(encoder="contextnet", size=size, tokens="task"), Path())
+    pieces = [f"▁{token}" for token in range(TOKENS)]
+    return family.TransducerModel(read_shape(described), pieces, described).to(DEVICE).train()
+
+
+def batch_of(rows: int, seconds: float) -> Batch:
+    """Noise, and labels drawn at random."""
+    samples = round(seconds * SAMPLE_RATE)
+    return Batch(
+        tuple(map(str, range(rows))),
+        0.1 * torch.randn(rows, samples, device=DEVICE),
+        torch.full((rows,), samples, device=DEVICE),
+        torch.randint(TOKENS, (rows, LABELS), device=DEVICE),
+        torch.full((rows,), LABELS, device=DEVICE),
+    )
+
+
+def train(model: Any, optimizer: torch.optim.Optimizer, rows: int, seconds: float) -> float | None:
+    """Seconds of a step, or None if the batch does not fit."""
+    try:
+        batch = batch_of(rows, seconds)
+        for number in range(3):
+            if number == 1:
+                torch.cuda.synchronize()
+                start = time.perf_counter()
+            with torch.autocast("cuda", torch.bfloat16):
+                loss = model.loss(batch)
+            (loss.total / loss.count).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        torch.cuda.synchronize()
+        return (time.perf_counter() - start) / 2
+    except torch.OutOfMemoryError:
+        return None
+    finally:
+        optimizer.zero_grad()
+        torch.cuda.empty_cache()
+
+
+def largest(fits: Callable[[int], float | None], first: int) -> dict[int, float]:
+    """Double the batch until it does not fit, then close in on the edge; the seconds of each batch that fitted."""
+    found: dict[int, float] = {}
+    low, high = 0, 0  # the largest that fits and the smallest that does not
+    while high == 0 or high - low > first // 2:
+        rows = (low + high) // 2 if high else max(first, 2 * low)
+        seconds = fits(rows)
+        if seconds is None:
+            high = rows
+        else:
+            low, found[rows] = rows, seconds
+    return found
+
+
+def main() -> None:
+    """Measure both losses."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--size", default="large")
+    parser.add_argument("--seconds", type=float, default=16.0)
+    parser.add_argument("--first", type=int, default=32)
+    given = parser.parse_args()
+    results: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
+    losses: dict[str, Callable[..., Tensor]] = {"lean": transducer_loss, "full lattice": full_lattice}
+    for name, loss in losses.items():
+        family.transducer_loss = loss
+        model = build(given.size)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+        steps = largest(lambda rows, m=model, o=optimizer: train(m, o, rows, given.seconds), given.first)
+        speeds = {rows: round(rows * given.seconds / seconds, 1) for rows, seconds in steps.items()}
+        results[name] = {"largest batch": max(steps), "audio hours per hour": speeds}
+        print(name, json.dumps(results[name]), flush=True)
+        del model, optimizer
+        torch.cuda.empty_cache()
+    given.out.mkdir(parents=True, exist_ok=True)
+    (given.out / "transducer_batch.json").write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
