@@ -61,7 +61,7 @@ def _search_tokens(scorer: TokenScorer, settings: Search) -> list[Hypothesis]:
 
 def _search_transducer(scorer: TransducerScorer, settings: Search) -> list[Hypothesis]:
     if settings.kind == "greedy":
-        return transducer.greedy(scorer)
+        return transducer.greedy(scorer, graphed=scorer.device.type == "cuda")
     beam = Beam(settings.beam, settings.length_power, language_model=settings.language_model, weight=settings.lm_weight)
     return _firsts(beam_search(scorer, beam))
 

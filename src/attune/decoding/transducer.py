@@ -205,7 +205,7 @@ class _Graph:
         with torch.cuda.stream(stream):  # libraries set themselves up at the first call, which cannot be recorded
             loop.steps(self.rows)
         torch.cuda.current_stream().wait_stream(stream)
-        with torch.cuda.graph(self.graph):
+        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):  # another thread may be pinning memory
             after, self.said = loop.steps(self.rows)
             for old, new in zip(self.rows.tensors(), after.tensors(), strict=True):
                 old.copy_(new)
