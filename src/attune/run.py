@@ -107,6 +107,11 @@ class Run:
         path = self.folder / "status.json"
         return str(json.loads(path.read_text())["state"]) if path.exists() else None
 
+    def reason(self) -> str:
+        """Why status.json says it ended so."""
+        path = self.folder / "status.json"
+        return str(json.loads(path.read_text())["reason"]) if path.exists() else ""
+
     def remember_start(self, start: "Start") -> None:
         """Write down what a resumed run must find as it was."""
         write_text(self.folder / "start.json", json.dumps(asdict(start), indent=1) + "\n")

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attune.cli._ranks import add_site, in_world
+from attune.cli._ranks import add_site, at_least, in_world, ranks_wanted, start_ranks
 from attune.cli._terminal import add_json, add_recipe, print_json
 from attune.errors import Preempted
 
@@ -24,6 +24,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Take a recipe, overrides, and where to run."""
     add_recipe(parser)
     add_site(parser)
+    parser.add_argument(
+        "--restarts", type=at_least(0), default=0, metavar="N", help="start again when a rank dies, at most N times"
+    )
     parser.add_argument("--reschedule", action="store_true", help="accept a changed schedule for a run that has begun")
     add_json(parser)
 
@@ -31,12 +34,26 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Train on the asked-for devices."""
     from attune import recipe
-    from attune.run import Run
+    from attune.launch.ranks import is_rank
 
     loaded = recipe.load(arguments.recipe, arguments.overrides)  # its mistakes are told before any rank starts
-    code = in_world(arguments, lambda site, world: _train(arguments, loaded.recipe, site, world))
-    is_saved = code > 128 and Run(Path(loaded.recipe.run)).state() == "preempted"
-    return Preempted.exit_code if is_saved else code
+    if is_rank() or (not arguments.restarts and ranks_wanted(arguments) == 1):
+        return in_world(arguments, lambda site, world: _train(arguments, loaded.recipe, site, world))
+    return _train_group(arguments, Path(loaded.recipe.run))
+
+
+def _train_group(arguments: Namespace, folder: Path) -> int:
+    """Train in processes that this one only watches over, and see that status.json says what became of them."""
+    from attune.run import Run
+
+    training = Run(folder)
+    outcome = start_ranks(arguments, arguments.restarts, lambda _: not training.reason().startswith("TrainingError"))
+    state = training.state()
+    if outcome.code > 128 and state == "preempted":
+        return Preempted.exit_code
+    if outcome.code and state in ("running", "failed"):
+        training.set_status("failed", outcome.reason)
+    return outcome.code
 
 
 def _train(arguments: Namespace, recipe: Recipe, site: Site, world: World) -> int:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from attune.batches.load import Again, Loaded, load, micros_from
+from attune.batches.load import Again, Loaded, load, micros_from, readers_watched
 from attune.catalog import suggestion
 from attune.corpora import Corpus
 from attune.errors import CheckpointError, ConfigError, Preempted
@@ -95,7 +95,8 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
             changes = held.enter_context(claimed(run, recipe, request.command, request.reschedule))
         world.barrier()
         try:
-            yield from _train(recipe, run, request, site, world, changes)
+            with readers_watched():
+                yield from _train(recipe, run, request, site, world, changes)
         except Preempted as stop:
             _set_status(run, world, "preempted", str(stop))
             raise
@@ -226,6 +227,7 @@ def _steps(training: _Training, request: Request, progress: Progress, micros: It
         yield stepped
         yield from _after_step(training, step)
         if step.stop_requested:
+            world.barrier()  # a rank that leaves early is taken for lost, and the first may still be saving
             raise Preempted(
                 f"Asked to stop: step {step.progress.position.step} is saved. Run the same command to go on."
             )
