@@ -42,7 +42,7 @@ def test_a_process_that_was_left_behind_is_listed_and_ended_only_when_asked():
     orphan = [
         sys.executable,
         "-c",
-        "import subprocess, sys; print(subprocess.Popen(['sleep', '60'], stdout=-3, stderr=-3, start_new_session=True).pid)",
+        "import subprocess as s; print(s.Popen(['sleep', '60'], stdout=-3, stderr=-3, start_new_session=True).pid)",
     ]
     made = subprocess.run(orphan, env={**os.environ, RUN_MARK: "lost-one"}, capture_output=True, text=True, timeout=20)
     pid = int(made.stdout)

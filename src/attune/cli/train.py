@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attune.cli._ranks import add_site, at_least, in_world, ranks_wanted, start_ranks
+from attune.cli._ranks import (
+    add_launch,
+    add_site,
+    at_least,
+    cluster_of,
+    in_world,
+    ranks_wanted,
+    site_of,
+    start_ranks,
+    tell_loss,
+)
 from attune.cli._terminal import add_json, add_recipe, print_json
 from attune.errors import Preempted
 
 if TYPE_CHECKING:
     from attune.recipe import Recipe
     from attune.site import Site
+    from attune.stages.train import Request
     from attune.world import World
 
 HELP = "train a recipe; the same command continues a run that was stopped"
@@ -24,6 +39,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Take a recipe, overrides, and where to run."""
     add_recipe(parser)
     add_site(parser)
+    add_launch(parser)
     parser.add_argument(
         "--restarts", type=at_least(0), default=0, metavar="N", help="start again when a rank dies, at most N times"
     )
@@ -37,8 +53,10 @@ def run(arguments: Namespace) -> int:
     from attune.launch.ranks import is_rank
 
     loaded = recipe.load(arguments.recipe, arguments.overrides)  # its mistakes are told before any rank starts
+    if arguments.launch == "ray":
+        return _train_on_ray(arguments, loaded.recipe)
     if is_rank() or (not arguments.restarts and ranks_wanted(arguments) == 1):
-        return in_world(arguments, lambda site, world: _train(arguments, loaded.recipe, site, world))
+        return in_world(arguments, lambda site, world: _train_here(arguments, loaded.recipe, site, world))
     return _train_group(arguments, Path(loaded.recipe.run))
 
 
@@ -56,13 +74,54 @@ def _train_group(arguments: Namespace, folder: Path) -> int:
     return outcome.code
 
 
-def _train(arguments: Namespace, recipe: Recipe, site: Site, world: World) -> int:
-    from attune.cli._progress import Display, shown
+def _train_on_ray(arguments: Namespace, recipe: Recipe) -> int:
+    """Train in the workers of a Ray cluster, and hand on what became of it."""
+    from attune.launch.ray import Work, train_on_ray
+    from attune.run import Run
+
+    recipe = replace(recipe, run=str(Path(recipe.run).resolve()))
+    site = site_of(arguments)
+    command = ["attune", *sys.argv[1:]]
+    work = Work(Path(recipe.run), partial(_work, arguments, recipe, site, command, Path.cwd()), tell_loss)
+    outcome = train_on_ray(work, cluster_of(arguments), arguments.restarts)
+    if outcome.code:
+        print(outcome.reason, file=sys.stderr)
+    training = Run(Path(recipe.run))
+    if outcome.code == 1 and training.state() in ("running", "failed"):
+        training.set_status("failed", outcome.reason)
+    return outcome.code
+
+
+def _work(
+    arguments: Namespace,
+    recipe: Recipe,
+    site: Site,
+    command: Sequence[str],
+    folder: Path,
+    world: World,
+    stop_requested: Callable[[], bool],
+) -> None:
+    """One of Ray's workers; a recipe's relative paths start where the command was given, if that is here too."""
+    from attune.stages.train import Request
+
+    if folder.is_dir():
+        os.chdir(folder)
+    _train(arguments, recipe, Request(command, arguments.reschedule, stop_requested), site, world)
+
+
+def _train_here(arguments: Namespace, recipe: Recipe, site: Site, world: World) -> int:
     from attune.launch.stopping import listen_for_stop
-    from attune.stages.events import Evaluated
-    from attune.stages.train import Request, train
+    from attune.stages.train import Request
 
     request = Request(["attune", *sys.argv[1:]], arguments.reschedule, listen_for_stop())
+    return _train(arguments, recipe, request, site, world)
+
+
+def _train(arguments: Namespace, recipe: Recipe, request: Request, site: Site, world: World) -> int:
+    from attune.cli._progress import Display, shown
+    from attune.stages.events import Evaluated
+    from attune.stages.train import train
+
     events = train(recipe, request, site, world)
     if world.is_first:
         events = shown(events, Display(sys.stderr if arguments.json else sys.stdout))
