@@ -13,14 +13,14 @@ import pytest
 
 pytest.importorskip("ray")
 
-from attune.files import sha256  # noqa: E402
-from attune.launch.jobs import Job, submit  # noqa: E402
-from attune.processes import RUN_MARK, marked  # noqa: E402
-from attune.run import Run  # noqa: E402
+from attune.files import sha256
+from attune.launch.jobs import Job, submit
+from attune.processes import RUN_MARK, marked
+from attune.run import Run
 
-from cluster import ENVIRONMENT, head, node  # noqa: E402
-from processes import start, wait  # noqa: E402
-from tiny import attune, write_recipe  # noqa: E402
+from cluster import ENVIRONMENT, head, node
+from processes import start, wait
+from tiny import attune, write_recipe
 
 pytestmark = [pytest.mark.recipe, pytest.mark.ray]
 
@@ -92,7 +92,7 @@ def test_a_driver_killed_at_once_leaves_nothing_and_another_launcher_goes_on(rec
     while left := list(marked(environment[RUN_MARK])):
         assert time.monotonic() < deadline, left
         time.sleep(0.5)
-    assert wait(start(words[3:-3] + ["--workers=0"], 2)) == [0, 0]
+    assert wait(start([*words[3:-3], "--workers=0"], 2)) == [0, 0]
     assert ending(run)[:2] == quiet[:2]
 
 

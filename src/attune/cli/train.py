@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from attune.site import Site
     from attune.stages.train import Request
     from attune.world import World
+
+Report = Callable[[Mapping[str, float]], None]
 
 HELP = "train a recipe; the same command continues a run that was stopped"
 EXAMPLE = "attune train recipes/demo.yaml optimizer.lr=1e-4 --devices 2"
@@ -100,13 +102,14 @@ def _work(
     folder: Path,
     world: World,
     stop_requested: Callable[[], bool],
+    report: Report,
 ) -> None:
     """One of Ray's workers; a recipe's relative paths start where the command was given, if that is here too."""
     from attune.stages.train import Request
 
     if folder.is_dir():
         os.chdir(folder)
-    _train(arguments, recipe, Request(command, arguments.reschedule, stop_requested), site, world)
+    _train(arguments, recipe, Request(command, arguments.reschedule, stop_requested), site, world, report)
 
 
 def _train_here(arguments: Namespace, recipe: Recipe, site: Site, world: World) -> int:
@@ -117,7 +120,9 @@ def _train_here(arguments: Namespace, recipe: Recipe, site: Site, world: World) 
     return _train(arguments, recipe, request, site, world)
 
 
-def _train(arguments: Namespace, recipe: Recipe, request: Request, site: Site, world: World) -> int:
+def _train(
+    arguments: Namespace, recipe: Recipe, request: Request, site: Site, world: World, report: Report = lambda _: None
+) -> int:
     from attune.cli._progress import Display, shown
     from attune.stages.events import Evaluated
     from attune.stages.train import train
@@ -129,6 +134,8 @@ def _train(arguments: Namespace, recipe: Recipe, request: Request, site: Site, w
     for event in events:
         if isinstance(event, Evaluated):
             scores[event.evaluation.split] = event.evaluation.as_json()
+            figures = event.evaluation.scores.values
+            report({"step": event.step} | {f"{event.evaluation.split}.{name}": figures[name].value for name in figures})
     if arguments.json and world.is_first:
         print_json({"run": recipe.run, "scores": scores})
     return 0

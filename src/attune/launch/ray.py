@@ -42,10 +42,13 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What every worker does in its world until it is done; `stop_requested` tells when it has to save and leave."""
+    """What every worker does: `do(world, stop_requested, report)` until all is done, or until it has to save and leave.
+
+    `report` shows figures in Ray's own tables, and is called equally often on every rank.
+    """
 
     run: Path
-    do: Callable[[World, Callable[[], bool]], None]
+    do: Callable[[World, Callable[[], bool], Callable[[Mapping[str, float]], None]], None]
     tell_loss: Callable[[str, bool], None]
 
 
@@ -101,6 +104,7 @@ def _first_line(error: Exception) -> str:
 def _worker(config: Mapping[str, Any]) -> None:
     """One rank. Ray has made the process group; who is in it, and on which device, is all that is taken from there."""
     import torch.distributed as dist
+    from ray.train import report
     from ray.train.torch import get_device
 
     work: Work = config["work"]
@@ -110,7 +114,7 @@ def _worker(config: Mapping[str, Any]) -> None:
     os.environ.update(RANK=str(world.rank), WORLD_SIZE=str(world.size))
     with watched(world, config["timeout"], work.tell_loss) as seen:
         try:
-            work.do(seen, _stop_file(work.run / STOP))
+            work.do(seen, _stop_file(work.run / STOP), lambda figures: report(dict(figures)))
         except (RankLost, ReaderLost):
             raise  # worth another try
         except AttuneError as error:
