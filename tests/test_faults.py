@@ -16,7 +16,7 @@ from attune.launch.group import start_group
 from attune.processes import marked
 from attune.run import Run
 
-from processes import kill, start, wait
+from processes import kill, start, wait, wait_for
 from tiny import attune, write_recipe
 
 pytestmark = pytest.mark.recipe
@@ -36,13 +36,6 @@ def words(recipe, run, *more, steps=6):
 def bits(run, steps):
     last = run / f"checkpoints/step-{steps:06d}"
     return [sha256(last / name) for name in ("model.safetensors", "optimizer.safetensors", "progress.json")]
-
-
-def wait_for(path: Path, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not path.exists() and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert path.exists()
 
 
 def errors_to(folder: Path):

@@ -19,7 +19,7 @@ from attune.processes import RUN_MARK, marked
 from attune.run import Run
 
 from cluster import ENVIRONMENT, head, node
-from processes import start, wait
+from processes import start, wait, wait_for
 from tiny import attune, write_recipe
 
 pytestmark = [pytest.mark.recipe, pytest.mark.ray]
@@ -59,13 +59,6 @@ def ending(run, steps=12):
     last = run / f"checkpoints/step-{steps:06d}"
     files = [last / name for name in ("model.safetensors", "optimizer.safetensors", "progress.json")]
     return [sha256(path) for path in [*files, run / "predictions/test.jsonl"]]
-
-
-def wait_for(path: Path, seconds: float = 100) -> None:
-    deadline = time.monotonic() + seconds
-    while not path.exists() and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert path.exists()
 
 
 def test_a_worker_killed_after_a_report_is_replaced_and_the_run_ends_in_the_same_bits(recipe, cluster, quiet, tmp_path):
@@ -120,7 +113,7 @@ def test_a_job_is_followed_and_ends_as_its_command_ends(recipe, cluster, tmp_pat
     for code, expected in ((75, 75), (2, 2), (9, 1)):
         words = [sys.executable, "-c", f"print('on the cluster'); raise SystemExit({code})"]
         assert submit(Job(words, recipe.parent), cluster.jobs, said.append).code == expected
-    assert "".join(said).count("on the cluster") == 3
+    assert "".join(said).count("\non the cluster") == 3
 
 
 def test_a_relative_run_cannot_be_submitted(recipe, cluster):

@@ -171,7 +171,8 @@ def _check_recipe(run: Run, recipe: Recipe, reschedule: bool) -> list[recipes.Di
     """Refuse a directory that another recipe made; a changed schedule is let through only when asked for."""
     if not (run.folder / "recipe.yaml").exists():
         return []
-    found = [change for change in recipes.differences(run.recipe(), recipe) if change.key != "run"]
+    free = {"run", *recipes.DEVICE_KEYS}
+    found = [change for change in recipes.differences(run.recipe(), recipe) if change.key not in free]
     if found and not any(run.checkpoints.glob("step-*")):
         # Nothing is lost: what was prepared for the other recipe is prepared anew.
         shutil.rmtree(run.task, ignore_errors=True)

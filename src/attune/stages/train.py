@@ -13,7 +13,6 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from attune.batches.load import Again, Loaded, load, micros_from, readers_watched
 from attune.catalog import suggestion
@@ -35,10 +34,19 @@ from attune.training.average import average
 from attune.training.checkpoint import Checkpoint, Damage
 from attune.training.depth import layer_factors
 from attune.training.loop import Progress, Rules, Step, take_steps
-from attune.training.optimizer import load_state_by_name, make_optimizer, state_by_name
+from attune.training.optimizer import Moves, make_optimizer
 from attune.training.patience import has_stalled
 from attune.training.precision import first_scale
 from attune.training.schedule import Schedule
+from attune.training.sharding import (
+    OwnPart,
+    has_slices,
+    load_whole,
+    share_weights,
+    shares_of,
+    whole_state,
+    whole_weights,
+)
 from attune.world import World
 
 REMEMBERED_SECONDS = 3600.0  # dev audio that is kept in memory between scorings: 230 MB
@@ -69,7 +77,7 @@ class _Training:
     site: Site
     world: World
     assembled: Assembled
-    optimizer: Optimizer
+    optimizer: Moves
     dev: Corpus | None
     dev_batches: Iterable[Loaded]
     journal: Journal | None
@@ -115,7 +123,7 @@ def _train(
     assembled, new_tensors = _assemble(recipe, run, corpus, site, world)
     adapted = adapt(assembled.built.model, recipe.adapt, recipe.seed, new_tensors)
     assembled.built.model.to(world.device)
-    optimizer = _optimizer(recipe, assembled, new_tensors)
+    optimizer = _optimizer(recipe, assembled, new_tensors, world)
     journal = Journal(run) if world.is_first else None
     dev_batches = _dev_batches(recipe, assembled, dev, site, world) if dev else ()
     training = _Training(recipe, run, site, world, assembled, optimizer, dev, dev_batches, journal, [])
@@ -164,10 +172,20 @@ def _require_same_data(run: Run, corpus: Corpus) -> None:
         )
 
 
-def _optimizer(recipe: Recipe, assembled: Assembled, fresh: Sequence[str]) -> Optimizer:
+def _optimizer(recipe: Recipe, assembled: Assembled, fresh: Sequence[str], world: World) -> Moves:
+    """The recipe's optimizer; where ranks share, each has its own part of it."""
     settings, model = recipe.optimizer, assembled.built.model
+    shard = recipe.train.shard if world.size > 1 else "none"
     factors = layer_factors(model, settings.layer_decay, fresh) if settings.layer_decay else None
-    return make_optimizer(settings.name, model, settings.lr, settings.weight_decay, settings.betas, factors)
+    if shard == "full":
+        share_weights(model, world)
+    shares = shares_of(model, world.size) if shard == "optimizer" else None
+    own = shares[world.rank] if shares else None
+    made = make_optimizer(settings.name, model, settings.lr, settings.weight_decay, settings.betas, factors, own)
+    if shares is None:
+        return made
+    parameters = dict(model.named_parameters())
+    return OwnPart(made, [[parameters[name] for name in share] for share in shares], world)
 
 
 def _resume(training: _Training) -> tuple[Progress, list[Damage]]:
@@ -179,9 +197,7 @@ def _resume(training: _Training) -> tuple[Progress, list[Damage]]:
     if folder is None:
         return Progress(scale=first_scale(training.recipe.train.precision)), damaged
     found = checkpoint.load(folder)
-    model = training.assembled.built.model
-    model.load_state_dict(found.model)
-    load_state_by_name(training.optimizer, model, found.optimizer)
+    load_whole(training.assembled.built.model, training.optimizer, found.model, found.optimizer)
     training.history.extend(found.history)
     # A kill may have come between the save and the record of the best.
     metric = training.recipe.train.keep_best
@@ -268,7 +284,8 @@ def _after_step(training: _Training, step: Step) -> Iterator[Event]:
 def _judge(training: _Training, dev: Corpus) -> Generator[Decoding, None, _Judged]:
     """Score the dev sets, and remember the score that decides which checkpoint is best."""
     search = search_of(training.recipe.decode)
-    evaluation = yield from evaluate(training.assembled, dev, training.dev_batches, search, training.world)
+    assembled = _alone(training) if has_slices(training.assembled.built.model) else training.assembled
+    evaluation = yield from evaluate(assembled, dev, training.dev_batches, search, training.world)
     scores = {f"dev.{name}": score.value for name, score in evaluation.scores.values.items()}
     metric = training.recipe.train.keep_best
     if metric is None:
@@ -279,6 +296,16 @@ def _judge(training: _Training, dev: Corpus) -> Generator[Decoding, None, _Judge
     return _Judged(evaluation, scores, not math.isnan(value) and (best is None or best.is_beaten_by(value)))
 
 
+def _alone(training: _Training) -> Assembled:
+    """The model with all its weights on every rank: ranks decode as many batches as they have, without the others."""
+    recipe, run = training.recipe, training.run
+    weights = merge_lora(whole_weights(training.assembled.built.model), recipe.adapt)
+    assembled = assemble(recipe, run.task, run.assets)
+    load_weights(assembled.built.model, weights, run.checkpoints)
+    assembled.built.model.to(training.world.device)
+    return assembled
+
+
 def _value(scores: Mapping[str, float], metric: str) -> float:
     if metric not in scores:
         raise ConfigError(f"train.keep_best: there is no score {metric!r}{suggestion(metric, scores)}")
@@ -286,12 +313,11 @@ def _value(scores: Mapping[str, float], metric: str) -> float:
 
 
 def _save(training: _Training, progress: Progress, scores: Mapping[str, float]) -> Iterator[Event]:
+    model = training.assembled.built.model
+    weights, optimizer = whole_weights(model), whole_state(training.optimizer, model, training.world)
     if training.journal is None:
         return
-    model = training.assembled.built.model
-    state = Checkpoint(
-        model.state_dict(), state_by_name(training.optimizer, model), progress, scores, tuple(training.history)
-    )
+    state = Checkpoint(weights, optimizer, progress, scores, tuple(training.history))
     folder = checkpoint.save(training.run.checkpoints, state)
     training.journal.write("saved", step=progress.position.step)
     yield Saved(progress.position.step, folder)

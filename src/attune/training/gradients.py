@@ -2,13 +2,15 @@
 
 Two ways to add. The plain one accumulates in place and asks the world for the sum: the same ranks give the same
 bits. The strict one adds micro-batches in one fixed binary tree, whatever rank computes which: any number of ranks
-gives the same bits.
+gives the same bits. Where ranks share the weights (FSDP2), the buffer holds this rank's slices, and backward has added
+over the ranks already.
 """
 
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from attune.world import World
 
@@ -20,9 +22,12 @@ class Gradients:
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
         parameters = list(parameters)
-        self.flat = torch.zeros(sum(p.numel() for p in parameters), device=parameters[0].device)
-        for parameter, part in zip(parameters, torch.split(self.flat, [p.numel() for p in parameters]), strict=True):
-            parameter.grad = part.view_as(parameter)
+        own = [parameter.to_local() if isinstance(parameter, DTensor) else parameter for parameter in parameters]
+        self.are_slices = any(isinstance(parameter, DTensor) for parameter in parameters)
+        self.flat = torch.zeros(sum(p.numel() for p in own), device=parameters[0].device)
+        parts = torch.split(self.flat, [p.numel() for p in own])
+        for parameter, slice_, part in zip(parameters, own, parts, strict=True):
+            parameter.grad = _as_slice_of(parameter, part.view_as(slice_))
 
     def clear(self) -> None:
         """Start again from zero."""
@@ -34,10 +39,23 @@ class Gradients:
         self.flat.zero_()
         return taken
 
+    def norm(self, world: World) -> float:
+        """The norm of all gradients together."""
+        own = torch.linalg.vector_norm(self.flat)
+        return float(world.sum(own.double().square()).sqrt()) if self.are_slices else float(own)
+
     def put(self, total: Tensor | None) -> None:
         """Hold this sum; None is zero."""
         if total is not None:
             self.flat.copy_(total)
+
+
+def _as_slice_of(parameter: Tensor, part: Tensor) -> Tensor:
+    """The memory `part` as a gradient of the parameter's own kind, which FSDP2 then adds into."""
+    if not isinstance(parameter, DTensor):
+        return part
+    mesh, placements = parameter.device_mesh, parameter.placements
+    return DTensor.from_local(part, mesh, placements, shape=parameter.shape, stride=parameter.stride())
 
 
 class Tree:

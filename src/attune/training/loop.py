@@ -8,21 +8,21 @@ computes the same thing whichever rank it is on.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.optim import Optimizer
 
 from attune.batches.load import Loaded, Position
 from attune.errors import TrainingError
 from attune.seeds import derive
 from attune.training.gradients import Gradients, Tree, sum_in_tree
-from attune.training.micro import Backward, backward_of
-from attune.training.optimizer import set_lr
+from attune.training.micro import Backward, Eager, backward_of
+from attune.training.optimizer import Moves, set_lr
 from attune.training.precision import LossScale
 from attune.training.schedule import Schedule
+from attune.training.sharding import Idle
 from attune.types import SAMPLE_RATE, Loss
 from attune.world import World
 
@@ -78,7 +78,7 @@ class _Sums:
 
 def take_steps(
     model: Any,
-    optimizer: Optimizer,
+    optimizer: Moves,
     micros: Iterator[Loaded],
     rules: Rules,
     progress: Progress,
@@ -87,13 +87,19 @@ def take_steps(
 ) -> Iterator[Step]:
     """Train from `progress` to the end of the schedule, yielding after each optimizer step."""
     gradients = Gradients(p for p in model.parameters() if p.requires_grad)
-    backward = backward_of(model, gradients.flat, rules.precision, world.device)
+    idle = Idle(world) if gradients.are_slices else None
+    # Ranks that share the weights meet in every layer, which no graph can hold.
+    make = Eager if idle else partial(backward_of, gradients=gradients.flat)
+    backward: Backward = make(model=model, precision=rules.precision, device=world.device)
     for position, group in groupby(micros, key=lambda loaded: loaded.micro.position):
         model.train()
         slots = list(group)
+        gradients.clear()
+        for batch in idle.runs(slots) if idle else ():
+            backward(batch, 0.0)  # adds nothing of its own, but its backward brings this rank's slices of the others'
         sums, nonfinite = _add_up(backward, gradients, slots, rules, progress.scale, world, stop_requested())
         lr = rules.schedule.at(position.step)
-        norm = _settle(gradients.flat, sums, rules, progress.scale)
+        norm = _settle(gradients, sums, rules, progress.scale, world)
         skipped = None if math.isfinite(norm) and not sums.nonfinite else _reason(sums, progress.scale)
         if skipped is None:
             set_lr(optimizer, lr)
@@ -127,7 +133,6 @@ def _add_up(
     stop: bool,
 ) -> tuple[_Sums, tuple[str, ...]]:
     """Run this rank's micro-batches and add everything up over the ranks; also, the ids behind non-finite losses."""
-    gradients.clear()
     tree = Tree()
     losses: list[tuple[Loaded, Loss]] = []
     for slot in slots:
@@ -139,7 +144,7 @@ def _add_up(
     if rules.strict:
         gradients.put(tree.total())
         sum_in_tree(world, gradients.flat)
-    else:
+    elif not gradients.are_slices:
         world.sum(gradients.flat)
     totals = torch.stack([loss.total for _, loss in losses]).tolist() if losses else []
     bad = [slot for (slot, _), total in zip(losses, totals, strict=True) if not math.isfinite(total)]
@@ -155,12 +160,12 @@ def _add_up(
     return _Sums(*sums), _ids(bad)
 
 
-def _settle(flat: Tensor, sums: _Sums, rules: Rules, scale: LossScale) -> float:
+def _settle(gradients: Gradients, sums: _Sums, rules: Rules, scale: LossScale, world: World) -> float:
     """Divide the summed gradient once, clip it, and return its norm before clipping."""
-    flat.div_(max(sums.count, 1.0) * scale.value)
-    norm = float(torch.linalg.vector_norm(flat))
+    gradients.flat.div_(max(sums.count, 1.0) * scale.value)
+    norm = gradients.norm(world)
     if norm > rules.clip:
-        flat.mul_(rules.clip / (norm + 1e-6))
+        gradients.flat.mul_(rules.clip / (norm + 1e-6))
     return norm
 
 

@@ -7,8 +7,7 @@ and the same in both, so that any setting goes on from any other's.
 After "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models" (arXiv 1910.02054).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -41,7 +40,7 @@ class OwnPart:
         for rank, share in enumerate(self._shares):
             together = torch.cat([parameter.flatten() for parameter in share])
             self._world.copy_from(rank, together)
-            for parameter, part in zip(share, together.split([each.numel() for each in share]), strict=True):
+            for parameter, part in zip(share, torch.split(together, [each.numel() for each in share]), strict=True):
                 parameter.copy_(part.view_as(parameter))
 
 
@@ -68,28 +67,15 @@ def share_weights(model: nn.Module, world: World) -> None:
         if not isinstance(layer, nn.ModuleList):
             fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    for unit in _units(model):
+    for unit in (module for module in model.modules() if isinstance(module, FSDPModule)):
         unit.set_gradient_divide_factor(1.0)  # losses are sums, and the loop divides once
+        unit.set_force_sum_reduction_for_comms(True)  # gloo can do nothing else
     register_fsdp_forward_method(model, "loss")
 
 
-@contextmanager
-def put_together(model: nn.Module) -> Iterator[None]:
-    """While this is entered every rank has all weights, and may run the model as often as it likes."""
-    units = _units(model)
-    for unit in units:
-        unit.unshard()
-        unit.set_reshard_after_forward(False, recurse=False)
-    try:
-        yield
-    finally:
-        for unit in units:
-            unit.set_reshard_after_forward(unit is not model, recurse=False)
-            unit.reshard()
-
-
-def _units(model: nn.Module) -> list[FSDPModule]:
-    return [module for module in model.modules() if isinstance(module, FSDPModule)]
+def has_slices(model: nn.Module) -> bool:
+    """Whether the ranks share the weights, so that none of them can use the model alone."""
+    return isinstance(model, FSDPModule)
 
 
 def whole_weights(model: nn.Module) -> dict[str, Tensor]:
