@@ -28,25 +28,17 @@ from attune.stages.data import open_split, planner, training_reader, training_ro
 from attune.stages.evaluate import Decoding, Evaluation, evaluate, evaluation_batches, search_of
 from attune.stages.events import Evaluated, Event, Finished, Saved, Started, Stepped
 from attune.stages.journal import Journal
+from attune.stages.sharing import open_optimizer, usable_alone
 from attune.training import checkpoint
 from attune.training.adapt import adapt, merge_lora
 from attune.training.average import average
 from attune.training.checkpoint import Checkpoint, Damage
-from attune.training.depth import layer_factors
 from attune.training.loop import Progress, Rules, Step, take_steps
-from attune.training.optimizer import Moves, make_optimizer
+from attune.training.optimizer import Moves
 from attune.training.patience import has_stalled
 from attune.training.precision import first_scale
 from attune.training.schedule import Schedule
-from attune.training.sharding import (
-    OwnPart,
-    has_slices,
-    load_whole,
-    share_weights,
-    shares_of,
-    whole_state,
-    whole_weights,
-)
+from attune.training.sharding import load_whole, whole_state, whole_weights
 from attune.world import World
 
 REMEMBERED_SECONDS = 3600.0  # dev audio that is kept in memory between scorings: 230 MB
@@ -123,7 +115,7 @@ def _train(
     assembled, new_tensors = _assemble(recipe, run, corpus, site, world)
     adapted = adapt(assembled.built.model, recipe.adapt, recipe.seed, new_tensors)
     assembled.built.model.to(world.device)
-    optimizer = _optimizer(recipe, assembled, new_tensors, world)
+    optimizer = open_optimizer(recipe, assembled, new_tensors, world)
     journal = Journal(run) if world.is_first else None
     dev_batches = _dev_batches(recipe, assembled, dev, site, world) if dev else ()
     training = _Training(recipe, run, site, world, assembled, optimizer, dev, dev_batches, journal, [])
@@ -170,22 +162,6 @@ def _require_same_data(run: Run, corpus: Corpus) -> None:
             "leave out others. Put the manifests back as they were, or start a new run with model.weights set to this "
             "one."
         )
-
-
-def _optimizer(recipe: Recipe, assembled: Assembled, fresh: Sequence[str], world: World) -> Moves:
-    """The recipe's optimizer; where ranks share, each has its own part of it."""
-    settings, model = recipe.optimizer, assembled.built.model
-    shard = recipe.train.shard if world.size > 1 else "none"
-    factors = layer_factors(model, settings.layer_decay, fresh) if settings.layer_decay else None
-    if shard == "full":
-        share_weights(model, world)
-    shares = shares_of(model, world.size) if shard == "optimizer" else None
-    own = shares[world.rank] if shares else None
-    made = make_optimizer(settings.name, model, settings.lr, settings.weight_decay, settings.betas, factors, own)
-    if shares is None:
-        return made
-    parameters = dict(model.named_parameters())
-    return OwnPart(made, [[parameters[name] for name in share] for share in shares], world)
 
 
 def _resume(training: _Training) -> tuple[Progress, list[Damage]]:
@@ -284,7 +260,7 @@ def _after_step(training: _Training, step: Step) -> Iterator[Event]:
 def _judge(training: _Training, dev: Corpus) -> Generator[Decoding, None, _Judged]:
     """Score the dev sets, and remember the score that decides which checkpoint is best."""
     search = search_of(training.recipe.decode)
-    assembled = _alone(training) if has_slices(training.assembled.built.model) else training.assembled
+    assembled = usable_alone(training.assembled, training.recipe, training.run, training.world)
     evaluation = yield from evaluate(assembled, dev, training.dev_batches, search, training.world)
     scores = {f"dev.{name}": score.value for name, score in evaluation.scores.values.items()}
     metric = training.recipe.train.keep_best
@@ -294,16 +270,6 @@ def _judge(training: _Training, dev: Corpus) -> Generator[Decoding, None, _Judge
     training.history.append(value)
     best = training.run.best()
     return _Judged(evaluation, scores, not math.isnan(value) and (best is None or best.is_beaten_by(value)))
-
-
-def _alone(training: _Training) -> Assembled:
-    """The model with all its weights on every rank: ranks decode as many batches as they have, without the others."""
-    recipe, run = training.recipe, training.run
-    weights = merge_lora(whole_weights(training.assembled.built.model), recipe.adapt)
-    assembled = assemble(recipe, run.task, run.assets)
-    load_weights(assembled.built.model, weights, run.checkpoints)
-    assembled.built.model.to(training.world.device)
-    return assembled
 
 
 def _value(scores: Mapping[str, float], metric: str) -> float:

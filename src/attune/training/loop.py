@@ -18,6 +18,7 @@ from attune.batches.load import Loaded, Position
 from attune.errors import TrainingError
 from attune.seeds import derive
 from attune.training.gradients import Gradients, Tree, sum_in_tree
+from attune.training.memory import is_out_of_memory, out_of_memory
 from attune.training.micro import Backward, Eager, backward_of
 from attune.training.optimizer import Moves, set_lr
 from attune.training.precision import LossScale
@@ -74,6 +75,7 @@ class _Sums:
     nonfinite: float
     stops: float
     dropped: float
+    starved: float
 
 
 def take_steps(
@@ -97,7 +99,9 @@ def take_steps(
         gradients.clear()
         for batch in idle.runs(slots) if idle else ():
             backward(batch, 0.0)  # adds nothing of its own, but its backward brings this rank's slices of the others'
-        sums, nonfinite = _add_up(backward, gradients, slots, rules, progress.scale, world, stop_requested())
+        sums, bad = _add_up(backward, gradients, slots, rules, progress.scale, world, stop_requested())
+        if sums.starved:
+            raise out_of_memory(position.step, int(sums.starved), world.size, _all(world, bad))
         lr = rules.schedule.at(position.step)
         norm = _settle(gradients, sums, rules, progress.scale, world)
         skipped = None if math.isfinite(norm) and not sums.nonfinite else _reason(sums, progress.scale)
@@ -113,7 +117,7 @@ def take_steps(
             audio_seconds=sums.samples / SAMPLE_RATE,
             skipped=skipped,
             stop_requested=sums.stops > 0,
-            skipped_ids=_all(world, nonfinite or _ids(slots)) if skipped else (),
+            skipped_ids=_all(world, bad or _ids(slots)) if skipped else (),
             dropped=_all(world, tuple(dropped.reason for slot in slots for dropped in slot.dropped))
             if sums.dropped
             else (),
@@ -132,13 +136,20 @@ def _add_up(
     world: World,
     stop: bool,
 ) -> tuple[_Sums, tuple[str, ...]]:
-    """Run this rank's micro-batches and add everything up over the ranks; also, the ids behind non-finite losses."""
+    """Run this rank's micro-batches and add everything up over the ranks; also, the ids that were too much for it."""
     tree = Tree()
     losses: list[tuple[Loaded, Loss]] = []
+    starved: list[Loaded] = []
     for slot in slots:
         if slot.batch is not None:
             torch.manual_seed(derive(rules.seed, "dropout", slot.micro.position.step, slot.micro.slot))
-            losses.append((slot, backward(slot.batch, scale.value)))
+            try:
+                losses.append((slot, backward(slot.batch, scale.value)))
+            except (MemoryError, RuntimeError) as error:
+                if gradients.are_slices or not is_out_of_memory(error):
+                    raise  # ranks that share weights are in the midst of a layer, and cannot be told in order
+                starved.append(slot)  # the others have to know: this rank comes to the sums as if nothing were wrong
+                break
         if rules.strict:
             tree.add(gradients.take() if slot.batch is not None else None)
     if rules.strict:
@@ -155,9 +166,10 @@ def _add_up(
         float(len(bad)),
         float(stop),
         float(sum(len(slot.dropped) for slot in slots)),
+        float(bool(starved)),
     ]
     sums = world.sum(torch.tensor(mine, dtype=torch.float64, device=world.device)).tolist()
-    return _Sums(*sums), _ids(bad)
+    return _Sums(*sums), _ids(starved or bad)
 
 
 def _settle(gradients: Gradients, sums: _Sums, rules: Rules, scale: LossScale, world: World) -> float:
