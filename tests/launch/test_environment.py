@@ -3,7 +3,7 @@
 import pytest
 
 from attune.errors import ConfigError
-from attune.launch.environment import hosts, rank_environment
+from attune.launch.environment import hosts, interface_environment, rank_environment
 
 SLURM = {
     "SLURM_JOB_ID": "4711",
@@ -74,3 +74,9 @@ def test_slurms_short_form_of_node_names():
     assert list(hosts("gpu[01-03,7],login")) == ["gpu01", "gpu02", "gpu03", "gpu7", "login"]
     assert list(hosts("node5")) == ["node5"]
     assert list(hosts("a,b")) == ["a", "b"]
+
+
+def test_the_interface_that_leads_to_the_first_rank_is_chosen():
+    assert interface_environment({"MASTER_ADDR": "127.0.0.2"}) in ({"GLOO_SOCKET_IFNAME": "lo"}, {})
+    assert interface_environment({"MASTER_ADDR": "localhost"}) == {}
+    assert interface_environment({"MASTER_ADDR": "10.0.0.1", "GLOO_SOCKET_IFNAME": "eth7"}) == {}

@@ -3,7 +3,10 @@
 Each has its own words for rank, size and place on the machine; torch knows torchrun's. They are translated, once.
 """
 
+import fcntl
 import re
+import socket
+import struct
 import zlib
 from collections.abc import Iterator, Mapping
 
@@ -83,3 +86,33 @@ def hosts(nodes: str) -> Iterator[str]:
             first, _, last = part.partition("-")
             for number in range(int(first), int(last or first) + 1):
                 yield f"{prefix}{number:0{len(first)}d}{suffix}"
+
+
+def interface_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Which network interface gloo should use: the one that leads to the first rank.
+
+    Left to itself, gloo takes the one that this machine's name stands for, and that is often the loopback.
+    """
+    first = environment.get("MASTER_ADDR", "")
+    if "GLOO_SOCKET_IFNAME" in environment or first in ("", "localhost", "127.0.0.1", "::1"):
+        return {}
+    name = _interface_towards(first)
+    return {"GLOO_SOCKET_IFNAME": name} if name else {}
+
+
+def _interface_towards(host: str) -> str | None:
+    get_address = 0x8915  # SIOCGIFADDR of Linux
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((host, 9))  # sends nothing; the kernel only chooses a way
+            own = probe.getsockname()[0]
+        except OSError:
+            return None
+        for _, name in socket.if_nameindex():
+            try:
+                answer = fcntl.ioctl(probe.fileno(), get_address, struct.pack("256s", name.encode()[:15]))
+            except OSError:
+                continue  # it has no address
+            if socket.inet_ntoa(answer[20:24]) == own:
+                return name
+    return None

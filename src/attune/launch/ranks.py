@@ -12,7 +12,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from attune.launch.environment import rank_environment
+from attune.launch.environment import interface_environment, rank_environment
 from attune.launch.watch import watched
 from attune.processes import die_with_parent
 from attune.site import Site
@@ -41,6 +41,7 @@ def joined_world(site: Site, tell: Callable[[str, bool], None]) -> Iterator[Worl
     place = choose_device(site.device, int(os.environ.get("LOCAL_RANK", "0")))
     if place.type == "cuda":
         torch.cuda.set_device(place)
+    os.environ.update(interface_environment(os.environ))
     backend = "nccl" if place.type == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=timedelta(seconds=site.timeout + GRACE_SECONDS))
     with watched(World(dist.get_rank(), dist.get_world_size(), place), site.timeout, tell) as world:
