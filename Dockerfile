@@ -36,7 +36,7 @@ ENV PATH=/opt/venv/bin:$PATH \
 
 # Data and runs are mounted at /work; they belong to whoever has this number outside (docker run --user to change it).
 RUN useradd --uid 1000 --create-home attune && mkdir /work /cache && chown attune:attune /work /cache
-USER attune
+USER 1000
 WORKDIR /work
 
 ENTRYPOINT ["tini", "--", "attune"]
