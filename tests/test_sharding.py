@@ -12,6 +12,7 @@ from attune.recipe import load
 
 from processes import kill, start, wait, wait_for
 from tiny import write_recipe
+from tiny_whisper import write_whisper
 
 pytestmark = pytest.mark.recipe
 
@@ -111,7 +112,34 @@ def test_killed_and_resumed_shared_weights_end_in_the_same_bits(recipe, tmp_path
     assert bits(trained(recipe, run, 4, *settings), 40) == bits(quiet, 40)
 
 
-@pytest.mark.parametrize("wrong", [["train.strict=true"], ["optimizer.name=adamw8bit"], ["optimizer.name=adafactor"]])
+@pytest.mark.parametrize("wrong", [["train.strict=true"], ["optimizer.name=adafactor"]])
 def test_what_cannot_be_shared_is_refused_before_anything_runs(recipe, wrong):
     with pytest.raises(ConfigError, match="use shard: optimizer"):
         load(recipe, ["train.shard=full", *wrong])
+
+
+WHISPER = """\
+run: {folder}/run
+seed: 17
+data: {{train: [{train}], dev: [{dev}]}}
+task: {{name: transcribe, language: en, normalizer: basic}}
+model: {{family: whisper, weights: {folder}/model, window: trimmed, gradient_checkpointing: true}}
+batches: {{micro_utterances: 4, micros_per_step: 2}}
+optimizer: {{lr: 0.001}}
+train: {{steps: 6, log_every: 1}}
+"""
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adamw8bit"])
+def test_gradient_checkpointing_and_8_bits_under_every_setting(tmp_path, optimizer):
+    write_whisper(tmp_path / "model")
+    recipe = write_recipe(tmp_path, utterances=8, text=WHISPER)
+    settings = ["train.eval_every=null", f"optimizer.name={optimizer}", "optimizer.lr=3e-4"]
+    plain = trained(recipe, tmp_path / "plain", 1, *settings)
+    for kind in KINDS:
+        run = trained(recipe, tmp_path / kind, 2, *settings, f"train.shard={kind}")
+        assert max(abs(losses(run)[step] - losses(plain)[step]) for step in range(1, 7)) <= 2e-6
+        assert apart(run, plain) <= 2e-6
+        whole = bits(run)
+        shutil.rmtree(run / "checkpoints/step-000006")
+        assert bits(trained(recipe, run, 2, *settings, f"train.shard={kind}")) == whole  # from step 3, exactly

@@ -368,11 +368,8 @@ def _disagreements_in_sharing(train: TrainConfig, optimizer: OptimizerConfig | N
         return
     if train.strict:
         yield "train.shard", "full adds up over the ranks layer by layer, and cannot be strict; use shard: optimizer"
-    if optimizer and optimizer.name != "adamw":
-        yield (
-            "train.shard",
-            f"full cuts every tensor, and {optimizer.name} has to see whole ones; use shard: optimizer, or adamw",
-        )
+    if optimizer and optimizer.name == "adafactor":
+        yield "train.shard", "full cuts every matrix, and adafactor has to see whole ones; use shard: optimizer"
 
 
 def _choice_schema(chooser: str, plug_ins: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

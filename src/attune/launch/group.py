@@ -59,8 +59,8 @@ def _run_once(count: int, arguments: Sequence[str], stop: "_Stop") -> Outcome:
         max_nodes=1,
         nproc_per_node=count,
         rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",  # a port that is free, taken before anybody is told of it
-        local_addr="localhost",
+        rdzv_endpoint="127.0.0.1:0",  # a port that is free, taken before anybody is told of it
+        local_addr="127.0.0.1",
         max_restarts=0,
         signals_to_handle="SIGINT,SIGHUP,SIGQUIT",
         shutdown_timeout=SHUTDOWN_SECONDS,

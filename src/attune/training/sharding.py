@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 
 from attune.batches.load import Loaded
 from attune.errors import ConfigError
+from attune.training.adam8 import CODES, Adam8, whole_codes
 from attune.training.optimizer import Moves, load_state_by_name, state_by_name
 from attune.types import Batch
 from attune.world import World
@@ -88,7 +89,11 @@ def whole_state(optimizer: Moves, model: nn.Module, world: World) -> dict[str, T
     if isinstance(optimizer, OwnPart):
         own = {name: tensor.cpu() for name, tensor in state_by_name(optimizer.optimizer, model).items()}
         return {name: tensor for part in world.gather_to_first(own) for name, tensor in part.items()}
-    return {name: _whole(tensor) for name, tensor in state_by_name(_plain(optimizer), model).items()}
+    state = {name: _whole(tensor) for name, tensor in state_by_name(_plain(optimizer), model).items()}
+    if not has_slices(model) or not isinstance(optimizer, Adam8):
+        return state
+    parts = {name: name.rsplit("/", 1)[1] for name in state}
+    return {name: whole_codes(parts[name], state[name]) if parts[name] in CODES else state[name] for name in state}
 
 
 def load_whole(model: nn.Module, optimizer: Moves, weights: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
@@ -102,6 +107,8 @@ def load_whole(model: nn.Module, optimizer: Moves, weights: Mapping[str, Tensor]
     for name, tensor in state.items():
         parameter = parameters.get(name.rsplit("/", 1)[0])
         if parameter is None or parameter in held:
+            if isinstance(parameter, DTensor) and name.rsplit("/", 1)[1] in CODES:
+                tensor = tensor.flatten()[: parameter.numel()].view(parameter.shape)
             mine[name] = _like(tensor, parameter)
     load_state_by_name(inner, model, mine)
 
