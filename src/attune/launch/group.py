@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from typing import Any
 from attune.processes import RUN_MARK, marked
 
 SHUTDOWN_SECONDS = 20  # between SIGTERM and SIGKILL for ranks whose group has lost a rank: none of them can save
+START_SECONDS = 5.0  # for ranks that were about to start when a stop signal came
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)  # the second is how SLURM announces the end
 
 
@@ -123,12 +125,14 @@ def _stopping() -> Iterator[_Stop]:
 
     def pass_on() -> None:
         came.wait()
-        told: set[int] = set()
+        began, told = time.monotonic(), set[int]()
         while not over.wait(0.1):
             for found in marked(stop.run):
-                if found.parent == os.getpid() and found.pid not in told and stop.came:
+                if found.parent == os.getpid() and found.pid not in told:
                     told.add(found.pid)
                     os.kill(found.pid, stop.came[0])
+            if not told and time.monotonic() - began > START_SECONDS:
+                os._exit(128 + stop.came[0])  # there are no ranks, and the agent that is to start them does not listen
 
     before = {number: signal.signal(number, remember) for number in STOP_SIGNALS}
     threading.Thread(target=pass_on, daemon=True).start()
