@@ -39,7 +39,7 @@ def test_it_is_built_from_the_constraints_and_holds_no_secret():
 
 
 def test_the_compose_file_has_two_nodes_and_a_store_of_one_image():
-    services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+    services = yaml.safe_load((ROOT / "docker/compose.yaml").read_text())["services"]
     assert services.keys() == {"head", "worker", "s3"}
     assert len({service["image"] for service in services.values()}) == 1
     assert "--address=head:6379" in services["worker"]["entrypoint"]

@@ -20,7 +20,7 @@ import soundfile
 
 from attune.audio.decode import read_audio
 from attune.errors import DataError
-from attune.processes import Found, marked
+from attune.processes import RUN_MARK, Found, marked
 from attune.site import Site
 from attune.types import SAMPLE_RATE
 
@@ -256,7 +256,8 @@ def leftovers() -> Iterator[Finding]:
     """Ranks and readers whose launcher is gone; there should never be any."""
     runs: dict[str, list[Found]] = {}
     for found in marked():
-        runs.setdefault(found.run, []).append(found)
+        if found.run != os.environ.get(RUN_MARK):  # the one that asks is not left behind
+            runs.setdefault(found.run, []).append(found)
     for run, processes in sorted(runs.items()):
         own = {process.pid for process in processes}
         roots = {process.parent for process in processes} - own

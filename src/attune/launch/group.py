@@ -116,6 +116,7 @@ class _Stop:
 def _stopping() -> Iterator[_Stop]:
     """Pass the first stop signal on to every rank; more of them change nothing, as ranks that save must not be cut."""
     stop = _Stop(uuid.uuid4().hex[:12], [])
+    mark = os.environ.get(RUN_MARK)
     os.environ[RUN_MARK] = stop.run
     came, over = threading.Event(), threading.Event()
 
@@ -140,6 +141,10 @@ def _stopping() -> Iterator[_Stop]:
         yield stop
     finally:
         over.set()
+        if mark is None:
+            del os.environ[RUN_MARK]
+        else:
+            os.environ[RUN_MARK] = mark
         for number, handler in before.items():
             signal.signal(number, handler)
 
