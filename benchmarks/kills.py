@@ -14,8 +14,8 @@ from killing import bits, complaints, kill_again_and_again
 from processes import start, wait
 from tiny import write_recipe
 
-STEPS = 2500
-SETTINGS = ["train.strict=true", "train.save_every=1", "train.eval_every=50", "data.test=[]", "--workers=0"]
+STEPS = 1000
+SETTINGS = ["train.strict=true", "train.save_every=1", "train.eval_every=25", "data.test=[]", "--workers=0"]
 
 
 def main() -> None:

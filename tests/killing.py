@@ -57,7 +57,7 @@ def kill_again_and_again(words: Sequence[str], run: Path, records: Path, kills: 
     while killed.kills < kills:
         ranks = RANKS[killed.kills % len(RANKS)]
         processes = start(list(words), ranks, recorder(records))
-        time.sleep(chance.uniform(0.5, 2.5 + 0.5 * ranks))
+        time.sleep(chance.uniform(0.4, 1.2 + 0.3 * ranks))
         kill(processes if chance.random() < 0.5 else [chance.choice(processes)])
         if wait(processes) == [0] * ranks:
             break
@@ -65,7 +65,7 @@ def kill_again_and_again(words: Sequence[str], run: Path, records: Path, kills: 
         best = Run(run).best()
         if best:
             killed.best.append(best.value)
-    assert wait(start(list(words), RANKS[killed.kills % len(RANKS)], recorder(records)), 280)[0] == 0
+    assert wait(start(list(words), RANKS[killed.kills % len(RANKS)], recorder(records)), 900)[0] == 0
     for path in records.iterdir():
         for line in path.read_text().splitlines():
             if line.endswith("]"):
