@@ -66,7 +66,7 @@ def _started(words: Sequence[str], before: Sequence[str] = ()):
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(20)
+            process.wait(10)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
