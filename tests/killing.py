@@ -57,7 +57,11 @@ def kill_again_and_again(words: Sequence[str], run: Path, records: Path, kills: 
     while killed.kills < kills:
         ranks = RANKS[killed.kills % len(RANKS)]
         processes = start(list(words), ranks, recorder(records))
-        time.sleep(chance.uniform(0.4, 1.2 + 0.3 * ranks))
+        if chance.random() < 0.2:
+            time.sleep(chance.uniform(0.1, 1.0))  # while it starts
+        else:
+            _wait_for_a_step(records, len(list(records.iterdir())))
+            time.sleep(chance.uniform(0.0, 0.4))
         kill(processes if chance.random() < 0.5 else [chance.choice(processes)])
         if wait(processes) == [0] * ranks:
             break
@@ -73,6 +77,15 @@ def kill_again_and_again(words: Sequence[str], run: Path, records: Path, kills: 
                 killed.trained[step, slot].add(tuple(ids))
                 killed.epochs[step] = epoch
     return killed
+
+
+def _wait_for_a_step(records: Path, lives: int) -> None:
+    """Until a life that began after so many has read something to train on."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if any(path.stat().st_size for path in sorted(records.iterdir())[lives:]):
+            return
+        time.sleep(0.005)
 
 
 def complaints(killed: Killed, names: Sequence[str]) -> list[str]:
