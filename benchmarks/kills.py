@@ -14,7 +14,7 @@ from killing import bits, complaints, kill_again_and_again
 from processes import start, wait
 from tiny import write_recipe
 
-STEPS = 1500
+STEPS = 900
 SETTINGS = ["train.strict=true", "train.save_every=1", "train.eval_every=25", "data.test=[]", "--workers=0"]
 
 
