@@ -38,6 +38,14 @@ def wait(processes: list[BaseProcess], seconds: float = 120) -> list[int | None]
     return codes
 
 
+def wait_for(path: Path, seconds: float = 60) -> None:
+    """Wait until a file or folder is there."""
+    deadline = time.monotonic() + seconds
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert path.exists()
+
+
 def kill(processes: list[BaseProcess]) -> None:
     """kill -9, all at once."""
     for process in processes:

@@ -7,6 +7,7 @@ import pytest
 
 from attune.files import sha256
 
+from killing import bits, complaints, kill_again_and_again
 from processes import KillPoints, kill, start, wait
 from tiny import write_recipe
 
@@ -83,3 +84,16 @@ def test_killed_at_random_it_ends_in_the_same_bits(recipe, quiet, tmp_path, rank
             break
     assert wait(start(words(recipe, run), ranks)) == [0] * ranks
     assert ending(run) == expected
+
+
+def test_killed_on_changing_ranks_every_utterance_is_trained_once_an_epoch_and_the_bits_are_the_same(recipe, tmp_path):
+    steps, settings = 60, ["train.strict=true", "train.save_every=1", "train.eval_every=5", "data.test=[]"]
+    command = ["train", str(recipe), f"train.steps={steps}", *settings, "--workers=0"]
+    quiet = tmp_path / "quiet"
+    assert wait(start([*command, f"run={quiet}"])) == [0]
+    run = tmp_path / "run"
+    killed = kill_again_and_again([*command, f"run={run}"], run, tmp_path / "records", kills=10)
+    assert killed.kills >= 5
+    assert complaints(killed, [f"{number:05d}" for number in range(24)]) == []
+    assert bits(run, steps) == bits(quiet, steps)
+    assert (run / "best.json").read_text() == (quiet / "best.json").read_text()

@@ -1,6 +1,5 @@
 """`--devices`: the command starts its own ranks, and leaves none behind."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -75,19 +74,3 @@ def test_a_preemption_signal_to_the_launcher_saves_and_exits_75(recipe, tmp_path
         assert launcher.wait(30) == 75
     assert Run(run).state() == "preempted"
     assert not ranks_of(run)
-
-
-@pytest.mark.parametrize("victim", ["launcher", "rank"])
-def test_a_killed_launcher_or_rank_leaves_no_process_behind(recipe, tmp_path, victim):
-    run = tmp_path / "run"
-    with training(recipe, run) as launcher:
-        others = [pid for pid in ranks_of(run) if pid != launcher.pid]
-        os.kill(launcher.pid if victim == "launcher" else others[0], signal.SIGKILL)
-        deadline = time.monotonic() + 10
-        while ranks_of(run) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        left = ranks_of(run)
-        for pid in left:
-            os.kill(pid, signal.SIGKILL)
-        assert not left
-    assert launcher.returncode != 0

@@ -7,6 +7,7 @@ AttuneError              a user's mistake or a state of the world the user can m
 ├── CheckpointError      a run directory or a checkpoint
 ├── ModelError           weights or a model folder that do not fit
 ├── TrainingError        training cannot go on (non-finite losses, out of memory)
+├── ReaderLost           a process that reads audio was killed; exit 1
 ├── RankLost             another rank ended, and has its own message; exit 1
 └── Preempted            asked to stop: saved, exit 75
 """
@@ -40,6 +41,12 @@ class ModelError(AttuneError):
 
 class TrainingError(AttuneError):
     """Training cannot go on."""
+
+    exit_code = 1
+
+
+class ReaderLost(AttuneError):
+    """A process that reads audio was killed."""
 
     exit_code = 1
 

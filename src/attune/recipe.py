@@ -35,6 +35,8 @@ DEFAULT = "default"
 
 # A run may go on under another one of these when asked to; under anything else it would be another experiment.
 SCHEDULE_KEYS = frozenset({"train.steps", "train.warmup", "train.schedule", "train.restart_every", "optimizer.lr"})
+# How a run uses its devices: nothing that it computes depends on these.
+DEVICE_KEYS = frozenset({"train.shard"})
 
 Manifests = tuple[Annotated[str, Field(min_length=1)], ...]
 Count = Annotated[int, Field(gt=0)]
@@ -124,6 +126,10 @@ class TrainConfig:
     ] = False
     clip: Annotated[float, Field(gt=0, description="The largest norm of the gradient.")] = 1.0
     strict: Annotated[bool, Field(description="The same bits on any number of devices, for some speed.")] = False
+    shard: Annotated[
+        Literal["none", "optimizer", "full"],
+        Field(description="What ranks share out instead of each having all: the optimizer's state, or weights too."),
+    ] = "none"
     eval_every: Annotated[Count | None, Field(description="Steps between two scorings of the dev sets.")] = None
     save_every: Annotated[Count, Field(description="Steps between two checkpoints.")] = 500
     keep_last: Annotated[Count, Field(description="How many of the newest checkpoints stay.")] = 2
@@ -354,6 +360,7 @@ def _disagreements(sections: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "batches", "give exactly one of micro_seconds and micro_utterances"
     if train:
         yield from _disagreements_in_training(train, has_dev=data is None or bool(data.dev))
+        yield from _disagreements_in_sharing(train, sections.get("optimizer"))
     decode: DecodeConfig | None = sections.get("decode")
     if decode and decode.lm and decode.search == "greedy":
         yield "decode.lm", "a language model needs search: beam"
@@ -376,6 +383,15 @@ def _disagreements_in_training(train: TrainConfig, has_dev: bool) -> Iterator[tu
         yield "train.keep_best", f"expected a dev score such as dev.wer, found {train.keep_best!r}"
     if train.eval_every is None or not has_dev:
         yield "train.keep_best", "needs train.eval_every and data.dev"
+
+
+def _disagreements_in_sharing(train: TrainConfig, optimizer: OptimizerConfig | None) -> Iterator[tuple[str, str]]:
+    if train.shard != "full":
+        return
+    if train.strict:
+        yield "train.shard", "full adds up over the ranks layer by layer, and cannot be strict; use shard: optimizer"
+    if optimizer and optimizer.name == "adafactor":
+        yield "train.shard", "full cuts every matrix, and adafactor has to see whole ones; use shard: optimizer"
 
 
 def _choice_schema(chooser: str, plug_ins: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

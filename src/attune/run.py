@@ -107,6 +107,11 @@ class Run:
         path = self.folder / "status.json"
         return str(json.loads(path.read_text())["state"]) if path.exists() else None
 
+    def reason(self) -> str:
+        """Why status.json says it ended so."""
+        path = self.folder / "status.json"
+        return str(json.loads(path.read_text())["reason"]) if path.exists() else ""
+
     def remember_start(self, start: "Start") -> None:
         """Write down what a resumed run must find as it was."""
         write_text(self.folder / "start.json", json.dumps(asdict(start), indent=1) + "\n")
@@ -166,7 +171,8 @@ def _check_recipe(run: Run, recipe: Recipe, reschedule: bool) -> list[recipes.Di
     """Refuse a directory that another recipe made; a changed schedule is let through only when asked for."""
     if not (run.folder / "recipe.yaml").exists():
         return []
-    found = [change for change in recipes.differences(run.recipe(), recipe) if change.key != "run"]
+    free = {"run", *recipes.DEVICE_KEYS}
+    found = [change for change in recipes.differences(run.recipe(), recipe) if change.key not in free]
     if found and not any(run.checkpoints.glob("step-*")):
         # Nothing is lost: what was prepared for the other recipe is prepared anew.
         shutil.rmtree(run.task, ignore_errors=True)

@@ -4,17 +4,32 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from attune.errors import ConfigError
+
+TIMEOUT_SECONDS = 600.0
+
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where downloads are kept, how many processes read audio, and which kind of device computes."""
+    """Where downloads are kept, how many processes read audio, which kind of device computes, and for how long ranks
+    wait for one another."""
 
     cache: Path
     workers: int
     device: str = "auto"  # auto | cpu | cuda
+    timeout: float = TIMEOUT_SECONDS
 
 
-def this_site(workers: int | None = None, device: str = "auto") -> Site:
-    """This machine's settings: ATTUNE_CACHE or ~/.cache/attune, and one reader for every core but one."""
+def this_site(workers: int | None = None, device: str = "auto", timeout: float | None = None) -> Site:
+    """This machine's settings: ATTUNE_CACHE or ~/.cache/attune, one reader for every core but one, ATTUNE_TIMEOUT."""
     cache = Path(os.environ.get("ATTUNE_CACHE") or "~/.cache/attune").expanduser()
-    return Site(cache, max(1, (os.cpu_count() or 1) - 1) if workers is None else workers, device)
+    readers = max(1, (os.cpu_count() or 1) - 1) if workers is None else workers
+    return Site(cache, readers, device, _timeout() if timeout is None else timeout)
+
+
+def _timeout() -> float:
+    text = os.environ.get("ATTUNE_TIMEOUT") or str(TIMEOUT_SECONDS)
+    try:
+        return float(text)
+    except ValueError as error:
+        raise ConfigError(f"ATTUNE_TIMEOUT must be a number of seconds, found {text!r}.") from error

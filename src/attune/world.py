@@ -1,7 +1,7 @@
 """Who computes: a rank among others on a device. Passed, never global; `World.alone()` is a whole world."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from attune.errors import ConfigError, RankLost
+
+READER = "DataLoader worker"  # how torch's messages about a process that reads audio begin
 
 
 def choose_device(wish: str, index: int = 0) -> torch.device:
@@ -31,6 +33,7 @@ class World:
     rank: int
     size: int
     device: torch.device
+    meeting: Callable[[], AbstractContextManager[object]] = nullcontext  # entered while this rank waits for the others
 
     @classmethod
     def alone(cls, device: str = "cpu") -> "World":
@@ -45,7 +48,7 @@ class World:
     def sum(self, tensor: Tensor) -> Tensor:
         """Add up `tensor` over the ranks, in place; the order of additions is the same every time."""
         if self.size > 1:
-            with _together():
+            with self._together():
                 dist.all_reduce(tensor)
         return tensor
 
@@ -54,7 +57,7 @@ class World:
         if self.size == 1:
             return [tensor]
         parts = [torch.empty_like(tensor) for _ in range(self.size)]
-        with _together():
+        with self._together():
             dist.all_gather(parts, tensor)
         return parts
 
@@ -63,21 +66,38 @@ class World:
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
-        with _together():
+        with self._together():
             dist.all_gather_object(values, value)
         return values
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
         if self.size > 1:
-            with _together():
+            with self._together():
                 dist.barrier()
 
+    def gather_to_first(self, value: Any) -> list[Any]:
+        """As `gather`, but only the first rank receives; the others get nothing."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] | None = [None] * self.size if self.is_first else None
+        with self._together():
+            dist.gather_object(value, values)
+        return values or []
 
-@contextmanager
-def _together() -> Iterator[None]:
-    """What torch says of a rank that is gone is long, and the reason is in that rank's own words."""
-    try:
-        yield
-    except RuntimeError as error:
-        raise RankLost(f"Another rank ended before this one: {str(error).splitlines()[0]}") from error
+    def copy_from(self, rank: int, tensor: Tensor) -> None:
+        """Replace every rank's `tensor` by that of one of them."""
+        if self.size > 1:
+            with self._together():
+                dist.broadcast(tensor, rank)
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """What torch says of a rank that is gone is long, and the reason is in that rank's own words."""
+        try:
+            with self.meeting():
+                yield
+        except RuntimeError as error:
+            if READER in str(error):
+                raise  # torch raises this wherever the main thread is, and it is about a child of this rank
+            raise RankLost(f"Another rank ended before this one: {str(error).splitlines()[0]}") from error

@@ -6,6 +6,7 @@ and the first audio that is decoded is the first that is trained on.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -18,10 +19,11 @@ from torch.utils.data import DataLoader, Dataset
 from attune.audio.augment import Augmenter, generator_for
 from attune.audio.decode import read_utterance
 from attune.batches.plan import Plan, Rows, slots_of
-from attune.errors import AttuneError, DataError
+from attune.errors import AttuneError, DataError, ReaderLost
 from attune.processes import die_with_parent
 from attune.seeds import derive
 from attune.types import Batch, Masks, Utterance
+from attune.world import READER
 
 
 class Utterances(Protocol):
@@ -171,6 +173,20 @@ def load(reader: Reader, micros: Iterable[Micro], workers: int, pins: bool = Fal
         if loaded.error:
             raise loaded.error
         yield loaded
+
+
+@contextmanager
+def readers_watched() -> Iterator[None]:
+    """Put in words that a reader was killed; torch raises that wherever the main thread happens to be."""
+    try:
+        yield
+    except RuntimeError as error:
+        if READER not in str(error):
+            raise
+        raise ReaderLost(
+            "A process that reads audio was killed, perhaps for lack of memory. Run the same command to go on; "
+            "if it happens again, use fewer readers (--workers)."
+        ) from error
 
 
 class Again:

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from attune.errors import ConfigError
+from attune.processes import leave_word
+
 if TYPE_CHECKING:
+    from attune.launch.group import Outcome
+    from attune.launch.ray import Cluster
     from attune.site import Site
     from attune.world import World
 
+AUTO = "auto"
+
 
 def add_site(parser: ArgumentParser) -> None:
-    """Take --devices, --device and --workers."""
-    parser.add_argument("--devices", type=at_least(1), default=1, metavar="N", help="ranks to run on (default 1)")
+    """Take --devices, --device, --workers and --timeout."""
+    parser.add_argument(
+        "--devices", type=devices, default="1", metavar="N|auto", help="ranks to run on; auto: every GPU (default 1)"
+    )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="kind of device")
     parser.add_argument("--workers", type=at_least(0), metavar="N", help="audio readers (default: cores - 1)")
+    parser.add_argument(
+        "--timeout", type=at_least(1), metavar="SECONDS", help="how long ranks wait for one another (default 600)"
+    )
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -31,12 +45,81 @@ def at_least(least: int) -> Callable[[str], int]:
     return number
 
 
-def in_world(arguments: Namespace, work: Callable[[Site, World], int]) -> int:
-    """Do the work in this process, or start this very command as several ranks."""
-    from attune.launch.ranks import is_rank, joined_world, start_ranks
+def devices(text: str) -> str:
+    """The type of --devices: a number, auto, or for Ray a range."""
+    if text != AUTO and not re.fullmatch(r"[1-9]\d*(-[1-9]\d*)?", text):
+        raise ArgumentTypeError(f"expected a number from 1 on, auto, or for Ray a range such as 2-8; found {text!r}")
+    return text
+
+
+def add_ray(parser: ArgumentParser, address: str) -> None:
+    """Take --address."""
+    parser.add_argument("--address", default=os.environ.get("RAY_ADDRESS"), metavar="ADDRESS", help=address)
+
+
+def add_launch(parser: ArgumentParser) -> None:
+    """Take --launch and --address."""
+    parser.add_argument("--launch", choices=("here", "ray"), default="here", help="this machine, or a Ray cluster")
+    add_ray(parser, "the Ray cluster, HOST:PORT (default: RAY_ADDRESS, or a cluster of this machine alone)")
+
+
+def cluster_of(arguments: Namespace) -> Cluster:
+    """The Ray cluster that the command line asks for."""
+    from attune.launch.ray import LOCAL, Cluster
+
+    site = site_of(arguments)
+    if arguments.devices == AUTO:
+        raise ConfigError("With --launch ray, --devices is a number or a range such as 2-8.")
+    least, _, most = arguments.devices.partition("-")
+    return Cluster(arguments.address or LOCAL, (int(least), int(most or least)), site.device, site.timeout)
+
+
+def site_of(arguments: Namespace) -> Site:
+    """This machine, with what the command line says of it."""
     from attune.site import this_site
 
-    if arguments.devices > 1 and not is_rank():
-        return start_ranks(arguments.devices, sys.argv[1:])
-    with joined_world(arguments.device) as world:
-        return work(this_site(arguments.workers, arguments.device), world)
+    return this_site(arguments.workers, arguments.device, arguments.timeout)
+
+
+def in_world(arguments: Namespace, work: Callable[[Site, World], int]) -> int:
+    """Do the work in this process, or start this very command as several ranks."""
+    from attune.launch.ranks import is_rank, joined_world
+
+    if not is_rank() and ranks_wanted(arguments) > 1:
+        return start_ranks(arguments).code
+    site = site_of(arguments)
+    with joined_world(site, tell_loss) as world:
+        return work(site, world)
+
+
+def ranks_wanted(arguments: Namespace) -> int:
+    """How many ranks --devices means on this machine, now."""
+    from attune.launch.group import device_count
+
+    if "-" in arguments.devices:
+        raise ConfigError(f"--devices {arguments.devices}: only Ray finds out how many there are; add --launch ray.")
+    if arguments.devices == "1" or (arguments.devices != AUTO and arguments.device == "cpu"):
+        return int(arguments.devices)
+    found = 0 if arguments.device == "cpu" else device_count()
+    if arguments.devices == AUTO:
+        return max(1, found)
+    return min(int(arguments.devices), found) if found else int(arguments.devices)
+
+
+def start_ranks(
+    arguments: Namespace, restarts: int = 0, may_restart: Callable[[Outcome], bool] = lambda outcome: True
+) -> Outcome:
+    """Start this very command as several ranks, again and again if it may be."""
+    from attune.launch.group import start_group
+
+    def tell(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    return start_group(lambda: ranks_wanted(arguments), sys.argv[1:], restarts, may_restart, tell)
+
+
+def tell_loss(reason: str, speaks: bool) -> None:
+    """Another rank is lost: one of those that are left says so, and this one ends after it."""
+    if speaks:
+        print(reason, file=sys.stderr, flush=True)
+    leave_word(reason if speaks else f"RankLost: {reason}")

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 from attune.errors import AttuneError, ConfigError, Preempted, RankLost, TrainingError
+from attune.processes import leave_word
 
 INTRODUCTION = "Fine-tune and evaluate pretrained speech models."
 
@@ -25,6 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except AttuneError as error:
         _tell(error)
+        leave_word(f"{type(error).__name__}: {error}")
         return error.exit_code
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from attune.recipe import Recipe
     from attune.site import Site
     from attune.stages.check import Example, PlanCheck, RecipeCheck, RowsCheck, SplitCheck
+    from attune.stages.fit import Fit
 
 HELP = "look at a recipe before it runs (data, plan, rates, first example), or at a manifest"
 EXAMPLE = "attune check recipes/demo.yaml data.max_seconds=20"
@@ -37,6 +38,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("subject", metavar="RECIPE|MANIFEST", help="a recipe, or a .jsonl, .csv or .tsv manifest")
     parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings with the last word")
     parser.add_argument("--no-audio", action="store_true", help="do not decode the audio files: quick")
+    parser.add_argument(
+        "--fit", action="store_true", help="run the worst batch once, and propose the largest micro_seconds that fits"
+    )
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to try what fits")
     parser.add_argument("--workers", type=at_least(0), metavar="N", help="audio readers (default: cores - 1)")
     add_json(parser)
 
@@ -45,7 +50,7 @@ def run(arguments: Namespace) -> int:
     """Print what was found; exit 2 when it would stop a run, or when a manifest is not clean."""
     from attune.site import this_site
 
-    site = this_site(arguments.workers)
+    site = this_site(arguments.workers, arguments.device)
     if Path(arguments.subject).suffix.lower() in MANIFESTS:
         return _check_manifest(arguments, site)
     if Path(arguments.subject).is_dir():
@@ -77,11 +82,33 @@ def _check_recipe(arguments: Namespace, recipe: Recipe, site: Site) -> int:
     from attune.stages.check import check_recipe
 
     found = drawn(check_recipe(recipe, not arguments.no_audio, site), Display(sys.stderr))
+    fit = _try_fit(recipe, site) if arguments.fit and found.can_run else None
     if arguments.json:
-        print_json({"can_run": found.can_run, **asdict(found)})
+        print_json({"can_run": found.can_run, **asdict(found), **({"fit": asdict(fit)} if fit else {})})
     else:
-        _print_sections(_sections(found, recipe))
-    return 0 if found.can_run else 2
+        _print_sections([*_sections(found, recipe), *([_fit_lines(fit)] if fit else [])])
+    return 0 if found.can_run and (fit is None or fit.fits) else 2
+
+
+def _try_fit(recipe: Recipe, site: Site) -> Fit:
+    from attune.stages.fit import check_fit
+
+    return check_fit(recipe, site)
+
+
+def _fit_lines(fit: Fit) -> list[str]:
+    peak = "did not fit" if fit.peak is None else f"{fit.peak / 2**30:.2f} GiB at most"
+    batch = f"{fit.utterances:,} utterances, {fit.seconds:.1f} s with padding; longest: {', '.join(fit.longest)}"
+    lines = {
+        "before": f"{fit.before / 2**30:.2f} GiB for weights, gradients and optimizer",
+        "worst batch": f"{peak} ({batch})",
+        "room": f"{fit.limit / 2**30:.2f} GiB",
+    }
+    if fit.proposed is None:
+        verdict = f"Lower {fit.setting} (now {fit.now:g}) or data.max_seconds, and try again."
+    else:
+        verdict = f"The largest that should fit: {fit.setting}={fit.proposed:g} (now {fit.now:g})."
+    return [*_block("memory", lines), verdict]
 
 
 def _print_sections(sections: Iterable[Sequence[str]]) -> None:

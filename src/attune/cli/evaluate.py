@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attune.cli._ranks import add_site, at_least, in_world
+from attune.cli._ranks import add_site, at_least, in_world, site_of
 from attune.cli._terminal import add_json, print_json
 
 if TYPE_CHECKING:
@@ -35,11 +35,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Evaluate on the asked-for devices; exit 1 when an utterance has no prediction."""
-    from attune.site import this_site
     from attune.stages.subject import open_subject
 
-    site = this_site(arguments.workers, arguments.device)
-    subject = open_subject(arguments.subject, arguments.overrides, site)
+    subject = open_subject(arguments.subject, arguments.overrides, site_of(arguments))
     return in_world(arguments, lambda site, world: _evaluate(arguments, subject, site, world))
 
 

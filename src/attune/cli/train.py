@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attune.cli._ranks import add_site, in_world
+from attune.cli._ranks import (
+    add_launch,
+    add_site,
+    at_least,
+    cluster_of,
+    in_world,
+    ranks_wanted,
+    site_of,
+    start_ranks,
+    tell_loss,
+)
 from attune.cli._terminal import add_json, add_recipe, print_json
 from attune.errors import Preempted
 
 if TYPE_CHECKING:
     from attune.recipe import Recipe
     from attune.site import Site
+    from attune.stages.train import Request
     from attune.world import World
+
+Report = Callable[[Mapping[str, float]], None]
 
 HELP = "train a recipe; the same command continues a run that was stopped"
 EXAMPLE = "attune train recipes/demo.yaml optimizer.lr=1e-4 --devices 2"
@@ -24,6 +41,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Take a recipe, overrides, and where to run."""
     add_recipe(parser)
     add_site(parser)
+    add_launch(parser)
+    parser.add_argument(
+        "--restarts", type=at_least(0), default=0, metavar="N", help="start again when a rank dies, at most N times"
+    )
     parser.add_argument("--reschedule", action="store_true", help="accept a changed schedule for a run that has begun")
     add_json(parser)
 
@@ -31,21 +52,81 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Train on the asked-for devices."""
     from attune import recipe
-    from attune.run import Run
+    from attune.launch.ranks import is_rank
 
     loaded = recipe.load(arguments.recipe, arguments.overrides)  # its mistakes are told before any rank starts
-    code = in_world(arguments, lambda site, world: _train(arguments, loaded.recipe, site, world))
-    is_saved = code > 128 and Run(Path(loaded.recipe.run)).state() == "preempted"
-    return Preempted.exit_code if is_saved else code
+    if arguments.launch == "ray":
+        return _train_on_ray(arguments, loaded.recipe)
+    if is_rank() or (not arguments.restarts and ranks_wanted(arguments) == 1):
+        return in_world(arguments, lambda site, world: _train_here(arguments, loaded.recipe, site, world))
+    return _train_group(arguments, Path(loaded.recipe.run))
 
 
-def _train(arguments: Namespace, recipe: Recipe, site: Site, world: World) -> int:
-    from attune.cli._progress import Display, shown
+def _train_group(arguments: Namespace, folder: Path) -> int:
+    """Train in processes that this one only watches over, and see that status.json says what became of them."""
+    from attune.run import Run
+
+    training = Run(folder)
+    outcome = start_ranks(arguments, arguments.restarts, lambda _: not training.reason().startswith("TrainingError"))
+    state = training.state()
+    if outcome.code > 128 and state == "preempted":
+        return Preempted.exit_code
+    if outcome.code and state in ("running", "failed"):
+        training.set_status("failed", outcome.reason)
+    return outcome.code
+
+
+def _train_on_ray(arguments: Namespace, recipe: Recipe) -> int:
+    """Train in the workers of a Ray cluster, and hand on what became of it."""
+    from attune.launch.ray import Work, train_on_ray
+    from attune.run import Run
+
+    recipe = replace(recipe, run=str(Path(recipe.run).resolve()))
+    site = site_of(arguments)
+    command = ["attune", *sys.argv[1:]]
+    work = Work(Path(recipe.run), partial(_work, arguments, recipe, site, command, Path.cwd()), tell_loss)
+    outcome = train_on_ray(work, cluster_of(arguments), arguments.restarts)
+    if outcome.code:
+        print(outcome.reason, file=sys.stderr)
+    training = Run(Path(recipe.run))
+    if outcome.code == 1 and training.state() in ("running", "failed"):
+        training.set_status("failed", outcome.reason)
+    return outcome.code
+
+
+def _work(
+    arguments: Namespace,
+    recipe: Recipe,
+    site: Site,
+    command: Sequence[str],
+    folder: Path,
+    world: World,
+    stop_requested: Callable[[], bool],
+    report: Report,
+) -> None:
+    """One of Ray's workers; a recipe's relative paths start where the command was given, if that is here too."""
+    from attune.stages.train import Request
+
+    if folder.is_dir():
+        os.chdir(folder)
+    _train(arguments, recipe, Request(command, arguments.reschedule, stop_requested), site, world, report)
+
+
+def _train_here(arguments: Namespace, recipe: Recipe, site: Site, world: World) -> int:
     from attune.launch.stopping import listen_for_stop
-    from attune.stages.events import Evaluated
-    from attune.stages.train import Request, train
+    from attune.stages.train import Request
 
     request = Request(["attune", *sys.argv[1:]], arguments.reschedule, listen_for_stop())
+    return _train(arguments, recipe, request, site, world)
+
+
+def _train(
+    arguments: Namespace, recipe: Recipe, request: Request, site: Site, world: World, report: Report = lambda _: None
+) -> int:
+    from attune.cli._progress import Display, shown
+    from attune.stages.events import Evaluated
+    from attune.stages.train import train
+
     events = train(recipe, request, site, world)
     if world.is_first:
         events = shown(events, Display(sys.stderr if arguments.json else sys.stdout))
@@ -53,6 +134,8 @@ def _train(arguments: Namespace, recipe: Recipe, site: Site, world: World) -> in
     for event in events:
         if isinstance(event, Evaluated):
             scores[event.evaluation.split] = event.evaluation.as_json()
+            figures = event.evaluation.scores.values
+            report({"step": event.step} | {f"{event.evaluation.split}.{name}": figures[name].value for name in figures})
     if arguments.json and world.is_first:
         print_json({"run": recipe.run, "scores": scores})
     return 0

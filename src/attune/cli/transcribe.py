@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attune.cli._ranks import add_launch, cluster_of, devices
 from attune.cli._terminal import add_json, print_json
-from attune.errors import AttuneError, DataError
+from attune.errors import AttuneError, ConfigError, DataError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,24 +49,66 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("model", help="a run, a model folder, or the URL of one")
     parser.add_argument("files", nargs="+", metavar="FILE|FOLDER", help="audio files, their URLs, or folders of them")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="kind of device")
+    add_launch(parser)
+    parser.add_argument("--devices", type=devices, default="1", metavar="N|MIN-MAX", help="Ray workers (default 1)")
+    parser.set_defaults(workers=None, timeout=None)
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="add each result to this .jsonl; what is in it is not done again"
+    )
     add_json(parser)
 
 
 def run(arguments: Namespace) -> int:
     """Print a line for each file as it is done; exit 2 when one could not be read."""
-    from attune.api import load
+    from attune.report.lines import Lines
 
-    recognizer = load(arguments.model, arguments.device)
+    if arguments.launch == "ray" and arguments.out is None:
+        raise ConfigError("--launch ray needs --out FILE, where each result is kept as soon as it is there.")
+    lines = Lines(arguments.out) if arguments.out else None
+    wanted = [path for path in _files(arguments.files) if lines is None or path not in lines.ids]
     done = []
-    for transcript in transcripts(recognizer, arguments.files):
+    for transcript in _transcribed(arguments, wanted):
         done.append(transcript)
         if transcript.problem:
             print(transcript.problem, file=sys.stderr, flush=True)
-        elif not arguments.json:
-            print(f"{transcript.path}\t{transcript.text}", flush=True)
+        else:
+            if lines:
+                lines.add(transcript.path, text=transcript.text)
+            if not arguments.json:
+                print(f"{transcript.path}\t{transcript.text}", flush=True)
     if arguments.json:
         print_json([asdict(transcript) for transcript in done])
     return 2 if any(transcript.problem for transcript in done) else 0
+
+
+def _transcribed(arguments: Namespace, wanted: Sequence[str]) -> Iterator[Transcript]:
+    if not wanted:
+        return
+    if arguments.launch == "ray":
+        from attune.launch.ray import map_on_ray
+
+        folder, cluster = Path.cwd(), cluster_of(arguments)
+        for row in map_on_ray(wanted, _Worker, (arguments.model, arguments.device, str(folder)), cluster):
+            yield Transcript(row["path"], row["text"], row["problem"])
+        return
+    from attune.api import load
+
+    yield from transcripts(load(arguments.model, arguments.device), wanted)
+
+
+class _Worker:
+    """One of Ray's: it loads the model once, and then takes batches of paths."""
+
+    def __init__(self, model: str, device: str, folder: str) -> None:
+        from attune.api import load
+
+        if Path(folder).is_dir():
+            os.chdir(folder)  # relative paths start where the command was given
+        self.recognizer = load(model, device)
+
+    def __call__(self, batch: Mapping[str, Iterable[str]]) -> dict[str, list[str | None]]:
+        done = list(transcripts(self.recognizer, map(str, batch["item"])))
+        return {name: [getattr(each, name) for each in done] for name in ("path", "text", "problem")}
 
 
 def transcripts(recognizer: Recognizer, sources: Iterable[str]) -> Iterator[Transcript]:

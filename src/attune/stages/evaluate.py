@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from attune.batches.load import Loaded, Reader, load
+from attune.batches.load import Loaded, Reader, load, readers_watched
 from attune.batches.plan import Budget, plan_in_order
 from attune.corpora import Corpus
 from attune.decoding.ngram import read_arpa
@@ -95,14 +95,15 @@ def evaluate(
     mine: dict[int, Prediction] = {}
     problems: list[str] = []
     yield Decoding(corpus.name, 0, len(corpus))
-    for decoded in decode(assembled.built.model, batches, search, world):
-        problems.extend(decoded.problems)
-        for row, hypothesis in zip(decoded.rows, decoded.hypotheses, strict=True):
-            utterance = corpus[row]
-            value = None if hypothesis is None else assembled.built.read(hypothesis)
-            score = None if hypothesis is None else hypothesis.score
-            mine[row] = Prediction(utterance.id, value, assembled.task.reference(utterance), score)
-        yield Decoding(corpus.name, min(len(corpus), len(mine) * world.size), len(corpus))
+    with readers_watched():
+        for decoded in decode(assembled.built.model, batches, search, world):
+            problems.extend(decoded.problems)
+            for row, hypothesis in zip(decoded.rows, decoded.hypotheses, strict=True):
+                utterance = corpus[row]
+                value = None if hypothesis is None else assembled.built.read(hypothesis)
+                score = None if hypothesis is None else hypothesis.score
+                mine[row] = Prediction(utterance.id, value, assembled.task.reference(utterance), score)
+            yield Decoding(corpus.name, min(len(corpus), len(mine) * world.size), len(corpus))
     parts = world.gather((mine, problems))
     predictions = _merged(corpus, [part for part, _ in parts])
     scores = assembled.task.score(predictions)

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
-from attune.batches.load import Again, Loaded, load, micros_from
+from attune.batches.load import Again, Loaded, load, micros_from, readers_watched
 from attune.catalog import suggestion
 from attune.corpora import Corpus
 from attune.decoding.search import Search
@@ -30,16 +29,17 @@ from attune.stages.data import open_split, planner, training_reader, training_ro
 from attune.stages.evaluate import Decoding, Evaluation, evaluate, evaluation_batches, search_of
 from attune.stages.events import Evaluated, Event, Finished, Saved, Started, Stepped
 from attune.stages.journal import Journal
+from attune.stages.sharing import open_optimizer, usable_alone
 from attune.training import checkpoint
 from attune.training.adapt import adapt, merge_lora
 from attune.training.average import average
 from attune.training.checkpoint import Checkpoint, Damage
-from attune.training.depth import layer_factors
 from attune.training.loop import Progress, Rules, Step, take_steps
-from attune.training.optimizer import load_state_by_name, make_optimizer, state_by_name
+from attune.training.optimizer import Moves
 from attune.training.patience import has_stalled
 from attune.training.precision import compile_layers, compute_exactly, first_scale
 from attune.training.schedule import Schedule
+from attune.training.sharding import load_whole, whole_state, whole_weights
 from attune.world import World
 
 REMEMBERED_SECONDS = 3600.0  # dev audio that is kept in memory between scorings: 230 MB
@@ -70,7 +70,7 @@ class _Training:
     site: Site
     world: World
     assembled: Assembled
-    optimizer: Optimizer
+    optimizer: Moves
     dev: Corpus | None
     dev_batches: Iterable[Loaded]
     journal: Journal | None
@@ -98,7 +98,8 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
             changes = held.enter_context(claimed(run, recipe, request.command, request.reschedule))
         world.barrier()
         try:
-            yield from _train(recipe, run, request, site, world, changes)
+            with readers_watched():
+                yield from _train(recipe, run, request, site, world, changes)
         except Preempted as stop:
             _set_status(run, world, "preempted", str(stop))
             raise
@@ -119,7 +120,7 @@ def _train(
     assembled.built.model.to(world.device)
     if recipe.train.compile:
         compile_layers(assembled.built.model)
-    optimizer = _optimizer(recipe, assembled, first.new_tensors)
+    optimizer = open_optimizer(recipe, assembled, first.new_tensors, world)
     journal = Journal(run) if world.is_first else None
     dev_batches = _dev_batches(recipe, assembled, dev, site, world) if dev else ()
     # Now, and not after the last step: a language model that does not fit is to be told at once.
@@ -173,12 +174,6 @@ def _require_same_data(run: Run, corpus: Corpus) -> None:
         )
 
 
-def _optimizer(recipe: Recipe, assembled: Assembled, fresh: Sequence[str]) -> Optimizer:
-    settings, model = recipe.optimizer, assembled.built.model
-    factors = layer_factors(model, settings.layer_decay, fresh) if settings.layer_decay else None
-    return make_optimizer(settings.name, model, settings.lr, settings.weight_decay, settings.betas, factors)
-
-
 def _resume(training: _Training) -> tuple[Progress, list[Damage]]:
     """Go back to the newest sound checkpoint; without one, to the beginning."""
     folder, damaged = checkpoint.newest(training.run.checkpoints)
@@ -188,9 +183,7 @@ def _resume(training: _Training) -> tuple[Progress, list[Damage]]:
     if folder is None:
         return Progress(scale=first_scale(training.recipe.train.precision)), damaged
     found = checkpoint.load(folder)
-    model = training.assembled.built.model
-    model.load_state_dict(found.model)
-    load_state_by_name(training.optimizer, model, found.optimizer)
+    load_whole(training.assembled.built.model, training.optimizer, found.model, found.optimizer)
     training.history.extend(found.history)
     # A kill may have come between the save and the record of the best.
     metric = training.recipe.train.keep_best
@@ -236,6 +229,7 @@ def _steps(training: _Training, request: Request, progress: Progress, micros: It
         yield stepped
         yield from _after_step(training, step)
         if step.stop_requested:
+            world.barrier()  # a rank that leaves early is taken for lost, and the first may still be saving
             raise Preempted(
                 f"Asked to stop: step {step.progress.position.step} is saved. Run the same command to go on."
             )
@@ -275,9 +269,10 @@ def _after_step(training: _Training, step: Step) -> Iterator[Event]:
 
 def _judge(training: _Training, dev: Corpus) -> Generator[Decoding, None, _Judged]:
     """Score the dev sets, and remember the score that decides which checkpoint is best."""
+    assembled = usable_alone(training.assembled, training.recipe, training.run, training.world)
     # Layers are compiled for training's shapes and modes; a search has others.
     with torch.compiler.set_stance("force_eager") if training.recipe.train.compile else nullcontext():
-        evaluation = yield from evaluate(training.assembled, dev, training.dev_batches, training.search, training.world)
+        evaluation = yield from evaluate(assembled, dev, training.dev_batches, training.search, training.world)
     scores = {f"dev.{name}": score.value for name, score in evaluation.scores.values.items()}
     metric = training.recipe.train.keep_best
     if metric is None:
@@ -295,12 +290,11 @@ def _value(scores: Mapping[str, float], metric: str) -> float:
 
 
 def _save(training: _Training, progress: Progress, scores: Mapping[str, float]) -> Iterator[Event]:
+    model = training.assembled.built.model
+    weights, optimizer = whole_weights(model), whole_state(training.optimizer, model, training.world)
     if training.journal is None:
         return
-    model = training.assembled.built.model
-    state = Checkpoint(
-        model.state_dict(), state_by_name(training.optimizer, model), progress, scores, tuple(training.history)
-    )
+    state = Checkpoint(weights, optimizer, progress, scores, tuple(training.history))
     folder = checkpoint.save(training.run.checkpoints, state)
     training.journal.write("saved", step=progress.position.step)
     yield Saved(progress.position.step, folder)

@@ -7,7 +7,8 @@ to zero: a weight whose memory of squares vanished would be divided by almost no
 Optimizers with 4-bit States", arXiv 2309.01507).
 
 The state is plain tensors, and every operation on it is elementwise or within a block: saved and loaded it goes on in
-the same bits.
+the same bits. A rank that keeps a slice of a tensor (FSDP2) counts blocks from the beginning of the whole: where a
+block lies on two ranks they agree on its scale, and the codes are those that one rank would have.
 """
 
 import math
@@ -15,13 +16,16 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from torch.optim.adamw import adamw
 
 BLOCK = 256
 SMALLEST = 4096  # tensors of fewer elements are remembered in float32: they are cheap, and often norms and biases
+CODES = ("mean", "root")  # the names of what is remembered in bytes
 TINY = torch.finfo(torch.float32).tiny
 
 
@@ -47,7 +51,7 @@ class Adam8(Optimizer):
             self._step_small([parameter for parameter in trained if parameter.numel() < SMALLEST], group)
             for parameter in trained:
                 if parameter.numel() >= SMALLEST and parameter.grad is not None:
-                    self._step_large(parameter, _blocks(parameter.grad), group)
+                    self._step_large(parameter, parameter.grad, group)
         return loss
 
     def _step_small(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
@@ -74,25 +78,87 @@ class Adam8(Optimizer):
         )
 
     def _step_large(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        cut = Cut(parameter)
         if not self.state[parameter]:
-            self.state[parameter] = _empty_memory(parameter)
+            self.state[parameter] = _empty_memory(parameter, cut)
         state = self.state[parameter]
         state["step"] += 1
         count, (beta1, beta2) = float(state["step"]), group["betas"]
-        mean = decode(state["mean"], state["mean_scale"]).lerp_(gradient, 1 - beta1)
-        root = decode(state["root"], state["root_scale"])
+        gradient, scales = cut.blocks(gradient), (cut.scales(state["mean_scale"]), cut.scales(state["root_scale"]))
+        mean = decode(cut.blocks(state["mean"]), scales[0]).lerp_(gradient, 1 - beta1)
+        root = decode(cut.blocks(state["root"]), scales[1])
         root.square_().mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2).sqrt_()
-        encode(mean, state["mean"], state["mean_scale"])
-        encode(root, state["root"], state["root_scale"])
+        for name, values in (("mean", mean), ("root", root)):
+            cut.agree(values, state[f"{name}_scale"])
+            cut.put(state[name], encoded(values, cut.scales(state[f"{name}_scale"]), state[name].dtype))
         root.div_(math.sqrt(1 - beta2**count)).add_(group["eps"])
-        change = mean.div_(root).flatten()[: parameter.numel()].view_as(parameter)
-        parameter.mul_(1 - group["lr"] * group["weight_decay"])
-        parameter.sub_(change, alpha=group["lr"] / (1 - beta1**count))
+        own = cut.own(parameter)
+        own.mul_(1 - group["lr"] * group["weight_decay"])
+        own.sub_(cut.inside(mean.div_(root)).view_as(own), alpha=group["lr"] / (1 - beta1**count))
 
 
-def _empty_memory(parameter: Tensor) -> dict[str, Tensor]:
-    codes = torch.zeros(-(-parameter.numel() // BLOCK), BLOCK, dtype=torch.int8, device=parameter.device)
-    scale = torch.zeros(len(codes), 1, device=parameter.device)
+class Cut:
+    """A tensor in blocks, or the part of it that this rank keeps, in the blocks of the whole."""
+
+    def __init__(self, parameter: Tensor) -> None:
+        self.count = -(-parameter.numel() // BLOCK)  # blocks of the whole
+        self._is_slice = isinstance(parameter, DTensor)
+        own = self.own(parameter)
+        self._size, begin = own.numel(), 0
+        if isinstance(parameter, DTensor):
+            # FSDP2 cuts rows as torch.chunk does.
+            mesh, rows = parameter.device_mesh, parameter.shape[0]
+            begin = min(mesh.get_local_rank() * -(-rows // mesh.size()), rows) * (parameter.numel() // rows)
+            self._group = mesh.get_group()
+        self._first, self._lead = divmod(begin, BLOCK)
+        self._blocks = -(-(self._lead + self._size) // BLOCK) if self._size else 0
+
+    @staticmethod
+    def own(tensor: Tensor) -> Tensor:
+        """What this rank has of it."""
+        return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+    def blocks(self, tensor: Tensor) -> Tensor:
+        """The elements in rows of BLOCK, filled up with zeros; codes stay codes."""
+        own = self.own(tensor).flatten()[: self._size if self._is_slice else None]
+        if own.is_floating_point():
+            own = own.float()
+        fill = (self._lead, self._blocks * BLOCK - self._lead - own.numel())
+        return (F.pad(own, fill) if any(fill) else own).view(-1, BLOCK)
+
+    def inside(self, blocks: Tensor) -> Tensor:
+        """The elements again, without what filled the rows up."""
+        return blocks.flatten()[self._lead : self._lead + self._size]
+
+    def put(self, codes: Tensor, blocks: Tensor) -> None:
+        """Write codes back: a slice keeps its elements alone, a whole tensor its rows."""
+        own = self.own(codes)
+        own.copy_(self.inside(blocks).view_as(own) if self._is_slice else blocks)
+
+    def scales(self, scale: Tensor) -> Tensor:
+        """The scales of the blocks that this rank has a part of."""
+        return scale[self._first : self._first + self._blocks]
+
+    def agree(self, values: Tensor, scale: Tensor) -> None:
+        """Every block's largest value, on whichever ranks it lies."""
+        largest = values.abs().amax(1, keepdim=True) if len(values) else scale[:0]
+        scale.zero_()
+        self.scales(scale).copy_(largest)
+        if self._is_slice:
+            dist.all_reduce(scale, dist.ReduceOp.MAX, group=self._group)
+
+
+def whole_codes(name: str, codes: Tensor) -> Tensor:
+    """Codes in the shape of their parameter, as one rank that has all of it keeps them: in rows of BLOCK."""
+    # What fills up the last row was encoded too: a mean of nothing is 0, and a root is never less than 1.
+    return F.pad(codes.flatten(), (0, -codes.numel() % BLOCK), value=int(name == "root")).view(-1, BLOCK)
+
+
+def _empty_memory(parameter: Tensor, cut: Cut) -> dict[str, Tensor]:
+    scale = torch.zeros(cut.count, 1, device=parameter.device)
+    codes = torch.zeros_like(parameter, dtype=torch.int8)
+    if not isinstance(parameter, DTensor):
+        codes = torch.zeros(cut.count, BLOCK, dtype=torch.int8, device=parameter.device)
     return {
         "step": torch.zeros(()),
         "mean": codes,
@@ -109,13 +175,13 @@ def decode(codes: Tensor, scale: Tensor) -> Tensor:
 
 
 def encode(values: Tensor, codes: Tensor, scale: Tensor) -> None:
-    """Write the nearest codes of blocks of values; unsigned codes are never zero."""
+    """Write the nearest codes of blocks of values, and their scales."""
     torch.amax(values.abs(), 1, keepdim=True, out=scale)
+    codes.copy_(encoded(values, scale, codes.dtype))
+
+
+def encoded(values: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
+    """The nearest codes of blocks of values under these scales; unsigned codes are never zero."""
     parts = values / scale.clamp(min=TINY)
-    steps = parts.abs().sqrt_().copysign_(parts).mul_(torch.iinfo(codes.dtype).max).round_()
-    codes.copy_(steps if codes.dtype.is_signed else steps.clamp_(min=1))
-
-
-def _blocks(tensor: Tensor) -> Tensor:
-    """The elements in rows of BLOCK, the last filled up with zeros."""
-    return F.pad(tensor.float().flatten(), (0, -tensor.numel() % BLOCK)).view(-1, BLOCK)
+    steps = parts.abs().sqrt_().copysign_(parts).mul_(torch.iinfo(dtype).max).round_()
+    return (steps if dtype.is_signed else steps.clamp_(min=1)).to(dtype)

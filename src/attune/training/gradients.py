@@ -2,7 +2,8 @@
 
 Two ways to add. The plain one accumulates in place and asks the world for the sum: the same ranks give the same
 bits. The strict one adds micro-batches in one fixed binary tree, whatever rank computes which: any number of ranks
-gives the same bits.
+gives the same bits. Where ranks share the weights (FSDP2), the buffer holds this rank's slices, and backward has added
+over the ranks already.
 
 Statistics of a step (`types.Tallied`) ride along behind the gradients, and are added up with them.
 """
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from attune.types import Tallied
 from attune.world import World
@@ -23,12 +25,14 @@ class Gradients:
 
     def __init__(self, parameters: Iterable[nn.Parameter], tallied: Sequence[Tallied] = ()) -> None:
         parameters = list(parameters)
-        leaves: list[Tensor] = [*parameters, *(module.begin_tally() for module in tallied)]
-        sizes = [leaf.numel() for leaf in leaves]
+        leaves = [*parameters, *(module.begin_tally() for module in tallied)]
+        own = [leaf.to_local() if isinstance(leaf, DTensor) else leaf for leaf in leaves]
+        sizes = [each.numel() for each in own]
+        self.are_slices = any(isinstance(leaf, DTensor) for leaf in leaves)
         self.flat = torch.zeros(sum(sizes), device=parameters[0].device)
         parts = torch.split(self.flat, sizes)
-        for leaf, part in zip(leaves, parts, strict=True):
-            leaf.grad = part.view_as(leaf)
+        for leaf, slice_, part in zip(leaves, own, parts, strict=True):
+            leaf.grad = _as_slice_of(leaf, part.view_as(slice_))
         self.gradient = self.flat[: sum(sizes[: len(parameters)])]  # what weights follow, without the statistics
         self._tallied = tuple(zip(tallied, parts[len(parameters) :], strict=True))
 
@@ -47,10 +51,23 @@ class Gradients:
         self.flat.zero_()
         return taken
 
+    def norm(self, world: World) -> Tensor:
+        """The norm of all gradients together, on the device."""
+        own: Tensor = torch.linalg.vector_norm(self.gradient)
+        return world.sum(own.double().square()).sqrt() if self.are_slices else own
+
     def put(self, total: Tensor | None) -> None:
         """Hold this sum; None is zero."""
         if total is not None:
             self.flat.copy_(total)
+
+
+def _as_slice_of(parameter: Tensor, part: Tensor) -> Tensor:
+    """The memory `part` as a gradient of the parameter's own kind, which FSDP2 then adds into."""
+    if not isinstance(parameter, DTensor):
+        return part
+    mesh, placements = parameter.device_mesh, parameter.placements
+    return DTensor.from_local(part, mesh, placements, shape=parameter.shape, stride=parameter.stride())
 
 
 class Tree:

@@ -6,23 +6,24 @@ computes the same thing whichever rank it is on.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from attune.batches.load import Loaded, Position
-from attune.errors import TrainingError
+from attune.errors import ConfigError, TrainingError
 from attune.seeds import derive
 from attune.training.gradients import Gradients, Tree, sum_in_tree
-from attune.training.micro import Backward, backward_of
-from attune.training.optimizer import set_lr
+from attune.training.memory import is_out_of_memory, out_of_memory
+from attune.training.micro import Backward, Eager, backward_of
+from attune.training.optimizer import Moves, set_lr
 from attune.training.precision import LossScale
 from attune.training.schedule import Schedule
+from attune.training.sharding import Idle
 from attune.types import SAMPLE_RATE, Loss, Tallied
 from attune.world import World
 
@@ -74,12 +75,21 @@ class _Sums:
     nonfinite: float
     stops: float
     dropped: float
+    starved: float
     norm: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """What this rank's micro-batches came to; the ids of one that its memory did not hold."""
+
+    losses: list[tuple[Loaded, Loss]]
+    starved: tuple[str, ...]
 
 
 def take_steps(
     model: Any,
-    optimizer: Optimizer,
+    optimizer: Moves,
     micros: Iterator[Loaded],
     rules: Rules,
     progress: Progress,
@@ -89,16 +99,23 @@ def take_steps(
     """Train from `progress` to the end of the schedule, yielding after each optimizer step."""
     tallied = [module for module in model.modules() if isinstance(module, Tallied)]
     gradients = Gradients((p for p in model.parameters() if p.requires_grad), tallied)
-    backward = backward_of(model, rules.precision, world.device)
+    idle = _idle(gradients, tallied, world)
+    # Ranks that share the weights meet in every layer, which no graph can hold.
+    backward: Backward = (Eager if idle else backward_of)(model, rules.precision, world.device)
     for position, group in groupby(micros, key=lambda loaded: loaded.micro.position):
         if not model.training:
             model.train()  # the caller may have scored it; a walk through all modules is not for every step
         slots = list(group)
-        losses = _run_micros(backward, gradients, slots, rules, progress.scale, world)
-        sums = _add_up(gradients.flat, slots, losses, world, stop_requested())
-        norm = _settle(gradients.gradient, sums[1], rules, progress.scale)
+        gradients.clear()
+        for batch in idle.runs(slots) if idle else ():
+            backward(batch, 0.0)  # adds nothing of its own, but its backward brings this rank's slices of the others'
+        ran = _run_micros(backward, gradients, slots, rules, progress.scale, world)
+        sums = _add_up(gradients.flat, slots, ran, world, stop_requested())
+        norm = _settle(gradients, sums[1], rules, progress.scale, world)
         # The one look at the device in a step: until here it is only told what to do.
         seen = _Sums(*torch.cat([sums, norm.double()[None]]).tolist())
+        if seen.starved:
+            raise out_of_memory(position.step, int(seen.starved), world.size, _all(world, ran.starved))
         lr = rules.schedule.at(position.step)
         skipped = None if math.isfinite(seen.norm) and not seen.nonfinite else _reason(seen, progress.scale)
         if skipped is None:
@@ -114,7 +131,7 @@ def take_steps(
             audio_seconds=seen.samples / SAMPLE_RATE,
             skipped=skipped,
             stop_requested=seen.stops > 0,
-            skipped_ids=_all(world, _nonfinite_ids(slots, losses) or _ids(slots)) if skipped else (),
+            skipped_ids=_all(world, _nonfinite_ids(ran) or _ids(slots)) if skipped else (),
             dropped=_all(world, tuple(dropped.reason for slot in slots for dropped in slot.dropped))
             if seen.dropped
             else (),
@@ -124,46 +141,64 @@ def take_steps(
             return
 
 
+def _idle(gradients: Gradients, tallied: Sequence[Tallied], world: World) -> Idle | None:
+    """What keeps ranks that share the weights in step."""
+    if gradients.are_slices and tallied:
+        raise ConfigError(
+            "train.shard: full does not go with batch norm that follows the data: ranks that wait run batches for "
+            "nothing, which would be counted. Set model.batch_norm=frozen, or train.shard=optimizer."
+        )
+    return Idle(world) if gradients.are_slices else None
+
+
 def _run_micros(
     backward: Backward, gradients: Gradients, slots: list[Loaded], rules: Rules, scale: LossScale, world: World
-) -> list[Loss]:
-    """Run this rank's micro-batches, and add up the gradient over the ranks; the losses of slots that have a batch."""
-    gradients.clear()
+) -> _Ran:
+    """Run this rank's micro-batches, and add up the gradient over the ranks."""
     tree = Tree()
-    losses: list[Loss] = []
+    losses: list[tuple[Loaded, Loss]] = []
+    starved: tuple[str, ...] = ()
     for slot in slots:
         if slot.batch is not None:
             torch.manual_seed(derive(rules.seed, "dropout", slot.micro.position.step, slot.micro.slot))
-            losses.append(backward(slot.batch, scale.value))
+            try:
+                losses.append((slot, backward(slot.batch, scale.value)))
+            except (MemoryError, RuntimeError) as error:
+                if gradients.are_slices or not is_out_of_memory(error):
+                    raise  # ranks that share weights are in the midst of a layer, and cannot be told in order
+                starved = (
+                    slot.batch.ids
+                )  # the others have to know: this rank comes to the sums as if nothing were wrong
+                break
         if rules.strict:
             tree.add(gradients.take() if slot.batch is not None else None)
     if rules.strict:
         gradients.put(tree.total())
         sum_in_tree(world, gradients.flat)
-    else:
+    elif not gradients.are_slices:
         world.sum(gradients.flat)
-    return losses
+    return _Ran(losses, starved)
 
 
-def _add_up(flat: Tensor, slots: list[Loaded], losses: list[Loss], world: World, stop: bool) -> Tensor:
-    """The sums of all ranks (6,), in the order of `_Sums`, still on the device."""
+def _add_up(flat: Tensor, slots: list[Loaded], ran: _Ran, world: World, stop: bool) -> Tensor:
+    """The sums of all ranks (7,), in the order of `_Sums`, still on the device."""
     samples = sum(float(slot.batch.lengths.sum()) for slot in slots if slot.batch is not None)
     dropped = float(sum(len(slot.dropped) for slot in slots))
-    sums = torch.zeros(6, dtype=torch.float64, device=flat.device)
-    for place, known in ((2, samples), (4, float(stop)), (5, dropped)):
+    sums = torch.zeros(7, dtype=torch.float64, device=flat.device)
+    for place, known in ((2, samples), (4, float(stop)), (5, dropped), (6, float(bool(ran.starved)))):
         sums[place] += known  # a copy of host memory would wait for the device
-    for loss in losses:
+    for _, loss in ran.losses:
         sums[0] += loss.total
         sums[1] += loss.count
         sums[3] += ~loss.total.isfinite()
     return world.sum(sums)
 
 
-def _settle(flat: Tensor, count: Tensor, rules: Rules, scale: LossScale) -> Tensor:
+def _settle(gradients: Gradients, count: Tensor, rules: Rules, scale: LossScale, world: World) -> Tensor:
     """Divide the summed gradient once, clip it, and return its norm before clipping."""
-    flat.div_(count.clamp(min=1) * scale.value)
-    norm: Tensor = torch.linalg.vector_norm(flat)
-    flat.mul_(torch.where(norm > rules.clip, rules.clip / (norm + 1e-6), 1.0))
+    gradients.gradient.div_(count.clamp(min=1) * scale.value)
+    norm = gradients.norm(world)
+    gradients.gradient.mul_(torch.where(norm > rules.clip, rules.clip / (norm + 1e-6), 1.0))
     return norm
 
 
@@ -190,9 +225,8 @@ def _check_patience(progress: Progress, rules: Rules) -> None:
         )
 
 
-def _nonfinite_ids(slots: list[Loaded], losses: list[Loss]) -> tuple[str, ...]:
-    computed = [slot for slot in slots if slot.batch is not None]
-    return _ids([slot for slot, loss in zip(computed, losses, strict=True) if not loss.total.isfinite()])
+def _nonfinite_ids(ran: _Ran) -> tuple[str, ...]:
+    return _ids([slot for slot, loss in ran.losses if not loss.total.isfinite()])
 
 
 def _ids(slots: list[Loaded]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Optimizers, and their state under the parameters' names so that it is data like the weights."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,15 @@ from attune.errors import CheckpointError
 from attune.training.adam8 import Adam8
 
 
+class Moves(Protocol):
+    """What the loop needs of an optimizer, whether it holds all parameters or a rank's own."""
+
+    param_groups: list[dict[str, Any]]
+
+    def step(self) -> Any:
+        """Follow the gradients once."""
+
+
 def make_optimizer(
     name: str,
     model: nn.Module,
@@ -18,12 +27,13 @@ def make_optimizer(
     weight_decay: float,
     betas: tuple[float, float],
     factors: Mapping[str, float] | None = None,
+    only: Collection[str] | None = None,
 ) -> Optimizer:
     """AdamW, its 8-bit variant or Adafactor over the trainable parameters; matrices decay, biases and norms do not.
 
-    `factors` gives parameters, by name, their part of the learning rate.
+    `factors` gives parameters, by name, their part of the learning rate; `only` leaves out all others than these.
     """
-    groups = _groups(model, weight_decay, factors or {})
+    groups = _groups(model, weight_decay, factors or {}, only)
     if name == "adafactor":
         return torch.optim.Adafactor(groups, lr=lr)
     if name == "adamw8bit":
@@ -31,17 +41,21 @@ def make_optimizer(
     return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)
 
 
-def set_lr(optimizer: Optimizer, lr: float) -> None:
+def set_lr(optimizer: Moves, lr: float) -> None:
     """Use this learning rate for the next step, each group its part of it."""
     for group in optimizer.param_groups:
         group["lr"] = lr * group.get("factor", 1.0)
 
 
-def _groups(model: nn.Module, weight_decay: float, factors: Mapping[str, float]) -> list[dict[str, Any]]:
+def _groups(
+    model: nn.Module, weight_decay: float, factors: Mapping[str, float], only: Collection[str] | None
+) -> list[dict[str, Any]]:
     """Parameters that are treated alike, together: matrices before the rest, and in the order of the model."""
     alike: dict[tuple[bool, float], list[nn.Parameter]] = {}
     for is_matrix in (True, False):
         for name, parameter in model.named_parameters():
+            if only is not None and name not in only:
+                continue
             if parameter.requires_grad and (parameter.ndim >= 2) == is_matrix:
                 alike.setdefault((is_matrix, factors.get(name, 1.0)), []).append(parameter)
     return [

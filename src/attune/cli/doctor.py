@@ -1,0 +1,39 @@
+"""Look at this machine."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
+
+from attune.cli._terminal import add_json, print_json
+
+HELP = "look at this machine: versions, devices, ranks, audio, disk, processes that were left behind"
+EXAMPLE = "attune doctor --json > bug-report.json"
+MARKS = {"good": "ok", "note": "note", "bad": "PROBLEM"}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Take what to end."""
+    parser.add_argument("--end", metavar="RUN", help="kill what was left behind of a run, and do nothing else")
+    add_json(parser)
+
+
+def run(arguments: Namespace) -> int:
+    """Print each finding as it is made; exit 1 when something has to be mended."""
+    from attune.launch.doctor import end_run, examine
+    from attune.site import this_site
+
+    if arguments.end:
+        ended = end_run(arguments.end)
+        print(f"ended {len(ended)} processes: {', '.join(map(str, ended))}" if ended else "There was nothing to end.")
+        return 0
+    findings = []
+    for finding in examine(this_site()):
+        findings.append(finding)
+        if not arguments.json:
+            print(f"{MARKS[finding.verdict]:8}{finding.about}: {finding.what}", flush=True)
+            if finding.remedy:
+                print(f"{'':8}{finding.remedy}", flush=True)
+    if arguments.json:
+        print_json([asdict(finding) for finding in findings])
+    return 1 if any(finding.verdict == "bad" for finding in findings) else 0

@@ -1,0 +1,53 @@
+"""Train a recipe on a Ray cluster, as a job that outlives this terminal."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from attune.cli._ranks import add_ray, devices
+from attune.cli._terminal import add_recipe
+from attune.errors import ConfigError
+
+HELP = "train a recipe on a Ray cluster as a job: upload this folder, follow the log, hand on the exit code"
+EXAMPLE = "attune submit recipe.yaml run=/shared/runs/first --address http://head:8265 --devices 8"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Take a recipe, overrides, and what the job needs."""
+    add_recipe(parser)
+    add_ray(parser, "the cluster's job server, such as http://HEAD:8265")
+    parser.add_argument("--devices", type=devices, default=1, metavar="N|MIN-MAX", help="workers (default 1)")
+    parser.add_argument("--restarts", type=int, default=0, metavar="N", help="start again when a worker dies")
+    parser.add_argument("--folder", type=Path, default=Path(), help="what to upload (default: this folder)")
+    parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help="what not to upload")
+    parser.add_argument("--pip", action="append", default=[], metavar="PACKAGE", help="to install on the cluster first")
+    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="to set on the cluster")
+
+
+def run(arguments: Namespace) -> int:
+    """Submit `attune train … --launch ray`, and end as it ends."""
+    from attune import recipe
+    from attune.launch.jobs import Job, submit
+
+    loaded = recipe.load(arguments.recipe, arguments.overrides).recipe
+    if not Path(loaded.run).is_absolute():
+        raise ConfigError(
+            f"run: {loaded.run} would be made in a folder that goes with the job. Give run=… an absolute path on "
+            "storage that all nodes of the cluster share."
+        )
+    if arguments.address is None:
+        raise ConfigError("Say where the cluster's job server is: --address http://HEAD:8265.")
+    folder = arguments.folder.resolve()
+    if not arguments.recipe.resolve().is_relative_to(folder):
+        raise ConfigError(f"{arguments.recipe} is not in {folder}, which is what is uploaded. Add --folder.")
+    named = str(arguments.recipe.resolve().relative_to(folder))
+    train = ["python", "-m", "attune", "train", named, *arguments.overrides, "--launch", "ray"]
+    train += ["--devices", arguments.devices, "--restarts", str(arguments.restarts)]
+    variables = dict(pair.partition("=")[::2] for pair in arguments.env)
+    job = Job(list(map(str, train)), folder, variables, arguments.pip, arguments.exclude)
+    outcome = submit(job, arguments.address, lambda text: print(text, end="", flush=True))
+    if outcome.code:
+        print(outcome.reason, file=sys.stderr)
+    return outcome.code

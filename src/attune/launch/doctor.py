@@ -1,0 +1,285 @@
+"""Whether this machine can do what attune will ask of it, in plain words, and with the remedy where it cannot."""
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import soundfile
+
+from attune.audio.decode import read_audio
+from attune.errors import DataError
+from attune.processes import RUN_MARK, Found, marked
+from attune.site import Site
+from attune.types import SAMPLE_RATE
+
+PACKAGES = (
+    *("attune-speech", "torch", "transformers", "numpy", "soundfile", "soxr", "safetensors", "sentencepiece"),
+    *("av", "datasets", "kenlm", "peft", "ray", "tensorboard", "triton"),
+)
+FORMATS = {
+    "wav": ("WAV", "PCM_16"),
+    "flac": ("FLAC", "PCM_16"),
+    "mp3": ("MP3", "MPEG_LAYER_III"),
+    "ogg": ("OGG", "VORBIS"),
+    "opus": ("OGG", "OPUS"),
+}
+LITTLE_DISK, LITTLE_SHARED_MEMORY = 10 * 2**30, 2**30
+TEST_SECONDS = 60
+
+# Two processes that meet in a file, so that not even a port can be in the way.
+ADD_UP = """
+import sys, torch, torch.distributed as dist
+backend, place, rank, size = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
+dist.init_process_group(backend, init_method=f"file://{place}", rank=rank, world_size=size)
+number = torch.tensor([rank + 1.0], device=device)
+dist.all_reduce(number)
+sys.exit(0 if float(number) == size * (size + 1) / 2 else 3)
+"""
+
+Verdict = Literal["good", "note", "bad"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at; `bad` keeps attune from working, and comes with a remedy."""
+
+    about: str
+    what: str
+    verdict: Verdict = "good"
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Torch:
+    """Which torch is installed, what it can use, and what there is to use."""
+
+    version: str
+    cuda: str | None  # the CUDA it was built for
+    hip: str | None  # the ROCm
+    usable: tuple[str, ...]  # names of the devices that it can compute on
+    complaint: str  # what it says when it cannot
+    has_nvidia: bool
+    has_amd: bool
+    driver: str | None
+
+
+def examine(site: Site) -> Iterator[Finding]:
+    """Everything in turn; a machine without a GPU is a healthy machine."""
+    yield Finding("python", f"{platform.python_version()} on {platform.platform()}, {os.cpu_count()} cores")
+    yield Finding("packages", ", ".join(f"{name} {version}" for name, version in versions().items()))
+    yield judge_torch(look_at_torch())
+    yield from _collectives()
+    yield from _audio()
+    yield from room(site)
+    yield from leftovers()
+
+
+def versions() -> dict[str, str]:
+    """The packages that attune uses and that are here."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def look_at_torch() -> Torch:
+    """What is installed and what is plugged in."""
+    import torch
+
+    complaint, usable = "", []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            usable = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+            if (torch.version.cuda or torch.version.hip) and not usable:
+                torch.cuda.init()  # type: ignore[no-untyped-call]
+        except (RuntimeError, AssertionError) as error:
+            complaint = str(error).splitlines()[0]
+    complaint = complaint or "; ".join(str(each.message).splitlines()[0] for each in caught)
+    return Torch(
+        torch.__version__,
+        torch.version.cuda,
+        torch.version.hip,
+        tuple(usable),
+        complaint,
+        has_nvidia=any(Path("/dev").glob("nvidia[0-9]*")) or _nvidia_driver() is not None,
+        has_amd=Path("/dev/kfd").exists(),
+        driver=_nvidia_driver(),
+    )
+
+
+def judge_torch(torch: Torch) -> Finding:
+    """Say what stands between this torch and this machine's devices."""
+    build = f"for CUDA {torch.cuda}" if torch.cuda else f"for ROCm {torch.hip}" if torch.hip else "for the CPU only"
+    what = f"{torch.version}, built {build}"
+    if torch.usable:
+        return Finding("torch", f"{what}; devices: {', '.join(torch.usable)}")
+    if torch.has_nvidia and torch.hip:
+        remedy = "Install a CUDA build of torch: this one is for AMD's devices, and an NVIDIA one is plugged in."
+    elif torch.has_nvidia and not torch.cuda:
+        remedy = "There is an NVIDIA device, and this torch cannot use any. Install a CUDA build of torch."
+    elif torch.has_amd and not torch.hip:
+        remedy = "There is an AMD device, and this torch cannot use it. Install a ROCm build of torch."
+    elif torch.has_nvidia and "too old" in torch.complaint:
+        remedy = (
+            f"The driver ({torch.driver}) is too old for CUDA {torch.cuda}. Install a newer driver, or an older torch."
+        )
+    elif torch.has_nvidia:
+        remedy = f"torch cannot use the NVIDIA device: {torch.complaint or 'it does not say why'}. Run nvidia-smi."
+    else:
+        return Finding("torch", f"{what}; no GPU on this machine")
+    return Finding("torch", what, "bad", remedy)
+
+
+def _nvidia_driver() -> str | None:
+    if not shutil.which("nvidia-smi"):
+        return None
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return next(iter(answer.stdout.split()), None) if answer.returncode == 0 else None
+
+
+def _collectives() -> Iterator[Finding]:
+    import torch
+
+    devices = torch.cuda.device_count() if torch.version.cuda else 0
+    for backend, ranks in [("gloo", 2), *([("nccl", min(devices, 2))] if devices else [])]:
+        problem = _add_up(backend, ranks)
+        remedy = (
+            "Several ranks cannot work together here: look at firewalls, the loopback interface and NCCL_DEBUG=INFO."
+        )
+        what = f"{ranks} ranks added up their numbers"
+        yield Finding(backend, problem or what, "bad" if problem else "good", remedy if problem else "")
+
+
+def _add_up(backend: str, ranks: int) -> str | None:
+    """What went wrong when ranks of this machine added numbers up, or None."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = [sys.executable, "-c", ADD_UP, backend, f"{folder}/meeting"]
+        started = [
+            subprocess.Popen([*words, str(rank), str(ranks)], stderr=subprocess.PIPE, text=True)
+            for rank in range(ranks)
+        ]
+        try:
+            for process in started:
+                said = process.communicate(timeout=TEST_SECONDS)[1]
+                if process.returncode:
+                    return (said.strip().splitlines() or ["a wrong sum"])[-1]
+        except subprocess.TimeoutExpired:
+            return f"no sum after {TEST_SECONDS} s"
+        finally:
+            for process in started:
+                process.kill()
+                process.wait()
+    return None
+
+
+def _audio() -> Iterator[Finding]:
+    tone = np.sin(np.arange(SAMPLE_RATE) * 0.2).astype(np.float32) * 0.5
+    with tempfile.TemporaryDirectory() as folder:
+        for name, (container, coding) in FORMATS.items():
+            path = Path(folder) / f"tone.{name}"
+            try:
+                soundfile.write(path, tone, SAMPLE_RATE, format=container, subtype=coding)
+                yield _decoded(name, path)
+            except (soundfile.SoundFileError, ValueError) as error:
+                remedy = "The sound library of this machine is old: pip install --upgrade soundfile"
+                yield Finding(name, f"cannot be written: {error}", "bad", remedy)
+        if importlib.util.find_spec("av"):
+            path = Path(folder) / "tone.m4a"
+            _write_m4a(path, tone)
+            found = _decoded("m4a", path)
+            yield found if found.verdict == "good" else Finding("m4a", "is not read by attune; convert it", "note")
+
+
+def _decoded(name: str, path: Path) -> Finding:
+    try:
+        seconds = len(read_audio(path)) / SAMPLE_RATE
+    except DataError as error:
+        return Finding(name, str(error), "bad", "Reinstall soundfile: pip install --force-reinstall soundfile")
+    return Finding(name, f"decodes ({seconds:.2f} s of 1 s)", "good" if abs(seconds - 1) < 0.15 else "bad")
+
+
+def _write_m4a(path: Path, tone: np.ndarray) -> None:
+    import av
+
+    with av.open(str(path), "w") as file:
+        stream = file.add_stream("aac", rate=SAMPLE_RATE, layout="mono")
+        frame = av.AudioFrame.from_ndarray(tone[None], format="fltp", layout="mono")
+        frame.sample_rate = SAMPLE_RATE
+        for packet in [*stream.encode(frame), *stream.encode(None)]:
+            file.mux(packet)
+
+
+def room(site: Site) -> Iterator[Finding]:
+    """Disk for downloads, and shared memory for readers."""
+    folder = site.cache
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    is_writable = os.access(folder, os.W_OK)
+    what = f"{site.cache}: {free / 2**30:.0f} GiB free" + ("" if is_writable else ", not writable")
+    if not is_writable:
+        yield Finding("cache", what, "bad", "Set ATTUNE_CACHE to a folder that you may write to.")
+    else:
+        little = "Downloads may fill the disk. Set ATTUNE_CACHE to a folder with more room."
+        yield Finding("cache", what, "note" if free < LITTLE_DISK else "good", little if free < LITTLE_DISK else "")
+    shared = Path("/dev/shm")  # where readers hand batches over
+    if shared.exists():
+        size = shutil.disk_usage(shared).total
+        small = "Readers hand batches over through it. In a container: docker run --shm-size 8g …; else --workers 0."
+        is_small = size < LITTLE_SHARED_MEMORY
+        what = f"{size / 2**30:.1f} GiB"
+        yield Finding("shared memory", what, "note" if is_small else "good", small if is_small else "")
+
+
+def leftovers() -> Iterator[Finding]:
+    """Ranks and readers whose launcher is gone; there should never be any."""
+    runs: dict[str, list[Found]] = {}
+    for found in marked():
+        if found.run != os.environ.get(RUN_MARK):  # the one that asks is not left behind
+            runs.setdefault(found.run, []).append(found)
+    for run, processes in sorted(runs.items()):
+        own = {process.pid for process in processes}
+        roots = {process.parent for process in processes} - own
+        pids = ", ".join(str(process.pid) for process in sorted(processes, key=lambda process: process.pid))
+        if any("attune" in _command(root) for root in roots):
+            yield Finding("processes", f"run {run} is at work: {pids}")
+        else:
+            remedy = f"Their launcher is gone. End them: attune doctor --end {run}"
+            yield Finding("processes", f"run {run} was left behind: {pids} ({processes[0].command})", "bad", remedy)
+
+
+def end_run(run: str) -> list[int]:
+    """Kill every process of a launch; returns their process ids."""
+    ended = []
+    for found in marked(run):
+        os.kill(found.pid, signal.SIGKILL)
+        ended.append(found.pid)
+    return ended
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""

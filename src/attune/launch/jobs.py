@@ -1,0 +1,71 @@
+"""Submit a command to a Ray cluster as a job: its folder is uploaded, its log followed, its exit code handed on."""
+
+import asyncio
+import shlex
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from attune.errors import ConfigError
+from attune.launch.group import Outcome
+
+# Never uploaded: what a cluster has to find on shared storage, and what is made anew.
+EXCLUDES = (
+    *("runs/", ".git/", ".venv/", "build/", "dist/", "__pycache__/", ".mypy_cache/", ".ruff_cache/", ".pytest_cache/"),
+    *("*.safetensors", "*.wav", "*.flac", "*.mp3", "*.opus", "*.ogg", "*.tar", "*.tar.gz", "*.zip"),
+)
+ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A command, the folder it runs in, and what the cluster's machines need for it."""
+
+    words: Sequence[str]
+    folder: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
+    packages: Sequence[str] = ()
+    excludes: Sequence[str] = ()
+
+
+def submit(job: Job, address: str, show: Callable[[str], None]) -> Outcome:
+    """Run a job to its end, showing its log as it is written."""
+    client = _connect(address)
+    environment: dict[str, Any] = {"working_dir": str(job.folder), "excludes": [*EXCLUDES, *job.excludes]}
+    environment |= {"env_vars": dict(job.variables)} if job.variables else {}
+    environment |= {"pip": list(job.packages)} if job.packages else {}
+    number = client.submit_job(entrypoint=shlex.join(job.words), runtime_env=environment)
+    show(f"job {number} at {address}\n")
+    asyncio.run(_follow(client, number, show))
+    while client.get_job_status(number) not in ENDED:
+        time.sleep(0.5)  # the log may end a moment before the job does
+    return _outcome(client.get_job_info(number))
+
+
+async def _follow(client: Any, number: str, show: Callable[[str], None]) -> None:
+    async for text in client.tail_job_logs(number):
+        show(text)
+
+
+def _outcome(info: Any) -> Outcome:
+    """The command's own exit code; `ray job submit` would say 1 whatever it was."""
+    if info.status == "SUCCEEDED":
+        return Outcome(0)
+    code = info.driver_exit_code
+    return Outcome(code if code in (2, 75) else 1, f"The job ended as {info.status}: {info.message or ''}".strip())
+
+
+def _connect(address: str) -> Any:
+    try:
+        from ray.job_submission import JobSubmissionClient
+    except ModuleNotFoundError as error:
+        raise ConfigError('Ray is not installed. Install it: pip install "attune-speech[ray]"') from error
+    try:
+        return JobSubmissionClient(address)
+    except (ConnectionError, RuntimeError) as error:
+        raise ConfigError(
+            f"No Ray job server answers at {address}: {str(error).splitlines()[0]} "
+            "It is the address of the dashboard, such as http://HEAD:8265."
+        ) from error

@@ -1,0 +1,232 @@
+"""Ray: the same work on the machines of a cluster. Ray starts the processes, again where one is lost; the rest is ours.
+
+Where a run goes on from is decided by its own checkpoints, never by what Ray was told of them. So the run directory has
+to be one that every node sees: that is tried before anything starts. What a worker has to say in the end (a mistake,
+a preemption) it leaves in the run directory too, as Ray itself only tells that there was an error.
+"""
+
+import importlib
+import json
+import os
+import signal
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attune.errors import AttuneError, CheckpointError, ConfigError, RankLost, ReaderLost
+from attune.files import write_text
+from attune.launch.group import STOP_SIGNALS, Outcome
+from attune.launch.ranks import GRACE_SECONDS
+from attune.launch.watch import watched
+from attune.processes import RUN_MARK
+from attune.world import World
+
+LOCAL = "local"  # an address: a cluster of this machine alone, which ends with this process
+SEEN_SECONDS = 10.0  # a network file system may show a new file late
+WORD, STOP = ".word.json", ".stop"  # in the run directory
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where the cluster is, how many workers to use (a range: as many as there are), and what each of them has."""
+
+    address: str
+    workers: tuple[int, int]
+    device: str = "auto"  # auto | cpu | cuda
+    timeout: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What every worker does: `do(world, stop_requested, report)` until all is done, or until it has to save and leave.
+
+    `report` shows figures in Ray's own tables, and is called equally often on every rank.
+    """
+
+    run: Path
+    do: Callable[[World, Callable[[], bool], Callable[[Mapping[str, float]], None]], None]
+    tell_loss: Callable[[str, bool], None]
+
+
+def train_on_ray(work: Work, cluster: Cluster, restarts: int) -> Outcome:
+    """Run `work` on the cluster's workers; a group that loses one is started again, at most `restarts` times."""
+    work.run.mkdir(parents=True, exist_ok=True)
+    for name in (WORD, STOP):
+        (work.run / name).unlink(missing_ok=True)
+    with joined_cluster(cluster) as ray, _asking_to_stop(work.run / STOP):
+        require_shared(ray, work.run)
+        failure = _fit(ray, work, cluster, restarts)
+        word = work.run / WORD
+        if word.exists():
+            return Outcome(**json.loads(word.read_text()))
+        return Outcome(1, failure) if failure else Outcome(0)
+
+
+def _fit(ray: Any, work: Work, cluster: Cluster, restarts: int) -> str:
+    """What Ray says went wrong, or nothing."""
+    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    least, most = cluster.workers
+    scaling = ScalingConfig(
+        num_workers=most if least == most else (least, most),  # type: ignore[arg-type]
+        use_gpu=_uses_gpu(ray, cluster.device),
+    )
+    storage = work.run / "ray"
+    trainer = TorchTrainer(
+        _worker,
+        train_loop_config={"work": work, "timeout": cluster.timeout},
+        scaling_config=scaling,
+        torch_config=TorchConfig(timeout_s=int(cluster.timeout + GRACE_SECONDS)),
+        run_config=RunConfig(
+            name=uuid.uuid4().hex[:12],  # never a name that Ray could find a state of its own under
+            storage_path=str(storage),
+            failure_config=FailureConfig(max_failures=restarts),
+        ),
+    )
+    try:
+        trainer.fit()
+    except Exception as error:  # a cluster fails in many ways, and all of them are reasons
+        return _first_line(error)
+    return ""
+
+
+def _first_line(error: Exception) -> str:
+    failures = getattr(error, "worker_failures", {})
+    text = [f"Worker {rank}: {type(each).__name__}: {each}" for rank, each in sorted(failures.items())] or [str(error)]
+    return text[0].strip().splitlines()[0]
+
+
+def _worker(config: Mapping[str, Any]) -> None:
+    """One rank. Ray has made the process group; who is in it, and on which device, is all that is taken from there."""
+    import torch.distributed as dist
+    from ray.train import report
+    from ray.train.torch import get_device
+
+    work: Work = config["work"]
+    if (work.run / WORD).exists():
+        return  # a worker of the group before this one had the last word, and starting again does not change it
+    world = World(dist.get_rank(), dist.get_world_size(), get_device())
+    os.environ.update(RANK=str(world.rank), WORLD_SIZE=str(world.size))
+    with watched(world, config["timeout"], work.tell_loss) as seen:
+        try:
+            work.do(seen, _stop_file(work.run / STOP), lambda figures: report(dict(figures)))
+        except (RankLost, ReaderLost):
+            raise  # worth another try
+        except AttuneError as error:
+            word = {"code": error.exit_code, "reason": f"{type(error).__name__}: {error}"}
+            write_text(work.run / WORD, json.dumps(word))
+            if error.exit_code != 75:  # all ranks leave a preemption together, but a mistake may be one rank's own
+                raise
+
+
+def _stop_file(path: Path) -> Callable[[], bool]:
+    """Whether the file is there, asked once a second at most: it may be on the other side of a network."""
+    asked = [0.0, 0.0]  # when, and the answer
+
+    def stop_requested() -> bool:
+        if time.monotonic() - asked[0] > 1.0:
+            asked[:] = time.monotonic(), float(path.exists())
+        return bool(asked[1])
+
+    return stop_requested
+
+
+@contextmanager
+def _asking_to_stop(path: Path) -> Iterator[None]:
+    """A stop signal to this process becomes a file that every worker looks for."""
+    before = {number: signal.signal(number, lambda *_: path.touch()) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def joined_cluster(cluster: Cluster) -> Iterator[Any]:
+    """The cluster at an address, or one of this machine alone; never whichever one Ray happens to find."""
+    os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
+    os.environ.setdefault("RAY_TRAIN_ENABLE_PRINT_PATCH", "0")  # else every line is shown twice
+    os.environ.setdefault(RUN_MARK, uuid.uuid4().hex[:12])
+    ray = _import_ray()
+    own: dict[str, Any] = {}
+    if cluster.address == LOCAL:
+        own = {"num_cpus": max(os.cpu_count() or 1, cluster.workers[1] + 1)}
+    try:
+        ray.init(address=cluster.address, logging_level="warning", **own)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise ConfigError(
+            f"There is no Ray cluster at {cluster.address}: {str(error).splitlines()[0]} "
+            "Start one with `ray start --head`, and give its address: --address HOST:6379."
+        ) from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def require_shared(ray: Any, folder: Path) -> None:
+    """Refuse a folder that a node of the cluster does not see."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    probe = folder / f".probe-{uuid.uuid4().hex[:8]}"
+    probe.touch()
+    try:
+        nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
+        looks = ray.remote(num_cpus=0)(_appears)
+        asked = [
+            looks.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(
+                str(probe)
+            )
+            for node in nodes
+        ]
+        blind = [node["NodeName"] for node, sees in zip(nodes, ray.get(asked), strict=True) if not sees]
+    finally:
+        probe.unlink()
+    if blind:
+        raise CheckpointError(
+            f"{folder} is not seen by {len(blind)} of the cluster's {len(nodes)} nodes ({', '.join(blind[:3])}): their "
+            "workers would find no checkpoints in it. Give run=… a folder on storage that all nodes share."
+        )
+
+
+def _appears(path: str) -> bool:
+    deadline = time.monotonic() + SEEN_SECONDS
+    while time.monotonic() < deadline:
+        if Path(path).exists():
+            return True
+        time.sleep(0.2)
+    return False
+
+
+def map_on_ray(items: Sequence[str], worker: type, arguments: Sequence[object], cluster: Cluster) -> Iterator[Any]:
+    """What `worker(*arguments)` makes of each batch of items, `{"item": …}` to rows, as it comes."""
+    with joined_cluster(cluster) as ray:
+        data = importlib.import_module("ray.data")
+        data.DataContext.get_current().enable_progress_bars = False
+        # A few to a batch: what is lost when a worker dies is done again, and no worker waits for a long one.
+        rows = data.from_items([{"item": item} for item in items], override_num_blocks=max(1, len(items) // 8))
+        made = rows.map_batches(
+            worker,
+            fn_constructor_args=tuple(arguments),
+            batch_size=8,
+            num_gpus=1 if _uses_gpu(ray, cluster.device) else None,
+            compute=data.ActorPoolStrategy(min_size=cluster.workers[0], max_size=cluster.workers[1]),
+        )
+        yield from made.iter_rows()
+
+
+def _uses_gpu(ray: Any, device: str) -> bool:
+    return device != "cpu" and ray.cluster_resources().get("GPU", 0) > 0
+
+
+def _import_ray() -> Any:
+    try:
+        return importlib.import_module("ray")
+    except ModuleNotFoundError as error:
+        raise ConfigError('Ray is not installed. Install it: pip install "attune-speech[ray]"') from error

@@ -1,0 +1,34 @@
+"""A .jsonl file that grows by a line for each result, so that work that was cut off goes on where it was."""
+
+import json
+import os
+from pathlib import Path
+
+from attune.errors import DataError
+
+
+class Lines:
+    """Results by id. A line is on disk when `add` returns; half a line, as a kill leaves it, is taken away."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ids: set[str] = set()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = path.read_bytes() if path.exists() else b""
+        whole = text[: text.rfind(b"\n") + 1]
+        for number, line in enumerate(whole.decode().splitlines(), 1):
+            try:
+                self.ids.add(str(json.loads(line)["id"]))
+            except (ValueError, KeyError, TypeError) as error:
+                raise DataError(f"{path}:{number} is not a result: {line[:60]!r}. Name another file.") from error
+        if len(whole) != len(text):
+            with path.open("r+b") as file:
+                file.truncate(len(whole))
+
+    def add(self, name: str, **values: object) -> None:
+        """Append one result."""
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"id": name, **values}, ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.ids.add(name)

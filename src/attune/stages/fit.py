@@ -1,0 +1,187 @@
+"""Memory before the run: the plan's worst micro-batch once, forward and backward, and how much more there is room for.
+
+Measured in a process of its own, so that what it takes is what a rank takes, and running out of memory ends nothing
+but the measurement.
+"""
+
+import multiprocessing
+import re
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from attune.batches.plan import Rows
+from attune.corpora import Corpus
+from attune.recipe import Recipe
+from attune.site import Site
+from attune.stages.assemble import Assembled, assemble
+from attune.stages.begin import give_first_weights, open_origin, prepare
+from attune.stages.data import open_split, planner, training_reader, training_rows
+from attune.training.adapt import adapt
+from attune.training.gradients import Gradients
+from attune.training.memory import is_out_of_memory
+from attune.training.micro import Eager
+from attune.training.optimizer import make_optimizer
+from attune.types import Batch
+from attune.world import World, choose_device
+
+ROOM = 0.9  # of the memory, to be used: allocators leave gaps, and other epochs have other batches
+LONGEST = 3  # utterances to name
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What one rank needs for the worst micro-batch, and the largest setting that should fit; bytes."""
+
+    utterances: int
+    seconds: float  # padded
+    longest: tuple[str, ...]  # ids
+    before: int  # weights, gradients and optimizer state
+    peak: int | None  # None: it did not fit
+    limit: int
+    setting: str
+    now: float
+    proposed: float | None  # None: not even the longest utterance should fit
+
+    @property
+    def fits(self) -> bool:
+        """Whether the recipe as it is can run here."""
+        return self.peak is not None and self.peak <= self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class _Used:
+    before: int
+    peak: int | None
+    limit: int
+
+
+def check_fit(recipe: Recipe, site: Site) -> Fit:
+    """Run the worst micro-batch of the first epoch, in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = open_split(recipe, "train", Path(folder), site, World.alone())
+        rows = worst_rows(recipe, corpus)
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            try:
+                used = pool.submit(_measure, recipe, site, Path(folder), rows).result()
+            except BrokenProcessPool:  # the kernel killed it
+                used = _Used(0, None, _machine_memory())
+    seconds = corpus.seconds[rows]
+    longest = rows[np.argsort(-seconds, kind="stable")[:LONGEST]]
+    padded = float(seconds.max()) * len(rows)
+    ids = tuple(corpus[int(row)].id for row in longest)
+    return _propose(recipe, used, len(rows), padded, float(seconds.max()), ids)
+
+
+def worst_rows(recipe: Recipe, corpus: Corpus) -> Rows:
+    """The micro-batch with the most padded audio; of several, the one with the longest utterance."""
+    plan = planner(recipe, corpus, training_rows(recipe, corpus))(0)
+    longest = np.maximum.reduceat(corpus.seconds[plan.order], plan.bounds[:-1])
+    padded = np.round(longest * np.diff(plan.bounds), 3)
+    worst = int(np.lexsort((longest, padded))[-1])
+    return plan.order[plan.bounds[worst] : plan.bounds[worst + 1]]
+
+
+def _propose(recipe: Recipe, used: _Used, utterances: int, padded: float, longest: float, ids: tuple[str, ...]) -> Fit:
+    """Activations grow with the padded audio, row by row; the rest of the memory does not depend on the batch."""
+    batches = recipe.batches
+    setting = "batches.micro_seconds" if batches.micro_seconds else "batches.micro_utterances"
+    now = float(batches.micro_seconds or batches.micro_utterances or 1)
+    proposed = None
+    if used.peak is not None:
+        rows = (used.limit - used.before) / max(1.0, (used.peak - used.before) / utterances)
+        if rows >= 1:
+            proposed = float(int(rows * longest)) if batches.micro_seconds else float(int(rows))
+    return Fit(utterances, padded, ids, used.before, used.peak, used.limit, setting, now, proposed)
+
+
+def _measure(recipe: Recipe, site: Site, folder: Path, rows: Rows) -> _Used:
+    device = choose_device(site.device)
+    corpus = open_split(recipe, "train", folder, site, World.alone())
+    assembled = _assemble(recipe, corpus, folder, site)
+    model = assembled.built.model.to(device)
+    settings = recipe.optimizer
+    optimizer = make_optimizer(settings.name, model, 0.0, 0.0, settings.betas)
+    gradients = Gradients(parameter for parameter in model.parameters() if parameter.requires_grad)
+    optimizer.step()  # with a rate of zero: only to have its state in memory
+    batch, _ = training_reader(recipe, corpus, assembled).read(rows)
+    memory = _Cuda(device) if device.type == "cuda" else _Cpu()
+    before = memory.used()
+    peak = _run(Eager(model.train(), recipe.train.precision, device), batch, memory) if batch else before
+    gradients.clear()
+    return _Used(before, peak, int(memory.limit * ROOM))
+
+
+def _run(backward: Eager, batch: Batch, memory: "_Cpu | _Cuda") -> int | None:
+    memory.reset()
+    try:
+        backward(batch, 1.0)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
+    return memory.peak()
+
+
+def _assemble(recipe: Recipe, corpus: Corpus, folder: Path, site: Site) -> Assembled:
+    origin = open_origin(recipe, site)
+    task, assets = folder / "task", folder / "assets"
+    prepare(recipe, origin, corpus, task, assets)
+    assembled = assemble(recipe, task, assets)
+    fresh = give_first_weights(assembled, recipe, origin, task)
+    adapt(assembled.built.model, recipe.adapt, recipe.seed, fresh.new_tensors)
+    return assembled
+
+
+class _Cpu:
+    """This process's memory, as the kernel counts it."""
+
+    def __init__(self) -> None:
+        self.limit = _machine_memory() + self.used()
+
+    def used(self) -> int:
+        return _kibibytes("VmRSS") * 1024
+
+    def reset(self) -> None:
+        Path("/proc/self/clear_refs").write_text("5")  # the highest so far becomes what it is now
+
+    def peak(self) -> int:
+        return _kibibytes("VmHWM") * 1024
+
+
+class _Cuda:
+    """A device's memory, as torch counts it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        free, _ = torch.cuda.mem_get_info(device)
+        self.limit = free + torch.cuda.memory_reserved(device)
+
+    def used(self) -> int:
+        return torch.cuda.memory_allocated(self.device)
+
+    def reset(self) -> None:
+        torch.cuda.reset_peak_memory_stats(self.device)
+
+    def peak(self) -> int:
+        return torch.cuda.max_memory_allocated(self.device)
+
+
+def _kibibytes(name: str) -> int:
+    found = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def _machine_memory() -> int:
+    """What is free on this machine, or in this container where that is less."""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    free = int(found[1]) * 1024 if found else 0
+    allowed, taken = (Path("/sys/fs/cgroup") / name for name in ("memory.max", "memory.current"))
+    if allowed.exists() and allowed.read_text().strip().isdigit():
+        free = min(free, int(allowed.read_text()) - int(taken.read_text()))
+    return free

@@ -1,0 +1,26 @@
+"""Running out of memory: told as such, with the utterances that were too many and the settings that help."""
+
+from collections.abc import Sequence
+
+import torch
+
+from attune.errors import TrainingError
+
+SHOWN = 5  # ids in the message
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error means that memory was asked for and not there; the CPU's allocator only says so in words."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+
+
+def out_of_memory(step: int, ranks: int, of: int, ids: Sequence[str]) -> TrainingError:
+    """What to raise, on all ranks alike."""
+    where = f" on {ranks} of {of} ranks" if of > 1 else ""
+    more = f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else ""
+    return TrainingError(
+        f"Out of memory in step {step}{where}, with a micro-batch of {len(ids)} utterances: {', '.join(ids[:SHOWN])}"
+        f"{more}. Lower batches.micro_seconds or micro_utterances (`attune check RECIPE --fit` proposes a value) and "
+        "raise micros_per_step by as much; or lower data.max_seconds; or set train.precision=bf16, train.shard, or "
+        "the family's gradient_checkpointing. Nothing was skipped."
+    )

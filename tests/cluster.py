@@ -1,0 +1,87 @@
+"""A Ray cluster of one's own: started as children with ports of their own, ended by their process ids."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from processes import free_port
+
+ENVIRONMENT = {
+    "RAY_memory_monitor_refresh_ms": "0",  # it watches the machine, and would end us for a neighbour's appetite
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "OMP_NUM_THREADS": "1",
+    "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+}
+PORTS = ("node-manager-port", "object-manager-port", "runtime-env-agent-port", "dashboard-agent-listen-port")
+RAY = str(Path(sys.executable).with_name("ray"))
+
+
+@dataclass(frozen=True)
+class Head:
+    address: str
+    jobs: str
+
+
+@contextmanager
+def head(folder: Path, cpus: int = 4):
+    """A head node; everything it starts ends with it."""
+    port, jobs = free_port(), free_port()
+    words = ["--head", f"--port={port}", f"--dashboard-port={jobs}", f"--num-cpus={cpus}", f"--temp-dir={folder}"]
+    words += [f"--ray-client-server-port={free_port()}", "--include-dashboard=true"]
+    with _started(words):
+        address = f"http://127.0.0.1:{jobs}"
+        _wait(lambda: _answers(f"{address}/api/jobs/"), "the head's job server")
+        yield Head(f"127.0.0.1:{port}", address)
+
+
+@contextmanager
+def node(head: Head, before: Sequence[str] = (), cpus: int = 1):
+    """One more node of a cluster; `before` are the words of a command that starts it in some other surroundings."""
+    with _started([f"--address={head.address}", f"--num-cpus={cpus}"], before) as process:
+        yield process
+
+
+@contextmanager
+def _started(words: Sequence[str], before: Sequence[str] = ()):
+    ports = [f"--{name}={free_port()}" for name in PORTS]
+    command = [*before, RAY, "start", "--block", "--disable-usage-stats", *ports, *words]
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, **ENVIRONMENT},
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2):
+            return True
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _wait(is_so, what: str, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, f"no {what} after {seconds} s"
+        time.sleep(0.2)

@@ -1,0 +1,41 @@
+"""What --devices means."""
+
+from argparse import ArgumentTypeError, Namespace
+
+import pytest
+import torch
+
+from attune.cli._ranks import cluster_of, devices, ranks_wanted
+from attune.errors import ConfigError
+
+
+def asked(text, device="cpu"):
+    return Namespace(devices=devices(text), device=device, workers=None, timeout=None, address=None)
+
+
+def test_a_number_is_that_many_ranks_and_auto_is_every_gpu():
+    assert ranks_wanted(asked("3")) == 3
+    assert ranks_wanted(asked("auto")) == 1  # a CPU is one device
+    assert ranks_wanted(asked("auto", "auto")) == max(1, torch.cuda.device_count())
+
+
+def test_no_more_ranks_than_there_are_gpus():
+    if not torch.cuda.is_available():
+        assert ranks_wanted(asked("3", "auto")) == 3  # gloo ranks of the CPU
+    else:
+        assert ranks_wanted(asked("64", "auto")) == torch.cuda.device_count()
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "two", "3-", "0-2", "1.5"])
+def test_what_is_no_number_is_refused(text):
+    with pytest.raises(ArgumentTypeError, match="expected a number"):
+        devices(text)
+
+
+def test_only_ray_takes_a_range():
+    assert cluster_of(asked("2-8")).workers == (2, 8)
+    assert cluster_of(asked("2")).workers == (2, 2)
+    with pytest.raises(ConfigError, match="--launch ray"):
+        ranks_wanted(asked("2-8"))
+    with pytest.raises(ConfigError, match="a number or a range"):
+        cluster_of(asked("auto"))

@@ -1,0 +1,68 @@
+"""`attune doctor` says what is wrong with a machine, and what to do about it."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from attune.launch.doctor import Torch, end_run, judge_torch, leftovers, room
+from attune.processes import RUN_MARK, marked
+from attune.site import Site
+
+from tiny import attune
+
+CPU = Torch("2.13.0", None, None, (), "", has_nvidia=False, has_amd=False, driver=None)
+CUDA = replace(CPU, cuda="13.0", has_nvidia=True, driver="470.1")
+
+
+@pytest.mark.parametrize(
+    ("torch", "said"),
+    [
+        (replace(CPU, has_nvidia=True), "Install a CUDA build"),
+        (replace(CPU, hip="6.4", has_nvidia=True), "this one is for AMD's devices"),
+        (replace(CPU, has_amd=True), "Install a ROCm build"),
+        (replace(CUDA, complaint="The NVIDIA driver on your system is too old (found version 11040)."), "newer driver"),
+        (replace(CUDA, complaint="CUDA unknown error"), "CUDA unknown error"),
+    ],
+)
+def test_a_torch_that_cannot_use_the_device_is_told_with_the_remedy(torch, said):
+    finding = judge_torch(torch)
+    assert finding.verdict == "bad" and said in finding.remedy
+
+
+def test_a_machine_without_a_gpu_is_healthy():
+    assert judge_torch(CPU).verdict == "good"
+    assert judge_torch(replace(CUDA, usable=("H200",))).what.endswith("devices: H200")
+
+
+def test_a_process_that_was_left_behind_is_listed_and_ended_only_when_asked():
+    orphan = [
+        sys.executable,
+        "-c",
+        "import subprocess as s; print(s.Popen(['sleep', '60'], stdout=-3, stderr=-3, start_new_session=True).pid)",
+    ]
+    made = subprocess.run(orphan, env={**os.environ, RUN_MARK: "lost-one"}, capture_output=True, text=True, timeout=20)
+    pid = int(made.stdout)
+    (finding,) = [each for each in leftovers() if "lost-one" in each.what]
+    assert finding.verdict == "bad" and str(pid) in finding.what and "--end lost-one" in finding.remedy
+    assert [found.pid for found in marked("lost-one")] == [pid]  # looking did not harm it
+    assert end_run("lost-one") == [pid]
+
+
+def test_room_is_measured_where_the_cache_will_be(tmp_path):
+    findings = {each.about: each for each in room(Site(tmp_path / "not" / "yet", 1))}
+    assert "GiB free" in findings["cache"].what and not (tmp_path / "not").exists()
+
+
+@pytest.mark.recipe
+def test_this_machine_is_well_and_says_so_to_programs():
+    done = attune("doctor", "--json")
+    found = {each["about"]: each for each in json.loads(done.stdout)}
+    assert done.returncode == 0, done.stdout
+    assert found["gloo"]["what"] == "2 ranks added up their numbers"
+    for name in ("wav", "flac", "mp3", "ogg", "opus"):
+        assert found[name]["verdict"] == "good"
+    assert "torch" in found["packages"]["what"]

@@ -1,0 +1,81 @@
+"""Memory is looked at before a run, and a run that has too little of it says so on all ranks."""
+
+import json
+
+import pytest
+import torch
+
+from attune.recipe import load
+from attune.run import Run
+from attune.site import Site
+from attune.stages.data import open_split
+from attune.stages.fit import Fit, _propose, _Used, worst_rows
+from attune.world import World
+
+from processes import start, wait
+from tiny import attune, write_recipe
+
+pytestmark = pytest.mark.recipe
+GIB = 2**30
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory):
+    return write_recipe(tmp_path_factory.mktemp("memory"))
+
+
+def test_a_rank_that_runs_out_of_memory_ends_all_with_the_utterances_and_the_setting(recipe, tmp_path):
+    run = tmp_path / "run"
+
+    def starve(rank):
+        from attune.tasks.transcribe.head import CtcHead
+
+        real, calls = CtcHead.loss, []
+
+        def loss(self, *arguments):
+            calls.append(1)
+            if rank == 1 and len(calls) == 2:
+                torch.empty(1 << 50)  # what really happens when there is no memory
+            return real(self, *arguments)
+
+        CtcHead.loss = loss
+
+    words = ["train", str(recipe), f"run={run}", "--workers=0", "train.eval_every=null", "train.keep_best=null"]
+    assert wait(start(words, 2, starve), 60) == [1, 1]
+    reason = Run(run).reason()
+    assert "Out of memory in step 1 on 1 of 2 ranks, with a micro-batch of" in reason
+    assert "batches.micro_seconds" in reason and "000" in reason  # an id
+
+
+def test_the_worst_batch_is_run_and_a_larger_one_proposed(recipe):
+    done = attune("check", recipe, "--no-audio", "--fit", "--json")
+    fit = json.loads(done.stdout)["fit"]
+    assert done.returncode == 0
+    assert fit["before"] < fit["peak"] < fit["limit"] and fit["proposed"] > fit["now"] == 8
+    assert fit["setting"] == "batches.micro_seconds" and fit["seconds"] <= 8
+
+
+def test_the_worst_batch_has_the_most_padded_audio(recipe, tmp_path):
+    loaded = load(recipe).recipe
+    corpus = open_split(loaded, "train", tmp_path, Site(tmp_path, 0), World.alone())
+    rows = worst_rows(loaded, corpus)
+    assert corpus.seconds[rows].max() * len(rows) <= 8 < corpus.seconds[rows].max() * (len(rows) + 1) + 2
+
+
+def proposed(recipe, used, *overrides) -> Fit:
+    return _propose(load(recipe, overrides).recipe, used, 4, 8.0, 2.0, ("a",))
+
+
+def test_what_fits_is_counted_in_rows_of_the_longest(recipe):
+    # 1 GiB before, 4 rows of 2 s take 1 GiB: 8 GiB leave room for 28 rows.
+    fit = proposed(recipe, _Used(GIB, 2 * GIB, 8 * GIB))
+    assert fit.fits and fit.proposed == 56
+    by_count = ("batches.micro_seconds=null", "batches.micro_utterances=4")
+    assert proposed(recipe, _Used(GIB, 2 * GIB, 8 * GIB), *by_count).proposed == 28
+
+
+def test_what_does_not_fit_is_not_proposed(recipe):
+    too_large = proposed(recipe, _Used(GIB, 3 * GIB, 2 * GIB))
+    assert not too_large.fits and too_large.proposed == 4
+    assert proposed(recipe, _Used(GIB, None, 2 * GIB)).proposed is None
+    assert proposed(recipe, _Used(GIB, 2 * GIB, GIB)).proposed is None

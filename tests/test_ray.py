@@ -1,0 +1,156 @@
+"""The same recipe on a Ray cluster: the same bits, through worker deaths, and nothing left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("ray")
+
+from attune.files import sha256
+from attune.launch.jobs import Job, submit
+from attune.processes import RUN_MARK, marked
+from attune.run import Run
+
+from cluster import ENVIRONMENT, head, node
+from processes import start, wait, wait_for
+from tiny import attune, write_recipe
+
+pytestmark = [pytest.mark.recipe, pytest.mark.ray]
+
+STRICT = ["train.strict=true", "train.save_every=1", "train.keep_last=3", "optimizer.lr=3e-3"]
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory):
+    return write_recipe(tmp_path_factory.mktemp("ray"))
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with tempfile.TemporaryDirectory(prefix="ray-") as folder, head(Path(folder)) as started:
+        yield started
+
+
+def command(recipe, run, *more):
+    words = ["train", str(recipe), f"run={run}", *STRICT, *more, "--launch=ray", "--devices=2", "--workers=0"]
+    return [sys.executable, "-m", "attune", *words]
+
+
+@pytest.fixture(scope="module")
+def quiet(recipe, tmp_path_factory):
+    """The same run by one process, and by two ranks, in peace."""
+    folders = [tmp_path_factory.mktemp("quiet") / str(ranks) for ranks in (1, 2)]
+    for ranks, folder in zip((1, 2), folders, strict=True):
+        words = ["train", str(recipe), f"run={folder}", *STRICT, "--workers=0"]
+        assert wait(start(words, ranks)) == [0] * ranks
+    assert ending(folders[0]) == ending(folders[1])
+    return ending(folders[0])
+
+
+def ending(run, steps=12):
+    """The SHA-256 sums of weights, optimizer, position and predictions."""
+    last = run / f"checkpoints/step-{steps:06d}"
+    files = [last / name for name in ("model.safetensors", "optimizer.safetensors", "progress.json")]
+    return [sha256(path) for path in [*files, run / "predictions/test.jsonl"]]
+
+
+def test_a_worker_killed_after_a_report_is_replaced_and_the_run_ends_in_the_same_bits(recipe, cluster, quiet, tmp_path):
+    run = tmp_path / "run"
+    words = [*command(recipe, run), f"--address={cluster.address}", "--restarts=1"]
+    with subprocess.Popen(words, env={**os.environ, **ENVIRONMENT}, stdout=subprocess.DEVNULL) as driver:
+        wait_for(run / "checkpoints/step-000006", 150)  # where the dev scores are reported
+        os.kill(int(json.loads((run / "status.json").read_text())["pid"]), signal.SIGKILL)
+        assert driver.wait(150) == 0
+    resumed = [line for line in (run / "log.jsonl").read_text().splitlines() if '"resumed"' in line]
+    assert len(resumed) == 1 and json.loads(resumed[0])["step"] >= 6  # attune's own newest, whatever Ray had heard of
+    assert ending(run) == quiet
+    assert Run(run).state() == "done"
+
+
+def test_a_driver_killed_at_once_leaves_nothing_and_another_launcher_goes_on(recipe, quiet, tmp_path):
+    run = tmp_path / "run"
+    environment = {**os.environ, **ENVIRONMENT, RUN_MARK: f"driver-{os.getpid()}"}
+    words = command(recipe, run, "train.eval_every=3")
+    with subprocess.Popen([*words, "--address=local"], env=environment, stdout=subprocess.DEVNULL) as driver:
+        wait_for(run / "checkpoints/step-000002", 150)
+        driver.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 90
+    while left := list(marked(environment[RUN_MARK])):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.5)
+    assert wait(start([*words[3:-3], "--workers=0"], 2)) == [0, 0]
+    assert ending(run)[:2] == quiet[:2]
+
+
+def test_sigterm_to_the_driver_saves_and_exits_75(recipe, cluster, tmp_path):
+    run = tmp_path / "run"
+    words = [*command(recipe, run, "train.steps=100000"), f"--address={cluster.address}", "--restarts=3"]
+    with subprocess.Popen(words, env={**os.environ, **ENVIRONMENT}, stdout=subprocess.DEVNULL) as driver:
+        wait_for(run / "checkpoints/step-000003", 150)
+        driver.send_signal(signal.SIGTERM)
+        driver.send_signal(signal.SIGTERM)
+        assert driver.wait(60) == 75
+    assert Run(run).state() == "preempted"
+
+
+def test_a_job_is_followed_and_ends_as_its_command_ends(recipe, cluster, tmp_path):
+    run = tmp_path / "run"
+    done = attune(
+        *("submit", recipe, f"run={run}", "train.steps=2", "train.warmup=0", "data.test=[]", "train.eval_every=2"),
+        *("--folder", recipe.parent, "--address", cluster.jobs, "--devices", 1, "--env", "OMP_NUM_THREADS=1"),
+        **ENVIRONMENT,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "is the model of step 2" in done.stdout
+    said: list[str] = []
+    for code, expected in ((75, 75), (2, 2), (9, 1)):
+        words = [sys.executable, "-c", f"print('on the cluster'); raise SystemExit({code})"]
+        assert submit(Job(words, recipe.parent), cluster.jobs, said.append).code == expected
+    assert "".join(said).count("\non the cluster") == 3
+
+
+def test_a_relative_run_cannot_be_submitted(recipe, cluster):
+    done = attune("submit", recipe, "run=runs/x", "--folder", recipe.parent, "--address", cluster.jobs)
+    assert done.returncode == 2 and "storage that all nodes" in done.stderr
+
+
+def test_files_are_transcribed_by_workers_and_a_second_time_only_what_is_missing(recipe, cluster, quiet, tmp_path):
+    run, out = tmp_path / "run", tmp_path / "out.jsonl"
+    assert wait(start(["train", str(recipe), f"run={run}", "train.steps=3", "--workers=0"])) == [0]
+    files = sorted(map(str, recipe.parent.glob("dev/**/*.wav")))
+    words = ["transcribe", run, *files, "--out", out, "--launch", "ray", "--address", cluster.address]
+    done = attune(*words, **ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    lines = out.read_text().splitlines()
+    assert sorted(json.loads(line)["id"] for line in lines) == files
+    plain = attune("transcribe", run, *files)
+    assert {line["id"]: line["text"] for line in map(json.loads, lines)} == dict(
+        line.split("\t") for line in plain.stdout.splitlines()
+    )
+    out.write_text("".join(f"{line}\n" for line in lines[:-2]) + lines[-2][:9])  # two lost, one of them in mid-line
+    again = attune(*words, **ENVIRONMENT)
+    assert len(again.stdout.splitlines()) == 2 and again.returncode == 0
+    assert sorted(out.read_text().splitlines()) == sorted(lines)
+
+
+def test_a_run_directory_that_a_node_cannot_see_is_refused(recipe, cluster, tmp_path):
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    blindfold = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs none {hidden} && exec "$0" "$@"']
+    if subprocess.run([*blindfold, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this user may not mount anything in a namespace of its own")
+    with node(cluster, blindfold):
+        words = [*command(recipe, hidden / "run"), f"--address={cluster.address}"]
+        deadline = time.monotonic() + 30
+        while True:  # until the node has joined
+            done = subprocess.run(words, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False)
+            if done.returncode == 2 or time.monotonic() > deadline:
+                break
+    assert done.returncode == 2 and "is not seen by 1 of the cluster's 2 nodes" in done.stderr

@@ -1,0 +1,145 @@
+"""Ranks that share out the optimizer's state, or the weights too, train the same model; checkpoints are all alike."""
+
+import json
+import shutil
+
+import pytest
+from safetensors.torch import load_file
+
+from attune.errors import ConfigError
+from attune.files import sha256
+from attune.recipe import load
+
+from processes import kill, start, wait, wait_for
+from tiny import write_recipe
+from tiny_whisper import write_whisper
+
+pytestmark = pytest.mark.recipe
+
+KINDS = ("none", "optimizer", "full")
+SETTINGS = [
+    "train.steps=6",
+    "optimizer.lr=3e-3",
+    "train.save_every=3",
+    "train.keep_last=9",
+    "train.eval_every=3",
+    "data.test=[]",
+]
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory):
+    return write_recipe(tmp_path_factory.mktemp("sharding"))
+
+
+def trained(recipe, run, ranks, *more):
+    words = ["train", str(recipe), f"run={run}", *SETTINGS, *more, "--workers=0", "--timeout=60"]
+    assert wait(start(words, ranks), 90) == [0] * ranks
+    return run
+
+
+def losses(run):
+    """Loss by step; where a step was taken twice, of the last time."""
+    lines = map(json.loads, (run / "log.jsonl").read_text().splitlines())
+    return {line["step"]: line["loss"] for line in lines if line["event"] == "step"}
+
+
+def bits(run, step=6):
+    folder = run / f"checkpoints/step-{step:06d}"
+    return [sha256(folder / name) for name in ("model.safetensors", "optimizer.safetensors")]
+
+
+def apart(one, other, step=6):
+    tensors = [load_file(run / f"checkpoints/step-{step:06d}/model.safetensors") for run in (one, other)]
+    return max(float((tensors[0][name] - tensors[1][name]).abs().max()) for name in tensors[0])
+
+
+@pytest.fixture(scope="module")
+def runs(recipe, tmp_path_factory):
+    """A whole run under each setting, on two ranks."""
+    folder = tmp_path_factory.mktemp("runs")
+    return {kind: trained(recipe, folder / kind, 2, f"train.shard={kind}") for kind in KINDS}
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adamw8bit", "adafactor"])
+def test_a_shared_optimizer_ends_in_the_same_bits_on_any_ranks(recipe, tmp_path, optimizer):
+    settings = ["train.strict=true", f"optimizer.name={optimizer}", "task.head.width=80"]
+    plain = trained(recipe, tmp_path / "plain", 1, *settings)
+    for ranks in (2, 3) if optimizer == "adamw" else (2,):
+        shared = trained(recipe, tmp_path / str(ranks), ranks, *settings, "train.shard=optimizer")
+        assert bits(shared) == bits(plain)
+
+
+def test_shared_weights_train_the_same_model(runs):
+    assert bits(runs["optimizer"]) == bits(runs["none"])
+    assert apart(runs["full"], runs["none"]) <= 1e-6
+    assert {*load_file(runs["full"] / "checkpoints/step-000006/optimizer.safetensors")} == {
+        *load_file(runs["none"] / "checkpoints/step-000006/optimizer.safetensors")
+    }
+
+
+@pytest.mark.parametrize("after", KINDS)
+@pytest.mark.parametrize("before", KINDS)
+def test_a_checkpoint_of_each_setting_goes_on_under_every_other(recipe, runs, tmp_path, before, after):
+    run = tmp_path / "run"
+    shutil.copytree(runs[before], run)
+    shutil.rmtree(run / "checkpoints/step-000006")
+    trained(recipe, run, 2, f"train.shard={after}")
+    expected, found = losses(runs[before]), losses(run)
+    assert abs(found[4] - expected[4]) <= 1e-6
+    assert apart(run, runs["none"]) <= 1e-6
+    if before == after:
+        assert bits(run) == bits(runs[before])  # resumed exactly
+
+
+@pytest.mark.parametrize("micros", [1, 3])
+def test_ranks_without_a_batch_keep_the_others_company(recipe, tmp_path, micros):
+    settings = [f"batches.micros_per_step={micros}"]
+    plain = trained(recipe, tmp_path / "plain", 1, *settings)
+    full = trained(recipe, tmp_path / "full", 4, *settings, "train.shard=full")
+    assert apart(plain, full) <= 1e-6
+
+
+def test_killed_and_resumed_shared_weights_end_in_the_same_bits(recipe, tmp_path):
+    settings = ["train.shard=full", "train.save_every=1", "train.steps=40"]
+    quiet = trained(recipe, tmp_path / "quiet", 4, *settings)
+    run = tmp_path / "killed"
+    words = ["train", str(recipe), f"run={run}", *SETTINGS, *settings, "--workers=0"]
+    for step in (4, 9):
+        ranks = start(words, 4)
+        wait_for(run / f"checkpoints/step-{step:06d}")
+        kill(ranks)
+    assert bits(trained(recipe, run, 4, *settings), 40) == bits(quiet, 40)
+
+
+@pytest.mark.parametrize("wrong", [["train.strict=true"], ["optimizer.name=adafactor"]])
+def test_what_cannot_be_shared_is_refused_before_anything_runs(recipe, wrong):
+    with pytest.raises(ConfigError, match="use shard: optimizer"):
+        load(recipe, ["train.shard=full", *wrong])
+
+
+WHISPER = """\
+run: {folder}/run
+seed: 17
+data: {{train: [{train}], dev: [{dev}]}}
+task: {{name: transcribe, language: en, normalizer: basic}}
+model: {{family: whisper, weights: {folder}/model, window: trimmed, gradient_checkpointing: true}}
+batches: {{micro_utterances: 4, micros_per_step: 2}}
+optimizer: {{lr: 0.001}}
+train: {{steps: 6, log_every: 1}}
+"""
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adamw8bit"])
+def test_gradient_checkpointing_and_8_bits_under_every_setting(tmp_path, optimizer):
+    write_whisper(tmp_path / "model")
+    recipe = write_recipe(tmp_path, utterances=8, text=WHISPER)
+    settings = ["train.eval_every=null", f"optimizer.name={optimizer}", "optimizer.lr=3e-4"]
+    plain = trained(recipe, tmp_path / "plain", 1, *settings)
+    for kind in KINDS:
+        run = trained(recipe, tmp_path / kind, 2, *settings, f"train.shard={kind}")
+        assert max(abs(losses(run)[step] - losses(plain)[step]) for step in range(1, 7)) <= 2e-6
+        assert apart(run, plain) <= 2e-6
+        whole = bits(run)
+        shutil.rmtree(run / "checkpoints/step-000006")
+        assert bits(trained(recipe, run, 2, *settings, f"train.shard={kind}")) == whole  # from step 3, exactly
