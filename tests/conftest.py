@@ -4,6 +4,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from attune.world import choose_device
+
 sys.path.insert(0, str(Path(__file__).parent))
 
 
@@ -13,6 +15,13 @@ def pytest_collection_modifyitems(items):
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_run(request):
+    """A CUDA device computes in tests as it does in a run: float32 means float32."""
+    if request.node.get_closest_marker("gpu"):
+        choose_device("cuda")
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -29,22 +30,31 @@ ON_DEVICE = {
 CASES = pytest.mark.parametrize("case", ON_DEVICE.values(), ids=ON_DEVICE)
 
 
-@pytest.fixture(scope="module")
-def interpreted() -> dict[str, dict[str, float]]:
-    """How far off each case is in Triton's interpreter, which needs a process of its own."""
+def in_interpreter(script: str, *arguments: str) -> Any:
+    """What a script prints last, in Triton's interpreter, which needs a process of its own."""
     if find_spec("triton") is None:
         pytest.skip("needs triton")
-    script = Path(__file__).parent / "interpreted.py"
+    command = [sys.executable, str(Path(__file__).parent / script), *arguments]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=250)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def interpreted() -> dict[str, dict[str, float]]:
+    """How far off each case is."""
+    return in_interpreter("interpreted.py")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_kernels_compute_what_plain_torch_does(interpreted, name):
     limit = 2e-3 if name == "half" else 2e-6
     assert max(interpreted[name].values()) < limit, interpreted[name]
+
+
+def test_the_kernels_touch_nothing_but_their_tensors_whatever_the_shapes_and_values():
+    assert in_interpreter("guarded.py", "0", "10") == {"batches": 10}
 
 
 @pytest.mark.gpu

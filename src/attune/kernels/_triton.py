@@ -22,7 +22,7 @@ NOWHERE = tl.constexpr(float("-inf"))
 @triton.jit
 def _activate(values, ACTIVATION: tl.constexpr) -> tl.tensor:
     if ACTIVATION == "relu":
-        return tl.maximum(values, 0.0)
+        return tl.where(values < 0, 0.0, values)  # a maximum would take what is no number for zero
     elif ACTIVATION == "sigmoid":
         return 1.0 / (1.0 + tl.exp(-values))
     else:

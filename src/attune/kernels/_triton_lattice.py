@@ -29,13 +29,14 @@ def _score(
 
 @triton.jit
 def _origin(
-    before, blank_score, label_score, duration_score, start, width, frame, label, step, index, SAYS: tl.constexpr,
-    D: tl.constexpr,
+    before, blank_score, label_score, duration_score, start, frames, width, frame, label, step, index,
+    SAYS: tl.constexpr, D: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
     """How probable it is to come to a cell by one arc, of `step` frames; a blank's must be some."""
     origin = frame - step
     said = label - SAYS
-    real = (origin >= 0) & (said >= 0) & (label < width)
+    # A diagonal goes on beyond the last frame; what lies there is another utterance's, or nobody's memory.
+    real = (origin >= 0) & (frame < frames) & (said >= 0) & (label < width)
     if not SAYS:
         real = real & (origin < frame)
     cell = start + origin * width + said
@@ -84,20 +85,24 @@ def walk_kernel(
             frame = diagonal - label
             if D == 0:
                 stays = _origin(
-                    before, blank_score, label_score, duration_score, start, width, frame, label, 1, 0, 0, D
+                    before, blank_score, label_score, duration_score, start, frames, width, frame, label, 1, 0, 0, D
                 )
-                says = _origin(before, blank_score, label_score, duration_score, start, width, frame, label, 0, 0, 1, D)
+                says = _origin(
+                    before, blank_score, label_score, duration_score, start, frames, width, frame, label, 0, 0, 1, D
+                )
                 found = _log_add(stays, says)
             else:
                 found = tl.full((BLOCK_U,), NOWHERE, tl.float64)
                 for index in tl.static_range(D):
                     step = tl.load(durations + index)
                     stays = _origin(
-                        before, blank_score, label_score, duration_score, start, width, frame, label, step, index, 0, D
-                    )
+                        before, blank_score, label_score, duration_score, start, frames, width, frame, label, step,
+                        index, 0, D,
+                    )  # fmt: skip
                     says = _origin(
-                        before, blank_score, label_score, duration_score, start, width, frame, label, step, index, 1, D
-                    )
+                        before, blank_score, label_score, duration_score, start, frames, width, frame, label, step,
+                        index, 1, D,
+                    )  # fmt: skip
                     found = _log_add(found, _log_add(stays, says))
             found = tl.where((frame == 0) & (label == 0), 0.0, found)
             real = (frame >= 0) & (frame < frames) & (label < width)

@@ -45,7 +45,8 @@ class FrontEnd(nn.Module):
         with torch.autocast(audio.device.type, enabled=False):
             if self.training:
                 audio = audio + self.shape.dither * torch.randn_like(audio)
-            energies = self._energies(_emphasized(audio, lengths))
+            # The window about the samples' end is nobody's own frame.
+            energies = self._energies(_emphasized(audio, lengths))[..., : self.frames(audio.shape[1])]
             counts = (lengths // self.shape.hop).clamp(min=1)
             return _normalized((energies + LEAST_ENERGY).log(), counts).float(), counts
 

@@ -24,11 +24,13 @@ class LstmLayers(nn.Module):
     def forward(self, inputs: Tensor, states: States | None = None) -> tuple[Tensor, States]:
         """Outputs (R, U, P), and the states after them, each (R, L, P)."""
         new: list[tuple[Tensor, Tensor]] = []
-        for index, layer in enumerate(self.lstm):
-            old = tuple(state[:, index][None].contiguous() for state in states) if states else None
-            inputs, (hidden, cell) = layer(inputs, old)
-            inputs = self.dropout(inputs)
-            new.append((hidden[0], cell[0]))
+        # Autocast on CUDA would make it float16 whatever type was asked for, and copy all weights at every call.
+        with torch.autocast(inputs.device.type, enabled=False):
+            for index, layer in enumerate(self.lstm):
+                old = tuple(state[:, index][None].contiguous() for state in states) if states else None
+                inputs, (hidden, cell) = layer(inputs, old)
+                inputs = self.dropout(inputs)
+                new.append((hidden[0], cell[0]))
         hiddens, cells = zip(*new, strict=True)
         return inputs, (torch.stack(hiddens, dim=1), torch.stack(cells, dim=1))
 

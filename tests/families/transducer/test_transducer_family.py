@@ -15,7 +15,7 @@ from attune.tasks.transcribe import Transcribe, TranscribeConfig
 from attune.testing import check_family, make_corpus
 from attune.training.adapt import adapt
 from attune.training.settings import AdaptConfig
-from attune.types import Hypothesis
+from attune.types import Batch, Hypothesis
 
 PIECES = TranscribeConfig(tokens="bpe", vocabulary=40)
 
@@ -185,3 +185,26 @@ def test_a_task_without_text_is_refused(tmp_path, corpus):
 def test_settings_that_describe_no_model_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         Config(**settings)
+
+
+@pytest.mark.parametrize("encoder", ["contextnet", "conformer", "fastconformer"])
+def test_the_encoder_makes_as_many_frames_as_the_longest_row_has(task, encoder):
+    torch.manual_seed(3)
+    model = build_transducer(dummy(encoder), task, Path("nowhere")).model.eval()
+    for samples in (1, 159, 160, 1600, 5119, 5120, 5121, 16000, 25_600, 40_003):
+        lengths = torch.tensor([samples, max(1, samples // 3)])
+        none = torch.zeros(2, 0, dtype=torch.int64)
+        batch = Batch(("a", "b"), torch.randn(2, samples), lengths, none, torch.zeros(2, dtype=torch.int64))
+        with torch.inference_mode():
+            encoded, counts = model.encode(batch)
+        assert counts.tolist() == [model.frames(count) for count in lengths.tolist()]
+        assert encoded.shape[1] == counts[0]
+
+
+def test_the_lstm_keeps_its_type_under_autocast(built):
+    labels = torch.tensor([[1, 2, 3]])
+    net = built.model.decoder.prediction.eval()
+    with torch.autocast("cpu", torch.bfloat16):
+        said = net(labels)
+    assert said.dtype == torch.float32
+    assert torch.equal(said, net(labels))
