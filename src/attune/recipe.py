@@ -114,6 +114,9 @@ class TrainConfig:
     clip: Annotated[float, Field(gt=0, description="The largest norm of the gradient.")] = 1.0
     strict: Annotated[bool, Field(description="The same bits on any number of devices, for some speed.")] = False
     eval_every: Annotated[Count | None, Field(description="Steps between two scorings of the dev sets.")] = None
+    eval_utterances: Annotated[
+        Count | None, Field(description="Score so many dev utterances, chosen by the seed; the final scores have all.")
+    ] = None
     save_every: Annotated[Count, Field(description="Steps between two checkpoints.")] = 500
     keep_last: Annotated[Count, Field(description="How many of the newest checkpoints stay.")] = 2
     keep_best: Annotated[
@@ -344,6 +347,8 @@ def _disagreements_in_training(train: TrainConfig, has_dev: bool) -> Iterator[tu
         yield "train.warmup", f"must be less than steps ({train.steps}), found {train.warmup}"
     if train.eval_every and not has_dev:
         yield "train.eval_every", "there is nothing to score: give data.dev"
+    if train.eval_utterances and not train.eval_every:
+        yield "train.eval_utterances", "needs train.eval_every, the steps between two scorings"
     if train.average and train.average > train.keep_last:
         yield "train.average", f"needs as many checkpoints to be kept: keep_last is {train.keep_last}"
     if train.patience and train.keep_best is None:

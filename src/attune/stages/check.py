@@ -26,7 +26,7 @@ from attune.stages.assemble import Assembled, assemble
 from attune.stages.begin import give_first_weights, open_origin, prepare
 from attune.stages.data import planner, training_rows
 from attune.stages.evaluate import Decoding
-from attune.stages.train import schedule_of
+from attune.stages.rates import schedule_of
 from attune.types import SAMPLE_RATE, Hypothesis, Utterance
 
 TRAIN, DEV, TEST = "train", "dev", "test"

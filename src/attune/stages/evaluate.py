@@ -7,7 +7,7 @@ from typing import Any
 
 from attune.batches.load import Loaded, Reader, load
 from attune.batches.plan import Budget, plan_in_order
-from attune.corpora import Corpus
+from attune.corpora import Corpus, Sample
 from attune.decoding.predict import decode, share
 from attune.decoding.search import Search
 from attune.recipe import DecodeConfig, Recipe, SearchConfig
@@ -37,6 +37,12 @@ class Evaluation:
     rank_counts: tuple[dict[str, int], ...]  # what each rank scored; they add up to the scores' counts
     search: Search
     problems: tuple[str, ...] = ()
+    total: int | None = None  # utterances of the whole set, where only a sample of it was scored
+
+    @property
+    def title(self) -> str:
+        """What was scored: a set, or how much of it."""
+        return f"{self.split} ({told_sample(len(self.predictions), self.total)})" if self.total else self.split
 
     @property
     def absent(self) -> int:
@@ -49,7 +55,13 @@ class Evaluation:
             **scores_json(self.scores),
             "search": asdict(self.search),
             "ranks": list(self.rank_counts),
+            **({"sample_of": self.total} if self.total else {}),
         }
+
+
+def told_sample(count: int, total: int) -> str:
+    """How large a sample is, in words."""
+    return f"{count:,} of {total:,} utterances, chosen by the seed"
 
 
 def search_of(config: SearchConfig | DecodeConfig) -> Search:
@@ -58,7 +70,7 @@ def search_of(config: SearchConfig | DecodeConfig) -> Search:
 
 
 def evaluation_batches(
-    assembled: Assembled, corpus: Corpus, batch: int | None, recipe: Recipe, site: Site, world: World
+    assembled: Assembled, corpus: Corpus | Sample, batch: int | None, recipe: Recipe, site: Site, world: World
 ) -> Iterator[Loaded]:
     """This rank's share of a corpus: `batch` utterances at a time, or as much audio as a training micro-batch holds."""
     reader = Reader(corpus, assembled.built.prompt, drops_bad_rows=recipe.data.bad_rows == "drop")
@@ -68,7 +80,7 @@ def evaluation_batches(
 
 
 def evaluate(
-    assembled: Assembled, corpus: Corpus, batches: Iterable[Loaded], search: Search, world: World
+    assembled: Assembled, corpus: Corpus | Sample, batches: Iterable[Loaded], search: Search, world: World
 ) -> Generator[Decoding, None, Evaluation]:
     """Decode on all ranks, merge by row and score; yields how far this rank has come."""
     mine: dict[int, Prediction] = {}
@@ -92,10 +104,11 @@ def evaluate(
         counts,
         search,
         tuple(problem for _, found in parts for problem in found),
+        corpus.total if isinstance(corpus, Sample) else None,
     )
 
 
-def _merged(corpus: Corpus, parts: list[dict[int, Prediction]]) -> tuple[Prediction, ...]:
+def _merged(corpus: Corpus | Sample, parts: list[dict[int, Prediction]]) -> tuple[Prediction, ...]:
     """All predictions in manifest order."""
     times = Counter(row for part in parts for row in part)
     wrong = [corpus[row].id for row in range(len(corpus)) if times[row] != 1]

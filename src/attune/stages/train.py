@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from attune.batches.load import Again, Loaded, load, micros_from
 from attune.catalog import suggestion
-from attune.corpora import Corpus
+from attune.corpora import Corpus, Sample
 from attune.errors import CheckpointError, ConfigError, Preempted
 from attune.recipe import Difference, Recipe
 from attune.report.predictions import write_predictions
@@ -29,6 +29,7 @@ from attune.stages.data import open_split, planner, training_reader, training_ro
 from attune.stages.evaluate import Decoding, Evaluation, evaluate, evaluation_batches, search_of
 from attune.stages.events import Evaluated, Event, Finished, Saved, Started, Stepped
 from attune.stages.journal import Journal
+from attune.stages.rates import changed_rates, schedule_of
 from attune.training import checkpoint
 from attune.training.adapt import adapt, merge_lora
 from attune.training.average import average
@@ -38,17 +39,9 @@ from attune.training.loop import Progress, Rules, Step, take_steps
 from attune.training.optimizer import load_state_by_name, make_optimizer, state_by_name
 from attune.training.patience import has_stalled
 from attune.training.precision import first_scale
-from attune.training.schedule import Schedule
 from attune.world import World
 
 REMEMBERED_SECONDS = 3600.0  # dev audio that is kept in memory between scorings: 230 MB
-SCHEDULE_FIELDS = {
-    "train.steps": "steps",
-    "train.warmup": "warmup",
-    "train.schedule": "shape",
-    "train.restart_every": "restart_every",
-    "optimizer.lr": "lr",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +63,7 @@ class _Training:
     world: World
     assembled: Assembled
     optimizer: Optimizer
-    dev: Corpus | None
+    dev: Corpus | Sample | None
     dev_batches: Iterable[Loaded]
     journal: Journal | None
     history: list[float]  # the score that decides which checkpoint is best, at every scoring so far
@@ -109,7 +102,7 @@ def _train(
     recipe: Recipe, run: Run, request: Request, site: Site, world: World, rescheduled: Sequence[Difference]
 ) -> Iterator[Event]:
     corpus = open_split(recipe, "train", run.data, site, world)
-    dev = open_split(recipe, "dev", run.data, site, world) if recipe.data.dev else None
+    dev = _open_dev(recipe, run, site, world)
     selection = training_rows(recipe, corpus)
     assembled, new_tensors = _assemble(recipe, run, corpus, site, world)
     adapted = adapt(assembled.built.model, recipe.adapt, recipe.seed, new_tensors)
@@ -127,7 +120,8 @@ def _train(
         selection,
         tuple(damaged),
         tuple(new_tensors),
-        _rates(rescheduled, recipe, progress),
+        dev,
+        changed_rates(rescheduled, recipe, progress),
     )
     before = progress.position.step
     if before < recipe.train.steps and not training.has_stalled:
@@ -136,6 +130,15 @@ def _train(
         micros = micros_from(progress.position, plan, world.rank, world.size, recipe.train.strict)
         yield from _steps(training, request, progress, load(reader, micros, site.workers))
     yield from _finish(training, before)
+
+
+def _open_dev(recipe: Recipe, run: Run, site: Site, world: World) -> Corpus | Sample | None:
+    """What is scored during training: the dev sets, or a sample of them that is the same each time."""
+    if not recipe.data.dev:
+        return None
+    dev = open_split(recipe, "dev", run.data, site, world)
+    count = recipe.train.eval_utterances
+    return Sample(dev, count, recipe.seed) if count and count < len(dev) else dev
 
 
 def _assemble(recipe: Recipe, run: Run, corpus: Corpus, site: Site, world: World) -> tuple[Assembled, Sequence[str]]:
@@ -189,22 +192,6 @@ def _resume(training: _Training) -> tuple[Progress, list[Damage]]:
     if training.journal:
         training.journal.write("resumed", step=found.progress.position.step, ranks=training.world.size)
     return found.progress, damaged
-
-
-def _rates(
-    changes: Sequence[Difference], recipe: Recipe, progress: Progress
-) -> tuple[tuple[Difference, float, float], ...]:
-    """What a changed schedule does to the learning rate of the next step."""
-    step = progress.position.step + 1
-    new = schedule_of(recipe)
-    old = replace(new, **{SCHEDULE_FIELDS[change.key]: change.old for change in changes})  # type: ignore[arg-type]
-    return tuple((change, old.at(step), new.at(step)) for change in changes)
-
-
-def schedule_of(recipe: Recipe) -> Schedule:
-    """The learning rate as the recipe has it."""
-    settings = recipe.train
-    return Schedule(recipe.optimizer.lr, settings.steps, settings.warmup, settings.schedule, settings.restart_every)
 
 
 def _steps(training: _Training, request: Request, progress: Progress, micros: Iterator[Loaded]) -> Iterator[Event]:
@@ -263,7 +250,7 @@ def _after_step(training: _Training, step: Step) -> Iterator[Event]:
         _prune(training)
 
 
-def _judge(training: _Training, dev: Corpus) -> Generator[Decoding, None, _Judged]:
+def _judge(training: _Training, dev: Corpus | Sample) -> Generator[Decoding, None, _Judged]:
     """Score the dev sets, and remember the score that decides which checkpoint is best."""
     search = search_of(training.recipe.decode)
     evaluation = yield from evaluate(training.assembled, dev, training.dev_batches, search, training.world)
@@ -301,13 +288,15 @@ def _prune(training: _Training) -> None:
         checkpoint.prune(training.run.checkpoints, training.recipe.train.keep_last, {best.step} if best else set())
 
 
-def _dev_batches(recipe: Recipe, assembled: Assembled, dev: Corpus, site: Site, world: World) -> Iterable[Loaded]:
+def _dev_batches(
+    recipe: Recipe, assembled: Assembled, dev: Corpus | Sample, site: Site, world: World
+) -> Iterable[Loaded]:
     is_small = float(dev.seconds.sum()) <= REMEMBERED_SECONDS
     return Again(lambda: evaluation_batches(assembled, dev, None, recipe, site, world), remembers=is_small)
 
 
 def _finish(training: _Training, before: int) -> Iterator[Event]:
-    """Export the best checkpoint, the last or the mean of some, and score the test sets with the final search."""
+    """Export the best checkpoint, the last or the mean of some, and score it with the final search."""
     recipe, run, world = training.recipe, training.run, training.world
     world.barrier()  # the first rank may still be writing the last checkpoint
     chosen = open_pretrained(run.folder)
@@ -318,19 +307,27 @@ def _finish(training: _Training, before: int) -> Iterator[Event]:
     model.to(world.device)
     if training.journal:
         export(run.model, recipe, run, model)
+    if isinstance(training.dev, Sample):
+        yield from _score_all_of("dev", training, chosen.step)
     if recipe.data.test:
-        corpus = open_split(recipe, "test", run.data, training.site, world)
-        batches = evaluation_batches(training.assembled, corpus, None, recipe, training.site, world)
-        search = search_of(recipe.decode.final or recipe.decode)
-        evaluation = yield from evaluate(training.assembled, corpus, batches, search, world)
-        if training.journal:
-            write_predictions(run.predictions("test"), evaluation.predictions)
-            run.add_scores("test", {**evaluation.as_json(), "step": chosen.step})
-        _log_scores(training, chosen.step or 0, evaluation, False)
-        yield Evaluated(chosen.step or 0, evaluation)
+        yield from _score_all_of("test", training, chosen.step)
     if training.journal:
         training.journal.close()
     yield Finished(run, chosen.step or 0, recipe.train.steps - before)
+
+
+def _score_all_of(split: str, training: _Training, step: int | None) -> Iterator[Event]:
+    """Decode a whole split with the final search, and keep predictions and scores with the run."""
+    recipe, run, world = training.recipe, training.run, training.world
+    corpus = open_split(recipe, split, run.data, training.site, world)
+    batches = evaluation_batches(training.assembled, corpus, None, recipe, training.site, world)
+    search = search_of(recipe.decode.final or recipe.decode)
+    evaluation = yield from evaluate(training.assembled, corpus, batches, search, world)
+    if training.journal:
+        write_predictions(run.predictions(split), evaluation.predictions)
+        run.add_scores(split, {**evaluation.as_json(), "step": step})
+    _log_scores(training, step or 0, evaluation, False)
+    yield Evaluated(step or 0, evaluation)
 
 
 def _final_tensors(training: _Training, chosen: Pretrained) -> Mapping[str, Tensor]:
@@ -362,7 +359,14 @@ def _log_scores(training: _Training, step: int, evaluation: Evaluation, is_best:
         return
     figures = {name: score.value for name, score in evaluation.scores.values.items()}
     training.journal.write(
-        "scores", step=step, split=evaluation.split, **figures, best=is_best, problems=evaluation.problems
+        "scores",
+        step=step,
+        split=evaluation.split,
+        utterances=len(evaluation.predictions),
+        **({"sample_of": evaluation.total} if evaluation.total else {}),
+        **figures,
+        best=is_best,
+        problems=evaluation.problems,
     )
     training.journal.plot(step, **{f"{evaluation.split}/{name}": value for name, value in figures.items()})
 
