@@ -55,6 +55,15 @@ class DataConfig:
     bad_rows: Annotated[
         Literal["fail", "drop"], Field(description="Stop at a row that cannot be used, or count it and go on.")
     ] = "fail"
+    long_rows: Annotated[
+        Literal["fail", "drop", "split"] | None,
+        Field(description="Rows too long for the model: as bad_rows, or cut in pauses to be scored, never trained on."),
+    ] = None
+
+    @property
+    def drops_long_rows(self) -> bool:
+        """Whether training goes on without them: nothing tells which words belong to which piece."""
+        return (self.long_rows or self.bad_rows) != "fail"
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +345,8 @@ def _disagreements(sections: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     train: TrainConfig | None = sections.get("train")
     if data and data.min_seconds >= data.max_seconds:
         yield "data.min_seconds", f"must be less than max_seconds ({data.max_seconds:g}), found {data.min_seconds:g}"
+    if data and (data.bad_rows, data.long_rows) == ("drop", "fail"):
+        yield "data.long_rows", "a row that is too long is a bad row, and bad_rows is drop: leave one of them out"
     if batches and (batches.micro_seconds is None) == (batches.micro_utterances is None):
         yield "batches", "give exactly one of micro_seconds and micro_utterances"
     if train:

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 from attune.audio.augment import Augmenter, generator_for
 from attune.audio.decode import read_utterance
 from attune.batches.plan import Plan, Rows, slots_of
-from attune.errors import AttuneError, DataError
+from attune.errors import AttuneError, DataError, TooLong
 from attune.processes import die_with_parent
 from attune.seeds import derive
 from attune.types import Batch, Masks, Utterance
@@ -74,6 +74,7 @@ class Reader:
     target: Callable[[Utterance], tuple[int, ...]] | None = None
     fits: Callable[[int, Sequence[int]], bool] | None = None
     drops_bad_rows: bool = False
+    drops_long_rows: bool = False
     augmenter: Augmenter | None = None
     seed: int = 0  # of the augmentation
 
@@ -85,7 +86,7 @@ class Reader:
             try:
                 kept.append((utterance.id, *self._read_one(utterance, epoch)))
             except DataError as error:
-                if not self.drops_bad_rows:
+                if not (self.drops_long_rows if isinstance(error, TooLong) else self.drops_bad_rows):
                     raise
                 dropped.append(Dropped(int(row), str(error)))
         return (self._masked(collate(kept), epoch) if kept else None), tuple(dropped)

@@ -26,7 +26,7 @@ from attune.site import Site
 from attune.stages.assemble import Assembled, Pretrained, assemble, export, load_weights, open_pretrained
 from attune.stages.begin import give_first_weights, open_origin, prepare
 from attune.stages.data import open_split, planner, training_reader, training_rows
-from attune.stages.evaluate import Decoding, Evaluation, evaluate, evaluation_batches, search_of
+from attune.stages.evaluate import Decoding, Evaluation, Scored, as_scored, evaluate, evaluation_batches, search_of
 from attune.stages.events import Evaluated, Event, Finished, Saved, Started, Stepped
 from attune.stages.journal import Journal
 from attune.stages.rates import changed_rates, schedule_of
@@ -63,7 +63,7 @@ class _Training:
     world: World
     assembled: Assembled
     optimizer: Optimizer
-    dev: Corpus | Sample | None
+    dev: Scored | None
     dev_batches: Iterable[Loaded]
     journal: Journal | None
     history: list[float]  # the score that decides which checkpoint is best, at every scoring so far
@@ -109,8 +109,9 @@ def _train(
     assembled.built.model.to(world.device)
     optimizer = _optimizer(recipe, assembled, new_tensors)
     journal = Journal(run) if world.is_first else None
-    dev_batches = _dev_batches(recipe, assembled, dev, site, world) if dev else ()
-    training = _Training(recipe, run, site, world, assembled, optimizer, dev, dev_batches, journal, [])
+    scored = as_scored(dev, assembled, recipe) if dev else None
+    dev_batches = _dev_batches(recipe, assembled, scored, site, world) if scored else ()
+    training = _Training(recipe, run, site, world, assembled, optimizer, scored, dev_batches, journal, [])
     progress, damaged = _resume(training)
     yield Started(
         run,
@@ -250,7 +251,7 @@ def _after_step(training: _Training, step: Step) -> Iterator[Event]:
         _prune(training)
 
 
-def _judge(training: _Training, dev: Corpus | Sample) -> Generator[Decoding, None, _Judged]:
+def _judge(training: _Training, dev: Scored) -> Generator[Decoding, None, _Judged]:
     """Score the dev sets, and remember the score that decides which checkpoint is best."""
     search = search_of(training.recipe.decode)
     evaluation = yield from evaluate(training.assembled, dev, training.dev_batches, search, training.world)
@@ -288,9 +289,7 @@ def _prune(training: _Training) -> None:
         checkpoint.prune(training.run.checkpoints, training.recipe.train.keep_last, {best.step} if best else set())
 
 
-def _dev_batches(
-    recipe: Recipe, assembled: Assembled, dev: Corpus | Sample, site: Site, world: World
-) -> Iterable[Loaded]:
+def _dev_batches(recipe: Recipe, assembled: Assembled, dev: Scored, site: Site, world: World) -> Iterable[Loaded]:
     is_small = float(dev.seconds.sum()) <= REMEMBERED_SECONDS
     return Again(lambda: evaluation_batches(assembled, dev, None, recipe, site, world), remembers=is_small)
 
@@ -307,7 +306,7 @@ def _finish(training: _Training, before: int) -> Iterator[Event]:
     model.to(world.device)
     if training.journal:
         export(run.model, recipe, run, model)
-    if isinstance(training.dev, Sample):
+    if recipe.train.eval_utterances:
         yield from _score_all_of("dev", training, chosen.step)
     if recipe.data.test:
         yield from _score_all_of("test", training, chosen.step)
@@ -319,7 +318,7 @@ def _finish(training: _Training, before: int) -> Iterator[Event]:
 def _score_all_of(split: str, training: _Training, step: int | None) -> Iterator[Event]:
     """Decode a whole split with the final search, and keep predictions and scores with the run."""
     recipe, run, world = training.recipe, training.run, training.world
-    corpus = open_split(recipe, split, run.data, training.site, world)
+    corpus = as_scored(open_split(recipe, split, run.data, training.site, world), training.assembled, recipe)
     batches = evaluation_batches(training.assembled, corpus, None, recipe, training.site, world)
     search = search_of(recipe.decode.final or recipe.decode)
     evaluation = yield from evaluate(training.assembled, corpus, batches, search, world)
