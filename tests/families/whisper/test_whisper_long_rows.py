@@ -143,7 +143,7 @@ def test_a_text_without_room_is_left_out_of_training_like_a_long_recording(folde
 
 def test_audio_that_can_no_longer_be_read_stays_whole(tmp_path):
     soundfile.write(tmp_path / "a.wav", np.zeros(40 * 16_000, np.float32), 16_000)
-    (tmp_path / "manifest.jsonl").write_text(json.dumps({"id": "a", "audio": "a.wav", "text": ""}))
+    (tmp_path / "manifest.jsonl").write_text(json.dumps({"id": "a", "audio": "a.wav", "text": "x"}))
     corpus = open_corpus("dev", [tmp_path / "manifest.jsonl"], tmp_path)
     (tmp_path / "a.wav").write_text("not audio any more")
     pieces = Pieces(corpus, 30.0)
