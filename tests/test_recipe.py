@@ -237,6 +237,8 @@ def test_differences_are_named_by_dotted_keys(folder):
         "optimizer.lr": (1e-4, 2e-4),
         "decode.final.search": (None, "greedy"),
         "decode.final.beam": (None, 8),
+        "decode.final.length_power": (None, 1.0),
+        "decode.final.fallback": (None, False),
     }
 
 

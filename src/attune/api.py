@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -18,7 +19,9 @@ from attune.audio.vad import cut_in_pauses
 from attune.batches.load import collate
 from attune.batches.plan import Budget, plan_in_order
 from attune.catalog import find
-from attune.decoding.search import search
+from attune.decoding.fallback import find as find_best
+from attune.decoding.longform import Clock, Segment, Window, read_windows
+from attune.decoding.search import Search
 from attune.errors import DataError, ModelError
 from attune.recipe import Recipe
 from attune.run import Run
@@ -29,10 +32,11 @@ from attune.stages import train as train_stage
 from attune.stages.assemble import Assembled
 from attune.stages.evaluate import Evaluation, search_of
 from attune.stages.subject import evaluate_subject, load_subject, open_subject, record
-from attune.types import SAMPLE_RATE, Scores, Utterance
+from attune.types import SAMPLE_RATE, Hypothesis, Scores, Utterance
 from attune.world import World, choose_device
 
 Audio = str | Path | ArrayLike
+Long = Literal["pauses", "windows"]
 BATCH_SECONDS = 120.0
 
 
@@ -43,12 +47,14 @@ class Recognizer:
     recipe: Recipe
     assembled: Assembled
     world: World
+    search: Search
+    long: Long = "pauses"
 
     def transcribe(self, audio: Audio | Sequence[Audio], rate: int = SAMPLE_RATE) -> str | list[str]:
         """The text of one recording, or of each of many: paths, URLs, or arrays sampled at `rate`.
 
         An array is (samples,) or (channels, samples). Recordings longer than the model can hear at once are cut in
-        their pauses. Under torchrun, the ranks share the work.
+        their pauses, or read window after window by a model that says when. Under torchrun, the ranks share the work.
         """
         return self._predict("transcribe", audio, rate)
 
@@ -65,17 +71,40 @@ class Recognizer:
 
     def _read_all(self, recordings: Sequence[Audio], rate: int) -> list[str]:
         mine = range(self.world.rank, len(recordings), self.world.size)
-        owners: list[int] = []  # the recording that each piece is of
-        pieces: list[NDArray[np.float32]] = []
-        for index in mine:
-            found = self._pieces(as_samples(recordings[index], rate))
-            pieces += found
-            owners += [index] * len(found)
-        said: dict[int, list[str]] = {index: [] for index in mine}
-        for owner, text in zip(owners, self._read_pieces(pieces), strict=True):
-            said[owner].append(text)
-        together = {index: texts for part in self.world.gather(said) for index, texts in part.items()}
-        return [" ".join(filter(None, together[index])) for index in range(len(recordings))]
+        samples = [as_samples(recordings[index], rate) for index in mine]
+        texts = self._read_in_windows(samples) if self.long == "windows" else self._read_in_pieces(samples)
+        said = dict(zip(mine, texts, strict=True))
+        together = {index: text for part in self.world.gather(said) for index, text in part.items()}
+        return [together[index] for index in range(len(recordings))]
+
+    def segments(self, audio: Audio, rate: int = SAMPLE_RATE) -> list[Segment]:
+        """What was said when, for a model that was loaded with `long="windows"`."""
+        return self._read_windows([as_samples(audio, rate)])[0]
+
+    def _read_in_windows(self, recordings: Sequence[NDArray[np.float32]]) -> list[str]:
+        """The text of each recording, read window after window."""
+        read = self.assembled.built.read
+        return [
+            read(Hypothesis(tuple(token for segment in segments for token in segment.tokens), 0.0))
+            for segments in self._read_windows(recordings)
+        ]
+
+    def _read_windows(self, recordings: Sequence[NDArray[np.float32]]) -> list[list[Segment]]:
+        built = self.assembled.built
+        if built.first_time is None:
+            raise ModelError('This model does not say when. Load it with long="windows", if it is one that can.')
+
+        def decode(windows: Sequence[Window]) -> list[tuple[int, ...]]:
+            return [found.tokens for found in self._search([window.samples for window in windows])]
+
+        return read_windows(recordings, decode, Clock(built.first_time), built.longest_seconds or 30.0)
+
+    def _read_in_pieces(self, recordings: Sequence[NDArray[np.float32]]) -> list[str]:
+        """The text of each recording, of its pieces in one line."""
+        pieces = [self._pieces(samples) for samples in recordings]
+        found = iter(self._search([piece for each in pieces for piece in each]))
+        texts = [[self.assembled.built.read(next(found)) for _ in each] for each in pieces]
+        return [" ".join(filter(None, each)) for each in texts]
 
     def _pieces(self, samples: NDArray[np.float32]) -> list[NDArray[np.float32]]:
         """The recording, or what is said in it, cut in pauses into what the model can hear at once."""
@@ -85,33 +114,40 @@ class Recognizer:
         spans = cut_in_pauses(samples, longest)
         return [samples[round(span.start * SAMPLE_RATE) : round(span.end * SAMPLE_RATE)] for span in spans]
 
-    def _read_pieces(self, pieces: Sequence[NDArray[np.float32]]) -> list[str]:
-        """The text of each piece, in batches of similar length."""
+    def _search(self, pieces: Sequence[NDArray[np.float32]]) -> list[Hypothesis]:
+        """The best hypothesis of each piece, in batches of similar length."""
         seconds = np.array([len(piece) / SAMPLE_RATE for piece in pieces])
         plan = plan_in_order(seconds, Budget(BATCH_SECONDS, None, 1))
-        texts: dict[int, str] = {}
+        found: dict[int, Hypothesis] = {}
         for step in range(plan.steps):
             rows = [int(row) for row in plan.micro(step, 0)]
-            texts.update(zip(rows, self._read([pieces[row] for row in rows]), strict=True))
-        return [texts[row] for row in range(len(pieces))]
+            found.update(zip(rows, self._search_batch([pieces[row] for row in rows]), strict=True))
+        return [found[row] for row in range(len(pieces))]
 
-    def _read(self, samples: Sequence[NDArray[np.float32]]) -> list[str]:
+    def _search_batch(self, samples: Sequence[NDArray[np.float32]]) -> list[Hypothesis]:
         built = self.assembled.built
         prompt = built.prompt or (lambda _: ())
         rows = [("", each, prompt(Utterance("", len(each) / SAMPLE_RATE))) for each in samples]
-        batch = collate(rows).to(self.world.device)
-        decode = self.recipe.decode
+        built.model.eval()
         with torch.inference_mode():
-            found = search(built.model.eval().scorer(batch), search_of(decode.final or decode))
-        return [built.read(hypothesis) for hypothesis in found]
+            return find_best(built, collate(rows).to(self.world.device), self.search)
 
 
-def load(source: str | Path, device: str = "auto") -> Recognizer:
-    """A run, a model folder or the URL of one, ready to use."""
+def load(source: str | Path, device: str = "auto", long: Long = "pauses", fallback: bool | None = None) -> Recognizer:
+    """A run, a model folder or the URL of one, or a recipe that names weights, ready to use.
+
+    `long` says how recordings are read that are longer than the model can hear at once: cut in their pauses, or window
+    after window by the times that the model says. `fallback` decodes doubtful results anew; None: as its recipe has it.
+    """
     site = this_site(device=device)
     world = _world(device)
-    pretrained = open_subject(str(source), [], site).pretrained
-    return Recognizer(pretrained.recipe, load_subject(pretrained, world), world)
+    overrides = ["model.timestamps=true"] if long == "windows" else []
+    pretrained = open_subject(str(source), overrides, site).pretrained
+    decode = pretrained.recipe.decode
+    settings = search_of(decode.final or decode)
+    if fallback is not None:
+        settings = replace(settings, fallback=fallback)
+    return Recognizer(pretrained.recipe, load_subject(pretrained, world), world, settings, long)
 
 
 def load_audio(source: str | Path, rate: int = SAMPLE_RATE) -> NDArray[np.float32]:

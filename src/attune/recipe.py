@@ -41,6 +41,12 @@ Count = Annotated[int, Field(gt=0)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Search = Annotated[Literal["greedy", "beam"], Field(description="The best token each time, or a beam of hypotheses.")]
 Beam = Annotated[Count, Field(description="How many hypotheses a beam search keeps.")]
+LengthPower = Annotated[
+    float, Field(ge=0, description="A beam compares score / length ** this; 0 likes short ones. Token-by-token only.")
+]
+Fallback = Annotated[
+    bool, Field(description="Decode anew at rising temperatures what repeats itself or is unsure. Token-by-token only.")
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +155,8 @@ class SearchConfig:
 
     search: Search = "greedy"
     beam: Beam = 8
+    length_power: LengthPower = 1.0
+    fallback: Fallback = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +165,8 @@ class DecodeConfig:
 
     search: Search = "greedy"
     beam: Beam = 8
+    length_power: LengthPower = 1.0
+    fallback: Fallback = False
     final: Annotated[SearchConfig | None, Field(description="The search for the final scores, if another.")] = None
 
 

@@ -285,6 +285,7 @@ class Built:
     prompt: Callable[[Utterance], tuple[int, ...]] | None = None  # what decoding begins with, as Batch.targets
     frames_needed: Callable[[Sequence[int]], int] = lambda target: 0  # the fewest from which a target can be learned
     longest_seconds: float | None = None  # what the model can hear at once; longer recordings are cut in pauses
+    first_time: int | None = None  # the token of 0.00 s, where times are said; others follow in steps of 0.02 s
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,14 @@ DIVERGED = "The model's scores are NaN: its weights are damaged or its training 
 class Search:
     """How hard to look: the best at every step, or the best `beam` hypotheses kept.
 
-    Token by token, a beam's hypotheses are compared by score / length ** `length_power`.
+    Token by token, a beam's hypotheses are compared by score / length ** `length_power`, and with `fallback` a doubtful
+    result is decoded anew (`decoding/fallback.py`).
     """
 
     kind: Literal["greedy", "beam"] = "greedy"
     beam: int = 8
     length_power: float = 1.0
+    fallback: bool = False
 
 
 def search(scorer: Scorer, settings: Search) -> list[Hypothesis]:

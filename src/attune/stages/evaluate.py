@@ -68,7 +68,7 @@ def told_sample(count: int, total: int) -> str:
 
 def search_of(config: SearchConfig | DecodeConfig) -> Search:
     """The recipe's search settings as the decoder takes them."""
-    return Search(config.search, config.beam)
+    return Search(config.search, config.beam, config.length_power, config.fallback)
 
 
 def as_scored(corpus: Corpus | Sample, assembled: Assembled, recipe: Recipe) -> Scored:
@@ -101,7 +101,7 @@ def evaluate(
     mine: dict[int, Prediction] = {}
     problems: list[str] = []
     yield Decoding(corpus.name, 0, len(corpus))
-    for decoded in decode(assembled.built.model, batches, search, world):
+    for decoded in decode(assembled.built, batches, search, world):
         problems.extend(decoded.problems)
         for row, hypothesis in zip(decoded.rows, decoded.hypotheses, strict=True):
             utterance = corpus[row]

@@ -72,7 +72,14 @@ def build_whisper(config: Config, task: Task, assets: Path) -> Built:
     rules = _rules(assets / "generation_config.json", vocabulary, told, shape)
     model = WhisperModel(shape, config.window, rules, config.gradient_checkpointing)
     ends = Ends(task, vocabulary, told, shape.target_positions)
-    return Built(model, ends.target, ends.read, ends.prompt, longest_seconds=LONGEST / SAMPLE_RATE)
+    return Built(
+        model,
+        ends.target,
+        ends.read,
+        ends.prompt,
+        longest_seconds=LONGEST / SAMPLE_RATE,
+        first_time=rules.first_timestamp,
+    )
 
 
 def _require_possible(vocabulary: Vocabulary, told: Told) -> None:
