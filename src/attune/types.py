@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 if TYPE_CHECKING:  # scoring and configuration use these types without loading torch
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
     from torch import Tensor
 
 SAMPLE_RATE = 16_000
@@ -31,6 +33,15 @@ class Utterance:
     language: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     where: str = ""  # manifest and line, for messages
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An utterance that is ready to be padded with others into a batch."""
+
+    id: str
+    audio: NDArray[np.float32]  # (T,)
+    target: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +296,7 @@ class Built:
     prompt: Callable[[Utterance], tuple[int, ...]] | None = None  # what decoding begins with, as Batch.targets
     frames_needed: Callable[[Sequence[int]], int] = lambda target: 0  # the fewest from which a target can be learned
     longest_seconds: float | None = None  # what the model can hear at once; longer recordings are cut in pauses
+    pack: Callable[[Sequence[Row]], list[Row]] | None = None  # joins rows of a micro-batch, for training
     first_time: int | None = None  # the token of 0.00 s, where times are said; others follow in steps of 0.02 s
 
 

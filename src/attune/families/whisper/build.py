@@ -11,6 +11,7 @@ from attune.errors import ConfigError, DataError, ModelError, TooLong
 from attune.families.whisper.features import LONGEST
 from attune.families.whisper.labels import Told, Vocabulary, prefix, sequence
 from attune.families.whisper.model import WhisperModel
+from attune.families.whisper.packing import Packer
 from attune.families.whisper.scorer import Rules
 from attune.families.whisper.shape import Shape, read_shape
 from attune.types import SAMPLE_RATE, Built, Hypothesis, Task, TextTask, Utterance
@@ -78,6 +79,7 @@ def build_whisper(config: Config, task: Task, assets: Path) -> Built:
         ends.read,
         ends.prompt,
         longest_seconds=LONGEST / SAMPLE_RATE,
+        pack=Packer(vocabulary, shape.target_positions) if config.pack else None,
         first_time=rules.first_timestamp,
     )
 
