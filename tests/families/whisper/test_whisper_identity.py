@@ -66,6 +66,7 @@ def test_predictions_are_the_same_file_at_any_batch_on_any_ranks(tmp_path, windo
 
 
 @pytest.mark.recipe
+@pytest.mark.timeout(1200)
 @WINDOWS
 def test_so_they_are_with_real_weights_on_real_speech(tmp_path, window):
     data = real_data("an4")
