@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 
 from attune import recipe as recipes
+from attune.decoding.settings import SearchConfig
 from attune.errors import ConfigError
-from attune.recipe import Difference, SearchConfig, load
+from attune.recipe import Difference, load
 
 WHOLE = """\
 run: runs/toy
@@ -237,6 +238,8 @@ def test_differences_are_named_by_dotted_keys(folder):
         "optimizer.lr": (1e-4, 2e-4),
         "decode.final.search": (None, "greedy"),
         "decode.final.beam": (None, 8),
+        "decode.final.length_power": (None, 1.0),
+        "decode.final.fallback": (None, False),
         "decode.final.precision": (None, "fp32"),
         "decode.final.lm_weight": (None, 0.3),
     }

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from attune import catalog, config
 from attune.audio.settings import AugmentConfig
+from attune.decoding.settings import DecodeConfig
 from attune.errors import ConfigError
 from attune.plain_yaml import (
     Node,
@@ -29,7 +30,7 @@ from attune.plain_yaml import (
     read_overrides,
     yaml_lines,
 )
-from attune.training.settings import AdaptConfig
+from attune.training.settings import AdaptConfig, OptimizerConfig, TrainConfig
 
 DEFAULT = "default"
 
@@ -38,17 +39,6 @@ SCHEDULE_KEYS = frozenset({"train.steps", "train.warmup", "train.schedule", "tra
 
 Manifests = tuple[Annotated[str, Field(min_length=1)], ...]
 Count = Annotated[int, Field(gt=0)]
-Beta = Annotated[float, Field(ge=0, lt=1)]
-Search = Annotated[Literal["greedy", "beam"], Field(description="The best token each time, or a beam of hypotheses.")]
-Beam = Annotated[Count, Field(description="How many hypotheses a beam search keeps.")]
-Precision = Literal["fp32", "bf16", "fp16"]
-DecodePrecision = Annotated[
-    Precision, Field(description="What the model computes in while it decodes; narrower is quicker on a GPU.")
-]
-LanguageModel = Annotated[
-    str | None, Field(min_length=1, description="An ARPA file over the model's tokens, for a transducer's beam search.")
-]
-Weight = Annotated[float, Field(ge=0, description="How much the language model counts beside the model.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +53,15 @@ class DataConfig:
     bad_rows: Annotated[
         Literal["fail", "drop"], Field(description="Stop at a row that cannot be used, or count it and go on.")
     ] = "fail"
+    long_rows: Annotated[
+        Literal["fail", "drop", "split"] | None,
+        Field(description="Rows too long for the model: as bad_rows, or cut in pauses to be scored, never trained on."),
+    ] = None
+
+    @property
+    def drops_long_rows(self) -> bool:
+        """Whether training goes on without them: nothing tells which words belong to which piece."""
+        return (self.long_rows or self.bad_rows) != "fail"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,81 +87,6 @@ class BatchesConfig:
     micro_seconds: Annotated[float | None, Field(gt=0, description="Padded audio in one micro-batch.")] = None
     micro_utterances: Annotated[Count | None, Field(description="Utterances in one micro-batch.")] = None
     micros_per_step: Annotated[Count, Field(description="Micro-batches in one step, over all devices together.")] = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizerConfig:
-    """How the weights follow the gradients."""
-
-    name: Annotated[Literal["adamw", "adamw8bit", "adafactor"], Field(description="The optimizer.")] = "adamw"
-    lr: Annotated[float, Field(gt=0, description="The highest learning rate, reached after the warmup.")]
-    weight_decay: Annotated[float, Field(ge=0, description="For matrices; biases and norms never decay.")] = 0.0
-    betas: Annotated[tuple[Beta, Beta], Field(description="AdamW's memory of gradients and their squares.")] = (
-        0.9,
-        0.98,
-    )
-    layer_decay: Annotated[
-        float | None, Field(gt=0, le=1, description="Each layer nearer the input learns this much more slowly.")
-    ] = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainConfig:
-    """How long to train, how exactly, and what to keep."""
-
-    steps: Annotated[Count, Field(description="Optimizer steps in all.")]
-    warmup: Annotated[int, Field(ge=0, description="Steps over which the learning rate rises.")] = 0
-    schedule: Annotated[
-        Literal["linear", "cosine", "constant"], Field(description="How the learning rate falls after the warmup.")
-    ] = "linear"
-    restart_every: Annotated[
-        Count | None, Field(description="Steps after which the schedule begins anew, again and again.")
-    ] = None
-    precision: Annotated[Precision, Field(description="What the model computes in.")] = "fp32"
-    compile: Annotated[
-        bool, Field(description="Compile the model's layers first: a minute at the start, quicker steps on a GPU.")
-    ] = False
-    clip: Annotated[float, Field(gt=0, description="The largest norm of the gradient.")] = 1.0
-    strict: Annotated[bool, Field(description="The same bits on any number of devices, for some speed.")] = False
-    eval_every: Annotated[Count | None, Field(description="Steps between two scorings of the dev sets.")] = None
-    save_every: Annotated[Count, Field(description="Steps between two checkpoints.")] = 500
-    keep_last: Annotated[Count, Field(description="How many of the newest checkpoints stay.")] = 2
-    keep_best: Annotated[
-        str | None, Field(description="The dev score whose best checkpoint stays, such as dev.wer.")
-    ] = None
-    patience: Annotated[
-        Count | None, Field(description="Scorings in a row without a better keep_best before training ends early.")
-    ] = None
-    average: Annotated[
-        Count | None, Field(description="Export the mean of so many of the newest checkpoints, instead of the best.")
-    ] = None
-    log_every: Annotated[Count, Field(description="Steps between two lines of the log.")] = 10
-    nonfinite_patience: Annotated[
-        Count, Field(description="Steps in a row with a non-finite loss or gradient before training stops.")
-    ] = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchConfig:
-    """How a hypothesis is found."""
-
-    search: Search = "greedy"
-    beam: Beam = 8
-    precision: DecodePrecision = "fp32"
-    lm: LanguageModel = None
-    lm_weight: Weight = 0.3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecodeConfig:
-    """The search used while training, and the one used for the final scores."""
-
-    search: Search = "greedy"
-    beam: Beam = 8
-    precision: DecodePrecision = "fp32"
-    lm: LanguageModel = None
-    lm_weight: Weight = 0.3
-    final: Annotated[SearchConfig | None, Field(description="The search for the final scores, if another.")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,6 +274,8 @@ def _disagreements(sections: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     train: TrainConfig | None = sections.get("train")
     if data and data.min_seconds >= data.max_seconds:
         yield "data.min_seconds", f"must be less than max_seconds ({data.max_seconds:g}), found {data.min_seconds:g}"
+    if data and (data.bad_rows, data.long_rows) == ("drop", "fail"):
+        yield "data.long_rows", "a row that is too long is a bad row, and bad_rows is drop: leave one of them out"
     if batches and (batches.micro_seconds is None) == (batches.micro_utterances is None):
         yield "batches", "give exactly one of micro_seconds and micro_utterances"
     if train:
@@ -366,6 +292,8 @@ def _disagreements_in_training(train: TrainConfig, has_dev: bool) -> Iterator[tu
         yield "train.warmup", f"must be less than steps ({train.steps}), found {train.warmup}"
     if train.eval_every and not has_dev:
         yield "train.eval_every", "there is nothing to score: give data.dev"
+    if train.eval_utterances and not train.eval_every:
+        yield "train.eval_utterances", "needs train.eval_every, the steps between two scorings"
     if train.average and train.average > train.keep_last:
         yield "train.average", f"needs as many checkpoints to be kept: keep_last is {train.keep_last}"
     if train.patience and train.keep_best is None:

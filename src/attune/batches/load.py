@@ -18,10 +18,10 @@ from torch.utils.data import DataLoader, Dataset
 from attune.audio.augment import Augmenter, generator_for
 from attune.audio.decode import read_utterance
 from attune.batches.plan import Plan, Rows, slots_of
-from attune.errors import AttuneError, DataError
+from attune.errors import AttuneError, DataError, TooLong
 from attune.processes import die_with_parent
 from attune.seeds import derive
-from attune.types import Batch, Masks, Utterance
+from attune.types import Batch, Masks, Row, Utterance
 
 
 class Utterances(Protocol):
@@ -78,6 +78,8 @@ class Reader:
     target: Callable[[Utterance], tuple[int, ...]] | None = None
     fits: Callable[[int, Sequence[int]], bool] | None = None
     drops_bad_rows: bool = False
+    drops_long_rows: bool = False
+    pack: Callable[[Sequence[Row]], list[Row]] | None = None
     augmenter: Augmenter | None = None
     seed: int = 0  # of the augmentation
 
@@ -87,12 +89,13 @@ class Reader:
         for row in rows:
             utterance = self.utterances[int(row)]
             try:
-                kept.append((utterance.id, *self._read_one(utterance, epoch)))
+                kept.append(Row(utterance.id, *self._read_one(utterance, epoch)))
             except DataError as error:
-                if not self.drops_bad_rows:
+                if not (self.drops_long_rows if isinstance(error, TooLong) else self.drops_bad_rows):
                     raise
                 dropped.append(Dropped(int(row), str(error)))
-        return (self._masked(collate(kept), epoch) if kept else None), tuple(dropped)
+        packed = [(row.id, row.audio, row.target) for row in (self.pack(kept) if self.pack else kept)]
+        return (self._masked(collate(packed), epoch) if packed else None), tuple(dropped)
 
     def _read_one(self, utterance: Utterance, epoch: int) -> tuple[NDArray[np.float32], tuple[int, ...]]:
         try:

@@ -114,12 +114,17 @@ def shown(events: Iterable[Event], display: Display) -> Iterator[Event]:
 
 
 def _show_start(event: Started, display: Display) -> None:
+    from attune.corpora import Sample
+    from attune.stages.evaluate import told_sample
+
     kept = event.selection
     for damage in event.damaged:
         display.say(f"{damage.folder} is damaged and passed over: {damage.reason}")
     hours = f"{len(kept.rows):,} utterances, {kept.seconds / 3600:.2f} h"
     left_out = f" ({kept.too_long} too long and {kept.too_short} too short left out)" if kept.left_out_seconds else ""
     display.say(f"training set: {hours}{left_out}; model: {_parameters(event.parameters)}")
+    if isinstance(event.dev, Sample):
+        display.say(f"dev: {told_sample(len(event.dev), event.dev.total)}; the final scores have all")
     if event.new_tensors:
         display.say(f"not in the pretrained weights, so they start anew: {', '.join(event.new_tensors[:6])}")
     for note in event.notes:
@@ -143,7 +148,7 @@ def _show_scores(event: Evaluated, display: Display) -> None:
     shown = {name: score for name, score in scores.values.items() if not (same and name.startswith("raw_"))}
     figures = ", ".join(f"{name.upper()} {figure(score)}" for name, score in shown.items())
     best = " (best so far)" if event.is_best else ""
-    display.say(f"step {event.step}: {event.evaluation.split} {figures}, normalizer {scores.normalizer}{best}")
+    display.say(f"step {event.step}: {event.evaluation.title} {figures}, normalizer {scores.normalizer}{best}")
 
 
 def _show_finish(event: Finished, display: Display) -> None:

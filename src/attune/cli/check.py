@@ -30,6 +30,8 @@ OUTCOMES = {
     "fail": " (mend them, or set data.bad_rows=drop)",
     "drop": " (left out where unusable: data.bad_rows=drop)",
 }
+LONG_IN_TRAINING = "too long for the model, and left out: which words belong to which piece is not known"
+LONG_IN_SCORING = "too long to be heard at once; decoded in pieces that are cut in pauses (data.long_rows=split)"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -143,6 +145,8 @@ def _split_problems(split: SplitCheck, policy: str) -> Iterator[list[str]]:
     yield from _row_problems(split.rows, OUTCOMES[policy])
     end = f"learned{OUTCOMES[policy]}" if name == "train" else "scored"
     yield _problems(f"{name}: {len(split.bad_targets):,} cannot be {end}", split.bad_targets)
+    outcome = LONG_IN_TRAINING if name == "train" else LONG_IN_SCORING
+    yield _problems(f"{name}: {len(split.long_rows):,} {outcome}", split.long_rows)
     if split.unknown:
         yield [f"{name}: {_counted(split.unknown)}"]
 

@@ -47,6 +47,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("model", help="a run, a model folder, or the URL of one")
     parser.add_argument("files", nargs="+", metavar="FILE|FOLDER", help="audio files, their URLs, or folders of them")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="kind of device")
+    parser.add_argument(
+        "--long",
+        choices=("pauses", "windows"),
+        default="pauses",
+        help="cut long recordings in their pauses (default), or read them window after window by the model's times",
+    )
+    parser.add_argument("--fallback", action="store_true", help="decode what repeats itself anew, as decode.fallback")
     add_json(parser)
 
 
@@ -54,7 +61,7 @@ def run(arguments: Namespace) -> int:
     """Print a line for each file as it is done; exit 2 when one could not be read."""
     from attune.api import load
 
-    recognizer = load(arguments.model, arguments.device)
+    recognizer = load(arguments.model, arguments.device, arguments.long, arguments.fallback or None)
     done = []
     for transcript in transcripts(recognizer, arguments.files):
         done.append(transcript)

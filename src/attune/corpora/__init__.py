@@ -2,12 +2,16 @@
 
 from attune.corpora._inspect import inspect_audio, inspect_corpus
 from attune.corpora._manifest import Corpus, Manifest, Problem, open_corpus, open_manifest
+from attune.corpora._pieces import Pieces
+from attune.corpora._sample import Sample
 from attune.corpora._select import Selection, require_sound, select
 
 __all__ = [
     "Corpus",
     "Manifest",
+    "Pieces",
     "Problem",
+    "Sample",
     "Selection",
     "inspect_audio",
     "inspect_corpus",

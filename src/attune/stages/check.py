@@ -18,7 +18,7 @@ import numpy as np
 
 from attune.batches.plan import Plan, padding_share
 from attune.corpora import Corpus, Problem, inspect_corpus, open_corpus, select
-from attune.errors import AttuneError, DataError
+from attune.errors import AttuneError, DataError, TooLong
 from attune.recipe import Recipe
 from attune.site import Site
 from attune.sources import locate
@@ -26,7 +26,7 @@ from attune.stages.assemble import Assembled, assemble
 from attune.stages.begin import First, give_first_weights, open_origin, prepare
 from attune.stages.data import planner, training_rows
 from attune.stages.evaluate import Decoding
-from attune.stages.train import schedule_of
+from attune.stages.rates import schedule_of
 from attune.types import SAMPLE_RATE, Hypothesis, Utterance
 
 TRAIN, DEV, TEST = "train", "dev", "test"
@@ -62,6 +62,7 @@ class SplitCheck:
     too_long: int
     outside_seconds: float  # of the too short and too long together
     bad_targets: tuple[Problem, ...] = ()  # what cannot be learned or, in an evaluation set, scored
+    long_rows: tuple[Problem, ...] = ()  # too long for the model, and dealt with as data.long_rows says
     unknown: Mapping[str, int] = field(default_factory=dict)  # character or label never output → utterances with it
 
 
@@ -221,14 +222,18 @@ def _check_split(recipe: Recipe, corpus: Corpus, rows: RowsCheck, begun: _Begun 
     used = np.full(len(corpus), not is_learned)
     used[inside.rows] = True
     problems, unknown = _check_targets(compress(corpus, used), begun.assembled, is_learned)
-    return replace(found, bad_targets=problems, unknown=unknown)
+    # A recipe that drops or splits expects long rows; but a score over fewer would be another score.
+    expects_long = recipe.data.drops_long_rows if is_learned else recipe.data.long_rows == "split"
+    long = tuple(problem for problem, is_long in problems if is_long and expects_long)
+    bad = tuple(problem for problem, is_long in problems if not (is_long and expects_long))
+    return replace(found, bad_targets=bad, long_rows=long, unknown=unknown)
 
 
 def _check_targets(
     utterances: Iterable[Utterance], assembled: Assembled, is_learned: bool
-) -> tuple[tuple[Problem, ...], dict[str, int]]:
-    """The utterances that cannot be learned or scored; of the others, what the model cannot say."""
-    problems: list[Problem] = []
+) -> tuple[list[tuple[Problem, bool]], dict[str, int]]:
+    """The utterances that cannot be learned or scored, and whether for their length; what the model cannot say."""
+    problems: list[tuple[Problem, bool]] = []
     unknown: Counter[str] = Counter()
     can_say = cache(partial(_can_say, assembled))
     for utterance in utterances:
@@ -237,8 +242,8 @@ def _check_targets(
             unknown.update(_unknown_in(utterance, assembled, can_say))
         except DataError as error:
             reason = str(error).removeprefix(f"{utterance.where}: ")
-            problems.append(Problem(utterance.where, utterance.id, reason))
-    return tuple(problems), dict(sorted(unknown.items(), key=lambda item: (-item[1], item[0])))
+            problems.append((Problem(utterance.where, utterance.id, reason), isinstance(error, TooLong)))
+    return problems, dict(sorted(unknown.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _require_usable(utterance: Utterance, assembled: Assembled, is_learned: bool) -> None:

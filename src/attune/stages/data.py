@@ -66,6 +66,8 @@ def training_reader(recipe: Recipe, corpus: Corpus, assembled: Assembled) -> Rea
         target=built.target,
         fits=lambda samples, target: built.model.frames(samples) >= built.frames_needed(target),
         drops_bad_rows=recipe.data.bad_rows == "drop",
+        drops_long_rows=recipe.data.drops_long_rows,
+        pack=built.pack,
         augmenter=open_augmenter(recipe.augment) if recipe.augment else None,
         seed=recipe.seed,
     )

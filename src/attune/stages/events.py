@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from attune.corpora import Selection
+from attune.corpora import Corpus, Sample, Selection
 from attune.recipe import Difference, Recipe
 from attune.run import Run
 from attune.stages.evaluate import Decoding, Evaluation
@@ -23,6 +23,7 @@ class Started:
     selection: Selection
     damaged: tuple[Damage, ...] = ()
     new_tensors: tuple[str, ...] = ()  # those that the pretrained weights did not give, or not wholly
+    dev: Corpus | Sample | None = None
     rescheduled: tuple[tuple[Difference, float, float], ...] = ()  # with the old and new rate at the next step
     notes: tuple[str, ...] = ()  # what there is to say about the weights it begins with
 

@@ -18,7 +18,7 @@ from attune.sources import locate
 from attune.stages.assemble import Assembled, Pretrained, assemble, is_own, load_weights, open_pretrained
 from attune.stages.begin import Origin, give_first_weights, prepare
 from attune.stages.data import open_manifests
-from attune.stages.evaluate import Decoding, Evaluation, evaluate, evaluation_batches, search_of
+from attune.stages.evaluate import Decoding, Evaluation, as_scored, evaluate, evaluation_batches, search_of
 from attune.types import Family
 from attune.world import World
 
@@ -109,7 +109,7 @@ def evaluate_subject(
     assembled = load_subject(subject.pretrained, world)
     with tempfile.TemporaryDirectory() as scratch:
         folder = subject.run.data if subject.run else Path(scratch)
-        corpus = _open(recipe, on, folder, site, world)
+        corpus = as_scored(_open(recipe, on, folder, site, world), assembled, recipe)
         search = search_of(recipe.decode.final or recipe.decode, assembled.built, site, world)
         batches = evaluation_batches(assembled, corpus, batch, recipe, site, world)
         return (yield from evaluate(assembled, corpus, batches, search, world))
