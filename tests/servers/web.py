@@ -112,9 +112,9 @@ def refuse(request: BaseHTTPRequestHandler, status: int, headers: dict[str, str]
 
 
 def send_file(
-    request: BaseHTTPRequestHandler, site: Site, body: bytes, fault: Fault, kind: str, tag: str | None = None
+    request: BaseHTTPRequestHandler, site: Site, body: bytes, fault: Fault, kind: str, headers: dict[str, str] = {}
 ) -> None:
-    tag = tag or tag_of(body)
+    tag = headers.get("ETag") or tag_of(body)
     if site.has_tags and request.headers["If-None-Match"] == tag:
         return refuse(request, 304, {"ETag": tag})
     start = first_byte(request, site, tag)
@@ -123,9 +123,8 @@ def send_file(
     request.send_response(206 if start else 200)
     if start:
         request.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
-    if site.has_tags:
-        request.send_header("ETag", tag)
-    request.send_header("Content-Type", kind)
+    for name, value in {**({"ETag": tag} if site.has_tags else {}), **headers, "Content-Type": kind}.items():
+        request.send_header(name, value)
     request.send_header("Content-Length", str(len(body) - start))
     request.end_headers()
     if request.command == "HEAD":
