@@ -296,7 +296,7 @@ class Family:
     assets)`, which writes that folder and returns the weights under the model's own names. `export(model, assets,
     folder)` adds the files that let others load the exported model. A family that `has_own_tokens` learns a TextTask's
     text in them, and the task prepares nothing. Weights are trained under the settings `bound_to`, others' under their
-    defaults: an evaluation must keep them.
+    defaults: an evaluation must keep them. `sources` are the settings that name files, wherever those are.
     """
 
     config: type
@@ -305,3 +305,4 @@ class Family:
     export: Callable[[Any, Path, Path], None] | None = None
     has_own_tokens: bool = False
     bound_to: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ("weights",)

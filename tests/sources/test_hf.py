@@ -107,7 +107,9 @@ def test_damage_of_the_same_size_is_found_and_mended_or_named(hub, cache, name):
     hub.faults = [Fault(corrupt=True)] * 3
     before = files_in(cache.folder)
     kind = "sha256" if name == "model.safetensors" else "git"
-    with pytest.raises(SourceError, match=rf"hf://org/other/{name} came damaged 3 times: expected {kind} [0-9a-f]+, got"):
+    with pytest.raises(
+        SourceError, match=rf"hf://org/other/{name} came damaged 3 times: expected {kind} [0-9a-f]+, got"
+    ):
         locate(f"hf://org/other/{name}", cache)
     assert files_in(cache.folder) == before
 

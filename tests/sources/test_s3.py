@@ -278,5 +278,7 @@ def test_expired_credentials_are_called_so(s3, cache, moto_url, monkeypatch):
 
 def test_without_boto3_it_says_what_to_install(cache, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "boto3", None)
-    with pytest.raises(SourceError, match=r"s3:// needs boto3, which is not installed: pip install 'attune-speech\[s3\]'"):
+    with pytest.raises(
+        SourceError, match=r"s3:// needs boto3, which is not installed: pip install 'attune-speech\[s3\]'"
+    ):
         locate("s3://speech/a.bin", cache)

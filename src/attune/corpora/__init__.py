@@ -2,6 +2,7 @@
 
 from attune.corpora._inspect import inspect_audio, inspect_corpus
 from attune.corpora._manifest import Corpus, Manifest, Problem, open_corpus, open_manifest
+from attune.corpora._remote import bring_manifest
 from attune.corpora._select import Selection, require_sound, select
 
 __all__ = [
@@ -9,6 +10,7 @@ __all__ = [
     "Manifest",
     "Problem",
     "Selection",
+    "bring_manifest",
     "inspect_audio",
     "inspect_corpus",
     "open_corpus",

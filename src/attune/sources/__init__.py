@@ -4,6 +4,7 @@ A source is a file of this folder that exports SOURCE. What is far away is fetch
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -12,6 +13,7 @@ from attune import catalog
 from attune.errors import SourceError
 from attune.sources._archive import open_archive, read_member, require_inside, unpack
 from attune.sources._cache import Cache, Entry, File, Patience, Progress, entry_from
+from attune.sources._fetch import Ask, bring, with_file
 from attune.sources._secrets import shown, without_secrets
 
 __all__ = [
@@ -24,6 +26,7 @@ __all__ = [
     "entry_from",
     "is_remote",
     "locate",
+    "locate_beside",
     "open_archive",
     "push",
     "read_member",
@@ -49,12 +52,22 @@ class Find(Protocol):
     def __call__(self, address: str, cache: Cache) -> Path: ...
 
 
+class Beside(Protocol):
+    """How to ask for the files of these names in the folder that the file at an address lies in."""
+
+    def __call__(self, address: str, names: Sequence[str], cache: Cache) -> Ask: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A place that things come from, and maybe can be put to. `sources/SCHEME.py` exports one as SOURCE."""
+    """A place that things come from, and maybe can be put to. `sources/SCHEME.py` exports one as SOURCE.
+
+    A source whose manifests may name audio files that lie beside them has `beside`.
+    """
 
     find: Find
     push: Push | None = None
+    beside: Beside | None = None
 
 
 def locate(source: str, cache: Cache) -> Path:
@@ -68,6 +81,22 @@ def push(folder: Path, source: str, message: str) -> str:
     if chosen.push is None:
         raise SourceError(f"Nothing can be put to {shown(source)}. Use hf://ORG/NAME or s3://BUCKET/PREFIX/.")
     return chosen.push(folder, source, message)
+
+
+def locate_beside(source: str, names: Sequence[str], cache: Cache) -> Path:
+    """A far-away file again, now in a folder with the files of these names that lie beside it.
+
+    They are fetched together; names that lead out of the folder are refused.
+    """
+    beside = _source(source).beside
+    if beside is None:
+        raise SourceError(f"{shown(source)} cannot name files that lie beside it. Fetch it, and give its path.")
+    path = locate(source, cache)
+    own = cache.used[shown(source)]
+    for name in names:
+        require_inside(name, shown(source))
+    ask = with_file(beside(source, names, cache), path.name, own)
+    return bring(f"{shown(source)}#beside", ask, cache)
 
 
 def is_remote(source: str) -> bool:

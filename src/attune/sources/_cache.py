@@ -237,5 +237,5 @@ def _link(target: Path, path: Path) -> None:
 
 
 def _folder_name(source: str) -> str:
-    name = source.rstrip("/").rpartition("/")[2]
+    name = source.partition("#")[0].rstrip("/").rpartition("/")[2]
     return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name).lstrip(".") or "folder"

@@ -4,7 +4,6 @@ A source says what there is to fetch (a Listing of Remotes) and how to open each
 happens here: one process at a time for each source, new tries with growing waits, resuming, verifying.
 """
 
-import hashlib
 import json
 import random
 import shutil
@@ -19,10 +18,11 @@ from typing import TypeVar
 from attune.errors import SourceError
 from attune.files import sync
 from attune.sources._archive import require_inside
-from attune.sources._cache import FRESH_SECONDS, Cache, Entry, File, Patience, Progress
+from attune.sources._cache import FRESH_SECONDS, Cache, Entry, File, Patience, Progress, short_hash
+from attune.sources._verify import Corrupt, Hashes, sha256_if
 
 CORRUPTIONS = 3  # so many wrong copies of a file are no accident
-THREADS = 4
+THREADS = 8
 CHUNK = 1 << 20
 T = TypeVar("T")
 
@@ -41,20 +41,6 @@ class StartOver(TryAgain):
 
 class Unchanged(Exception):
     """The server still has the version that was asked about."""
-
-
-class _Corrupt(Exception):
-    """All bytes came, and they are not the right ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hashes:
-    """What is known of a file's content before it is here, in whichever ways its server tells it."""
-
-    sha256: str | None = None
-    git: str | None = None  # SHA-1 of a git blob
-    md5: str | None = None
-    parts: tuple[str, int] | None = None  # an S3 ETag of many parts, and how large a part is
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +66,7 @@ class Remote:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a source is now. Without a revision, that of its only file is meant."""
+    """What a source is now. Without a revision, the versions of its files stand for one."""
 
     files: Mapping[str, Remote]
     revision: str | None = None
@@ -97,6 +83,22 @@ def bring(source: str, ask: Ask, cache: Cache, is_fixed: bool = False) -> Path:
     A source that `is_fixed` can never be anything else, and is not asked about again.
     """
     return cache.place(entry_of(source, ask, cache, is_fixed))
+
+
+def with_file(ask: Ask, name: str, own: Entry) -> Ask:
+    """Ask for a folder, and put a file into it that is here already."""
+    file = next(iter(own.files.values()))
+
+    def ask_all(known: Entry | None, locked: Entry | None) -> Listing:
+        listing = ask(known if known and known.files.get(name) == file else None, locked)
+        here = Remote(_never, file.size, file.version, Hashes(sha256=file.sha256))
+        return Listing({**listing.files, name: here}, listing.revision, is_folder=True)
+
+    return ask_all
+
+
+def _never(start: int, version: str | None) -> AbstractContextManager[Body]:
+    raise TryAgain("it was removed from the cache on the way")
 
 
 def entry_of(source: str, ask: Ask, cache: Cache, is_fixed: bool = False) -> Entry:
@@ -177,7 +179,8 @@ def _fetch_all(source: str, listing: Listing, before: Entry | None, cache: Cache
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    revision = listing.revision or next(iter(files.values())).version
+    versions = [file.version or file.sha256 for file in files.values()]
+    revision = listing.revision or (short_hash(*versions) if listing.is_folder else versions[0])
     return Entry(source, revision, files, listing.is_folder)
 
 
@@ -240,7 +243,7 @@ def _fetch(fetch: _Fetch, before: Entry | None) -> File:
                 _forget(fetch)
             failures = 1 if _size(fetch.part) > size else failures + 1
             _wait(fetch.address, failure, failures, fetch.cache.patience)
-        except _Corrupt as corruption:
+        except Corrupt as corruption:
             _forget(fetch)
             corruptions += 1
             if corruptions == CORRUPTIONS:
@@ -308,14 +311,9 @@ def _accept(fetch: _Fetch, body: Body | None) -> File:
     told = [remote.hashes, *([body.hashes] if body else [])]
     size = part.stat().st_size
     if remote.size is not None and size != remote.size:
-        raise _Corrupt(f"{size} bytes came where {remote.size} were announced")
-    digests = _digests(part, told)
-    for hashes in told:
-        for kind in ("sha256", "git", "md5", "parts"):
-            expected = getattr(hashes, kind)
-            if expected is not None and digests[kind] != (expected[0] if kind == "parts" else expected):
-                raise _Corrupt(f"expected {kind} {expected}, got {digests[kind]}")
-    object = fetch.cache.object(digests["sha256"])
+        raise Corrupt(f"{size} bytes came where {remote.size} were announced")
+    found = sha256_if(part, told)
+    object = fetch.cache.object(found)
     object.parent.mkdir(parents=True, exist_ok=True)
     part.chmod(0o444)
     sync(part)
@@ -323,32 +321,7 @@ def _accept(fetch: _Fetch, body: Body | None) -> File:
     sync(object.parent)
     fetch.note.unlink(missing_ok=True)
     version = remote.version or (body.version if body else None) or ""
-    return File(digests["sha256"], size, version)
-
-
-def _digests(path: Path, told: list[Hashes]) -> dict[str, str]:
-    """Each hash that was told, of the bytes on the disk, in one pass."""
-    digests = {"sha256": hashlib.sha256()}
-    if any(hashes.git for hashes in told):
-        digests["git"] = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
-    if any(hashes.md5 for hashes in told):
-        digests["md5"] = hashlib.md5(usedforsecurity=False)
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            for digest in digests.values():
-                digest.update(chunk)
-    found = {kind: digest.hexdigest() for kind, digest in digests.items()}
-    sizes = [hashes.parts[1] for hashes in told if hashes.parts]
-    return {**found, **({"parts": _etag_of_parts(path, sizes[0])} if sizes else {})}
-
-
-def _etag_of_parts(path: Path, part_size: int) -> str:
-    """What S3 calls a file that was uploaded in parts of this size: the MD5 of their MD5s, and how many."""
-    parts = []
-    with path.open("rb") as file:
-        while chunk := file.read(part_size):
-            parts.append(hashlib.md5(chunk, usedforsecurity=False).digest())
-    return f"{hashlib.md5(b''.join(parts), usedforsecurity=False).hexdigest()}-{len(parts)}"
+    return File(found, size, version)
 
 
 def _noted(fetch: _Fetch) -> str | None:

@@ -2,9 +2,9 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from attune.errors import SourceError
 from attune.sources import Source
 from attune.sources._cache import Cache, Entry, Patience
-from attune.sources._fetch import Hashes, Listing, Remote, TryAgain, Unchanged, asked, bring
+from attune.sources._fetch import Ask, Listing, Remote, TryAgain, Unchanged, asked, bring
 from attune.sources._http import WebFile
 from attune.sources._secrets import without_secrets
+from attune.sources._verify import Hashes
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -48,7 +49,7 @@ def find(address: str, cache: Cache) -> Path:
     """A repository as a folder, or one file or folder of it."""
     hub = _read(address)
     ask = lambda known, locked: _ask(address, hub, cache.patience, known, locked)  # noqa: E731
-    return bring(address.rstrip("/"), ask, cache, hub.is_fixed)
+    return bring(address, ask, cache, hub.is_fixed)
 
 
 def push(folder: Path, address: str, message: str) -> str:
@@ -72,6 +73,14 @@ def push(folder: Path, address: str, message: str) -> str:
             return str(repo)
 
     return asked(address, upload, Patience())
+
+
+def beside(address: str, names: Sequence[str], cache: Cache) -> Ask:
+    """Files in the same folder of a repository."""
+    hub = _read(address)
+    above = PurePosixPath(hub.path).parent.as_posix()
+    folder = replace(hub, path="" if above == "." else above)
+    return lambda known, locked: _ask(address, folder, cache.patience, known, locked, names)
 
 
 def is_model(name: str, cache: Cache) -> bool:
@@ -100,7 +109,14 @@ def _read(address: str) -> _Address:
     return _Address(found["repo"], kind, found["revision"], path)
 
 
-def _ask(address: str, hub: _Address, patience: Patience, known: Entry | None, locked: Entry | None) -> Listing:
+def _ask(
+    address: str,
+    hub: _Address,
+    patience: Patience,
+    known: Entry | None,
+    locked: Entry | None,
+    names: Sequence[str] | None = None,
+) -> Listing:
     from huggingface_hub import RepoFile, get_token, hf_hub_url
 
     api = _api()
@@ -111,7 +127,7 @@ def _ask(address: str, hub: _Address, patience: Patience, known: Entry | None, l
             raise Unchanged
         tree = list(api.list_repo_tree(hub.repo, recursive=True, revision=commit, repo_type=hub.kind))
     files = {entry.path: entry for entry in tree if isinstance(entry, RepoFile)}
-    chosen, is_folder = _chosen(address, hub, files)
+    chosen, is_folder = (_named(address, hub, files, names), True) if names else _chosen(address, hub, files)
     headers = {"Authorization": f"Bearer {token}"} if (token := get_token()) else {}
 
     def remote(path: str) -> Remote:
@@ -135,6 +151,14 @@ def _chosen(address: str, hub: _Address, files: Mapping[str, Any]) -> tuple[dict
         has = f"It has {', '.join(sorted(files)[:8])}" if files else "It is empty"
         raise SourceError(f"{address}: there is no {hub.path or 'file'} in this repository. {has}.")
     return {name: path for name, path in below.items() if name in names}, True
+
+
+def _named(address: str, hub: _Address, files: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
+    paths = {name: str(PurePosixPath(hub.path) / name) for name in names}
+    missing = [name for name, path in paths.items() if path not in files]
+    if missing:
+        raise SourceError(f"{address} names {missing[0]}, which the repository does not have ({len(missing)} in all).")
+    return paths
 
 
 def _needed(names: Iterable[str]) -> Iterator[str]:
@@ -192,4 +216,4 @@ def _refusal(address: str, error: Any) -> Exception:
     return SourceError(f"{address}: the Hub answered {status}{f' ({said})' if said else ''}. {ADVICE}")
 
 
-SOURCE = Source(find, push)
+SOURCE = Source(find, push, beside)

@@ -1,16 +1,18 @@
 """Files on the web: `https://host/path`, with `#sha256=…` when it must be exactly that file."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from urllib.parse import unquote, urldefrag, urlsplit
+from urllib.parse import quote, unquote, urldefrag, urlsplit
 
 from attune.errors import SourceError
 from attune.sources import Source
 from attune.sources._cache import Cache, Entry
-from attune.sources._fetch import Hashes, Listing, Remote, bring
+from attune.sources._fetch import Ask, Listing, Remote, Unchanged, bring
 from attune.sources._http import WebFile, credentials
 from attune.sources._secrets import shown
+from attune.sources._verify import Hashes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,20 @@ def find(address: str, cache: Cache) -> Path:
         return Listing({web.name: Remote(file.open, hashes=Hashes(sha256=web.sha256))})
 
     return bring(web.shown, ask, cache, is_fixed=web.sha256 is not None)
+
+
+def beside(address: str, names: Sequence[str], cache: Cache) -> Ask:
+    """Files in the same folder of the web, each asked for by its own address."""
+    web = _read(address)
+    folder, headers = web.url.partition("?")[0].rpartition("/")[0], credentials(web.host)
+
+    def ask(known: Entry | None, locked: Entry | None) -> Listing:
+        if known and set(names) < set(known.files):
+            raise Unchanged  # nobody asks for thousands of files to hear that they are what they were
+        files = {name: WebFile(f"{folder}/{quote(name)}", cache.patience.timeout, headers) for name in names}
+        return Listing({name: Remote(file.open) for name, file in files.items()}, is_folder=True)
+
+    return ask
 
 
 def _read(address: str) -> _Address:
@@ -64,4 +80,4 @@ def _sha256(fragment: str, address: str) -> str | None:
     return found[1].lower()
 
 
-SOURCE = Source(find)
+SOURCE = Source(find, beside=beside)

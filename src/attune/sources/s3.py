@@ -6,7 +6,7 @@ Credentials, region and endpoint are boto3's business: AWS_* in the environment,
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,9 +16,10 @@ from typing import Any
 from attune.errors import SourceError
 from attune.sources import Source
 from attune.sources._cache import Cache, Entry, Patience
-from attune.sources._fetch import CHUNK, Body, Hashes, Listing, Remote, StartOver, TryAgain, Unchanged, bring
+from attune.sources._fetch import CHUNK, Ask, Body, Listing, Remote, StartOver, TryAgain, Unchanged, bring
 from attune.sources._s3_push import BEGUN, FILES, push_folder, read_files
 from attune.sources._s3_talk import open_client, told
+from attune.sources._verify import Hashes
 
 _ADDRESS = re.compile(r"s3://(?P<bucket>[^/@:?#]+)/(?P<key>.*)")
 _MD5 = re.compile(r"[0-9a-f]{32}")
@@ -53,6 +54,19 @@ def push(folder: Path, address: str, message: str) -> str:
     with told(address, retries=False):
         push_folder(folder, open_client(Patience(), retries=5), bucket, prefix, address)
     return f"s3://{bucket}/{prefix}"
+
+
+def beside(address: str, names: Sequence[str], cache: Cache) -> Ask:
+    """Objects below the same prefix."""
+    bucket, key = _read(address)
+    folder = key.rpartition("/")[0]
+
+    def ask(known: Entry | None, locked: Entry | None) -> Listing:
+        place = _Place(address, bucket, f"{folder}/" if folder else "", open_client(cache.patience))
+        with told(address):
+            return _ask_folder(place, known, names)
+
+    return ask
 
 
 def _read(address: str) -> tuple[str, str]:
@@ -94,7 +108,7 @@ def _head(place: _Place, locked: Entry | None) -> dict[str, Any] | None:
         raise
 
 
-def _ask_folder(place: _Place, known: Entry | None) -> Listing:
+def _ask_folder(place: _Place, known: Entry | None, names: Sequence[str] | None = None) -> Listing:
     prefix = place.key if place.key.endswith("/") or not place.key else f"{place.key}/"
     found = {each["Key"].removeprefix(prefix): each for each in _list(place, prefix) if not each["Key"].endswith("/")}
     if not found:
@@ -106,6 +120,8 @@ def _ask_folder(place: _Place, known: Entry | None) -> Listing:
         raise SourceError(f"{place.address}: a push to it was begun and not finished. Push again to complete it.")
     told_by_push = read_files(place.client, place.bucket, prefix) if FILES in found else {}
     found = {name: each for name, each in found.items() if name not in (FILES, BEGUN)}
+    if names:
+        found = _named(place, found, names)
     state = sorted(f"{name} {each['ETag']} {each['Size']}" for name, each in found.items())
     revision = hashlib.sha256("\n".join(state).encode()).hexdigest()[:32]
     if known and known.revision == revision:
@@ -116,6 +132,16 @@ def _ask_folder(place: _Place, known: Entry | None) -> Listing:
         hashes = Hashes(sha256=sha256) if sha256 else _hashes(place, each["Key"], each)
         files[name] = _remote(place, each["Key"], each["Size"], each["ETag"], hashes, None)
     return Listing(files, revision, is_folder=True)
+
+
+def _named(place: _Place, found: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise SourceError(
+            f"{place.address} names {missing[0]}, and there is no {place.key}{missing[0]} in the bucket {place.bucket} "
+            f"({len(missing)} are missing in all)."
+        )
+    return {name: found[name] for name in names}
 
 
 def _list(place: _Place, prefix: str) -> Iterable[Mapping[str, Any]]:
@@ -193,4 +219,4 @@ def _chunks(stream: Any) -> Iterator[bytes]:
         yield chunk
 
 
-SOURCE = Source(find, push)
+SOURCE = Source(find, push, beside)

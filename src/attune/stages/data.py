@@ -6,11 +6,10 @@ from pathlib import Path
 from attune.audio.augment import open_augmenter
 from attune.batches.load import Reader
 from attune.batches.plan import Budget, Plan, plan_epoch
-from attune.corpora import Corpus, Selection, open_corpus, require_sound, select
+from attune.corpora import Corpus, Selection, bring_manifest, open_corpus, require_sound, select
 from attune.errors import DataError
 from attune.recipe import Recipe
 from attune.site import Site
-from attune.sources import locate
 from attune.stages.assemble import Assembled
 from attune.world import World
 
@@ -27,7 +26,7 @@ def open_manifests(
     """Manifests as one corpus. The first rank fetches and scans, the others find everything ready."""
     if not world.is_first:
         world.barrier()
-    paths = [locate(source, site.cache) for source in sources]
+    paths = [bring_manifest(source, site.cache) for source in sources]
     corpus = open_corpus(name, paths, index_folder)
     require_sound(corpus, recipe.data.bad_rows)
     if world.is_first:

@@ -16,7 +16,7 @@ from attune.run import Run
 from attune.site import Site
 from attune.sources import locate
 from attune.stages.assemble import Assembled, Pretrained, assemble, is_own, load_weights, open_pretrained
-from attune.stages.begin import Origin, give_first_weights, prepare
+from attune.stages.begin import Origin, give_first_weights, prepare, with_local_files
 from attune.stages.data import open_manifests
 from attune.stages.evaluate import Decoding, Evaluation, evaluate, evaluation_batches, search_of
 from attune.types import Family
@@ -40,7 +40,7 @@ def open_subject(source: str, overrides: Sequence[str], site: Site) -> Subject:
         weights: str | None = recipe.model.config.weights
         if weights is None:
             raise ConfigError(f"{source} names no weights to evaluate. Add model.weights=RUN_OR_MODEL.")
-        return Subject(_open_named(recipe, locate(weights, site.cache)), None)
+        return Subject(_open_named(with_local_files(recipe, site), locate(weights, site.cache)), None)
     folder = locate(source, site.cache)
     if not folder.is_dir():
         raise ModelError(f"{folder} is neither a run directory, nor a model folder, nor a recipe (.yaml).")
