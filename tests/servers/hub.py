@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import yaml
+
 from servers.web import Fault, Quiet, Site, refuse, send_file, serving
 
 LFS_FROM = 2000  # bytes; the Hub goes by kind and size

@@ -17,6 +17,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+
 from processes import free_port
 from servers.web import Fault, Quiet, corrupted, refuse, serving
 

@@ -112,8 +112,14 @@ def refuse(request: BaseHTTPRequestHandler, status: int, headers: dict[str, str]
 
 
 def send_file(
-    request: BaseHTTPRequestHandler, site: Site, body: bytes, fault: Fault, kind: str, headers: dict[str, str] = {}
+    request: BaseHTTPRequestHandler,
+    site: Site,
+    body: bytes,
+    fault: Fault,
+    kind: str,
+    headers: dict[str, str] | None = None,
 ) -> None:
+    headers = headers or {}
     tag = headers.get("ETag") or tag_of(body)
     if site.has_tags and request.headers["If-None-Match"] == tag:
         return refuse(request, 304, {"ETag": tag})

@@ -5,12 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from servers.hub import Hub, serve_hub
-from servers.web import Fault
 
 from attune.errors import SourceError
 from attune.sources import Cache, Patience, locate, push
 from attune.sources import _fetch as fetching
+
+from servers.hub import Hub, serve_hub
+from servers.web import Fault
 
 QUICK = Patience(timeout=2.0, tries=3, first_wait=0.01, longest_wait=0.02)
 WEIGHTS = bytes(range(256)) * 5000

@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from servers.web import Fault, Site, tag_of, web
 
 from attune.errors import SourceError
 from attune.sources import Cache, Patience, locate
 from attune.sources import _fetch as fetching
+
+from servers.web import Fault, Site, tag_of, web
 
 QUICK = Patience(timeout=0.4, tries=3, first_wait=0.01, longest_wait=0.02)
 WEIGHTS = bytes(range(256)) * 20_000  # 5 MB: several chunks

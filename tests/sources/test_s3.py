@@ -5,12 +5,13 @@ import json
 from dataclasses import replace
 
 import pytest
-from servers.s3 import KEY, SECRET, Between, moto, proxy, rclone
-from servers.web import Fault
 
 from attune.errors import SourceError
 from attune.sources import Cache, Patience, locate, push
 from attune.sources import _fetch as fetching
+
+from servers.s3 import KEY, SECRET, Between, moto, proxy, rclone
+from servers.web import Fault
 
 QUICK = Patience(timeout=3.0, tries=3, first_wait=0.01, longest_wait=0.02)
 WEIGHTS = bytes(range(256)) * 5000

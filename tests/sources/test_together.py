@@ -5,9 +5,9 @@ import multiprocessing
 import time
 from pathlib import Path
 
-from servers.web import Fault, Site, web
-
 from attune.sources import Cache, Patience, locate
+
+from servers.web import Fault, Site, web
 
 FORK = multiprocessing.get_context("fork")
 MEGABYTE = 1 << 20

@@ -15,19 +15,25 @@ from attune.sources._archive import open_archive, read_member, require_inside, u
 from attune.sources._cache import Cache, Entry, File, Patience, Progress, entry_from
 from attune.sources._fetch import Ask, bring, with_file
 from attune.sources._secrets import shown, without_secrets
+from attune.sources._upkeep import Kept, Pruned, contents, damaged, prune
 
 __all__ = [
     "Cache",
     "Entry",
     "File",
+    "Kept",
     "Patience",
     "Progress",
+    "Pruned",
     "Source",
+    "contents",
+    "damaged",
     "entry_from",
     "is_remote",
     "locate",
     "locate_beside",
     "open_archive",
+    "prune",
     "push",
     "read_member",
     "require_inside",

@@ -96,8 +96,8 @@ class _Usable(Iterable[Utterance]):
 
 
 def _same_files(one: Path, other: Path) -> bool:
-    """Whether two folders hold the same names and bytes."""
-    names = [sorted(path.name for path in folder.iterdir()) for folder in (one, other)]
+    """Whether two folders hold the same names and bytes; one that is absent holds nothing."""
+    names = [sorted(path.name for path in folder.glob("*")) for folder in (one, other)]
     return names[0] == names[1] and not any(filecmp.cmpfiles(one, other, names[0], shallow=False)[1:])
 
 
