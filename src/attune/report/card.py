@@ -38,7 +38,7 @@ def model_card(facts: CardFacts) -> str:
         _data(facts.data),
         _training(facts),
         _hardware(facts.environment),
-        _again(facts.command),
+        _again(facts),
         _use(facts),
     ]
     return f"---\n{front}\n---\n\n" + "\n\n".join(part for part in parts if part) + "\n"
@@ -66,7 +66,7 @@ def _front_matter(facts: CardFacts) -> Iterator[str]:
 
 
 def _results(facts: CardFacts, split: str, scored: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    figures = {name: score for name, score in scored["scores"].items() if score and not name.startswith("raw_")}
+    figures = {name: score for name, score in _figures(scored).items() if not name.startswith("raw_")}
     if facts.task not in KINDS or not figures:
         return
     source = ", ".join(facts.data.get(split, ())) or split
@@ -84,21 +84,28 @@ def _scores(scores: Mapping[str, Any]) -> str:
     rows = [
         [split, _label(name), f"{each['value']:.2f} %", f"{each['low']:.2f} – {each['high']:.2f}", *_about(scored)]
         for split, scored in scores.items()
-        for name, each in scored["scores"].items()
-        if each
+        for name, each in _figures(scored).items()
     ]
     if not rows:
         return ""
     heads = ["set", "figure", "value", "95 % interval", "utterances", "normalizer", "search"]
     table = [_row(heads), _row(["---"] * len(heads)), *map(_row, rows)]
-    note = "Intervals are bootstrapped over utterances. Figures called raw are of the texts before the normalizer."
+    note = "Intervals are bootstrapped over utterances. Figures called raw are of texts as they were written."
     return "## Scores\n\n" + "\n".join(table) + f"\n\n{note}"
+
+
+def _figures(scored: Mapping[str, Any]) -> dict[str, Any]:
+    """What was scored; without a normalizer, raw figures would say everything twice."""
+    is_raw = scored["normalizer"] == "none"
+    figures = scored["scores"].items()
+    return {name: each for name, each in figures if each and not (is_raw and name.startswith("raw_"))}
 
 
 def _about(scored: Mapping[str, Any]) -> list[str]:
     search = scored.get("search") or {}
     beam = f" {search['beam']}" if search.get("kind") == "beam" else ""
-    utterances = scored["counts"].get("utterances")
+    counts = scored["counts"]
+    utterances = next((counts[name] for name in ("num_scored_sents", "num_scored") if name in counts), None)
     return ["" if utterances is None else f"{utterances:,}", scored["normalizer"], f"{search.get('kind', '')}{beam}"]
 
 
@@ -127,13 +134,13 @@ def _hardware(environment: Mapping[str, Any]) -> str:
     return f"## Hardware and software\n\n{machine}. Python {environment.get('python')}, {packages}."
 
 
-def _again(command: str) -> str:
-    if not command:
+def _again(facts: CardFacts) -> str:
+    if not facts.command:
         return ""
     return (
-        "## How to make it again\n\n```bash\n"
+        f"## How to make it again\n\n```bash\nattune pull {facts.address} --to {facts.name} && cd {facts.name}\n"
         "attune fetch training/recipe.yaml --locked training/sources.lock.json\n"
-        f"attune train training/recipe.yaml run=runs/again\n```\n\nIt was made by `{command}`."
+        f"attune train training/recipe.yaml run=runs/again\n```\n\nIt was made by `{facts.command}`."
     )
 
 

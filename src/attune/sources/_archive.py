@@ -1,10 +1,12 @@
 """Archives of others, read member by member: nothing is written outside the folder, and nothing larger than told."""
 
+import lzma
 import shutil
 import stat
 import tarfile
 import uuid
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,7 +52,7 @@ def open_archive(path: Path) -> Iterator[Iterator[Member]]:
         else:
             with tarfile.open(path) as archive:
                 yield _checked(path, _tar_members(path, archive))
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise SourceError(f"{path} cannot be read as a tar or zip archive: {error}. Fetch it again.") from error
@@ -90,6 +92,8 @@ def read_member(archive: Path, name: str, most_bytes: int) -> bytes | None:
 def _write(member: Member, folder: Path, archive: Path) -> None:
     path = folder / member.name
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        raise SourceError(f"{archive} has {member.name!r} twice. It is refused.")
     left = member.size
     with member.open() as file, path.open("xb") as out:
         while chunk := file.read(min(1 << 20, left + 1)):

@@ -315,10 +315,13 @@ def _accept(fetch: _Fetch, body: Body | None) -> File:
     found = sha256_if(part, told)
     object = fetch.cache.object(found)
     object.parent.mkdir(parents=True, exist_ok=True)
-    part.chmod(0o444)
-    sync(part)
-    part.replace(object)
-    sync(object.parent)
+    if object.exists() and object.stat().st_size == size:  # from another source; its links should stay one file
+        part.unlink()
+    else:
+        part.chmod(0o444)
+        sync(part)
+        part.replace(object)
+        sync(object.parent)
     fetch.note.unlink(missing_ok=True)
     version = remote.version or (body.version if body else None) or ""
     return File(found, size, version)

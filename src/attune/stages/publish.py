@@ -17,7 +17,7 @@ from attune.recipe import Recipe
 from attune.report.card import CardFacts, model_card
 from attune.run import Run
 from attune.site import Site
-from attune.sources import locate, push, shown, without_secrets
+from attune.sources import is_remote, locate, push, shown, without_secrets
 from attune.stages.assemble import WEIGHTS, export, is_own, open_pretrained
 from attune.stages.subject import load_subject
 from attune.world import World
@@ -115,14 +115,19 @@ def _facts(run: Run, recipe: Recipe, address: str) -> CardFacts:
         family=recipe.model.family,
         task=recipe.task.name,
         language=plain.get("task.language"),
-        weights=shown(weights) if weights else None,
+        weights=_short(weights) if weights else None,
         loads_in_transformers=catalog.find("families", recipe.model.family).export is not None,
-        data={split: [shown(each) for each in getattr(recipe.data, split)] for split in ("train", "dev", "test")},
+        data={split: [_short(each) for each in getattr(recipe.data, split)] for split in ("train", "dev", "test")},
         scores=_json(run.folder / "scores.json"),
         settings={key: inline_yaml(plain[key]) for key in TOLD if plain.get(key) is not None},
         environment=_json(run.folder / "environment.json"),
         command=without_secrets(commands[0]) if commands else "",
     )
+
+
+def _short(source: str) -> str:
+    """An address as it may be shown; of a path, its end, which is all that others can make sense of."""
+    return shown(source) if is_remote(source) else "/".join(Path(source).parts[-2:])
 
 
 def _json(path: Path) -> dict[str, Any]:
