@@ -210,6 +210,11 @@ def test_the_name_in_the_cache_is_safe(path, name, cache):
         assert locate(url + path, cache).name == name
 
 
+def test_letters_and_spaces_in_an_address_are_sent_as_browsers_send_them(cache):
+    with web(Site({"/%C3%BCber%20uns.wav": b"1"})) as url:
+        assert locate(f"{url}/über uns.wav", cache).name == "über_uns.wav"
+
+
 def test_a_cache_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "cache").write_text("in the way")
     with pytest.raises(SourceError, match="could not be written to .*ATTUNE_CACHE"):

@@ -1,5 +1,6 @@
 """The Hugging Face Hub: `hf://org/name[@revision][/file]`, and `hf://datasets/org/name…` for data."""
 
+import functools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ _OTHERS = ("*.h5", "*.msgpack", "*.ot", "*.onnx", "*.onnx_data", "*.tflite", "*.
 _PICKLED = ("*.bin", "*.bin.index.json", "*.pt", "*.pth", "*.ckpt")
 _REPLACED = ("task", "assets", "training", "predictions")  # what an earlier push left there is no part of this model
 ADVICE = "Check the name and the revision; for private or gated models set HF_TOKEN, or run `hf auth login`."
-LOOK_SECONDS = 3.0
+LOOK_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +90,14 @@ def is_model(name: str, cache: Cache) -> bool:
         return True
     if cache.is_offline:
         return False
-    file = WebFile(f"{_endpoint()}/api/models/{name}", LOOK_SECONDS, {})
+    return _answers(f"{_endpoint()}/api/models/{name}")
+
+
+@functools.cache
+def _answers(url: str) -> bool:
+    """Whether there is something at an address; asked once, since ranks and stages ask the same again."""
     try:
-        with file.open(0, None):
+        with WebFile(url, LOOK_SECONDS, {}).open(0, None):
             return True
     except (SourceError, TryAgain):
         return False

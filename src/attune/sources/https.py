@@ -66,6 +66,7 @@ def _read(address: str) -> _Address:
             f"{shown(address)} was given with a user and password in it, which would end up in files and logs. "
             f"Put them into ~/.netrc: machine {parts.hostname} login USER password PASSWORD"
         )
+    url = quote(url, safe="%/:=&?~#+!$,;'@()*[]")  # letters and spaces as browsers send them
     name = PurePosixPath(unquote(parts.path)).name
     name = re.sub(r"[^\w.-]", "_", name).lstrip(".")[-100:] or "file"
     return _Address(url, shown(address), str(parts.hostname), name, _sha256(fragment, address))

@@ -1,15 +1,18 @@
 """The corpora of a recipe, as every rank sees them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from attune.audio.augment import open_augmenter
+from attune.audio.settings import AugmentConfig
 from attune.batches.load import Reader
 from attune.batches.plan import Budget, Plan, plan_epoch
 from attune.corpora import Corpus, Selection, bring_manifest, open_corpus, require_sound, select
 from attune.errors import DataError
 from attune.recipe import Recipe
 from attune.site import Site
+from attune.sources import locate
 from attune.stages.assemble import Assembled
 from attune.world import World
 
@@ -57,7 +60,7 @@ def planner(recipe: Recipe, corpus: Corpus, selection: Selection) -> Callable[[i
     return lambda epoch: plan_epoch(corpus.seconds, selection.rows, budget, recipe.seed, epoch)
 
 
-def training_reader(recipe: Recipe, corpus: Corpus, assembled: Assembled) -> Reader:
+def training_reader(recipe: Recipe, corpus: Corpus, assembled: Assembled, site: Site) -> Reader:
     """How training reads an utterance: audio and target, refusing targets that no alignment can reach."""
     built = assembled.built
     return Reader(
@@ -65,6 +68,13 @@ def training_reader(recipe: Recipe, corpus: Corpus, assembled: Assembled) -> Rea
         target=built.target,
         fits=lambda samples, target: built.model.frames(samples) >= built.frames_needed(target),
         drops_bad_rows=recipe.data.bad_rows == "drop",
-        augmenter=open_augmenter(recipe.augment) if recipe.augment else None,
+        augmenter=open_augmenter(_with_local_folders(recipe.augment, site)) if recipe.augment else None,
         seed=recipe.seed,
     )
+
+
+def _with_local_folders(augment: AugmentConfig, site: Site) -> AugmentConfig:
+    """The settings with the folders of recordings where they are on this machine."""
+    parts = {"rooms": augment.rooms, "noise": augment.noise}
+    local = {name: replace(part, folder=str(locate(part.folder, site.cache))) for name, part in parts.items() if part}
+    return replace(augment, **local)  # type: ignore[arg-type]

@@ -44,6 +44,9 @@ def sources_of(recipe: Recipe, begins: bool = True) -> list[Named]:
         for split in ("train", "dev", "test")
         for source in getattr(recipe.data, split)
     ]
+    for kind in ("rooms", "noise"):
+        part = getattr(recipe.augment, kind) if recipe.augment else None
+        named += [Named(f"augment.{kind}.folder", part.folder)] if part else []
     if begins:
         family: Family = catalog.find("families", recipe.model.family)
         values = {name: getattr(recipe.model.config, name) for name in family.sources}
@@ -57,14 +60,22 @@ def gather_sources(recipe: Recipe, run: Run, site: Site, world: World) -> Site:
     Every rank asks, and a lock keeps that to one download on each node; ranks that wait for it wait for no collective,
     whose patience is short.
     """
-    if run.lock.exists():
-        site = replace(site, cache=site.cache.locked_to(read_lock(run.lock)))
+    site = as_locked(run, site)
     named = sources_of(recipe, begins=checkpoint.newest(run.checkpoints)[0] is None)
-    paths = {each.source: each.bring(site.cache) for each in named}
+    paths = {each: each.bring(site.cache) for each in named}
     found: Mapping[str, Entry] = world.gather(dict(site.cache.used))[0]
     if world.is_first and not run.lock.exists():
-        write_lock(run.lock, [*found.values(), *local_entries(paths)])
+        # Recordings to augment with are many, and no row depends on any one of them.
+        local = {each.source: path for each, path in paths.items() if not each.key.startswith("augment.")}
+        write_lock(run.lock, [*found.values(), *local_entries(local)])
     return replace(site, cache=site.cache.locked_to({**site.cache.locked, **found}))
+
+
+def as_locked(run: Run, site: Site) -> Site:
+    """The site where everything is what the run used."""
+    if not run.lock.exists():
+        return site
+    return replace(site, cache=site.cache.locked_to(read_lock(run.lock)))
 
 
 def local_entries(paths: Mapping[str, Path]) -> Iterator[Entry]:

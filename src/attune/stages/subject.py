@@ -19,6 +19,7 @@ from attune.stages.assemble import Assembled, Pretrained, assemble, is_own, load
 from attune.stages.begin import Origin, give_first_weights, prepare, with_local_files
 from attune.stages.data import open_manifests
 from attune.stages.evaluate import Decoding, Evaluation, evaluate, evaluation_batches, search_of
+from attune.stages.lock import as_locked
 from attune.types import Family
 from attune.world import World
 
@@ -109,7 +110,7 @@ def evaluate_subject(
     assembled = load_subject(subject.pretrained, world)
     with tempfile.TemporaryDirectory() as scratch:
         folder = subject.run.data if subject.run else Path(scratch)
-        corpus = _open(recipe, on, folder, site, world)
+        corpus = _open(recipe, on, folder, as_locked(subject.run, site) if subject.run else site, world)
         search = search_of(recipe.decode.final or recipe.decode)
         batches = evaluation_batches(assembled, corpus, batch, recipe, site, world)
         return (yield from evaluate(assembled, corpus, batches, search, world))

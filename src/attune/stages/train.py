@@ -133,7 +133,7 @@ def _train(
     )
     before = progress.position.step
     if before < recipe.train.steps and not training.has_stalled:
-        reader = training_reader(recipe, corpus, assembled)
+        reader = training_reader(recipe, corpus, assembled, site)
         plan = planner(recipe, corpus, selection)
         micros = micros_from(progress.position, plan, world.rank, world.size, recipe.train.strict)
         yield from _steps(training, request, progress, load(reader, micros, site.workers))
