@@ -1,12 +1,14 @@
 """The check passes what keeps its promises, and names each promise that is broken."""
 
+import hashlib
 import shutil
+from contextlib import contextmanager
 
 import pytest
 
 from attune.catalog import find
 from attune.errors import SourceError
-from attune.sources import Source
+from attune.sources import Body, Hashes, Listing, Remote, Source, TryAgain, bring
 from attune.testing import CheckFailed, check_source
 
 from servers.hub import Hub, serve_hub
@@ -39,6 +41,28 @@ def test_s3_keeps_them(tmp_path, monkeypatch):
         client.create_bucket(Bucket="speech")
         client.put_object(Bucket="speech", Key="a", Body=CONTENT)
         check_source(find("sources", "s3"), "s3://speech/a", CONTENT, "s3://speech/none", tmp_path)
+
+
+def test_a_source_of_ones_own_keeps_them_by_using_the_fetcher(tmp_path):
+    failures = [TryAgain("busy")]
+
+    @contextmanager
+    def open_from(start, version):
+        if failures:
+            raise failures.pop()
+        yield Body(iter([CONTENT[start:]]), start, len(CONTENT), "v1")
+
+    def find_it(address, cache):
+        def ask(known, locked):
+            if address != "memory://a":
+                raise SourceError(f"There is no {address}.")
+            digest = hashlib.sha256(CONTENT).hexdigest()
+            return Listing({"a": Remote(open_from, len(CONTENT), "v1", Hashes(sha256=digest))})
+
+        return bring(address, ask, cache)
+
+    check_source(Source(find_it), "memory://a", CONTENT, "memory://none", tmp_path)
+    assert failures == []
 
 
 def broken(find_it):

@@ -13,19 +13,27 @@ from attune import catalog
 from attune.errors import SourceError
 from attune.sources._archive import open_archive, read_member, require_inside, unpack
 from attune.sources._cache import Cache, Entry, File, Patience, Progress, entry_from
-from attune.sources._fetch import Ask, bring, with_file
+from attune.sources._fetch import Ask, Body, Listing, Remote, TryAgain, Unchanged, bring, with_file
 from attune.sources._secrets import shown, without_secrets
 from attune.sources._upkeep import Kept, Pruned, contents, damaged, prune
+from attune.sources._verify import Hashes
 
 __all__ = [
+    "Body",
     "Cache",
     "Entry",
     "File",
+    "Hashes",
     "Kept",
+    "Listing",
     "Patience",
     "Progress",
     "Pruned",
+    "Remote",
     "Source",
+    "TryAgain",
+    "Unchanged",
+    "bring",
     "contents",
     "damaged",
     "entry_from",
