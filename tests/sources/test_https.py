@@ -291,6 +291,15 @@ def test_a_lock_gives_exactly_what_was_used(cache, tmp_path, monkeypatch):
         assert locate(f"{url}/a", elsewhere).read_bytes() == b"then"
 
 
+def test_a_server_that_is_gone_is_an_error_though_an_older_copy_is_here(cache, monkeypatch):
+    forget_time(monkeypatch)
+    with web(Site({"/a": b"1"})) as url:
+        locate(f"{url}/a", cache)
+    with pytest.raises(SourceError, match="refused, 3 times.*An earlier version is in the cache; --offline uses it"):
+        locate(f"{url}/a", cache)
+    assert locate(f"{url}/a", replace(cache, is_offline=True)).read_bytes() == b"1"
+
+
 def test_a_killed_holder_of_the_lock_is_followed_at_once(cache):
     site = Site({"/a": WEIGHTS}, [Fault(stall_after=1 << 20)])
     patient = replace(cache, patience=Patience(timeout=30))

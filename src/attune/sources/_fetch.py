@@ -135,6 +135,10 @@ def _refresh(source: str, ask: Ask, cache: Cache) -> Entry:
         entry = known
     except OSError as error:
         raise cache.cannot_write(source, error) from error
+    except SourceError as error:
+        if known is None or locked:
+            raise
+        raise SourceError(f"{error} An earlier version is in the cache; --offline uses it as it is.") from error
     if locked:
         _require_same(entry, locked)
         return locked
@@ -318,7 +322,6 @@ def _accept(fetch: _Fetch, body: Body | None) -> File:
     if object.exists() and object.stat().st_size == size:  # from another source; its links should stay one file
         part.unlink()
     else:
-        part.chmod(0o444)
         sync(part)
         part.replace(object)
         sync(object.parent)
