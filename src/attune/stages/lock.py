@@ -10,7 +10,7 @@ from pathlib import Path
 
 from attune import catalog
 from attune.corpora import bring_manifest
-from attune.errors import SourceError
+from attune.errors import AttuneError, RankLost, SourceError
 from attune.files import sha256, write_text
 from attune.recipe import Recipe
 from attune.run import Run
@@ -62,13 +62,30 @@ def gather_sources(recipe: Recipe, run: Run, site: Site, world: World) -> Site:
     """
     site = as_locked(run, site)
     named = sources_of(recipe, begins=checkpoint.newest(run.checkpoints)[0] is None)
-    paths = {each: each.bring(site.cache) for each in named}
+    paths = _bring_together(named, site.cache, world)
     found: Mapping[str, Entry] = world.gather(dict(site.cache.used))[0]
     if world.is_first and not run.lock.exists():
         # Recordings to augment with are many, and no row depends on any one of them.
         local = {each.source: path for each, path in paths.items() if not each.key.startswith("augment.")}
         write_lock(run.lock, [*found.values(), *local_entries(local)])
     return replace(site, cache=site.cache.locked_to({**site.cache.locked, **found}))
+
+
+def _bring_together(named: Iterable[Named], cache: Cache, world: World) -> dict[Named, Path]:
+    """Every rank brings everything; what is wrong for all of them is told once, by the first."""
+    paths: dict[Named, Path] = {}
+    mistake: AttuneError | None = None
+    try:
+        paths.update((each, each.bring(cache)) for each in named)
+    except AttuneError as error:
+        mistake = error
+    told = list(dict.fromkeys(filter(None, world.gather(str(mistake) if mistake else None))))
+    if not told:
+        return paths
+    if not world.is_first:
+        world.barrier()  # ends when the first rank does, after it has spoken
+        raise RankLost("\n".join(told))
+    raise mistake or SourceError("\n".join(told))
 
 
 def as_locked(run: Run, site: Site) -> Site:
