@@ -33,6 +33,7 @@ from attune.sources import locate
 from attune.stages import train as train_stage
 from attune.stages.assemble import Assembled
 from attune.stages.evaluate import Evaluation, search_of
+from attune.stages.lock import as_locked
 from attune.stages.subject import evaluate_subject, load_subject, open_subject, record
 from attune.types import SAMPLE_RATE, Hypothesis, Scores, Utterance, Word
 from attune.world import World, choose_device
@@ -171,9 +172,11 @@ def load(source: str | Path, device: str = "auto", long: Long = "pauses", fallba
     site = this_site(device=device)
     world = _world(device)
     overrides = ["model.timestamps=true"] if long == "windows" else []
-    pretrained = open_subject(str(source), overrides, site).pretrained
+    subject = open_subject(str(source), overrides, site)
+    pretrained = subject.pretrained
     assembled, decode = load_subject(pretrained, world), pretrained.recipe.decode
-    settings = search_of(decode.final or decode, assembled.built, site, world)
+    locked = as_locked(subject.run, site) if subject.run else site
+    settings = search_of(decode.final or decode, assembled.built, locked, world)
     if fallback is not None:
         settings = replace(settings, fallback=fallback)
     built = replace(assembled.built, model=ready(assembled.built.model, settings))

@@ -30,6 +30,7 @@ from attune.plain_yaml import (
     read_overrides,
     yaml_lines,
 )
+from attune.sources import shown
 from attune.training.settings import AdaptConfig, OptimizerConfig, TrainConfig
 
 DEFAULT = "default"
@@ -165,12 +166,23 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Loaded:
 
 
 def to_plain(recipe: Recipe) -> dict[str, Plain]:
-    """The recipe as a file would hold it, every default written."""
+    """The recipe as a file would hold it, every default written, and no signature or password of an address."""
     return {
-        **config.section_to_plain(recipe),
-        "task": {"name": recipe.task.name, **config.section_to_plain(recipe.task.config)},
-        "model": {"family": recipe.model.family, **config.section_to_plain(recipe.model.config)},
+        name: _without_secrets(value)
+        for name, value in {
+            **config.section_to_plain(recipe),
+            "task": {"name": recipe.task.name, **config.section_to_plain(recipe.task.config)},
+            "model": {"family": recipe.model.family, **config.section_to_plain(recipe.model.config)},
+        }.items()
     }
+
+
+def _without_secrets(value: Plain) -> Plain:
+    if isinstance(value, dict):
+        return {name: _without_secrets(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_without_secrets(each) for each in value]
+    return shown(value) if isinstance(value, str) else value
 
 
 def resolved_yaml(recipe: Recipe) -> str:

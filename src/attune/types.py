@@ -299,7 +299,8 @@ class Family:
     some configs) learns a TextTask's text in them, and the task prepares nothing. `respell(model, tensors, task,
     assets)` moves pretrained rows to where the model has their tokens; `task` and `assets` are the folders of the
     pretrained model. Without it, rows of another vocabulary are never inherited. Weights are trained under the settings
-    `bound_to`, others' under their defaults: an evaluation must keep them.
+    `bound_to`, others' under their defaults: an evaluation must keep them. `sources` are the settings that name files,
+    wherever those are.
     """
 
     config: type
@@ -309,6 +310,7 @@ class Family:
     has_own_tokens: bool | Callable[[Any], bool] = False
     bound_to: tuple[str, ...] = ()
     respell: Callable[[Any, Mapping[str, Tensor], Path, Path], Respelled] | None = None
+    sources: tuple[str, ...] = ("weights",)
 
     def brings_tokens(self, config: Any) -> bool:
         """Whether a model under this config learns text in tokens of its own."""

@@ -8,6 +8,7 @@ import soundfile
 from attune.errors import DataError
 from attune.recipe import load
 from attune.site import Site
+from attune.sources import Cache
 from attune.stages.check import check_manifest, check_recipe
 from attune.testing.data import make_corpus
 
@@ -24,7 +25,7 @@ def finished(stage):
 
 
 def site(folder):
-    return Site(folder / "cache", workers=1)
+    return Site(Cache(folder / "cache"), workers=1)
 
 
 def checked(recipe, *overrides, decodes=False):

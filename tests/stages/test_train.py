@@ -9,6 +9,7 @@ from attune.errors import CheckpointError, DataError, ModelError, Preempted
 from attune.files import sha256
 from attune.run import Run
 from attune.site import Site
+from attune.sources import Cache
 from attune.stages.events import Evaluated, Finished, Saved, Started, Stepped
 from attune.stages.train import Request, train
 from attune.world import World
@@ -24,7 +25,7 @@ def recipe_file(tmp_path_factory):
 
 @pytest.fixture
 def site(tmp_path):
-    return Site(tmp_path / "cache", workers=0, device="cpu")
+    return Site(Cache(tmp_path / "cache"), workers=0, device="cpu")
 
 
 def loaded(recipe_file, run, *overrides):
@@ -40,7 +41,7 @@ def finished(recipe_file, tmp_path_factory):
     """One whole run, for the tests that look at what it leaves."""
     folder = tmp_path_factory.mktemp("finished")
     recipe = loaded(recipe_file, folder / "run")
-    return recipe, Run(folder / "run"), events_of(recipe, Site(folder / "cache", workers=0, device="cpu"))
+    return recipe, Run(folder / "run"), events_of(recipe, Site(Cache(folder / "cache"), workers=0, device="cpu"))
 
 
 def test_a_run_leaves_all_that_is_needed_to_understand_and_repeat_it(finished):

@@ -45,9 +45,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Print what was found; exit 2 when it would stop a run, or when a manifest is not clean."""
+    from attune.cli._downloads import watched
     from attune.site import this_site
 
-    site = this_site(arguments.workers)
+    site = watched(this_site(arguments.workers))
     if Path(arguments.subject).suffix.lower() in MANIFESTS:
         return _check_manifest(arguments, site)
     if Path(arguments.subject).is_dir():

@@ -35,10 +35,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Evaluate on the asked-for devices; exit 1 when an utterance has no prediction."""
+    from attune.cli._downloads import watched
     from attune.site import this_site
     from attune.stages.subject import open_subject
 
-    site = this_site(arguments.workers, arguments.device)
+    site = watched(this_site(arguments.workers, arguments.device, arguments.offline))
     subject = open_subject(arguments.subject, arguments.overrides, site)
     return in_world(arguments, lambda site, world: _evaluate(arguments, subject, site, world))
 

@@ -3,6 +3,7 @@
 from attune.corpora._inspect import inspect_audio, inspect_corpus
 from attune.corpora._manifest import Corpus, Manifest, Problem, open_corpus, open_manifest
 from attune.corpora._pieces import Pieces
+from attune.corpora._remote import bring_manifest
 from attune.corpora._sample import Sample
 from attune.corpora._select import Selection, require_sound, select
 
@@ -13,6 +14,7 @@ __all__ = [
     "Problem",
     "Sample",
     "Selection",
+    "bring_manifest",
     "inspect_audio",
     "inspect_corpus",
     "open_corpus",

@@ -17,13 +17,12 @@ from typing import Literal
 import numpy as np
 
 from attune.batches.plan import Plan, padding_share
-from attune.corpora import Corpus, Problem, inspect_corpus, open_corpus, select
+from attune.corpora import Corpus, Problem, bring_manifest, inspect_corpus, open_corpus, select
 from attune.errors import AttuneError, DataError, TooLong
 from attune.recipe import Recipe
 from attune.site import Site
-from attune.sources import locate
 from attune.stages.assemble import Assembled, assemble
-from attune.stages.begin import First, give_first_weights, open_origin, prepare
+from attune.stages.begin import First, give_first_weights, open_origin, prepare, with_local_files
 from attune.stages.data import planner, training_rows
 from attune.stages.evaluate import Decoding
 from attune.stages.rates import schedule_of
@@ -127,7 +126,7 @@ class _Begun:
 def check_manifest(source: str, decodes: bool, site: Site) -> Generator[Decoding, None, RowsCheck]:
     """Look at one manifest alone; yields how far decoding has come."""
     with tempfile.TemporaryDirectory() as scratch:
-        path = locate(source, site.cache)
+        path = bring_manifest(source, site.cache)
         corpus = open_corpus(path.name, [path], Path(scratch))
         return (yield from _check_rows(corpus, decodes, site))
 
@@ -172,7 +171,7 @@ def _open_all(recipe: Recipe, scratch: Path, site: Site, troubles: list[str]) ->
     for split, sources in named.items():
         with _gathering(troubles, f"data.{split}: "):
             if sources:
-                corpora[split] = open_corpus(split, [locate(source, site.cache) for source in sources], scratch)
+                corpora[split] = open_corpus(split, [bring_manifest(source, site.cache) for source in sources], scratch)
                 if not len(corpora[split]):
                     raise DataError("No row can be used.")
     return corpora
@@ -186,6 +185,7 @@ def _plan(recipe: Recipe, corpus: Corpus, troubles: list[str]) -> Plan | None:
 
 def _begin(recipe: Recipe, corpus: Corpus, scratch: Path, site: Site, troubles: list[str]) -> _Begun | None:
     with _gathering(troubles):
+        recipe = with_local_files(recipe, site)
         origin = open_origin(recipe, site)
         task, assets = scratch / "task", scratch / "assets"
         prepare(recipe, origin, corpus, task, assets)

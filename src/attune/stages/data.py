@@ -1,12 +1,14 @@
 """The corpora of a recipe, as every rank sees them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from attune.audio.augment import open_augmenter
+from attune.audio.settings import AugmentConfig
 from attune.batches.load import Reader
 from attune.batches.plan import Budget, Plan, plan_epoch
-from attune.corpora import Corpus, Selection, open_corpus, require_sound, select
+from attune.corpora import Corpus, Selection, bring_manifest, open_corpus, require_sound, select
 from attune.errors import DataError
 from attune.recipe import Recipe
 from attune.site import Site
@@ -27,7 +29,7 @@ def open_manifests(
     """Manifests as one corpus. The first rank fetches and scans, the others find everything ready."""
     if not world.is_first:
         world.barrier()
-    paths = [locate(source, site.cache) for source in sources]
+    paths = [bring_manifest(source, site.cache) for source in sources]
     corpus = open_corpus(name, paths, index_folder)
     require_sound(corpus, recipe.data.bad_rows)
     if world.is_first:
@@ -58,7 +60,7 @@ def planner(recipe: Recipe, corpus: Corpus, selection: Selection) -> Callable[[i
     return lambda epoch: plan_epoch(corpus.seconds, selection.rows, budget, recipe.seed, epoch)
 
 
-def training_reader(recipe: Recipe, corpus: Corpus, assembled: Assembled) -> Reader:
+def training_reader(recipe: Recipe, corpus: Corpus, assembled: Assembled, site: Site) -> Reader:
     """How training reads an utterance: audio and target, refusing targets that no alignment can reach."""
     built = assembled.built
     return Reader(
@@ -68,6 +70,13 @@ def training_reader(recipe: Recipe, corpus: Corpus, assembled: Assembled) -> Rea
         drops_bad_rows=recipe.data.bad_rows == "drop",
         drops_long_rows=recipe.data.drops_long_rows,
         pack=built.pack,
-        augmenter=open_augmenter(recipe.augment) if recipe.augment else None,
+        augmenter=open_augmenter(_with_local_folders(recipe.augment, site)) if recipe.augment else None,
         seed=recipe.seed,
     )
+
+
+def _with_local_folders(augment: AugmentConfig, site: Site) -> AugmentConfig:
+    """The settings with the folders of recordings where they are on this machine."""
+    parts = {"rooms": augment.rooms, "noise": augment.noise}
+    local = {name: replace(part, folder=str(locate(part.folder, site.cache))) for name, part in parts.items() if part}
+    return replace(augment, **local)  # type: ignore[arg-type]

@@ -25,11 +25,12 @@ from attune.report.predictions import write_predictions
 from attune.run import Run, Start, claimed, rises
 from attune.site import Site
 from attune.stages.assemble import Assembled, Pretrained, assemble, export, load_weights, open_pretrained
-from attune.stages.begin import First, give_first_weights, open_origin, prepare
+from attune.stages.begin import First, give_first_weights, open_origin, prepare, with_local_files
 from attune.stages.data import open_split, planner, training_reader, training_rows
 from attune.stages.evaluate import Decoding, Evaluation, Scored, as_scored, evaluate, evaluation_batches, search_of
 from attune.stages.events import Evaluated, Event, Finished, Saved, Started, Stepped
 from attune.stages.journal import Journal
+from attune.stages.lock import gather_sources
 from attune.stages.rates import changed_rates, schedule_of
 from attune.training import checkpoint
 from attune.training.adapt import adapt, merge_lora
@@ -104,6 +105,7 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
 def _train(
     recipe: Recipe, run: Run, request: Request, site: Site, world: World, rescheduled: Sequence[Difference]
 ) -> Iterator[Event]:
+    site = gather_sources(recipe, run, site, world)
     corpus = open_split(recipe, "train", run.data, site, world)
     dev = _open_dev(recipe, run, site, world)
     selection = training_rows(recipe, corpus)
@@ -137,7 +139,7 @@ def _train(
     )
     before = progress.position.step
     if before < recipe.train.steps and not training.has_stalled:
-        reader = training_reader(recipe, corpus, assembled)
+        reader = training_reader(recipe, corpus, assembled, site)
         plan = planner(recipe, corpus, selection)
         micros = micros_from(progress.position, plan, world.rank, world.size, recipe.train.strict)
         pins = world.device.type == "cuda"
@@ -159,12 +161,13 @@ def _assemble(recipe: Recipe, run: Run, corpus: Corpus, site: Site, world: World
     if checkpoint.newest(run.checkpoints)[0]:
         _require_same_data(run, corpus)
         return assemble(recipe, run.task, run.assets), First(run.start().new_tensors)
-    origin = open_origin(recipe, site)
+    local = with_local_files(recipe, site)
+    origin = open_origin(local, site)
     if world.is_first:
-        prepare(recipe, origin, corpus, run.task, run.assets)
+        prepare(local, origin, corpus, run.task, run.assets)
     world.barrier()
     assembled = assemble(recipe, run.task, run.assets)
-    first = give_first_weights(assembled, recipe, origin, run.task)
+    first = give_first_weights(assembled, local, origin, run.task)
     if world.is_first:
         run.remember_start(Start(corpus.fingerprint, first.new_tensors))
     return assembled, first

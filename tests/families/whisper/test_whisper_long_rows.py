@@ -12,6 +12,7 @@ from attune.audio.vad import cut_in_pauses
 from attune.corpora import Pieces, open_corpus
 from attune.errors import ConfigError, TooLong
 from attune.site import Site
+from attune.sources import Cache
 from attune.stages.check import check_recipe
 from attune.stages.subject import evaluate_subject, open_subject
 from attune.testing import make_corpus
@@ -63,14 +64,14 @@ def folder(tmp_path_factory, long_audio):
 
 
 def evaluated(folder, *overrides, ranks=1, batch=None):
-    site = Site(folder / "cache", workers=0)
+    site = Site(Cache(folder / "cache"), workers=0)
     subject = open_subject(str(folder / "recipe.yaml"), overrides, site)
     return run_ranks(ranks, lambda world: finished(evaluate_subject(subject, "dev", batch, site, world)))[0]
 
 
 def checked(folder, *overrides):
     recipe = recipes.load(folder / "recipe.yaml", overrides).recipe
-    return finished(check_recipe(recipe, False, Site(folder / "cache", workers=1)))
+    return finished(check_recipe(recipe, False, Site(Cache(folder / "cache"), workers=1)))
 
 
 def test_a_long_row_is_decoded_in_pieces_and_scored_whole(folder, long_audio):
