@@ -21,6 +21,7 @@ from attune.batches.plan import Plan, Rows, slots_of
 from attune.errors import AttuneError, DataError
 from attune.processes import die_with_parent
 from attune.seeds import derive
+from attune.sources import contents_of
 from attune.types import Batch, Masks, Utterance
 
 
@@ -80,19 +81,21 @@ class Reader:
     def read(self, rows: Rows, epoch: int = 0) -> tuple[Batch | None, tuple[Dropped, ...]]:
         """The rows as one batch, and those that were dropped."""
         kept, dropped = [], []
-        for row in rows:
-            utterance = self.utterances[int(row)]
+        utterances = [self.utterances[int(row)] for row in rows]
+        for row, utterance, content in zip(rows, utterances, contents_of(utterances), strict=True):
             try:
-                kept.append((utterance.id, *self._read_one(utterance, epoch)))
+                kept.append((utterance.id, *self._read_one(utterance, content, epoch)))
             except DataError as error:
                 if not self.drops_bad_rows:
                     raise
                 dropped.append(Dropped(int(row), str(error)))
         return (self._masked(collate(kept), epoch) if kept else None), tuple(dropped)
 
-    def _read_one(self, utterance: Utterance, epoch: int) -> tuple[NDArray[np.float32], tuple[int, ...]]:
+    def _read_one(
+        self, utterance: Utterance, content: Callable[[], bytes | None], epoch: int
+    ) -> tuple[NDArray[np.float32], tuple[int, ...]]:
         try:
-            audio = read_utterance(utterance)
+            audio = read_utterance(utterance, content=content())
         except DataError as error:
             raise DataError(f"{utterance.where}: {error}") from error
         target = self.target(utterance) if self.target else ()

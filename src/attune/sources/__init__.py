@@ -8,6 +8,10 @@ from pathlib import Path
 
 from attune import catalog
 from attune.errors import SourceError
+from attune.sources._content import content_of, contents_of
+from attune.sources._ranges import is_address, list_prefix, read_range, size_of
+
+__all__ = ["content_of", "contents_of", "is_address", "list_prefix", "locate", "read_range", "size_of"]
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+-]*)://|(file):", re.IGNORECASE)
 
