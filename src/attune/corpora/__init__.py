@@ -1,18 +1,29 @@
 """Where utterances come from: manifests of any size, read by row number. A corpus plug-in is a file in this folder."""
 
 from attune.corpora._inspect import inspect_audio, inspect_corpus
+from attune.corpora._layout import Found, Layout, NoOptions, Place, Skipped
 from attune.corpora._manifest import Corpus, Manifest, Problem, open_corpus, open_manifest
+from attune.corpora._prepare import Prepared, prepare_split
+from attune.corpora._rows import Row
 from attune.corpora._select import Selection, require_sound, select
 
 __all__ = [
     "Corpus",
+    "Found",
+    "Layout",
     "Manifest",
+    "NoOptions",
+    "Place",
+    "Prepared",
     "Problem",
+    "Row",
     "Selection",
+    "Skipped",
     "inspect_audio",
     "inspect_corpus",
     "open_corpus",
     "open_manifest",
+    "prepare_split",
     "require_sound",
     "select",
 ]

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,29 +32,35 @@ class NoOptions:
 class Place:
     """Where a corpus is, and the folder of its manifests: what must be converted or copied may be put there."""
 
-    source: Path
+    source: str
     to: Path
+
+    @property
+    def folder(self) -> Path:
+        """The source as a path on this machine."""
+        return Path(self.source).absolute()
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """How a corpus lies on disk. `corpora/NAME.py` exports one as CORPUS.
 
-    `read(place, options)` gives the rows of each split. Nothing is read before a split is gone through, so that one that
-    is finished costs nothing. `audio` of a row is an absolute path or an address; `seconds` may be absent, and is then
-    measured. A corpus that `takes_addresses` gets the source as it was written, in `place.source`'s stead.
+    `read(place, options)` gives the rows of each split. Nothing is read before a split is gone through, so that a
+    finished one costs nothing. `audio` of a row is an absolute path or an address; `seconds` may be absent, and is
+    then measured. What is far away is fetched first, unless the corpus `takes_addresses` and reads them in place.
     """
 
     read: Callable[[Place, Any], Mapping[str, Iterable[Found]]]
     options: type = NoOptions
     speakers_apart: bool = False  # whether no two splits share a speaker
+    takes_addresses: bool = False
 
 
 def one_of(place: Place, *names: str) -> Path:
     """The first of these folders or files that is there, below the source; `.` is the source itself."""
     for name in names:
-        if (place.source / name).exists():
-            return place.source / name
+        if (place.folder / name).exists():
+            return place.folder / name
     raise DataError(f"{place.source} has no {' and no '.join(names)}. Is it the folder that the corpus unpacks to?")
 
 
@@ -97,8 +103,6 @@ def number_of(text: str) -> float | None:
 
 def slice_of(row: Row, start: str | float, end: str | float) -> Found:
     """The row as the part of its recording from `start` to `end`, both as written."""
-    from dataclasses import replace
-
     begin, stop = number_of(str(start)), number_of(str(end))
     if begin is None or stop is None or not 0 <= begin < stop:
         return Skipped(f"{row.id}: {start} to {end}", "times that make no segment")

@@ -16,7 +16,7 @@ from typing import Any
 
 from attune.corpora._inspect import settle_worker
 from attune.corpora._layout import Found, Skipped
-from attune.corpora._rows import BadRow, Row, checked, read_row, write_row
+from attune.corpora._rows import BadRow, checked, read_row, write_row
 from attune.corpora._scan import Unusable, hash_id, look_at
 from attune.files import completed, write_text
 from attune.sources import is_address
@@ -196,5 +196,3 @@ def _account(split: str, to: Path) -> Prepared:
     account = json.loads(_account_path(split, to).read_text(encoding="utf-8"))
     examples = tuple(account["which"][:SHOWN])
     return Prepared(split, to / f"{split}.jsonl", account["rows"], account["seconds"], account["left_out"], examples)
-
-
