@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import Field
 
 from attune.corpora._layout import Found, Layout, Place, Skipped, files_below
@@ -125,21 +126,37 @@ def _arrow_cells(path: Path, options: Options) -> Iterator[tuple[dict[str, Any],
     import pyarrow
 
     file = pyarrow.memory_map(str(path))
-    base = file.read_buffer(file.size()).address
-    file.seek(0)
-    try:
-        reader = pyarrow.ipc.open_stream(file)
-    except pyarrow.ArrowInvalid:
-        reader = pyarrow.ipc.open_file(file)
-        reader = (reader.get_batch(number) for number in range(reader.num_record_batches))
-    for batch in reader:
+    whole = file.read_buffer(file.size())
+    for batch in _arrow_batches(whole):
         _require_column(path, batch.schema, options)
         others = batch.drop_columns([options.audio]).to_pylist()
         contents, paths = (batch.column(options.audio).field(name) for name in ("bytes", "path"))
+        places = _places(contents, whole.address)
         for number, fields in enumerate(others):
-            content = contents[number].as_buffer() if contents[number].is_valid else None
-            first = content.address - base if content is not None else None
-            yield fields, _Cell(bytes(content) if content is not None else None, paths[number].as_py(), first)
+            first, end = places[number]
+            content = bytes(whole[first:end]) if contents[number].is_valid else None
+            yield fields, _Cell(content, paths[number].as_py(), first)
+
+
+def _arrow_batches(whole: Any) -> Iterator[Any]:
+    import pyarrow
+
+    try:
+        yield from pyarrow.ipc.open_stream(pyarrow.BufferReader(whole))
+    except pyarrow.ArrowInvalid:  # the other of the two formats, which can be read in any order
+        file = pyarrow.ipc.open_file(pyarrow.BufferReader(whole))
+        yield from (file.get_batch(number) for number in range(file.num_record_batches))
+
+
+def _places(contents: Any, base: int) -> list[tuple[int, int]]:
+    """Where in the file the values of a binary column lie."""
+    import pyarrow
+
+    _, bounds, data = contents.buffers()
+    wide = np.int64 if pyarrow.types.is_large_binary(contents.type) else np.int32
+    own = np.frombuffer(bounds, wide)[contents.offset : contents.offset + len(contents) + 1].astype(np.int64)
+    own += data.address - base
+    return list(zip(own[:-1].tolist(), own[1:].tolist(), strict=True))
 
 
 def _parquet_cells(path: Path, options: Options) -> Iterator[tuple[dict[str, Any], _Cell]]:
