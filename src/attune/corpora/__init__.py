@@ -5,7 +5,10 @@ from attune.corpora._layout import Found, Layout, NoOptions, Place, Skipped
 from attune.corpora._manifest import Corpus, Manifest, Problem, open_corpus, open_manifest
 from attune.corpora._prepare import Prepared, prepare_split
 from attune.corpora._rows import Row
+from attune.corpora._scan import utterance_of
 from attune.corpora._select import Selection, require_sound, select
+from attune.corpora._shards import expand as expand_shards
+from attune.corpora._shards import samples_of
 
 __all__ = [
     "Corpus",
@@ -19,11 +22,14 @@ __all__ = [
     "Row",
     "Selection",
     "Skipped",
+    "expand_shards",
     "inspect_audio",
     "inspect_corpus",
     "open_corpus",
     "open_manifest",
     "prepare_split",
     "require_sound",
+    "samples_of",
     "select",
+    "utterance_of",
 ]

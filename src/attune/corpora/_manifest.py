@@ -113,6 +113,22 @@ class Corpus:
         # In good rows: how many come before each repeat.
         self._before = np.array(sorted(repeats), np.int64) - np.arange(len(repeats))
 
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """A name for each manifest: the file's, with as much of its folder as tells it from the others."""
+        paths = [manifest.path.absolute().with_suffix("") for manifest in self._manifests]
+        for depth in range(1, max(len(path.parts) for path in paths) + 1):
+            names = tuple("/".join(path.parts[-depth:]) for path in paths)
+            if len(set(names)) == len(names):
+                return names
+        return tuple(str(manifest.path) for manifest in self._manifests)
+
+    @property
+    def origins(self) -> npt.NDArray[np.int64]:
+        """The manifest of each row, by its number."""
+        every = np.repeat(np.arange(len(self._manifests)), [len(manifest) for manifest in self._manifests])
+        return np.delete(every, list(self._repeats))
+
     def __len__(self) -> int:
         return len(self.seconds)
 

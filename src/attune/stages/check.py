@@ -177,7 +177,8 @@ def _open_all(recipe: Recipe, scratch: Path, site: Site, troubles: list[str]) ->
 
 def _plan(recipe: Recipe, corpus: Corpus, troubles: list[str]) -> Plan | None:
     with _gathering(troubles):
-        return planner(recipe, corpus, training_rows(recipe, corpus))(0)
+        plan = planner(recipe, corpus, training_rows(recipe, corpus))(0)
+        return replace(plan, order=plan.order % len(corpus))  # in a mix, a row may have several turns
     return None
 
 

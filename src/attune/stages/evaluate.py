@@ -1,8 +1,8 @@
 """Decode a corpus and score it. Every utterance is scored exactly once, or the evaluation says so and fails."""
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from attune.batches.load import Loaded, Reader, load
@@ -14,7 +14,7 @@ from attune.recipe import DecodeConfig, Recipe, SearchConfig
 from attune.report.tables import scores_json
 from attune.site import Site
 from attune.stages.assemble import Assembled
-from attune.types import Prediction, Scores
+from attune.types import Prediction, Scores, Task
 from attune.world import World
 
 
@@ -37,6 +37,7 @@ class Evaluation:
     rank_counts: tuple[dict[str, int], ...]  # what each rank scored; they add up to the scores' counts
     search: Search
     problems: tuple[str, ...] = ()
+    sets: Mapping[str, Scores] = field(default_factory=dict)  # each manifest's own scores, when there are several
 
     @property
     def absent(self) -> int:
@@ -49,6 +50,7 @@ class Evaluation:
             **scores_json(self.scores),
             "search": asdict(self.search),
             "ranks": list(self.rank_counts),
+            **({"sets": {name: scores_json(scores) for name, scores in self.sets.items()}} if self.sets else {}),
         }
 
 
@@ -92,7 +94,18 @@ def evaluate(
         counts,
         search,
         tuple(problem for _, found in parts for problem in found),
+        _by_set(corpus, predictions, assembled.task),
     )
+
+
+def _by_set(corpus: Corpus, predictions: Sequence[Prediction], task: Task) -> dict[str, Scores]:
+    """The scores of each manifest alone."""
+    if len(corpus.sets) == 1:
+        return {}
+    own: dict[str, list[Prediction]] = {name: [] for name in corpus.sets}
+    for origin, prediction in zip(corpus.origins, predictions, strict=True):
+        own[corpus.sets[origin]].append(prediction)
+    return {name: task.score(part) for name, part in own.items() if part}
 
 
 def _merged(corpus: Corpus, parts: list[dict[int, Prediction]]) -> tuple[Prediction, ...]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from attune.batches.load import Again, Loaded, load, micros_from
+from attune.batches.load import Again, Loaded
 from attune.catalog import suggestion
 from attune.corpora import Corpus
 from attune.errors import CheckpointError, ConfigError, Preempted
@@ -25,10 +25,11 @@ from attune.run import Run, Start, claimed, rises
 from attune.site import Site
 from attune.stages.assemble import Assembled, Pretrained, assemble, export, load_weights, open_pretrained
 from attune.stages.begin import give_first_weights, open_origin, prepare
-from attune.stages.data import open_split, planner, training_reader, training_rows
+from attune.stages.data import open_split
 from attune.stages.evaluate import Decoding, Evaluation, evaluate, evaluation_batches, search_of
 from attune.stages.events import Evaluated, Event, Finished, Saved, Started, Stepped
 from attune.stages.journal import Journal
+from attune.stages.training_set import TrainingSet, open_training_set
 from attune.training import checkpoint
 from attune.training.adapt import adapt, merge_lora
 from attune.training.average import average
@@ -108,10 +109,9 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
 def _train(
     recipe: Recipe, run: Run, request: Request, site: Site, world: World, rescheduled: Sequence[Difference]
 ) -> Iterator[Event]:
-    corpus = open_split(recipe, "train", run.data, site, world)
+    data = open_training_set(recipe, run, site, world)
     dev = open_split(recipe, "dev", run.data, site, world) if recipe.data.dev else None
-    selection = training_rows(recipe, corpus)
-    assembled, new_tensors = _assemble(recipe, run, corpus, site, world)
+    assembled, new_tensors = _assemble(recipe, run, data, site, world)
     adapted = adapt(assembled.built.model, recipe.adapt, recipe.seed, new_tensors)
     assembled.built.model.to(world.device)
     optimizer = _optimizer(recipe, assembled, new_tensors)
@@ -124,38 +124,37 @@ def _train(
         recipe,
         progress.position.step,
         adapted,
-        selection,
+        data.selection,
         tuple(damaged),
         tuple(new_tensors),
         _rates(rescheduled, recipe, progress),
+        data.mix,
     )
     before = progress.position.step
     if before < recipe.train.steps and not training.has_stalled:
-        reader = training_reader(recipe, corpus, assembled)
-        plan = planner(recipe, corpus, selection)
-        micros = micros_from(progress.position, plan, world.rank, world.size, recipe.train.strict)
-        yield from _steps(training, request, progress, load(reader, micros, site.workers))
+        yield from _steps(training, request, progress, data.batches(progress.position, assembled, site, world))
+    data.close()
     yield from _finish(training, before)
 
 
-def _assemble(recipe: Recipe, run: Run, corpus: Corpus, site: Site, world: World) -> tuple[Assembled, Sequence[str]]:
+def _assemble(recipe: Recipe, run: Run, data: TrainingSet, site: Site, world: World) -> tuple[Assembled, Sequence[str]]:
     """Prepare the run's files once, build the model, and give it the weights it starts from."""
     if checkpoint.newest(run.checkpoints)[0]:
-        _require_same_data(run, corpus)
+        _require_same_data(run, data)
         return assemble(recipe, run.task, run.assets), run.start().new_tensors
     origin = open_origin(recipe, site)
     if world.is_first:
-        prepare(recipe, origin, corpus, run.task, run.assets)
+        prepare(recipe, origin, data, run.task, run.assets)
     world.barrier()
     assembled = assemble(recipe, run.task, run.assets)
     new = give_first_weights(assembled, recipe, origin, run.task)
     if world.is_first:
-        run.remember_start(Start(corpus.fingerprint, tuple(new)))
+        run.remember_start(Start(data.fingerprint, tuple(new)))
     return assembled, new
 
 
-def _require_same_data(run: Run, corpus: Corpus) -> None:
-    if run.start().data != corpus.fingerprint:
+def _require_same_data(run: Run, data: TrainingSet) -> None:
+    if run.start().data != data.fingerprint:
         raise CheckpointError(
             f"The training data has changed since {run.folder} began: its epochs would repeat some utterances and "
             "leave out others. Put the manifests back as they were, or start a new run with model.weights set to this "
@@ -352,8 +351,11 @@ def _log_step(training: _Training, stepped: Stepped) -> None:
     if number % training.recipe.train.log_every == 0 or number == training.recipe.train.steps:
         figures = {"loss": step.loss, "lr": step.lr, "gradient_norm": step.gradient_norm}
         speed = round(stepped.audio_seconds_per_second, 1)
-        epoch = step.progress.position.epoch
-        training.journal.write("step", step=number, epoch=epoch, **figures, audio_seconds_per_second=speed)
+        position = step.progress.position
+        heard = {"epoch_audio_seconds": round(position.heard, 1)} if position.heard else {}
+        training.journal.write(
+            "step", step=number, epoch=position.epoch, **figures, audio_seconds_per_second=speed, **heard
+        )
         training.journal.plot(number, **{f"train/{name}": value for name, value in figures.items()})
 
 
