@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import miniatures
 import pytest
 import soundfile
 
@@ -16,6 +15,8 @@ from attune.corpora.switchboard import written
 from attune.errors import DataError
 from attune.sources import content_of
 from attune.testing import check_corpus
+
+import miniatures
 
 
 def prepare(name, source, to, **options):

@@ -156,7 +156,7 @@ def _web_address(address: str) -> tuple[str, Mapping[str, str]]:
 
 def _hub_file(address: str) -> dict[str, str]:
     """`hf://[datasets/]org/name[@revision]/path` as the hub's client takes it."""
-    match = re.fullmatch(r"hf://(datasets/)?([^/@]+/[^/@]+)(?:@([^/]+))?/(.+)", address)
+    match = re.fullmatch(r"hf://(datasets/)?(?!datasets/)([^/@]+/[^/@]+)(?:@([^/]+))?/(.+)", address)
     if match is None:
         raise SourceError(f"{address} names no file. Expected hf://datasets/ORG/NAME[@REVISION]/FILE.")
     kind, repo, revision, path = match.groups()
