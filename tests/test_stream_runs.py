@@ -1,4 +1,4 @@
-"""Whole runs over shards: killed and resumed on other ranks, over a slow line, from shards with an index and without."""
+"""Whole runs over shards: killed and resumed on other ranks, over a slow line, with an index and without."""
 
 import json
 import time
@@ -70,7 +70,7 @@ def test_killed_and_resumed_on_other_ranks_a_stream_ends_in_the_same_bits(folder
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     resumed = [line for line in log if line["event"] == "resumed"]
     assert len(resumed) == 2 and resumed[-1]["ranks"] == after
-    assert [line["epoch_audio_seconds"] for line in log if line["event"] == "step"][0] > 0
+    assert all(line["epoch_audio_seconds"] > 0 for line in log if line["event"] == "step")
 
 
 def test_a_stream_over_a_line_that_drops_and_refuses_ends_in_the_same_bits(folder, quiet, tmp_path):
@@ -79,9 +79,7 @@ def test_a_stream_over_a_line_that_drops_and_refuses_ends_in_the_same_bits(folde
         shards = f"'{url}/{{000..004}}.tar'"
         assert wait(start(words(folder, tmp_path / "run", shards=shards))) == [0]
     assert behavior.drops == behavior.refusals == 0
-    model = tmp_path / "run" / "checkpoints" / f"step-{STEPS:06d}" / "model.safetensors"
-    assert sha256(model) != quiet[0]  # other names, another order of shards: another epoch
-    assert (tmp_path / "run" / "status.json").read_text().count('"done"') == 1
+    assert ending(tmp_path / "run") == quiet
 
 
 def test_an_index_of_remote_shards_trains_like_local_files(folder, tmp_path):

@@ -134,7 +134,7 @@ def test_batches_are_what_the_shards_hold_and_old_blocks_go(shards, folder):
             expected = [round((0.2 + 0.05 * int(name[0])) * 16000) for name in loaded.batch.ids]
             assert loaded.batch.lengths.tolist() == expected
     assert heard == Counter(dict.fromkeys(IDS, 2))
-    assert most <= 6
+    assert most <= 8
 
 
 def test_progress_is_the_audio_of_the_epoch(shards):
@@ -208,4 +208,4 @@ def test_memory_is_flat_over_a_hundred_thousand_rows(tmp_path, shards):
     assert heard == 100_000
     settled, end = max(measured[200:500]), max(measured[-300:])
     assert end - settled < 16, f"{settled:.0f} MiB after 10,000 rows, {end:.0f} MiB after 100,000"
-    assert len(list(many.folder.glob("*.bin"))) <= 6
+    assert len(list(many.folder.glob("*.bin"))) <= 8

@@ -11,8 +11,9 @@ import fcntl
 import hashlib
 import json
 import shutil
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -26,6 +27,7 @@ from attune.files import completed, write_text
 from attune.seeds import derive
 from attune.types import Utterance
 
+AHEAD = 2  # blocks read before they are needed; with one, a slow line would be waited for at each block's end
 KEPT = 2  # blocks behind the one that is trained on: other ranks of the node may be a step behind
 
 
@@ -161,17 +163,22 @@ def read_block(shards: Shards, cursor: Cursor) -> Block:
 
 
 def _blocks_from(cursor: Cursor, shards: Shards) -> Iterator[Block]:
-    """Block after block; the next is read while one is trained on."""
+    """Block after block; the next ones are read while one is trained on."""
     empty = 0
     with ThreadPoolExecutor(1) as pool:
-        coming = pool.submit(read_block, shards, cursor)
+        coming = deque([pool.submit(read_block, shards, cursor)])
         while True:
-            block = coming.result()
-            coming = pool.submit(read_block, shards, block.after)
+            while len(coming) <= AHEAD:
+                coming.append(pool.submit(_read_next, shards, coming[-1]))
+            block = coming.popleft().result()
             yield block
             empty = 0 if block.utterances else empty + 1
             if empty > 1 and block.cursor.block == 0:
                 raise DataError("The shards of the stream hold no utterance that can be used.")
+
+
+def _read_next(shards: Shards, before: Future[Block]) -> Block:
+    return read_block(shards, before.result().after)
 
 
 def _position(step: int, heard: float, in_block: int, cursor: Cursor) -> Position:
