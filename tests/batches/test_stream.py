@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import os
+import time
 from collections import Counter
 from itertools import islice, takewhile
 from pathlib import Path
@@ -17,6 +18,7 @@ from attune.stages.training_set import open_stream
 from attune.types import Utterance
 
 from miniatures import encoded, put, shard
+from range_server import Behavior, serving
 from tiny import write_recipe
 
 SHARDS, EACH, WINDOW = 5, 7, 8
@@ -180,6 +182,20 @@ def test_a_stream_with_nothing_in_it_ends_with_a_message(tmp_path, shards):
     empty = dataclasses.replace(shards, names=(str(tmp_path / "empty.tar"),))
     with pytest.raises(DataError, match="no utterance that can be used"):
         next(stream_micros(Position(), empty, rules(drops_bad_rows=True), Part(0, 1, False)))
+
+
+def test_a_worker_asks_for_the_recordings_of_a_batch_together(tmp_path):
+    content = encoded()
+    (tmp_path / "a.bin").write_bytes(content * 32)
+    with serving(tmp_path, Behavior(latency=0.1)) as url:
+        far = [
+            Utterance(str(number), 0.3, f"{url}/a.bin", first_byte=number * len(content), byte_count=len(content))
+            for number in range(32)
+        ]
+        began = time.monotonic()
+        batch, _ = Reader(far, lambda _: (1,)).read(range(32))
+    assert batch.ids == tuple(map(str, range(32)))
+    assert time.monotonic() - began < 1.6  # one after another it would take 3.2 s
 
 
 def rss_mib():

@@ -17,6 +17,7 @@ from attune.sources import content_of
 from attune.testing import check_corpus
 
 import miniatures
+from processes import KillPoints, start, wait
 
 
 def prepare(name, source, to, **options):
@@ -340,6 +341,32 @@ def test_the_verb_prepares_keeps_what_is_finished_and_refuses_another_source(tmp
     other = ["prepare", "folder", "--from", str(source), "--to", str(tmp_path / "to")]
     assert main(other) == 2
     assert "holds manifests made otherwise" in capsys.readouterr().err
+
+
+def test_several_processes_that_prepare_at_once_do_it_once(tmp_path):
+    source, to = miniatures.librispeech(tmp_path / "from"), tmp_path / "to"
+    words = ["prepare", "librispeech", "--from", str(source), "--to", str(to), "--jobs", "1"]
+    began = [start(words)[0] for _ in range(4)]
+    assert wait(began) == [0] * 4
+    assert len((to / "dev-clean.jsonl").read_text().splitlines()) == 3
+    assert not list(to.glob(".*.part")) and not list(to.glob(".*.measured.jsonl"))
+
+
+def test_a_preparation_that_is_killed_leaves_no_manifest_and_the_next_one_makes_it(tmp_path):
+    source, to = miniatures.librispeech(tmp_path / "from", ("train-clean-5",)), tmp_path / "to"
+    words = ["prepare", "mini_librispeech", "--from", str(source), "--to", str(to), "--jobs", "1"]
+    whole = 0
+    for moment in range(1, 40):
+        point = KillPoints(moment)
+        (code,) = wait(start(words, 1, lambda _, point=point: point.watch()))
+        manifest = to / "train-clean-5.jsonl"
+        if manifest.exists():
+            assert len(manifest.read_text().splitlines()) == 3
+            assert json.loads((to / "train-clean-5.prepared.json").read_text())["rows"] == 3
+        whole = whole + 1 if code == 0 else 0
+        if whole:
+            break
+    assert whole and moment > 5
 
 
 def test_an_unknown_option_or_corpus_is_answered_with_the_nearest(tmp_path, capsys):

@@ -13,9 +13,10 @@ import json
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from threading import Event
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -153,32 +154,37 @@ def forget_all(shards: Shards) -> None:
     shutil.rmtree(shards.folder, ignore_errors=True)
 
 
-def read_block(shards: Shards, cursor: Cursor) -> Block:
-    """The block that begins at `cursor`: what another rank of this node has read, or else read now."""
+def read_block(shards: Shards, cursor: Cursor, stop: Event | None = None) -> Block:
+    """The block that begins at `cursor`: what another rank of this node has read, or else read now, until `stop`."""
     shards.folder.mkdir(parents=True, exist_ok=True)
     header = shards.folder / f"{_name(cursor)}.json"
     with (shards.folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return _load(header, cursor) or _read(shards, cursor, header)
+        return _load(header, cursor) or _read(shards, cursor, header, stop or Event())
 
 
 def _blocks_from(cursor: Cursor, shards: Shards) -> Iterator[Block]:
     """Block after block; the next ones are read while one is trained on."""
     empty = 0
-    with ThreadPoolExecutor(1) as pool:
-        coming = deque([pool.submit(read_block, shards, cursor)])
+    stop = Event()
+    pool = ThreadPoolExecutor(1)
+    try:
+        coming = deque([pool.submit(read_block, shards, cursor, stop)])
         while True:
             while len(coming) <= AHEAD:
-                coming.append(pool.submit(_read_next, shards, coming[-1]))
+                coming.append(pool.submit(_read_next, shards, coming[-1], stop))
             block = coming.popleft().result()
             yield block
             empty = 0 if block.utterances else empty + 1
             if empty > 1 and block.cursor.block == 0:
                 raise DataError("The shards of the stream hold no utterance that can be used.")
+    finally:  # the last step is taken; nobody waits for what was read ahead
+        stop.set()
+        pool.shutdown(cancel_futures=True)
 
 
-def _read_next(shards: Shards, before: Future[Block]) -> Block:
-    return read_block(shards, before.result().after)
+def _read_next(shards: Shards, before: Future[Block], stop: Event) -> Block:
+    return read_block(shards, before.result().after, stop)
 
 
 def _position(step: int, heard: float, in_block: int, cursor: Cursor) -> Position:
@@ -227,21 +233,23 @@ class _Filling:
         )
 
 
-def _read(shards: Shards, cursor: Cursor, header: Path) -> Block:
+def _read(shards: Shards, cursor: Cursor, header: Path, stop: Event) -> Block:
     audio = header.with_suffix(".bin")
     with completed(audio) as partial, partial.open("wb") as file:
         filling = _Filling(audio, file)
-        after = _fill(filling, shards, cursor)
+        after = _fill(filling, shards, cursor, stop)
     block = Block(cursor, after, tuple(filling.utterances), tuple(filling.problems))
     write_text(header, json.dumps(asdict(block), default=str))
     return block
 
 
-def _fill(filling: _Filling, shards: Shards, cursor: Cursor) -> Cursor:
+def _fill(filling: _Filling, shards: Shards, cursor: Cursor, stop: Event) -> Cursor:
     """Read a window of samples, and say where the next one begins."""
     order = shards.order(cursor.epoch)
     for number in range(cursor.shard, len(order)):
         for sample in shards.samples(order[number], cursor.byte if number == cursor.shard else 0):
+            if stop.is_set():
+                raise CancelledError
             filling.add(sample)
             if filling.count == shards.window:
                 return Cursor(cursor.epoch, cursor.block + 1, number, sample.end)

@@ -64,7 +64,7 @@ def open_training_set(recipe: Recipe, run: Run, site: Site, world: World) -> Tra
         corpus = open_split(recipe, "train", run.data, site, world)
         return TrainingSet(recipe, corpus.fingerprint, corpus, training_rows(recipe, corpus))
     shards = open_stream(recipe, run.folder, site)
-    if world.is_first and checkpoint.newest(run.checkpoints)[0] is None:
+    if checkpoint.newest(run.checkpoints)[0] is None:
         forget_all(shards)  # of a run that was here before and is not gone on with
     return TrainingSet(recipe, shards.fingerprint, shards=shards)
 
