@@ -223,5 +223,7 @@ def test_memory_is_flat_over_a_hundred_thousand_rows(tmp_path, shards):
         measured.append(rss_mib())
     assert heard == 100_000
     settled, end = max(measured[200:500]), max(measured[-300:])
-    assert end - settled < 16, f"{settled:.0f} MiB after 10,000 rows, {end:.0f} MiB after 100,000"
+    told = f"{settled:.1f} MiB after 10,000 rows, {end:.1f} MiB after 100,000"
+    print(told)
+    assert end - settled < 16, told
     assert len(list(many.folder.glob("*.bin"))) <= 8
