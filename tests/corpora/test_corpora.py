@@ -268,6 +268,22 @@ def test_shards_are_indexed_by_the_bytes_of_their_recordings(tmp_path):
     check_corpus(catalog.find("corpora", "shards"), tmp_path)
 
 
+def test_an_interrupted_index_of_shards_does_not_read_the_finished_ones_again(tmp_path):
+    for number in range(12):
+        miniatures.shard(tmp_path / f"from/{number:03d}.tar", [f"{number}-{each}" for each in range(2)])
+    last = tmp_path / "from/011.tar"
+    whole = last.read_bytes()
+    last.write_bytes(whole[:600])
+    with pytest.raises(DataError, match="cut off"):
+        prepare("shards", tmp_path / "from", tmp_path / "to")
+    assert not (tmp_path / "to/train.jsonl").exists()
+    last.write_bytes(whole)
+    assert len(list((tmp_path / "to/.train.shards").glob("*.jsonl"))) >= 8
+    splits, _ = prepare("shards", tmp_path / "from", tmp_path / "to")
+    assert [row.id for row in splits["train"]] == [f"{number}-{each}" for number in range(12) for each in range(2)]
+    assert not (tmp_path / "to/.train.shards").exists()
+
+
 def test_a_shard_that_is_cut_off_or_damaged_is_refused(tmp_path):
     path = miniatures.shard(tmp_path / "a.tar", ["1", "2", "3"])
     whole = path.read_bytes()
