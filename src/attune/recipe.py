@@ -16,6 +16,7 @@ from pydantic import Field
 
 from attune import catalog, config
 from attune.audio.settings import AugmentConfig
+from attune.batches.settings import MixConfig, StreamConfig
 from attune.decoding.settings import DecodeConfig
 from attune.errors import ConfigError
 from attune.plain_yaml import (
@@ -46,7 +47,9 @@ Count = Annotated[int, Field(gt=0)]
 class DataConfig:
     """Which utterances to learn from and to score, by manifest."""
 
-    train: Annotated[Manifests, Field(min_length=1, description="Manifests to learn from.")]
+    train: Annotated[Manifests, Field(description="Manifests to learn from.")] = ()
+    mix: Annotated[MixConfig | None, Field(description="How the training manifests share an epoch.")] = None
+    stream: Annotated[StreamConfig | None, Field(description="Shards to learn from, instead of data.train.")] = None
     dev: Annotated[Manifests, Field(description="Manifests scored during training.")] = ()
     test: Annotated[Manifests, Field(description="Manifests scored at the end.")] = ()
     max_seconds: Annotated[float, Field(gt=0, description="Longer utterances are not trained on.")] = 30.0
@@ -284,6 +287,8 @@ def _disagreements(sections: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     data: DataConfig | None = sections.get("data")
     batches: BatchesConfig | None = sections.get("batches")
     train: TrainConfig | None = sections.get("train")
+    if data:
+        yield from _disagreements_in_data(data)
     if data and data.min_seconds >= data.max_seconds:
         yield "data.min_seconds", f"must be less than max_seconds ({data.max_seconds:g}), found {data.min_seconds:g}"
     if data and (data.bad_rows, data.long_rows) == ("drop", "fail"):
@@ -297,6 +302,24 @@ def _disagreements(sections: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "decode.lm", "a language model needs search: beam"
     if decode and decode.final and decode.final.lm and decode.final.search == "greedy":
         yield "decode.final.lm", "a language model needs search: beam"
+
+
+def _disagreements_in_data(data: DataConfig) -> Iterator[tuple[str, str]]:
+    if not data.train and data.stream is None:
+        yield "data.train", "give manifests to learn from, or data.stream"
+    if data.train and data.stream:
+        yield "data.stream", "stands instead of data.train; give one of them"
+    if data.mix is None:
+        return
+    if (data.mix.weights is None) == (data.mix.temperature is None):
+        yield "data.mix", "give exactly one of weights and temperature"
+    if len(data.train) < 2:
+        yield "data.mix", "needs two or more manifests in data.train"
+    elif data.mix.weights and len(data.mix.weights) != len(data.train):
+        yield (
+            "data.mix.weights",
+            f"expected {len(data.train)}, one for each of data.train; found {len(data.mix.weights)}",
+        )
 
 
 def _disagreements_in_training(train: TrainConfig, has_dev: bool) -> Iterator[tuple[str, str]]:

@@ -33,17 +33,25 @@ SAMPLE_RATE = 16_000
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """One manifest row. `audio` is absent for text-only data; `start` marks a slice of a longer file."""
+    """One manifest row. `audio` is absent for text-only data; `start` marks a slice of a longer recording.
+
+    `audio` is a file, or an address as text (`s3://…`). The recording is all of it, the `byte_count` bytes of it from
+    `first_byte` on (a shard), or one `row` of it (Parquet).
+    """
 
     id: str
     seconds: float
-    audio: Path | None = None
+    audio: Path | str | None = None
     start: float | None = None
     text: str | None = None
     speaker: str | None = None
     language: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     where: str = ""  # manifest and line, for messages
+    channel: int | None = None  # counted from 0; absent: the mean of all
+    first_byte: int | None = None
+    byte_count: int | None = None
+    row: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,7 @@ class Row:
     id: str
     audio: NDArray[np.float32]  # (T,)
     target: tuple[int, ...]
+    turn: int = 0  # in a mix: how often the utterance was there before in this epoch
 
 
 @dataclass(frozen=True, slots=True)

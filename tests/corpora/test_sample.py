@@ -20,3 +20,12 @@ def test_a_sample_is_a_function_of_ids_and_seed_whatever_order_they_come_in(tmp_
     again = Sample(open_corpus("dev", [turned], tmp_path / "index"), 6, seed=3)
     assert ids(again) == list(reversed(ids(sample)))
     assert set(ids(Sample(corpus, 4, seed=3))) < set(ids(sample))
+
+
+def test_a_sample_of_several_sets_knows_which_is_whose(tmp_path):
+    manifests = [make_corpus(tmp_path / name, utterances=10, seed=seed) for name, seed in (("one", 1), ("two", 2))]
+    for number, manifest in enumerate(manifests):
+        manifest.write_text(manifest.read_text().replace('"id": "', f'"id": "{number}-'))
+    sample = Sample(open_corpus("dev", manifests, tmp_path / "index"), 8, seed=3)
+    assert len(sample.sets) == 2 and set(sample.origins.tolist()) == {0, 1}
+    assert [int(each[0]) for each in ids(sample)] == sample.origins.tolist()

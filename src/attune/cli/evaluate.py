@@ -63,7 +63,7 @@ def _evaluate(arguments: Namespace, subject: Subject, site: Site, world: World) 
         print_json({"split": evaluation.split, **evaluation.as_json()})
     else:
         display.say(f"{evaluation.split}: {len(evaluation.predictions):,} utterances, {evaluation.search.kind} search")
-        display.say(scores_table({evaluation.scores.normalizer: evaluation.scores}))
+        display.say(scores_table({evaluation.scores.normalizer: evaluation.scores, **evaluation.sets}))
     for problem in evaluation.problems:
         print(problem, file=sys.stderr)
     return 1 if evaluation.absent else 0

@@ -13,6 +13,7 @@ from attune.audio.vad import cut_in_pauses
 from attune.corpora._manifest import Corpus
 from attune.corpora._sample import Sample
 from attune.errors import DataError
+from attune.sources import content_of
 from attune.types import Utterance
 
 
@@ -45,7 +46,7 @@ class Pieces:
 
 def _cut(utterance: Utterance, longest_seconds: float) -> Iterator[Utterance]:
     try:
-        spans = cut_in_pauses(read_utterance(utterance), longest_seconds)
+        spans = cut_in_pauses(read_utterance(utterance, content=content_of(utterance)), longest_seconds)
     except DataError:
         yield utterance
         return

@@ -19,6 +19,8 @@ class Sample:
         self._corpus = corpus
         self._rows = np.array(sorted(row for _, row in heapq.nsmallest(count, drawn)), np.int64)
         self.seconds = corpus.seconds[self._rows]
+        self.sets = corpus.sets
+        self.origins = corpus.origins[self._rows]
 
     def __len__(self) -> int:
         return len(self._rows)

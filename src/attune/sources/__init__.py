@@ -13,7 +13,9 @@ from attune import catalog
 from attune.errors import SourceError
 from attune.sources._archive import open_archive, read_member, require_inside, unpack
 from attune.sources._cache import Cache, Entry, File, Patience, Progress, entry_from
+from attune.sources._content import content_of, contents_of
 from attune.sources._fetch import Ask, Body, Listing, Remote, TryAgain, Unchanged, bring, with_file
+from attune.sources._ranges import is_address, list_prefix, read_range, size_of
 from attune.sources._secrets import shown, without_secrets
 from attune.sources._upkeep import Kept, Pruned, contents, damaged, prune
 from attune.sources._verify import Hashes
@@ -34,18 +36,24 @@ __all__ = [
     "TryAgain",
     "Unchanged",
     "bring",
+    "content_of",
     "contents",
+    "contents_of",
     "damaged",
     "entry_from",
+    "is_address",
     "is_remote",
+    "list_prefix",
     "locate",
     "locate_beside",
     "open_archive",
     "prune",
     "push",
     "read_member",
+    "read_range",
     "require_inside",
     "shown",
+    "size_of",
     "unpack",
     "without_secrets",
 ]

@@ -23,7 +23,7 @@ _REFUSALS = {
 _PASSING = ("SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling", "RequestLimitExceeded")
 
 
-def open_client(patience: Patience, retries: int = 1) -> Any:
+def open_client(patience: Patience, retries: int = 1, connections: int = 10) -> Any:
     """A client for this environment's S3; without any credentials, for what is public."""
     try:
         import boto3
@@ -37,6 +37,7 @@ def open_client(patience: Patience, retries: int = 1) -> Any:
         words: dict[str, Any] = {
             "connect_timeout": patience.timeout,
             "read_timeout": patience.timeout,
+            "max_pool_connections": connections,
             "retries": {"total_max_attempts": retries, "mode": "standard"},
         }
         if session.get_credentials() is None:

@@ -1,17 +1,16 @@
 """The Hugging Face Hub: `hf://org/name[@revision][/file]`, and `hf://datasets/org/name…` for data."""
 
 import functools
-import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from attune.errors import SourceError
 from attune.sources import Source
+from attune.sources._addresses import HubAddress, hub_endpoint, read_hub
 from attune.sources._cache import Cache, Entry, Patience
 from attune.sources._fetch import Ask, Listing, Remote, TryAgain, Unchanged, asked, bring
 from attune.sources._http import WebFile
@@ -21,10 +20,6 @@ from attune.sources._verify import Hashes
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-_ADDRESS = re.compile(
-    r"hf://(?P<kind>datasets/|models/)?(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[^/]+))?(?:/(?P<path>.*))?"
-)
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 # The same weights once more, for other programs. What attune reads is safetensors, or else PyTorch's.
 _OTHERS = ("*.h5", "*.msgpack", "*.ot", "*.onnx", "*.onnx_data", "*.tflite", "*.gguf", "*.mlmodel", "*.mlpackage/*")
 _PICKLED = ("*.bin", "*.bin.index.json", "*.pt", "*.pth", "*.ckpt")
@@ -33,29 +28,16 @@ ADVICE = "Check the name and the revision; for private or gated models set HF_TO
 LOOK_SECONDS = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Address:
-    repo: str
-    kind: str  # model | dataset
-    revision: str | None
-    path: str  # in the repository; empty for all of it
-
-    @property
-    def is_fixed(self) -> bool:
-        """Whether the revision can never be anything else."""
-        return bool(self.revision and _COMMIT.fullmatch(self.revision))
-
-
 def find(address: str, cache: Cache) -> Path:
     """A repository as a folder, or one file or folder of it."""
-    hub = _read(address)
+    hub = read_hub(address)
     ask = lambda known, locked: _ask(address, hub, cache.patience, known, locked)  # noqa: E731
     return bring(address, ask, cache, hub.is_fixed)
 
 
 def push(folder: Path, address: str, message: str) -> str:
     """Commit all files of a folder at once, to a repository that is made if need be."""
-    hub = _read(address)
+    hub = read_hub(address)
     if hub.path or hub.is_fixed:
         raise SourceError(f"{address} is not a place to put a model. Expected hf://ORG/NAME, maybe with @BRANCH.")
     api = _api()
@@ -78,7 +60,7 @@ def push(folder: Path, address: str, message: str) -> str:
 
 def beside(address: str, names: Sequence[str], cache: Cache) -> Ask:
     """Files in the same folder of a repository."""
-    hub = _read(address)
+    hub = read_hub(address)
     above = PurePosixPath(hub.path).parent.as_posix()
     folder = replace(hub, path="" if above == "." else above)
     return lambda known, locked: _ask(address, folder, cache.patience, known, locked, names)
@@ -90,7 +72,7 @@ def is_model(name: str, cache: Cache) -> bool:
         return True
     if cache.is_offline:
         return False
-    return _answers(f"{_endpoint()}/api/models/{name}")
+    return _answers(f"{hub_endpoint()}/api/models/{name}")
 
 
 @functools.cache
@@ -103,21 +85,9 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _read(address: str) -> _Address:
-    found = _ADDRESS.fullmatch(address)
-    path = (found["path"] or "").strip("/") if found else ""
-    if not found or ".." in PurePosixPath(path).parts:
-        raise SourceError(
-            f"{address} is not an address on the Hub. Expected hf://ORG/NAME, hf://ORG/NAME@REVISION/FILE or "
-            "hf://datasets/ORG/NAME."
-        )
-    kind = "dataset" if found["kind"] == "datasets/" else "model"
-    return _Address(found["repo"], kind, found["revision"], path)
-
-
 def _ask(
     address: str,
-    hub: _Address,
+    hub: HubAddress,
     patience: Patience,
     known: Entry | None,
     locked: Entry | None,
@@ -137,7 +107,7 @@ def _ask(
     headers = {"Authorization": f"Bearer {token}"} if (token := get_token()) else {}
 
     def remote(path: str) -> Remote:
-        url = hf_hub_url(hub.repo, path, repo_type=hub.kind, revision=commit, endpoint=_endpoint())
+        url = hf_hub_url(hub.repo, path, repo_type=hub.kind, revision=commit, endpoint=hub_endpoint())
         web = WebFile(url, patience.timeout, headers, is_fixed=True, advice=ADVICE)
         entry = files[path]
         hashes = Hashes(sha256=entry.lfs.sha256) if entry.lfs else Hashes(git=entry.blob_id)
@@ -146,7 +116,7 @@ def _ask(
     return Listing({name: remote(path) for name, path in chosen.items()}, commit, is_folder)
 
 
-def _chosen(address: str, hub: _Address, files: Mapping[str, Any]) -> tuple[dict[str, str], bool]:
+def _chosen(address: str, hub: HubAddress, files: Mapping[str, Any]) -> tuple[dict[str, str], bool]:
     """What to fetch, as names with their paths in the repository; and whether that is a folder."""
     if hub.path in files:
         return {PurePosixPath(hub.path).name: hub.path}, False
@@ -159,7 +129,7 @@ def _chosen(address: str, hub: _Address, files: Mapping[str, Any]) -> tuple[dict
     return {name: path for name, path in below.items() if name in names}, True
 
 
-def _named(address: str, hub: _Address, files: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
+def _named(address: str, hub: HubAddress, files: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
     paths = {name: str(PurePosixPath(hub.path) / name) for name in names}
     missing = [name for name, path in paths.items() if path not in files]
     if missing:
@@ -180,16 +150,10 @@ def _needed(names: Iterable[str]) -> Iterator[str]:
             yield name
 
 
-def _endpoint() -> str:
-    from huggingface_hub import constants
-
-    return (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
-
-
 def _api() -> "HfApi":
     from huggingface_hub import HfApi
 
-    return HfApi(endpoint=_endpoint())
+    return HfApi(endpoint=hub_endpoint())
 
 
 @contextmanager

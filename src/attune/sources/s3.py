@@ -15,13 +15,13 @@ from typing import Any
 
 from attune.errors import SourceError
 from attune.sources import Source
+from attune.sources._addresses import read_s3
 from attune.sources._cache import Cache, Entry, Patience
 from attune.sources._fetch import CHUNK, Ask, Body, Listing, Remote, StartOver, TryAgain, Unchanged, bring
 from attune.sources._s3_push import BEGUN, FILES, push_folder, read_files
 from attune.sources._s3_talk import open_client, told
 from attune.sources._verify import Hashes
 
-_ADDRESS = re.compile(r"s3://(?P<bucket>[^/@:?#]+)/(?P<key>.*)")
 _MD5 = re.compile(r"[0-9a-f]{32}")
 
 
@@ -37,7 +37,7 @@ class _Place:
 
 def find(address: str, cache: Cache) -> Path:
     """The object as a file, or the objects below a prefix as a folder."""
-    bucket, key = _read(address)
+    bucket, key = read_s3(address)
 
     def ask(known: Entry | None, locked: Entry | None) -> Listing:
         place = _Place(address, bucket, key, open_client(cache.patience))
@@ -49,7 +49,7 @@ def find(address: str, cache: Cache) -> Path:
 
 def push(folder: Path, address: str, message: str) -> str:
     """Upload all files of a folder below a prefix; they count as there when all of them are."""
-    bucket, key = _read(address)
+    bucket, key = read_s3(address)
     prefix = key if key.endswith("/") or not key else f"{key}/"
     with told(address, retries=False):
         push_folder(folder, open_client(Patience(), retries=5), bucket, prefix, address)
@@ -58,7 +58,7 @@ def push(folder: Path, address: str, message: str) -> str:
 
 def beside(address: str, names: Sequence[str], cache: Cache) -> Ask:
     """Objects below the same prefix."""
-    bucket, key = _read(address)
+    bucket, key = read_s3(address)
     folder = key.rpartition("/")[0]
 
     def ask(known: Entry | None, locked: Entry | None) -> Listing:
@@ -67,13 +67,6 @@ def beside(address: str, names: Sequence[str], cache: Cache) -> Ask:
             return _ask_folder(place, known, names)
 
     return ask
-
-
-def _read(address: str) -> tuple[str, str]:
-    found = _ADDRESS.fullmatch(address)
-    if not found:
-        raise SourceError(f"{address} is not an address in S3. Expected s3://BUCKET/KEY, or s3://BUCKET/PREFIX/.")
-    return found["bucket"], found["key"]
 
 
 def _ask(place: _Place, known: Entry | None, locked: Entry | None) -> Listing:

@@ -10,14 +10,24 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from itertools import compress
+from itertools import compress, islice
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from attune.batches.plan import Plan, padding_share
-from attune.corpora import Corpus, Problem, bring_manifest, inspect_corpus, open_corpus, select
+from attune.corpora import (
+    Corpus,
+    Problem,
+    Skipped,
+    bring_manifest,
+    expand_shards,
+    inspect_corpus,
+    open_corpus,
+    samples_of,
+    select,
+)
 from attune.errors import AttuneError, DataError, TooLong
 from attune.recipe import Recipe
 from attune.site import Site
@@ -30,6 +40,7 @@ from attune.types import SAMPLE_RATE, Hypothesis, Utterance
 
 TRAIN, DEV, TEST = "train", "dev", "test"
 UNREADABLE = "\N{REPLACEMENT CHARACTER}"  # how tokenizers read the token of what they do not know
+SAMPLES = 20  # of a stream to look at
 LONGEST = 3  # utterances of the worst batch to name
 
 
@@ -136,6 +147,7 @@ def check_recipe(recipe: Recipe, decodes: bool, site: Site) -> Generator[Decodin
     troubles: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         corpora = _open_all(recipe, Path(folder), site, troubles)
+        _look_into_stream(recipe, troubles)
         train = corpora.get(TRAIN)
         plan = _plan(recipe, train, troubles) if train else None
         begun = _begin(recipe, train, Path(folder), site, troubles) if train else None
@@ -177,9 +189,21 @@ def _open_all(recipe: Recipe, scratch: Path, site: Site, troubles: list[str]) ->
     return corpora
 
 
+def _look_into_stream(recipe: Recipe, troubles: list[str]) -> None:
+    """The first samples of a stream; there is no telling what the others are."""
+    if recipe.data.stream is None:
+        return
+    with _gathering(troubles, "data.stream: "):
+        shards = expand_shards(recipe.data.stream.shards)
+        for sample in islice(samples_of(shards[0]), SAMPLES):
+            if isinstance(sample.found, Skipped) and recipe.data.bad_rows == "fail":
+                troubles.append(f"data.stream: {sample.found.which}: {sample.found.reason}")
+
+
 def _plan(recipe: Recipe, corpus: Corpus, troubles: list[str]) -> Plan | None:
     with _gathering(troubles):
-        return planner(recipe, corpus, training_rows(recipe, corpus))(0)
+        plan = planner(recipe, corpus, training_rows(recipe, corpus))(0)
+        return replace(plan, order=plan.order % len(corpus))  # in a mix, a row may have several turns
     return None
 
 

@@ -1,8 +1,8 @@
 """Decode a corpus and score it. Every utterance is scored exactly once, or the evaluation says so and fails."""
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from attune.batches.load import Loaded, Reader, load
@@ -18,7 +18,7 @@ from attune.report.tables import scores_json
 from attune.site import Site
 from attune.sources import locate
 from attune.stages.assemble import Assembled
-from attune.types import Built, Prediction, Scores, Utterance
+from attune.types import Built, Prediction, Scores, Task, Utterance
 from attune.world import World
 
 DECODED_AT_ONCE = 4  # micro-batches: without gradients there is room for more, and a search is as long as one of them
@@ -46,6 +46,7 @@ class Evaluation:
     search: Search
     problems: tuple[str, ...] = ()
     total: int | None = None  # utterances of the whole set, where only a sample of it was scored
+    sets: Mapping[str, Scores] = field(default_factory=dict)  # each manifest's own scores, when there are several
 
     @property
     def title(self) -> str:
@@ -64,6 +65,7 @@ class Evaluation:
             "search": self.search.as_json(),
             "ranks": list(self.rank_counts),
             **({"sample_of": self.total} if self.total else {}),
+            **({"sets": {name: scores_json(scores) for name, scores in self.sets.items()}} if self.sets else {}),
         }
 
 
@@ -148,7 +150,18 @@ def evaluate(
         search,
         tuple(problem for _, found in parts for problem in found),
         whole.total if isinstance(whole, Sample) else None,
+        _by_set(whole, predictions, assembled.task),
     )
+
+
+def _by_set(corpus: Corpus | Sample, predictions: Sequence[Prediction], task: Task) -> dict[str, Scores]:
+    """The scores of each manifest alone."""
+    if len(corpus.sets) == 1:
+        return {}
+    own: dict[str, list[Prediction]] = {name: [] for name in corpus.sets}
+    for origin, prediction in zip(corpus.origins, predictions, strict=True):
+        own[corpus.sets[origin]].append(prediction)
+    return {name: task.score(part) for name, part in own.items() if part}
 
 
 def _by_rank(assembled: Assembled, corpus: Scored, parts: list[dict[int, Prediction]]) -> list[dict[int, Prediction]]:

@@ -136,12 +136,18 @@ def _facts(run: Run, recipe: Recipe, address: str, folder: Path) -> CardFacts:
         language=plain.get("task.language"),
         weights=_short(weights) if weights else None,
         loads_in_transformers=(folder / "config.json").is_file(),
-        data={split: [_short(each) for each in getattr(recipe.data, split)] for split in ("train", "dev", "test")},
+        data=_data(recipe),
         scores=_json(run.folder / "scores.json"),
         settings={key: inline_yaml(plain[key]) for key in TOLD if plain.get(key) is not None},
         environment=_json(run.folder / "environment.json"),
         command=without_secrets(commands[0]) if commands else "",
     )
+
+
+def _data(recipe: Recipe) -> dict[str, list[str]]:
+    data = recipe.data
+    named = {"train": data.stream.shards if data.stream else data.train, "dev": data.dev, "test": data.test}
+    return {split: [_short(each) for each in sources] for split, sources in named.items()}
 
 
 def _short(source: str) -> str:

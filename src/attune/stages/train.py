@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from attune.batches.load import Again, Loaded, load, micros_from
+from attune.batches.load import Again, Loaded
 from attune.catalog import suggestion
 from attune.corpora import Corpus, Sample
 from attune.decoding.search import Search
@@ -26,12 +26,13 @@ from attune.run import Run, Start, claimed, rises
 from attune.site import Site
 from attune.stages.assemble import Assembled, Pretrained, assemble, export, load_weights, open_pretrained
 from attune.stages.begin import First, give_first_weights, open_origin, prepare, with_local_files
-from attune.stages.data import open_split, planner, training_reader, training_rows
+from attune.stages.data import open_split
 from attune.stages.evaluate import Decoding, Evaluation, Scored, as_scored, evaluate, evaluation_batches, search_of
 from attune.stages.events import Evaluated, Event, Finished, Saved, Started, Stepped
 from attune.stages.journal import Journal
 from attune.stages.lock import gather_sources
 from attune.stages.rates import changed_rates, schedule_of
+from attune.stages.training_set import TrainingSet, open_training_set
 from attune.training import checkpoint
 from attune.training.adapt import adapt, merge_lora
 from attune.training.average import average
@@ -106,10 +107,9 @@ def _train(
     recipe: Recipe, run: Run, request: Request, site: Site, world: World, rescheduled: Sequence[Difference]
 ) -> Iterator[Event]:
     site = gather_sources(recipe, run, site, world)
-    corpus = open_split(recipe, "train", run.data, site, world)
+    data = open_training_set(recipe, run, site, world)
     dev = _open_dev(recipe, run, site, world)
-    selection = training_rows(recipe, corpus)
-    assembled, first = _assemble(recipe, run, corpus, site, world)
+    assembled, first = _assemble(recipe, run, data, site, world)
     adapted = adapt(assembled.built.model, recipe.adapt, recipe.seed, first.new_tensors)
     assembled.built.model.to(world.device)
     if recipe.train.compile:
@@ -130,20 +130,18 @@ def _train(
         recipe,
         progress.position.step,
         adapted,
-        selection,
+        data.selection,
         tuple(damaged),
         first.new_tensors,
         dev,
         changed_rates(rescheduled, recipe, progress),
         first.notes,
+        data.mix,
     )
     before = progress.position.step
     if before < recipe.train.steps and not training.has_stalled:
-        reader = training_reader(recipe, corpus, assembled, site)
-        plan = planner(recipe, corpus, selection)
-        micros = micros_from(progress.position, plan, world.rank, world.size, recipe.train.strict)
-        pins = world.device.type == "cuda"
-        yield from _steps(training, request, progress, load(reader, micros, site.workers, pins))
+        yield from _steps(training, request, progress, data.batches(progress.position, assembled, site, world))
+    data.close()
     yield from _finish(training, before)
 
 
@@ -156,25 +154,25 @@ def _open_dev(recipe: Recipe, run: Run, site: Site, world: World) -> Corpus | Sa
     return Sample(dev, count, recipe.seed) if count and count < len(dev) else dev
 
 
-def _assemble(recipe: Recipe, run: Run, corpus: Corpus, site: Site, world: World) -> tuple[Assembled, First]:
+def _assemble(recipe: Recipe, run: Run, data: TrainingSet, site: Site, world: World) -> tuple[Assembled, First]:
     """Prepare the run's files once, build the model, and give it the weights it starts from."""
     if checkpoint.newest(run.checkpoints)[0]:
-        _require_same_data(run, corpus)
+        _require_same_data(run, data)
         return assemble(recipe, run.task, run.assets), First(run.start().new_tensors)
     local = with_local_files(recipe, site)
     origin = open_origin(local, site)
     if world.is_first:
-        prepare(local, origin, corpus, run.task, run.assets)
+        prepare(local, origin, data, run.task, run.assets)
     world.barrier()
     assembled = assemble(recipe, run.task, run.assets)
     first = give_first_weights(assembled, local, origin, run.task)
     if world.is_first:
-        run.remember_start(Start(corpus.fingerprint, first.new_tensors))
+        run.remember_start(Start(data.fingerprint, first.new_tensors))
     return assembled, first
 
 
-def _require_same_data(run: Run, corpus: Corpus) -> None:
-    if run.start().data != corpus.fingerprint:
+def _require_same_data(run: Run, data: TrainingSet) -> None:
+    if run.start().data != data.fingerprint:
         raise CheckpointError(
             f"The training data has changed since {run.folder} began: its epochs would repeat some utterances and "
             "leave out others. Put the manifests back as they were, or start a new run with model.weights set to this "
@@ -363,8 +361,11 @@ def _log_step(training: _Training, stepped: Stepped) -> None:
     if number % training.recipe.train.log_every == 0 or number == training.recipe.train.steps:
         figures = {"loss": step.loss, "lr": step.lr, "gradient_norm": step.gradient_norm}
         speed = round(stepped.audio_seconds_per_second, 1)
-        epoch = step.progress.position.epoch
-        training.journal.write("step", step=number, epoch=epoch, **figures, audio_seconds_per_second=speed)
+        position = step.progress.position
+        heard = {"epoch_audio_seconds": round(position.heard, 1)} if position.heard else {}
+        training.journal.write(
+            "step", step=number, epoch=position.epoch, **figures, audio_seconds_per_second=speed, **heard
+        )
         training.journal.plot(number, **{f"train/{name}": value for name, value in figures.items()})
 
 

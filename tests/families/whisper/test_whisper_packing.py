@@ -1,6 +1,7 @@
 """Several utterances in one window, told apart by their times."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -46,6 +47,8 @@ def test_rows_stand_in_a_window_one_after_another_at_their_times(vocabulary):
     text = "<|0.00|>ab<|1.00|><|1.00|>cd<|3.50|><|3.52|>ef<|6.52|>"
     expected = sequence(vocabulary, Told("en", has_timestamps=True), 448, text, 6.5)
     assert packed.target == expected and packed.id == "a+b+c"
+    later = [replace(each, turn=2) for each in rows]
+    assert Packer(vocabulary, 448)(later)[0].turn == 2  # its masks are others than those of the first turn
     starts = [int(np.flatnonzero(packed.audio == ord(name))[0]) for name in "abc"]
     assert starts == [0, 16_000, 16_000 + 40_320]  # the third begins at a time that has a token
     assert len(packed.audio) == starts[2] + 48_000

@@ -45,7 +45,8 @@ class Packer:
         if told != told_next or samples + len(row.audio) > LONGEST or len(target) > self.positions:
             return None
         silence = np.zeros(samples - len(window.audio), np.float32)
-        return Row(f"{window.id}+{row.id}", np.concatenate([window.audio, silence, row.audio]), target)
+        audio = np.concatenate([window.audio, silence, row.audio])
+        return Row(f"{window.id}+{row.id}", audio, target, window.turn)
 
     def _parted(self, target: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """What the decoder is told, and what it learns to say before the end."""
