@@ -33,6 +33,7 @@ from attune.batches.load import collate
 from attune.decoding.search import Search, search
 from attune.files import sha256
 from attune.site import Site
+from attune.sources import Cache
 from attune.stages.events import Evaluated, Stepped
 from attune.stages.subject import load_subject, open_subject
 from attune.stages.train import Request, train
@@ -81,7 +82,7 @@ train: {{steps: 520, warmup: 50, precision: bf16, eval_every: 26, save_every: 52
 
 def run_attune(recipe: recipes.Recipe, epoch: int, stops_early: bool = False) -> dict[str, Any]:
     """Train; clips are counted after `epoch` steps. May stop before the last checkpoint and the export."""
-    site = Site(SCRATCH / "cache", workers=14, device="cuda")
+    site = Site(Cache(SCRATCH / "cache"), workers=14, device="cuda")
     world = World(0, 1, choose_device("cuda"))
     torch.cuda.reset_peak_memory_stats()
     start = last = time.perf_counter()
@@ -275,7 +276,7 @@ def exact(weights: Path, data: Path) -> dict[str, Any]:
 def open_model(weights: Path) -> Any:
     """A model for full windows on the device."""
     write_recipe("opened", weights, SCRATCH / "clips", {})
-    site = Site(SCRATCH, 0, "cuda")
+    site = Site(Cache(SCRATCH), 0, "cuda")
     subject = open_subject(str(SCRATCH / "opened.yaml"), ["model.window=full"], site)
     return load_subject(subject.pretrained, World(0, 1, choose_device("cuda"))).built.model.eval()
 

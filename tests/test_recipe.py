@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 
 from attune import recipe as recipes
+from attune.decoding.settings import SearchConfig
 from attune.errors import ConfigError
-from attune.recipe import Difference, SearchConfig, load
+from attune.recipe import Difference, load
 
 WHOLE = """\
 run: runs/toy
@@ -131,7 +132,9 @@ def test_five_problems_are_reported_at_once_each_with_its_line(folder):
         ("train.keep_best=wer", "override: train.keep_best: expected a dev score such as dev.wer, found 'wer'"),
         ("data.min_seconds=40", "override: data.min_seconds: must be less than max_seconds (30), found 40"),
         ("train.eval_every=", "whole.yaml:7: train.keep_best: needs train.eval_every and data.dev"),
-        ("data.train=[]", "override: data.train: expected a list of at least 1, found a list of 0"),
+        ("data.train=[]", "override: data.train: give manifests to learn from, or data.stream"),
+        ("data.stream={shards: [a.tar]}", "override: data.stream: stands instead of data.train; give one of them"),
+        ("data.mix={temperature: 2}", "override: data.mix: needs two or more manifests in data.train"),
         ("data.train=['']", "override: data.train[0]: expected text at least 1 long, found ''"),
         ("run=", "override: run: expected text, found nothing"),
         ("task=toy.task", "override: task: expected keys and values, found 'toy.task'"),
@@ -237,6 +240,8 @@ def test_differences_are_named_by_dotted_keys(folder):
         "optimizer.lr": (1e-4, 2e-4),
         "decode.final.search": (None, "greedy"),
         "decode.final.beam": (None, 8),
+        "decode.final.length_power": (None, 1.0),
+        "decode.final.fallback": (None, False),
         "decode.final.precision": (None, "fp32"),
         "decode.final.lm_weight": (None, 0.3),
     }

@@ -24,6 +24,16 @@ def real(name: str) -> Path:
     return REAL / name
 
 
+def real_data(name: str) -> Path:
+    """A folder with real speech, from $ATTUNE_DEV_DATA or from `shared/data` beside the checkout, or a skip."""
+    beside = (parent / "shared/data" for parent in Path(__file__).resolve().parents)
+    folders = [Path(os.environ["ATTUNE_DEV_DATA"])] if "ATTUNE_DEV_DATA" in os.environ else beside
+    for folder in folders:
+        if (folder / name).is_dir():
+            return folder / name
+    pytest.skip(f"needs the real speech of {name} in $ATTUNE_DEV_DATA")
+
+
 def write_tokenizer(path: Path) -> Path:
     """Bytes, then Whisper's special tokens in their order."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())

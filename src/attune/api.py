@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -18,8 +19,10 @@ from attune.audio.vad import cut_in_pauses
 from attune.batches.load import collate
 from attune.batches.plan import Budget, plan_in_order
 from attune.catalog import find
+from attune.decoding.fallback import find as find_best
+from attune.decoding.longform import Clock, Segment, Window, read_windows
 from attune.decoding.predict import ready
-from attune.decoding.search import Search, search
+from attune.decoding.search import Search
 from attune.decoding.words import words_of
 from attune.errors import DataError, ModelError
 from attune.recipe import Recipe
@@ -30,11 +33,13 @@ from attune.sources import locate
 from attune.stages import train as train_stage
 from attune.stages.assemble import Assembled
 from attune.stages.evaluate import Evaluation, search_of
+from attune.stages.lock import as_locked
 from attune.stages.subject import evaluate_subject, load_subject, open_subject, record
-from attune.types import SAMPLE_RATE, Scores, Utterance, Word
+from attune.types import SAMPLE_RATE, Hypothesis, Scores, Utterance, Word
 from attune.world import World, choose_device
 
 Audio = str | Path | ArrayLike
+Long = Literal["pauses", "windows"]
 BATCH_SECONDS = 120.0
 
 
@@ -62,12 +67,13 @@ class Recognizer:
     assembled: Assembled
     search: Search
     world: World
+    long: Long = "pauses"
 
     def transcribe(self, audio: Audio | Sequence[Audio], rate: int = SAMPLE_RATE) -> str | list[str]:
         """The text of one recording, or of each of many: paths, URLs, or arrays sampled at `rate`.
 
         An array is (samples,) or (channels, samples). Recordings longer than the model can hear at once are cut in
-        their pauses. Under torchrun, the ranks share the work.
+        their pauses, or read window after window by a model that says when. Under torchrun, the ranks share the work.
         """
         return self._predict("transcribe", audio, rate)
 
@@ -92,17 +98,41 @@ class Recognizer:
 
     def _hear(self, recordings: Sequence[Audio], rate: int) -> list[Spoken]:
         mine = range(self.world.rank, len(recordings), self.world.size)
-        owners: list[int] = []  # the recording that each piece is of
-        pieces: list[_Piece] = []
-        for index in mine:
-            found = self._pieces(as_samples(recordings[index], rate))
-            pieces += found
-            owners += [index] * len(found)
-        said: dict[int, list[Spoken]] = {index: [] for index in mine}
-        for owner, spoken in zip(owners, self._read_pieces(pieces), strict=True):
-            said[owner].append(spoken)
-        together = {index: parts for share in self.world.gather(said) for index, parts in share.items()}
-        return [_joined(together[index]) for index in range(len(recordings))]
+        samples = [as_samples(recordings[index], rate) for index in mine]
+        heard = self._hear_in_windows(samples) if self.long == "windows" else self._hear_in_pieces(samples)
+        said = dict(zip(mine, heard, strict=True))
+        together = {index: spoken for share in self.world.gather(said) for index, spoken in share.items()}
+        return [together[index] for index in range(len(recordings))]
+
+    def segments(self, audio: Audio, rate: int = SAMPLE_RATE) -> list[Segment]:
+        """What was said when, for a model that was loaded with `long="windows"`."""
+        return self._read_windows([as_samples(audio, rate)])[0]
+
+    def _hear_in_windows(self, recordings: Sequence[NDArray[np.float32]]) -> list[Spoken]:
+        """What is said in each recording, read window after window."""
+        read = self.assembled.built.read
+        return [
+            Spoken(read(Hypothesis(tuple(token for segment in segments for token in segment.tokens), 0.0)))
+            for segments in self._read_windows(recordings)
+        ]
+
+    def _read_windows(self, recordings: Sequence[NDArray[np.float32]]) -> list[list[Segment]]:
+        built = self.assembled.built
+        if built.first_time is None:
+            raise ModelError('This model does not say when. Load it with long="windows", if it is one that can.')
+
+        def decode(windows: Sequence[Window]) -> list[tuple[int, ...]]:
+            return [found.tokens for found in self._search([window.samples for window in windows])]
+
+        return read_windows(recordings, decode, Clock(built.first_time), built.longest_seconds or 30.0)
+
+    def _hear_in_pieces(self, recordings: Sequence[NDArray[np.float32]]) -> list[Spoken]:
+        """What is said in each recording, of its pieces in one line."""
+        built = self.assembled.built
+        pieces = [self._pieces(samples) for samples in recordings]
+        found = iter(self._search([piece.samples for each in pieces for piece in each]))
+        said = [[(next(found), piece.start) for piece in each] for each in pieces]
+        return [_joined([Spoken(built.read(one), words_of(one, built, start)) for one, start in each]) for each in said]
 
     def _pieces(self, samples: NDArray[np.float32]) -> list[_Piece]:
         """The recording, or what is said in it, cut in pauses into what the model can hear at once."""
@@ -115,38 +145,42 @@ class Recognizer:
             for span in spans
         ]
 
-    def _read_pieces(self, pieces: Sequence[_Piece]) -> list[Spoken]:
-        """What is said in each piece, in batches of similar length."""
-        seconds = np.array([len(piece.samples) / SAMPLE_RATE for piece in pieces])
+    def _search(self, pieces: Sequence[NDArray[np.float32]]) -> list[Hypothesis]:
+        """The best hypothesis of each piece, in batches of similar length."""
+        seconds = np.array([len(piece) / SAMPLE_RATE for piece in pieces])
         plan = plan_in_order(seconds, Budget(BATCH_SECONDS, None, 1))
-        said: dict[int, Spoken] = {}
+        found: dict[int, Hypothesis] = {}
         for step in range(plan.steps):
             rows = [int(row) for row in plan.micro(step, 0)]
-            said.update(zip(rows, self._read([pieces[row] for row in rows]), strict=True))
-        return [said[row] for row in range(len(pieces))]
+            found.update(zip(rows, self._search_batch([pieces[row] for row in rows]), strict=True))
+        return [found[row] for row in range(len(pieces))]
 
-    def _read(self, pieces: Sequence[_Piece]) -> list[Spoken]:
+    def _search_batch(self, samples: Sequence[NDArray[np.float32]]) -> list[Hypothesis]:
         built = self.assembled.built
         prompt = built.prompt or (lambda _: ())
-        rows = [("", each.samples, prompt(Utterance("", len(each.samples) / SAMPLE_RATE))) for each in pieces]
-        batch = collate(rows).to(self.world.device)
+        rows = [("", each, prompt(Utterance("", len(each) / SAMPLE_RATE))) for each in samples]
         with torch.inference_mode():
-            found = search(built.model.scorer(batch), self.search)
-        return [
-            Spoken(built.read(hypothesis), words_of(hypothesis, built, piece.start))
-            for hypothesis, piece in zip(found, pieces, strict=True)
-        ]
+            return find_best(built, collate(rows).to(self.world.device), self.search)
 
 
-def load(source: str | Path, device: str = "auto") -> Recognizer:
-    """A run, a model folder or the URL of one, ready to use."""
+def load(source: str | Path, device: str = "auto", long: Long = "pauses", fallback: bool | None = None) -> Recognizer:
+    """A run, a model folder or the URL of one, or a recipe that names weights, ready to use.
+
+    `long` says how recordings are read that are longer than the model can hear at once: cut in their pauses, or window
+    after window by the times that the model says. `fallback` decodes doubtful results anew; None: as its recipe has it.
+    """
     site = this_site(device=device)
     world = _world(device)
-    pretrained = open_subject(str(source), [], site).pretrained
+    overrides = ["model.timestamps=true"] if long == "windows" else []
+    subject = open_subject(str(source), overrides, site)
+    pretrained = subject.pretrained
     assembled, decode = load_subject(pretrained, world), pretrained.recipe.decode
-    settings = search_of(decode.final or decode, assembled.built, site, world)
+    locked = as_locked(subject.run, site) if subject.run else site
+    settings = search_of(decode.final or decode, assembled.built, locked, world)
+    if fallback is not None:
+        settings = replace(settings, fallback=fallback)
     built = replace(assembled.built, model=ready(assembled.built.model, settings))
-    return Recognizer(pretrained.recipe, replace(assembled, built=built), settings, world)
+    return Recognizer(pretrained.recipe, replace(assembled, built=built), settings, world, long)
 
 
 def load_audio(source: str | Path, rate: int = SAMPLE_RATE) -> NDArray[np.float32]:

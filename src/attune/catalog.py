@@ -19,6 +19,7 @@ EXPORTS = {
     "tasks": "TASK",
     "text.normalizers": "NORMALIZER",
     "sources": "SOURCE",
+    "corpora": "CORPUS",
 }
 
 

@@ -3,6 +3,7 @@
 AttuneError              a user's mistake or a state of the world the user can mend; shown without traceback, exit 2
 ├── ConfigError          a recipe, an override or a name in one of them
 ├── DataError            a manifest, an audio file, a prediction file
+│   └── TooLong          an utterance with more audio or text than the model has room for
 ├── SourceError          something that could not be fetched or found
 ├── CheckpointError      a run directory or a checkpoint
 ├── ModelError           weights or a model folder that do not fit
@@ -25,6 +26,10 @@ class ConfigError(AttuneError):
 
 class DataError(AttuneError):
     """A manifest, an audio file or a prediction file."""
+
+
+class TooLong(DataError):
+    """An utterance with more audio or text than the model has room for."""
 
 
 class SourceError(AttuneError):

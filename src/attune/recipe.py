@@ -16,6 +16,8 @@ from pydantic import Field
 
 from attune import catalog, config
 from attune.audio.settings import AugmentConfig
+from attune.batches.settings import MixConfig, StreamConfig
+from attune.decoding.settings import DecodeConfig
 from attune.errors import ConfigError
 from attune.plain_yaml import (
     Node,
@@ -29,7 +31,8 @@ from attune.plain_yaml import (
     read_overrides,
     yaml_lines,
 )
-from attune.training.settings import AdaptConfig
+from attune.sources import shown
+from attune.training.settings import AdaptConfig, OptimizerConfig, TrainConfig
 
 DEFAULT = "default"
 
@@ -40,24 +43,15 @@ DEVICE_KEYS = frozenset({"train.shard"})
 
 Manifests = tuple[Annotated[str, Field(min_length=1)], ...]
 Count = Annotated[int, Field(gt=0)]
-Beta = Annotated[float, Field(ge=0, lt=1)]
-Search = Annotated[Literal["greedy", "beam"], Field(description="The best token each time, or a beam of hypotheses.")]
-Beam = Annotated[Count, Field(description="How many hypotheses a beam search keeps.")]
-Precision = Literal["fp32", "bf16", "fp16"]
-DecodePrecision = Annotated[
-    Precision, Field(description="What the model computes in while it decodes; narrower is quicker on a GPU.")
-]
-LanguageModel = Annotated[
-    str | None, Field(min_length=1, description="An ARPA file over the model's tokens, for a transducer's beam search.")
-]
-Weight = Annotated[float, Field(ge=0, description="How much the language model counts beside the model.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataConfig:
     """Which utterances to learn from and to score, by manifest."""
 
-    train: Annotated[Manifests, Field(min_length=1, description="Manifests to learn from.")]
+    train: Annotated[Manifests, Field(description="Manifests to learn from.")] = ()
+    mix: Annotated[MixConfig | None, Field(description="How the training manifests share an epoch.")] = None
+    stream: Annotated[StreamConfig | None, Field(description="Shards to learn from, instead of data.train.")] = None
     dev: Annotated[Manifests, Field(description="Manifests scored during training.")] = ()
     test: Annotated[Manifests, Field(description="Manifests scored at the end.")] = ()
     max_seconds: Annotated[float, Field(gt=0, description="Longer utterances are not trained on.")] = 30.0
@@ -65,6 +59,15 @@ class DataConfig:
     bad_rows: Annotated[
         Literal["fail", "drop"], Field(description="Stop at a row that cannot be used, or count it and go on.")
     ] = "fail"
+    long_rows: Annotated[
+        Literal["fail", "drop", "split"] | None,
+        Field(description="Rows too long for the model: as bad_rows, or cut in pauses to be scored, never trained on."),
+    ] = None
+
+    @property
+    def drops_long_rows(self) -> bool:
+        """Whether training goes on without them: nothing tells which words belong to which piece."""
+        return (self.long_rows or self.bad_rows) != "fail"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,85 +93,6 @@ class BatchesConfig:
     micro_seconds: Annotated[float | None, Field(gt=0, description="Padded audio in one micro-batch.")] = None
     micro_utterances: Annotated[Count | None, Field(description="Utterances in one micro-batch.")] = None
     micros_per_step: Annotated[Count, Field(description="Micro-batches in one step, over all devices together.")] = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizerConfig:
-    """How the weights follow the gradients."""
-
-    name: Annotated[Literal["adamw", "adamw8bit", "adafactor"], Field(description="The optimizer.")] = "adamw"
-    lr: Annotated[float, Field(gt=0, description="The highest learning rate, reached after the warmup.")]
-    weight_decay: Annotated[float, Field(ge=0, description="For matrices; biases and norms never decay.")] = 0.0
-    betas: Annotated[tuple[Beta, Beta], Field(description="AdamW's memory of gradients and their squares.")] = (
-        0.9,
-        0.98,
-    )
-    layer_decay: Annotated[
-        float | None, Field(gt=0, le=1, description="Each layer nearer the input learns this much more slowly.")
-    ] = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainConfig:
-    """How long to train, how exactly, and what to keep."""
-
-    steps: Annotated[Count, Field(description="Optimizer steps in all.")]
-    warmup: Annotated[int, Field(ge=0, description="Steps over which the learning rate rises.")] = 0
-    schedule: Annotated[
-        Literal["linear", "cosine", "constant"], Field(description="How the learning rate falls after the warmup.")
-    ] = "linear"
-    restart_every: Annotated[
-        Count | None, Field(description="Steps after which the schedule begins anew, again and again.")
-    ] = None
-    precision: Annotated[Precision, Field(description="What the model computes in.")] = "fp32"
-    compile: Annotated[
-        bool, Field(description="Compile the model's layers first: a minute at the start, quicker steps on a GPU.")
-    ] = False
-    clip: Annotated[float, Field(gt=0, description="The largest norm of the gradient.")] = 1.0
-    strict: Annotated[bool, Field(description="The same bits on any number of devices, for some speed.")] = False
-    shard: Annotated[
-        Literal["none", "optimizer", "full"],
-        Field(description="What ranks share out instead of each having all: the optimizer's state, or weights too."),
-    ] = "none"
-    eval_every: Annotated[Count | None, Field(description="Steps between two scorings of the dev sets.")] = None
-    save_every: Annotated[Count, Field(description="Steps between two checkpoints.")] = 500
-    keep_last: Annotated[Count, Field(description="How many of the newest checkpoints stay.")] = 2
-    keep_best: Annotated[
-        str | None, Field(description="The dev score whose best checkpoint stays, such as dev.wer.")
-    ] = None
-    patience: Annotated[
-        Count | None, Field(description="Scorings in a row without a better keep_best before training ends early.")
-    ] = None
-    average: Annotated[
-        Count | None, Field(description="Export the mean of so many of the newest checkpoints, instead of the best.")
-    ] = None
-    log_every: Annotated[Count, Field(description="Steps between two lines of the log.")] = 10
-    nonfinite_patience: Annotated[
-        Count, Field(description="Steps in a row with a non-finite loss or gradient before training stops.")
-    ] = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchConfig:
-    """How a hypothesis is found."""
-
-    search: Search = "greedy"
-    beam: Beam = 8
-    precision: DecodePrecision = "fp32"
-    lm: LanguageModel = None
-    lm_weight: Weight = 0.3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecodeConfig:
-    """The search used while training, and the one used for the final scores."""
-
-    search: Search = "greedy"
-    beam: Beam = 8
-    precision: DecodePrecision = "fp32"
-    lm: LanguageModel = None
-    lm_weight: Weight = 0.3
-    final: Annotated[SearchConfig | None, Field(description="The search for the final scores, if another.")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,12 +171,23 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Loaded:
 
 
 def to_plain(recipe: Recipe) -> dict[str, Plain]:
-    """The recipe as a file would hold it, every default written."""
+    """The recipe as a file would hold it, every default written, and no signature or password of an address."""
     return {
-        **config.section_to_plain(recipe),
-        "task": {"name": recipe.task.name, **config.section_to_plain(recipe.task.config)},
-        "model": {"family": recipe.model.family, **config.section_to_plain(recipe.model.config)},
+        name: _without_secrets(value)
+        for name, value in {
+            **config.section_to_plain(recipe),
+            "task": {"name": recipe.task.name, **config.section_to_plain(recipe.task.config)},
+            "model": {"family": recipe.model.family, **config.section_to_plain(recipe.model.config)},
+        }.items()
     }
+
+
+def _without_secrets(value: Plain) -> Plain:
+    if isinstance(value, dict):
+        return {name: _without_secrets(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_without_secrets(each) for each in value]
+    return shown(value) if isinstance(value, str) else value
 
 
 def resolved_yaml(recipe: Recipe) -> str:
@@ -354,8 +289,12 @@ def _disagreements(sections: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     data: DataConfig | None = sections.get("data")
     batches: BatchesConfig | None = sections.get("batches")
     train: TrainConfig | None = sections.get("train")
+    if data:
+        yield from _disagreements_in_data(data)
     if data and data.min_seconds >= data.max_seconds:
         yield "data.min_seconds", f"must be less than max_seconds ({data.max_seconds:g}), found {data.min_seconds:g}"
+    if data and (data.bad_rows, data.long_rows) == ("drop", "fail"):
+        yield "data.long_rows", "a row that is too long is a bad row, and bad_rows is drop: leave one of them out"
     if batches and (batches.micro_seconds is None) == (batches.micro_utterances is None):
         yield "batches", "give exactly one of micro_seconds and micro_utterances"
     if train:
@@ -368,11 +307,31 @@ def _disagreements(sections: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "decode.final.lm", "a language model needs search: beam"
 
 
+def _disagreements_in_data(data: DataConfig) -> Iterator[tuple[str, str]]:
+    if not data.train and data.stream is None:
+        yield "data.train", "give manifests to learn from, or data.stream"
+    if data.train and data.stream:
+        yield "data.stream", "stands instead of data.train; give one of them"
+    if data.mix is None:
+        return
+    if (data.mix.weights is None) == (data.mix.temperature is None):
+        yield "data.mix", "give exactly one of weights and temperature"
+    if len(data.train) < 2:
+        yield "data.mix", "needs two or more manifests in data.train"
+    elif data.mix.weights and len(data.mix.weights) != len(data.train):
+        yield (
+            "data.mix.weights",
+            f"expected {len(data.train)}, one for each of data.train; found {len(data.mix.weights)}",
+        )
+
+
 def _disagreements_in_training(train: TrainConfig, has_dev: bool) -> Iterator[tuple[str, str]]:
     if train.warmup >= train.steps:
         yield "train.warmup", f"must be less than steps ({train.steps}), found {train.warmup}"
     if train.eval_every and not has_dev:
         yield "train.eval_every", "there is nothing to score: give data.dev"
+    if train.eval_utterances and not train.eval_every:
+        yield "train.eval_utterances", "needs train.eval_every, the steps between two scorings"
     if train.average and train.average > train.keep_last:
         yield "train.average", f"needs as many checkpoints to be kept: keep_last is {train.keep_last}"
     if train.patience and train.keep_best is None:

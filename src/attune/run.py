@@ -1,6 +1,6 @@
 """The run directory: what was asked, on what machine, what came of it. Starting the same command again continues.
 
-recipe.yaml  environment.json  command.txt  log.jsonl  status.json  best.json  tensorboard/
+recipe.yaml  sources.lock.json  environment.json  command.txt  log.jsonl  status.json  best.json  tensorboard/
 data/          indexes of the manifests           task/         what the task learned from the training set
 checkpoints/step-004000/                          predictions/SPLIT.jsonl   scores.json
 model/         the exported model
@@ -27,6 +27,7 @@ from attune import recipe as recipes
 from attune.errors import CheckpointError
 from attune.files import write_text
 from attune.recipe import Recipe
+from attune.sources import without_secrets
 
 PACKAGES = ("attune-speech", "torch", "transformers", "numpy", "soundfile", "soxr", "safetensors", "sentencepiece")
 
@@ -82,6 +83,11 @@ class Run:
     def model(self) -> Path:
         """The exported model."""
         return self.folder / "model"
+
+    @property
+    def lock(self) -> Path:
+        """Exactly what was used of everything that the recipe names."""
+        return self.folder / "sources.lock.json"
 
     def predictions(self, split: str) -> Path:
         """The predictions for a split."""
@@ -162,7 +168,7 @@ def claimed(run: Run, recipe: Recipe, command: Sequence[str], reschedule: bool) 
         write_text(run.folder / "recipe.yaml", recipes.resolved_yaml(recipe))
         write_text(run.folder / "environment.json", json.dumps(environment(), indent=1) + "\n")
         with (run.folder / "command.txt").open("a", encoding="utf-8") as file:
-            file.write(shlex.join(command) + "\n")
+            file.write(without_secrets(shlex.join(command)) + "\n")
         run.set_status("running")
         yield changed
 
@@ -177,6 +183,7 @@ def _check_recipe(run: Run, recipe: Recipe, reschedule: bool) -> list[recipes.Di
         # Nothing is lost: what was prepared for the other recipe is prepared anew.
         shutil.rmtree(run.task, ignore_errors=True)
         shutil.rmtree(run.assets, ignore_errors=True)
+        run.lock.unlink(missing_ok=True)
         return []
     other = [change for change in found if change.key not in recipes.SCHEDULE_KEYS]
     if other:

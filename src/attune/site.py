@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attune.errors import ConfigError
+from attune.sources import Cache
 
 TIMEOUT_SECONDS = 600.0
 
@@ -14,17 +15,23 @@ class Site:
     """Where downloads are kept, how many processes read audio, which kind of device computes, and for how long ranks
     wait for one another."""
 
-    cache: Path
+    cache: Cache
     workers: int
     device: str = "auto"  # auto | cpu | cuda
     timeout: float = TIMEOUT_SECONDS
 
 
-def this_site(workers: int | None = None, device: str = "auto", timeout: float | None = None) -> Site:
-    """This machine's settings: ATTUNE_CACHE or ~/.cache/attune, one reader for every core but one, ATTUNE_TIMEOUT."""
-    cache = Path(os.environ.get("ATTUNE_CACHE") or "~/.cache/attune").expanduser()
+def this_site(
+    workers: int | None = None, device: str = "auto", is_offline: bool = False, timeout: float | None = None
+) -> Site:
+    """This machine's settings: ATTUNE_CACHE or ~/.cache/attune, one reader for every core but one, ATTUNE_TIMEOUT.
+
+    ATTUNE_OFFLINE=1 means that nothing is fetched, whatever is asked for.
+    """
+    folder = Path(os.environ.get("ATTUNE_CACHE") or "~/.cache/attune").expanduser()
+    is_offline = is_offline or os.environ.get("ATTUNE_OFFLINE", "0").lower() not in ("", "0", "false", "no")
     readers = max(1, (os.cpu_count() or 1) - 1) if workers is None else workers
-    return Site(cache, readers, device, _timeout() if timeout is None else timeout)
+    return Site(Cache(folder, is_offline), readers, device, _timeout() if timeout is None else timeout)
 
 
 def _timeout() -> float:

@@ -1,5 +1,7 @@
 """The nouns: every value that crosses a module boundary. Frozen, typed, never a dict.
 
+What a search searches is in `attune.scorers`, and has its names here too.
+
 `source → file → Utterance → Step (row numbers) → Batch → Loss | Scorer → Prediction → Scores → report`
 """
 
@@ -11,8 +13,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
+from attune.scorers import Filter as Filter
+from attune.scorers import FrameScorer as FrameScorer
+from attune.scorers import LabelScorer as LabelScorer
+from attune.scorers import LanguageModel as LanguageModel
+from attune.scorers import Scorer as Scorer
+from attune.scorers import States as States
+from attune.scorers import TokenScorer as TokenScorer
+from attune.scorers import TransducerScorer as TransducerScorer
+
 if TYPE_CHECKING:  # scoring and configuration use these types without loading torch
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
     from torch import Tensor
 
 SAMPLE_RATE = 16_000
@@ -20,17 +33,35 @@ SAMPLE_RATE = 16_000
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """One manifest row. `audio` is absent for text-only data; `start` marks a slice of a longer file."""
+    """One manifest row. `audio` is absent for text-only data; `start` marks a slice of a longer recording.
+
+    `audio` is a file, or an address as text (`s3://…`). The recording is all of it, the `byte_count` bytes of it from
+    `first_byte` on (a shard), or one `row` of it (Parquet).
+    """
 
     id: str
     seconds: float
-    audio: Path | None = None
+    audio: Path | str | None = None
     start: float | None = None
     text: str | None = None
     speaker: str | None = None
     language: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     where: str = ""  # manifest and line, for messages
+    channel: int | None = None  # counted from 0; absent: the mean of all
+    first_byte: int | None = None
+    byte_count: int | None = None
+    row: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An utterance that is ready to be padded with others into a batch."""
+
+    id: str
+    audio: NDArray[np.float32]  # (T,)
+    target: tuple[int, ...]
+    turn: int = 0  # in a mix: how often the utterance was there before in this epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,104 +110,6 @@ class Loss:
 
     total: Tensor  # ()
     count: Tensor  # ()
-
-
-@dataclass(frozen=True, slots=True)
-class FrameScorer:
-    """CTC: a distribution per frame, blank is token 0."""
-
-    log_probs: Tensor  # (B, F, V)
-    lengths: Tensor  # (B,) frames
-
-
-@dataclass(frozen=True, slots=True)
-class LabelScorer:
-    """One choice per utterance."""
-
-    log_probs: Tensor  # (B, C)
-
-
-class Filter(Protocol):
-    """A rule about what may be said next, such as those of `text/filters.py`."""
-
-    def __call__(self, log_probs: Tensor, tokens: Tensor, begins: Tensor) -> Tensor:
-        """`log_probs` (R, V) with -inf for what may not follow `tokens` (R, N); something always may.
-
-        What row r itself has said is `tokens[r, begins[r]:]`; before that stands its prefix.
-        """
-
-
-class TokenScorer(Protocol):
-    """An attention model in mid-sentence: one state for each row, which the search moves on and rearranges.
-
-    The rows are the utterances at first. All rows get their n-th token in the same call, so that one position holds for
-    the whole cache, and never more than the longest `prefix + limit`.
-    """
-
-    device: torch.device
-    end: int  # the token that ends a hypothesis
-    prefixes: Sequence[Sequence[int]]  # what each utterance's hypothesis begins with, a token or more; not its result
-    limits: Sequence[int]  # the most tokens of each utterance's result: a function of that utterance alone
-    filters: Sequence[Filter]
-
-    def advance(self, tokens: Tensor) -> Tensor:
-        """Give each row its next tokens (R, n): the log-probabilities (R, V) of what follows them, in float32.
-
-        Only the first call has n > 1. The answer is read before the next call, which may write over it.
-        """
-
-    def select(self, rows: Tensor) -> None:
-        """Row i goes on from what row `rows[i]` is now: rows are left out, repeated or put in another order.
-
-        The rows of an utterance stay next to each other, the same number for all utterances. While there are as many
-        rows as before, no row goes to another utterance: what only depends on the audio can stay where it is.
-        """
-
-
-States = tuple["Tensor", ...]  # (R, …) each: what a prediction net remembers of every row
-
-
-@runtime_checkable
-class TransducerScorer(Protocol):
-    """A transducer: the encoder's frames, and a prediction net that the search moves on label by label.
-
-    Hypotheses are rows of the search's own making: it says which utterance and frame each is at, and indexes and mixes
-    their states as it likes.
-    """
-
-    device: torch.device
-    lengths: Tensor  # (B,) encoder frames of each utterance
-    blank: int  # the token that says nothing
-    durations: tuple[int, ...]  # how many frames a token may take (TDT); empty where a blank takes one, a label none
-
-    def start(self, rows: int) -> tuple[Tensor, States]:
-        """What the prediction net says (R, P) before any label, and its states."""
-
-    def predict(self, labels: Tensor, states: States) -> tuple[Tensor, States]:
-        """What it says (R, P) once each row has its next label (R,), and the new states."""
-
-    def join(self, utterances: Tensor, frames: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probabilities of the tokens (R, V) and of the durations (R, D), in float32.
-
-        Row r is at frame `frames[r]` of utterance `utterances[r]`.
-        """
-
-
-class LanguageModel(Protocol):
-    """What is likely to be said, whatever was heard: log-probabilities of each next label, for a beam of rows.
-
-    Labels are the tokens of the model that is searched, by id. What is said of its blank is not read, and a blank that
-    is last may be left out.
-    """
-
-    def start(self, rows: int) -> tuple[Tensor, States]:
-        """Those of the first label (R, V), and the states."""
-
-    def score(self, labels: Tensor, states: States) -> tuple[Tensor, States]:
-        """Those of what follows (R, V) once each row has its next label (R,), and the new states."""
-
-
-Scorer = FrameScorer | LabelScorer | TokenScorer | TransducerScorer
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +284,8 @@ class Built:
     longest_seconds: float | None = None  # what the model can hear at once; longer recordings are cut in pauses
     seconds_per_frame: float | None = None  # where hypotheses have frames: from one to the next
     pieces: Sequence[str] = ()  # how the tokenizer writes each token, by id; a blank that is last has none
+    pack: Callable[[Sequence[Row]], list[Row]] | None = None  # joins rows of a micro-batch, for training
+    first_time: int | None = None  # the token of 0.00 s, where times are said; others follow in steps of 0.02 s
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,7 +308,8 @@ class Family:
     some configs) learns a TextTask's text in them, and the task prepares nothing. `respell(model, tensors, task,
     assets)` moves pretrained rows to where the model has their tokens; `task` and `assets` are the folders of the
     pretrained model. Without it, rows of another vocabulary are never inherited. Weights are trained under the settings
-    `bound_to`, others' under their defaults: an evaluation must keep them.
+    `bound_to`, others' under their defaults: an evaluation must keep them. `sources` are the settings that name files,
+    wherever those are.
     """
 
     config: type
@@ -383,6 +319,7 @@ class Family:
     has_own_tokens: bool | Callable[[Any], bool] = False
     bound_to: tuple[str, ...] = ()
     respell: Callable[[Any, Mapping[str, Tensor], Path, Path], Respelled] | None = None
+    sources: tuple[str, ...] = ("weights",)
 
     def brings_tokens(self, config: Any) -> bool:
         """Whether a model under this config learns text in tokens of its own."""

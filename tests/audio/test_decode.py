@@ -163,3 +163,21 @@ def test_an_utterance_is_the_whole_file_unless_it_has_a_start(tmp_path):
     assert read_utterance(Utterance("slice", 0.5, path, start=1.0)).shape == (8000,)
     with pytest.raises(DataError, match="'text' has no audio"):
         read_utterance(Utterance("text", 0.0))
+
+
+def test_one_channel_is_taken_or_the_lack_of_it_told(tmp_path):
+    both = np.stack([np.full(1600, 0.1), np.full(1600, 0.3)], axis=1).astype(np.float32)
+    soundfile.write(tmp_path / "both.wav", both, 16000, subtype="FLOAT")
+    assert np.allclose(read_audio(tmp_path / "both.wav", channel=1), 0.3)
+    assert np.allclose(read_audio(tmp_path / "both.wav"), 0.2)
+    with pytest.raises(DataError, match="has 2 channels, counted from 0, and no channel 2"):
+        read_audio(tmp_path / "both.wav", channel=2)
+
+
+def test_a_recording_is_read_from_its_bytes(tmp_path):
+    soundfile.write(tmp_path / "a.flac", np.full(1600, 0.25), 16000)
+    content = (tmp_path / "a.flac").read_bytes()
+    assert (read_audio("elsewhere.tar", content=content) == read_audio(tmp_path / "a.flac")).all()
+    assert audio_seconds("elsewhere.tar", content) == 0.1
+    with pytest.raises(DataError, match=r"elsewhere\.tar is not audio"):
+        read_audio("elsewhere.tar", content=content[20:])

@@ -69,7 +69,13 @@ def test_evaluation_writes_predictions_that_can_be_scored_again(attune, trained,
 def test_a_recipe_scores_other_weights_under_its_settings(attune, recipe, trained):
     words = ["evaluate", recipe, f"model.weights={trained}", "decode.search=beam", "--on", "dev", "--workers=0"]
     code, out, _ = attune(*words, "--json")
-    assert code == 0 and json.loads(out)["search"] == {"kind": "beam", "beam": 8, "length_power": 1.0}
+    assert code == 0 and json.loads(out)["search"] == {
+        "kind": "beam",
+        "beam": 8,
+        "length_power": 1.0,
+        "fallback": False,
+        "precision": "fp32",
+    }
 
 
 def test_a_manifest_is_scored_by_its_name(attune, trained, recipe, tmp_path):

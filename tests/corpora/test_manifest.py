@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import soundfile
 
+from attune.audio.decode import read_utterance
 from attune.corpora import open_corpus, open_manifest
 from attune.corpora._scan import find_duplicates
 from attune.errors import DataError
+from attune.sources import content_of
 from attune.types import Utterance
 
 
@@ -212,3 +214,28 @@ def test_the_fingerprint_changes_with_the_rows_and_not_with_the_place(data):
     with_late = open_corpus("train", [path], data / "index").fingerprint
     write(path, row("u1"), row("u2", text="other"))
     assert len({before, with_late, open_corpus("train", [path], data / "index").fingerprint}) == 3
+
+
+def test_rows_point_into_shards_at_channels_and_at_addresses(data):
+    recording = (data / "audio/a.wav").read_bytes()
+    (data / "shard.tar").write_bytes(b"x" * 700 + recording + b"y" * 100)
+    part = {"audio": "shard.tar", "first_byte": 700, "byte_count": len(recording)}
+    path = write(
+        data / "m.jsonl",
+        row("part", **part),
+        row("measured", seconds=None, **part),
+        row("cut off", **part | {"byte_count": 10_000_000}),
+        row("half", **part | {"byte_count": None}),
+        row("far", audio="https://host/a.tar", first_byte=0, byte_count=9, channel=1),
+        row("label", channel="left"),
+    )
+    manifest = opened(path)
+    found = {utterance.id: utterance for utterance in manifest}
+    assert read_utterance(found["part"], content=content_of(found["part"])).shape == (8000,)
+    assert found["measured"].seconds == 0.5
+    assert (found["far"].audio, found["far"].channel) == ("https://host/a.tar", 1)
+    assert found["label"].channel is None and found["label"].labels == {"channel": "left"}
+    assert reasons(manifest) == {
+        3: f"{data / 'shard.tar'} is cut off or changed: it ends before the recording does",
+        4: "first_byte and byte_count belong together, and only one is given",
+    }

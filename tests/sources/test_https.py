@@ -1,123 +1,198 @@
 """Every test talks to a real server on this machine."""
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import hashlib
+import os
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from attune.catalog import find
 from attune.errors import SourceError
-from attune.sources.https import Download
+from attune.sources import Cache, Patience, locate
+from attune.sources import _fetch as fetching
 
-quick = Download(timeout=0.3, waits=(0.0, 0.0))
+from servers.web import Fault, Site, tag_of, web
 
-
-@contextmanager
-def serving(answer: Callable[[BaseHTTPRequestHandler, int], None]) -> Iterator[tuple[str, list[str]]]:
-    """The address of a server, and the paths asked of it; `answer` gets the request and how many came before."""
-    asked: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            asked.append(self.path)
-            answer(self, len(asked) - 1)
-
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
-    finally:
-        server.shutdown()
-        thread.join(timeout=5)
-        server.server_close()
+QUICK = Patience(timeout=0.4, tries=3, first_wait=0.01, longest_wait=0.02)
+WEIGHTS = bytes(range(256)) * 20_000  # 5 MB: several chunks
 
 
-def send(request: BaseHTTPRequestHandler, body: bytes, status: int = 200, announced: int | None = None) -> None:
-    request.send_response(status)
-    request.send_header("Content-Length", str(len(body) if announced is None else announced))
-    request.end_headers()
-    request.wfile.write(body)
+@pytest.fixture
+def cache(tmp_path) -> Cache:
+    return Cache(tmp_path / "cache", patience=QUICK)
 
 
 def files_in(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def test_a_file_is_fetched_once(tmp_path):
-    with serving(lambda request, _: send(request, b"weights")) as (url, asked):
-        first = quick(f"{url}/model.bin", tmp_path)
-        second = quick(f"{url}/model.bin", tmp_path)
+def forget_time(monkeypatch):
+    """As if the last answer were long ago."""
+    monkeypatch.setattr(fetching, "FRESH_SECONDS", 0.0)
+
+
+def test_a_file_is_fetched_once(cache):
+    site = Site({"/model.bin": WEIGHTS})
+    with web(site) as url:
+        first = locate(f"{url}/model.bin", cache)
+        second = locate(f"{url}/model.bin", cache)
     assert first == second
     assert first.name == "model.bin"
-    assert first.read_bytes() == b"weights"
-    assert asked == ["/model.bin"]
-    assert files_in(tmp_path) == [first]
+    assert first.read_bytes() == WEIGHTS
+    assert site.asked == [("/model.bin", None)]
 
 
-def test_the_same_name_from_two_addresses_is_two_files(tmp_path):
-    with serving(lambda request, _: send(request, request.path.encode())) as (url, _):
-        small, large = quick(f"{url}/small/model.bin", tmp_path), quick(f"{url}/large/model.bin", tmp_path)
-    assert small.read_bytes() == b"/small/model.bin"
-    assert large.read_bytes() == b"/large/model.bin"
+def test_the_same_name_from_two_addresses_is_two_files(cache):
+    with web(Site({"/small/model.bin": b"small", "/large/model.bin": b"large"})) as url:
+        small, large = locate(f"{url}/small/model.bin", cache), locate(f"{url}/large/model.bin", cache)
+    assert (small.read_bytes(), large.read_bytes()) == (b"small", b"large")
 
 
-def test_a_busy_server_is_asked_again(tmp_path):
-    with serving(lambda request, before: send(request, b"ok", 503 if before < 2 else 200)) as (url, asked):
-        assert quick(f"{url}/a", tmp_path).read_bytes() == b"ok"
-    assert len(asked) == 3
+def test_a_changed_file_is_fetched_again_and_an_unchanged_one_is_not(cache, monkeypatch):
+    site = Site({"/a": b"old"})
+    forget_time(monkeypatch)
+    with web(site) as url:
+        old = locate(f"{url}/a", cache)
+        assert locate(f"{url}/a", cache) == old
+        assert site.sent == 3
+        site.files["/a"] = b"new!"
+        assert locate(f"{url}/a", cache).read_bytes() == b"new!"
+    assert old.read_bytes() == b"old"
 
 
-def test_a_body_that_is_cut_short_is_fetched_again(tmp_path):
-    with serving(lambda request, before: send(request, b"whole"[: 2 + 3 * before], announced=5)) as (url, asked):
-        assert quick(f"{url}/a", tmp_path).read_bytes() == b"whole"
-    assert len(asked) == 2
+def test_offline_what_is_there_is_used_and_nothing_else(cache, monkeypatch):
+    forget_time(monkeypatch)
+    site = Site({"/a": b"here"})
+    with web(site) as url:
+        locate(f"{url}/a", cache)
+        offline = replace(cache, is_offline=True)
+        assert locate(f"{url}/a", offline).read_bytes() == b"here"
+        with pytest.raises(SourceError, match="/b is not in the cache .* offline nothing is fetched.*attune fetch"):
+            locate(f"{url}/b", offline)
+    assert len(site.asked) == 1
 
 
-def test_a_server_that_never_sends_all_of_it_leaves_nothing_behind(tmp_path):
-    with (
-        serving(lambda request, _: send(request, b"12", announced=5)) as (url, _),
-        pytest.raises(SourceError, match=r"only 2 of 5 bytes came, 3 times.*give its path"),
-    ):
-        quick(f"{url}/a", tmp_path)
-    assert files_in(tmp_path) == []
+def test_a_busy_server_is_asked_again_when_it_likes(cache):
+    site = Site({"/a": b"ok"}, [Fault(503), Fault(429, {"Retry-After": "0"})])
+    with web(site) as url:
+        assert locate(f"{url}/a", cache).read_bytes() == b"ok"
+    assert len(site.asked) == 3
 
 
-def test_a_server_that_stays_silent_is_left_after_the_timeout(tmp_path):
-    done = threading.Event()
-    with serving(lambda *_: done.wait(timeout=10)) as (url, asked):
-        with pytest.raises(SourceError, match="timed out, 3 times"):
-            quick(f"{url}/a", tmp_path)
-        done.set()
-    assert len(asked) == 3
+def test_a_body_that_is_cut_short_is_gone_on_with(cache):
+    site = Site({"/a": WEIGHTS}, [Fault(end_after=2_000_000), Fault(end_after=1_000_000)])
+    with web(site) as url:
+        assert locate(f"{url}/a", cache).read_bytes() == WEIGHTS
+    assert [wanted for _, wanted in site.asked] == [None, "bytes=2000000-", "bytes=3000000-"]
+    assert site.sent == len(WEIGHTS)
 
 
-def test_what_is_not_there_is_not_asked_for_twice(tmp_path):
-    with (
-        serving(lambda request, _: send(request, b"", 404)) as (url, asked),
-        pytest.raises(SourceError, match="answered 404 Not Found. Check the address"),
-    ):
-        quick(f"{url}/a", tmp_path)
-    assert len(asked) == 1
+def test_a_server_that_stalls_is_left_and_asked_for_the_rest(cache):
+    site = Site({"/a": WEIGHTS}, [Fault(stall_after=1 << 20)])
+    with web(site) as url:
+        assert locate(f"{url}/a", cache).read_bytes() == WEIGHTS
+    assert site.asked[1][1] == f"bytes={1 << 20}-"
 
 
-def test_nobody_listening_is_said(tmp_path):
-    with serving(lambda *_: None) as (url, _):
+def test_what_a_dead_process_left_is_gone_on_with(cache):
+    site = Site({"/a": WEIGHTS}, [Fault(end_after=3_000_000), *[Fault(503)] * 3])
+    with web(site) as url:
+        with pytest.raises(SourceError, match="answered 503 Service Unavailable, 3 times in a row.*goes on from there"):
+            locate(f"{url}/a", cache)
+        assert all(path.parent.name == "parts" for path in files_in(cache.folder))
+        assert locate(f"{url}/a", cache).read_bytes() == WEIGHTS
+    assert site.sent == len(WEIGHTS)
+    assert not files_in(cache.folder / "parts")
+
+
+def test_a_file_that_changes_between_two_tries_is_begun_anew(cache):
+    site = Site({"/a": WEIGHTS}, [Fault(end_after=3_000_000), *[Fault(503)] * 3])
+    with web(site) as url:
+        with pytest.raises(SourceError):
+            locate(f"{url}/a", cache)
+        site.files["/a"] = WEIGHTS[::-1]
+        assert locate(f"{url}/a", cache).read_bytes() == WEIGHTS[::-1]
+
+
+def test_a_server_without_ranges_or_tags_is_asked_for_all_of_it(cache):
+    for site in (Site({"/a": WEIGHTS}, has_ranges=False), Site({"/a": WEIGHTS}, has_tags=False)):
+        site.faults.append(Fault(end_after=3_000_000))
+        with web(site) as url:
+            assert locate(f"{url}/a", cache).read_bytes() == WEIGHTS
+
+
+def test_a_file_that_has_become_shorter_than_its_part_is_begun_anew(cache):
+    site = Site({"/a": WEIGHTS}, [Fault(end_after=3_000_000), *[Fault(503)] * 3])
+    with web(site) as url:
+        with pytest.raises(SourceError):
+            locate(f"{url}/a", cache)
+        site.files["/a"] = b"short"
+        site.faults = [Fault(416)]
+        assert locate(f"{url}/a", cache).read_bytes() == b"short"
+
+
+def test_a_hash_in_the_address_is_held_to_and_damage_of_the_same_size_is_named(cache):
+    good = hashlib.sha256(WEIGHTS).hexdigest()
+    site = Site({"/a": WEIGHTS}, [Fault(corrupt=True)])
+    with web(site) as url:
+        assert locate(f"{url}/a#sha256={good}", cache).read_bytes() == WEIGHTS
+        assert len(site.asked) == 2
+        site.faults = [Fault(corrupt=True)] * 3
+        site.files["/b"] = WEIGHTS + b"!"
+        wrong = hashlib.sha256(WEIGHTS + b"!").hexdigest()
+        before = files_in(cache.folder)
+        with pytest.raises(SourceError, match=rf"/b#sha256={wrong} came damaged 3 times: expected sha256 {wrong}, got"):
+            locate(f"{url}/b#sha256={wrong}", cache)
+    assert files_in(cache.folder) == before
+
+
+def test_a_known_hash_needs_no_network(cache, monkeypatch):
+    forget_time(monkeypatch)
+    site = Site({"/a": b"1"})
+    with web(site) as url:
+        for _ in range(2):
+            locate(f"{url}/a#sha256={hashlib.sha256(b'1').hexdigest()}", cache)
+    assert len(site.asked) == 1
+
+
+def test_a_malformed_hash_is_refused(cache):
+    with pytest.raises(SourceError, match="only sha256=… is understood"):
+        locate("https://127.0.0.1:9/a#md5=1", cache)
+
+
+def test_what_is_not_there_is_not_asked_for_twice_and_leaves_nothing(cache):
+    site = Site()
+    with web(site) as url, pytest.raises(SourceError, match="answered 404 Not Found. Check the address"):
+        locate(f"{url}/a", cache)
+    assert len(site.asked) == 1
+    assert files_in(cache.folder) == []
+
+
+def test_a_page_instead_of_a_model_is_named_and_leaves_nothing(cache):
+    page = b"\n<!DOCTYPE html><html><head><title>Please sign in</title>"
+    with web(Site({"/model.safetensors": page})) as url:
+        with pytest.raises(SourceError, match=r"is a web page \('Please sign in'\), not a file"):
+            locate(f"{url}/model.safetensors", cache)
+        assert files_in(cache.folder) == []
+
+
+def test_a_page_that_was_asked_for_is_a_file(cache):
+    with web(Site({"/index.html": b"<html>"})) as url:
+        assert locate(f"{url}/index.html", cache).read_bytes() == b"<html>"
+
+
+def test_nobody_listening_is_said(cache):
+    with web(Site()) as url:
         pass
-    with pytest.raises(SourceError, match="refused"):
-        quick(f"{url}/a", tmp_path)
+    with pytest.raises(SourceError, match="refused, 3 times"):
+        locate(f"{url}/a", cache)
 
 
 @pytest.mark.parametrize("address", ["https://", "https://[", "http://host:port/a", "https:///a"])
-def test_what_is_no_address_is_refused_at_once(address, tmp_path):
+def test_what_is_no_address_is_refused_at_once(address, cache):
     with pytest.raises(SourceError, match="is not a web address"):
-        find("sources", address.partition(":")[0])(address, tmp_path)
+        locate(address, cache)
 
 
 @pytest.mark.parametrize(
@@ -130,12 +205,116 @@ def test_what_is_no_address_is_refused_at_once(address, tmp_path):
         (f"/{'x' * 300}", "x" * 100),
     ],
 )
-def test_the_name_in_the_cache_is_safe(path, name, tmp_path):
-    with serving(lambda request, _: send(request, b"1")) as (url, _):
-        assert quick(url + path, tmp_path).name == name
+def test_the_name_in_the_cache_is_safe(path, name, cache):
+    with web(Site({path.partition("?")[0]: b"1"})) as url:
+        assert locate(url + path, cache).name == name
+
+
+def test_letters_and_spaces_in_an_address_are_sent_as_browsers_send_them(cache):
+    with web(Site({"/%C3%BCber%20uns.wav": b"1"})) as url:
+        assert locate(f"{url}/über uns.wav", cache).name == "über_uns.wav"
 
 
 def test_a_cache_that_cannot_be_written_is_named(tmp_path):
-    (tmp_path / "web").write_text("in the way")
+    (tmp_path / "cache").write_text("in the way")
     with pytest.raises(SourceError, match="could not be written to .*ATTUNE_CACHE"):
-        quick("http://127.0.0.1:9/a", tmp_path)
+        locate("http://127.0.0.1:9/a", Cache(tmp_path / "cache", patience=QUICK))
+
+
+def test_a_file_larger_than_the_disk_is_refused_before_it_comes(cache, monkeypatch):
+    from attune.sources._fetch import Listing, Remote, bring
+
+    remote = Remote(lambda start, version: pytest.fail("opened"), size=1 << 60)
+    with pytest.raises(SourceError, match=r"has 1152921504.6 GB, and .* has room for"):
+        bring("test://large", lambda known, locked: Listing({"large": remote}), cache)
+
+
+def test_secrets_in_an_address_are_never_written_or_said(cache):
+    site = Site({"/a": b"1"})
+    with web(site) as url:
+        locate(f"{url}/a?version=2&X-Amz-Signature=5ecret&token=5ecret", cache)
+        with pytest.raises(SourceError) as missing:
+            locate(f"{url}/b?X-Amz-Signature=5ecret", cache)
+    assert "5ecret" not in str(missing.value)
+    assert list(cache.used) == [f"{url}/a?version=2"]
+    assert not [path for path in files_in(cache.folder) if b"5ecret" in path.read_bytes() + str(path).encode()]
+
+
+def test_an_address_signed_anew_is_the_same_file(cache):
+    site = Site({"/a": b"1"})
+    with web(site) as url:
+        for signature in ("one", "two"):
+            locate(f"{url}/a?X-Amz-Signature={signature}", cache)
+    assert len(site.asked) == 1
+
+
+def test_a_password_in_an_address_is_refused_without_repeating_it(cache):
+    with pytest.raises(SourceError, match=r"~/.netrc: machine host login USER") as refused:
+        locate("https://me:5ecret@host/a", cache)
+    assert "5ecret" not in str(refused.value)
+
+
+def test_netrc_opens_its_host_and_no_other(cache, tmp_path, monkeypatch):
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password 5ecret\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    other = Site({"/b": b"far"})
+    with web(other) as there:
+        other_host = there.replace("127.0.0.1", "localhost")
+        site = Site({"/a": b""}, [Fault(302, {"Location": f"{other_host}/b"})])
+        with web(site) as url:
+            assert locate(f"{url}/a", cache).read_bytes() == b"far"
+    assert "Authorization" in site.seen_headers[0]
+    assert "Authorization" not in other.seen_headers[0]
+
+
+def test_progress_is_told(tmp_path):
+    seen = []
+    cache = Cache(tmp_path, watch=seen.append)
+    with web(Site({"/a": WEIGHTS})) as url:
+        locate(f"{url}/a", cache)
+    assert (seen[-1].done, seen[-1].total) == (len(WEIGHTS), len(WEIGHTS))
+    assert len(seen) > 3
+
+
+def test_a_lock_gives_exactly_what_was_used(cache, tmp_path, monkeypatch):
+    forget_time(monkeypatch)
+    site = Site({"/a": b"then"})
+    with web(site) as url:
+        locate(f"{url}/a", cache)
+        site.files["/a"] = b"now!"
+        assert locate(f"{url}/a", cache.locked_to(dict(cache.used))).read_bytes() == b"then"
+        elsewhere = replace(cache, folder=tmp_path / "elsewhere").locked_to(dict(cache.used))
+        with pytest.raises(SourceError, match=rf"/a is not what it was when it was locked \({tag_of(b'then')}\)"):
+            locate(f"{url}/a", elsewhere)
+        site.files["/a"] = b"then"
+        assert locate(f"{url}/a", elsewhere).read_bytes() == b"then"
+
+
+def test_a_server_that_is_gone_is_an_error_though_an_older_copy_is_here(cache, monkeypatch):
+    forget_time(monkeypatch)
+    with web(Site({"/a": b"1"})) as url:
+        locate(f"{url}/a", cache)
+    with pytest.raises(SourceError, match="refused, 3 times.*An earlier version is in the cache; --offline uses it"):
+        locate(f"{url}/a", cache)
+    assert locate(f"{url}/a", replace(cache, is_offline=True)).read_bytes() == b"1"
+
+
+def test_a_killed_holder_of_the_lock_is_followed_at_once(cache):
+    site = Site({"/a": WEIGHTS}, [Fault(stall_after=1 << 20)])
+    patient = replace(cache, patience=Patience(timeout=30))
+    with web(site) as url:
+        child = os.fork()
+        if not child:
+            locate(f"{url}/a", patient)
+            os._exit(0)
+        while not files_in(cache.folder / "parts"):
+            time.sleep(0.01)
+        time.sleep(0.2)
+        began = time.monotonic()
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        assert locate(f"{url}/a", patient).read_bytes() == WEIGHTS
+        assert time.monotonic() - began < 3
+    assert len(site.asked) == 2
+    assert files_in(cache.folder / "locks") == []

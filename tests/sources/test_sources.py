@@ -1,65 +1,65 @@
 import pytest
 
 from attune.errors import SourceError
-from attune.sources import locate
+from attune.sources import Cache, locate
 
 
 def test_a_plain_path_is_itself(tmp_path):
     manifest = tmp_path / "train:1.jsonl"
     manifest.touch()
-    assert locate(str(manifest), tmp_path / "cache") == manifest
+    assert locate(str(manifest), Cache(tmp_path / "cache")) == manifest
 
 
 def test_a_relative_path_starts_from_the_working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dev.jsonl").touch()
-    assert locate("dev.jsonl", tmp_path).resolve() == tmp_path / "dev.jsonl"
+    assert locate("dev.jsonl", Cache(tmp_path)).resolve() == tmp_path / "dev.jsonl"
 
 
 def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "a.wav").touch()
-    assert locate("~/a.wav", tmp_path) == tmp_path / "a.wav"
+    assert locate("~/a.wav", Cache(tmp_path)) == tmp_path / "a.wav"
 
 
 def test_a_file_address_is_unquoted(tmp_path):
     audio = tmp_path / "two words.wav"
     audio.touch()
     for address in (audio.as_uri(), f"file:{tmp_path}/two%20words.wav", f"FILE://localhost{tmp_path}/two%20words.wav"):
-        assert locate(address, tmp_path) == audio
+        assert locate(address, Cache(tmp_path)) == audio
 
 
 def test_a_missing_file_is_named_with_the_folder_it_was_looked_for_from(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SourceError, match=rf"There is no file or folder lost\.wav \(from {tmp_path}\)"):
-        locate("lost.wav", tmp_path)
+        locate("lost.wav", Cache(tmp_path))
 
 
 def test_a_file_on_another_machine_is_refused(tmp_path):
     with pytest.raises(SourceError, match=r"on another machine \(server\)"):
-        locate("file://server/a.wav", tmp_path)
+        locate("file://server/a.wav", Cache(tmp_path))
 
 
 def test_an_unknown_scheme_is_answered_with_the_nearest(tmp_path):
     with pytest.raises(SourceError, match=r"no source 'htps' to get htps://host/a.*did you mean 'https'"):
-        locate("htps://host/a", tmp_path)
-    with pytest.raises(SourceError, match=r"known: attune, file, http, https"):
-        locate("gopher://host/a", tmp_path)
+        locate("htps://host/a", Cache(tmp_path))
+    with pytest.raises(SourceError, match=r"known: attune, file, hf, http, https, s3"):
+        locate("gopher://host/a", Cache(tmp_path))
 
 
 def test_what_ships_in_the_package_is_a_real_file(tmp_path):
-    manifest = locate("attune://demo/train.jsonl", tmp_path)
+    manifest = locate("attune://demo/train.jsonl", Cache(tmp_path))
     assert manifest.is_file()
     assert (manifest.parent / "audio").is_dir()
 
 
 def test_what_does_not_ship_is_answered_with_the_nearest(tmp_path):
     with pytest.raises(SourceError, match=r"does not ship 'demo/trian.jsonl'; did you mean 'train.jsonl'"):
-        locate("attune://demo/trian.jsonl", tmp_path)
+        locate("attune://demo/trian.jsonl", Cache(tmp_path))
     with pytest.raises(SourceError, match=r"does not ship 'nowhere/at/all'\."):
-        locate("attune://nowhere/at/all", tmp_path)
+        locate("attune://nowhere/at/all", Cache(tmp_path))
 
 
 def test_nothing_outside_the_package_ships_with_it(tmp_path):
     with pytest.raises(SourceError, match="not inside the package"):
-        locate("attune://../../pyproject.toml", tmp_path)
+        locate("attune://../../pyproject.toml", Cache(tmp_path))

@@ -1,4 +1,5 @@
 import json
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,11 @@ import soundfile
 from attune.errors import DataError
 from attune.recipe import load
 from attune.site import Site
+from attune.sources import Cache
 from attune.stages.check import check_manifest, check_recipe
 from attune.testing.data import make_corpus
 
+from miniatures import put, shard
 from tiny import write_recipe
 
 
@@ -24,7 +27,7 @@ def finished(stage):
 
 
 def site(folder):
-    return Site(folder / "cache", workers=1)
+    return Site(Cache(folder / "cache"), workers=1)
 
 
 def checked(recipe, *overrides, decodes=False):
@@ -250,3 +253,25 @@ def test_a_clean_manifest_is_sound_and_measured(tmp_path):
 def test_a_manifest_that_cannot_be_opened_is_refused(tmp_path):
     with pytest.raises(DataError, match="is a folder"):
         checked_manifest(tmp_path)
+
+
+def test_a_stream_is_looked_into_and_one_that_is_not_there_is_told(recipe):
+    shard(recipe.parent / "shards/000.tar", ["a", "b"])
+    with tarfile.open(recipe.parent / "bad.tar", "w") as archive:
+        put(archive, "a.txt", b"no recording")
+    stream = ["data.train=[]", "data.stream.window=10"]
+    found = checked(recipe, *stream, f"data.stream.shards=[{recipe.parent}/shards]")
+    assert found.can_run and [split.rows.name for split in found.splits] == ["dev", "test"]
+    (trouble,) = checked(recipe, *stream, f"data.stream.shards=[{recipe.parent}/bad.tar]").troubles
+    assert trouble.endswith("bad.tar: a: no recording in the sample")
+    (trouble,) = checked(recipe, *stream, "data.stream.shards=[nowhere]").troubles
+    assert "names no shard" in trouble
+
+
+def test_a_mix_is_checked_as_it_will_be_trained(recipe):
+    more = make_corpus(recipe.parent / "more", utterances=4, seed=9)
+    rows = [json.loads(line) for line in more.read_text().splitlines()]
+    more.write_text("".join(json.dumps(row | {"id": f"more-{row['id']}"}) + "\n" for row in rows))
+    sets = f"data.train=[{recipe.parent / 'train/manifest.jsonl'}, {more}]"
+    plain, mixed = checked(recipe, sets), checked(recipe, sets, "data.mix.weights=[1, 1]")
+    assert mixed.can_run and mixed.plan.micros > plain.plan.micros

@@ -11,6 +11,7 @@ from attune.errors import ConfigError, Preempted
 from attune.files import sha256
 from attune.run import Run
 from attune.site import Site
+from attune.sources import Cache
 from attune.stages.assemble import open_pretrained
 from attune.stages.events import Evaluated, Stepped
 from attune.stages.subject import load_subject, open_subject
@@ -34,7 +35,7 @@ def recipe_file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    return Site(tmp_path_factory.mktemp("cache"), workers=0, device="cpu")
+    return Site(Cache(tmp_path_factory.mktemp("cache")), workers=0, device="cpu")
 
 
 def run_of(recipe_file, folder, site, *overrides, stop=lambda: False):

@@ -9,10 +9,12 @@ from attune.errors import CheckpointError, DataError, ModelError, Preempted
 from attune.files import sha256
 from attune.run import Run
 from attune.site import Site
+from attune.sources import Cache
 from attune.stages.events import Evaluated, Finished, Saved, Started, Stepped
 from attune.stages.train import Request, train
 from attune.world import World
 
+from ranks import run_ranks
 from tiny import write_recipe
 
 
@@ -23,7 +25,7 @@ def recipe_file(tmp_path_factory):
 
 @pytest.fixture
 def site(tmp_path):
-    return Site(tmp_path / "cache", workers=0, device="cpu")
+    return Site(Cache(tmp_path / "cache"), workers=0, device="cpu")
 
 
 def loaded(recipe_file, run, *overrides):
@@ -39,7 +41,7 @@ def finished(recipe_file, tmp_path_factory):
     """One whole run, for the tests that look at what it leaves."""
     folder = tmp_path_factory.mktemp("finished")
     recipe = loaded(recipe_file, folder / "run")
-    return recipe, Run(folder / "run"), events_of(recipe, Site(folder / "cache", workers=0, device="cpu"))
+    return recipe, Run(folder / "run"), events_of(recipe, Site(Cache(folder / "cache"), workers=0, device="cpu"))
 
 
 def test_a_run_leaves_all_that_is_needed_to_understand_and_repeat_it(finished):
@@ -228,3 +230,32 @@ def test_two_processes_do_not_train_in_one_directory(recipe_file, site, tmp_path
     with pytest.raises(CheckpointError, match="Another process is training"):
         events_of(recipe, site)
     first.close()
+
+
+def test_a_fixed_sample_of_dev_is_scored_during_training_and_all_of_it_at_the_end(recipe_file, tmp_path, site):
+    settings = ["train.eval_utterances=4", "train.eval_every=3", "data.test=[]"]
+    events = events_of(loaded(recipe_file, tmp_path / "run", *settings), site)
+    (start,) = (event for event in events if isinstance(event, Started))
+    assert (len(start.dev), start.dev.total) == (4, 6)
+    *during, final = [event.evaluation for event in events if isinstance(event, Evaluated)]
+    assert len(during) == 4
+    assert len({tuple(each.id for each in evaluation.predictions) for evaluation in during}) == 1
+    assert during[0].title == "dev (4 of 6 utterances, chosen by the seed)" and during[0].as_json()["sample_of"] == 6
+    assert len(final.predictions) == 6 and final.title == "dev"
+    scores = json.loads((tmp_path / "run/scores.json").read_text())["dev"]
+    assert scores["counts"]["num_scored_sents"] == 6 and "sample_of" not in scores
+    lines = [json.loads(line) for line in (tmp_path / "run/log.jsonl").read_text().splitlines()]
+    told = [(line["utterances"], line.get("sample_of")) for line in lines if line["event"] == "scores"]
+    assert told == [(4, 6)] * 4 + [(6, None)]
+
+
+def test_two_ranks_score_the_same_sample(recipe_file, tmp_path, site):
+    def sampled(world):
+        settings = ["train.eval_utterances=3", "train.steps=3", "train.eval_every=3", "data.test=[]"]
+        recipe = loaded(recipe_file, tmp_path / f"{world.size}", *settings)
+        events = list(train(recipe, Request(["attune", "train"]), site, world))
+        first = next(event for event in events if isinstance(event, Evaluated))
+        return [(each.id, each.value) for each in first.evaluation.predictions]
+
+    (alone,) = run_ranks(1, sampled)
+    assert run_ranks(2, sampled) == [alone, alone] and len(alone) == 3

@@ -95,7 +95,7 @@ def read_noise(path: Path, length: int, where: float) -> Samples:
 
 def read_response(path: Path) -> Samples:
     """A room's impulse response; of several microphones the first, since their mean is no place in the room."""
-    return read_audio(path, first_channel=True)
+    return read_audio(path, channel=0)
 
 
 def _audio_files(key: str, folder: str) -> tuple[Path, ...]:

@@ -6,6 +6,7 @@ What is returned is whole and finite: a file that ends early, a slice beyond the
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -23,23 +24,37 @@ SLACK_SECONDS = 0.1
 
 
 def read_audio(
-    path: Path,
+    path: Path | str,
     start: float | None = None,
     seconds: float | None = None,
     rate: int = SAMPLE_RATE,
-    first_channel: bool = False,
+    channel: int | None = None,
+    content: bytes | None = None,
 ) -> Samples:
-    """The samples of a file, or of the slice of `seconds` from `start`; channels are averaged, or the first taken."""
-    with _opened(path) as file:
+    """The samples of a file, or of the slice of `seconds` from `start`; channels are averaged, or one is taken.
+
+    `content` is the recording itself where that is not the whole file at `path`.
+    """
+    with _opened(path, content) as file:
         frames = _read_slice(file, path, start or 0.0, seconds)
         own_rate = file.samplerate
-    samples: Samples = frames[:, 0] if first_channel or frames.shape[1] == 1 else frames.mean(axis=1)
+    samples = _mono(frames, channel, path)
     if not np.isfinite(samples).all():
         raise DataError(f"{path} has samples that are NaN or infinite. Make the file again, or leave it out.")
     samples = resample(samples, own_rate, rate)
     if not len(samples):
         raise _without_samples(path)
     return samples
+
+
+def _mono(frames: Samples, channel: int | None, path: Path | str) -> Samples:
+    channels = frames.shape[1]
+    if channel is None:
+        mean: Samples = frames[:, 0] if channels == 1 else frames.mean(axis=1)
+        return mean
+    if not 0 <= channel < channels:
+        raise DataError(f"{path} has {channels} channels, counted from 0, and no channel {channel}. Correct the row.")
+    return np.ascontiguousarray(frames[:, channel])
 
 
 def resample(samples: Samples, from_rate: int, to_rate: int) -> Samples:
@@ -50,27 +65,31 @@ def resample(samples: Samples, from_rate: int, to_rate: int) -> Samples:
     return resampled
 
 
-def read_utterance(utterance: Utterance, rate: int = SAMPLE_RATE) -> Samples:
-    """The samples of one manifest row: the whole file, or a slice where the row has a `start`."""
+def read_utterance(utterance: Utterance, rate: int = SAMPLE_RATE, content: bytes | None = None) -> Samples:
+    """The samples of one manifest row: the whole recording, or a slice where the row has a `start`.
+
+    `content` is the recording where it lies inside something else; `attune.sources.content_of` gets it.
+    """
     if utterance.audio is None:
         raise DataError(f"Utterance {utterance.id!r} has no audio. Give its row an `audio` path.")
     if utterance.start is None:
-        return read_audio(utterance.audio, rate=rate)
-    return read_audio(utterance.audio, utterance.start, utterance.seconds, rate)
+        return read_audio(utterance.audio, rate=rate, channel=utterance.channel, content=content)
+    return read_audio(utterance.audio, utterance.start, utterance.seconds, rate, utterance.channel, content)
 
 
-def audio_seconds(path: Path) -> float:
-    """How long a file is, by its header; nothing is decoded."""
-    with _opened(path) as file:
+def audio_seconds(path: Path | str, content: bytes | None = None) -> float:
+    """How long a recording is, by its header; nothing is decoded."""
+    with _opened(path, content) as file:
         return float(file.frames / file.samplerate)
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
-    """The file ready to read; whatever libsndfile finds wrong becomes a DataError."""
-    _require_bytes(path)
+def _opened(path: Path | str, content: bytes | None) -> Iterator[soundfile.SoundFile]:
+    """The recording ready to read; whatever libsndfile finds wrong becomes a DataError."""
+    if content is None:
+        _require_bytes(Path(path))
     try:
-        file = soundfile.SoundFile(path)
+        file = soundfile.SoundFile(path if content is None else BytesIO(content))
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: a headerless .raw file
         raise DataError(
             f"{path} is not audio, or is damaged at its beginning. "
@@ -104,7 +123,7 @@ def _is_cut_off(log: str) -> bool:
     return "Junk after the last page" in log  # Ogg: half a page at the end
 
 
-def _read_slice(file: soundfile.SoundFile, path: Path, start: float, seconds: float | None) -> Samples:
+def _read_slice(file: soundfile.SoundFile, path: Path | str, start: float, seconds: float | None) -> Samples:
     rate = file.samplerate
     slack = round(SLACK_SECONDS * rate)
     first = round(start * rate)
@@ -123,9 +142,9 @@ def _read_slice(file: soundfile.SoundFile, path: Path, start: float, seconds: fl
     return frames
 
 
-def _without_samples(path: Path) -> DataError:
+def _without_samples(path: Path | str) -> DataError:
     return DataError(f"{path} has no samples. Make the file again, or leave it out.")
 
 
-def _truncated(path: Path, detail: str) -> DataError:
+def _truncated(path: Path | str, detail: str) -> DataError:
     return DataError(f"{path} is corrupt or truncated: {detail}. Fetch or make the file again, or leave it out.")

@@ -19,10 +19,11 @@ from torch.utils.data import DataLoader, Dataset
 from attune.audio.augment import Augmenter, generator_for
 from attune.audio.decode import read_utterance
 from attune.batches.plan import Plan, Rows, slots_of
-from attune.errors import AttuneError, DataError, ReaderLost
+from attune.errors import AttuneError, DataError, ReaderLost, TooLong
 from attune.processes import die_with_parent
 from attune.seeds import derive
-from attune.types import Batch, Masks, Utterance
+from attune.sources import contents_of
+from attune.types import Batch, Masks, Row, Utterance
 from attune.world import READER
 
 
@@ -34,20 +35,19 @@ class Utterances(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Optimizer steps taken so far, and where that is in the plan."""
+    """Optimizer steps taken so far, and where that is in the plan.
+
+    In a stream every block has a plan of its own: `step_in_epoch` counts in the block, which begins at `byte` of the
+    epoch's `shard`, and `heard` is the audio of the epoch so far.
+    """
 
     step: int = 0
     epoch: int = 0
     step_in_epoch: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Micro:
-    """One slot of one step, by row numbers: what a loader worker is told."""
-
-    position: Position  # after this step
-    slot: int
-    rows: Rows
+    block: int = 0
+    shard: int = 0
+    byte: int = 0
+    heard: float = 0.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,17 @@ class Dropped:
 
     row: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Micro:
+    """One slot of one step, by row numbers: what a loader worker is told. A stream has no rows to look up."""
+
+    position: Position  # after this step
+    slot: int
+    rows: Rows
+    utterances: tuple[Utterance, ...] | None = None
+    dropped: tuple[Dropped, ...] = ()  # before anything was read
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,30 +91,39 @@ class Reader:
     target: Callable[[Utterance], tuple[int, ...]] | None = None
     fits: Callable[[int, Sequence[int]], bool] | None = None
     drops_bad_rows: bool = False
+    drops_long_rows: bool = False
+    pack: Callable[[Sequence[Row]], list[Row]] | None = None
     augmenter: Augmenter | None = None
     seed: int = 0  # of the augmentation
+    rows: int | None = None  # in a mix: row + rows is the same row in its second turn of an epoch
 
-    def read(self, rows: Rows, epoch: int = 0) -> tuple[Batch | None, tuple[Dropped, ...]]:
-        """The rows as one batch, and those that were dropped."""
+    def read(
+        self, rows: Rows, epoch: int = 0, given: Sequence[Utterance] | None = None
+    ) -> tuple[Batch | None, tuple[Dropped, ...]]:
+        """The rows, or the utterances that are given for them, as one batch; and those that were dropped."""
         kept, dropped = [], []
-        for row in rows:
-            utterance = self.utterances[int(row)]
+        numbers = [divmod(int(row), self.rows) if self.rows else (0, int(row)) for row in rows]
+        utterances = [self.utterances[row] for _, row in numbers] if given is None else given
+        for (turn, row), utterance, content in zip(numbers, utterances, contents_of(utterances), strict=True):
             try:
-                kept.append((utterance.id, *self._read_one(utterance, epoch)))
+                kept.append(Row(utterance.id, *self._read_one(utterance, content, epoch, turn), turn))
             except DataError as error:
-                if not self.drops_bad_rows:
+                if not (self.drops_long_rows if isinstance(error, TooLong) else self.drops_bad_rows):
                     raise
-                dropped.append(Dropped(int(row), str(error)))
-        return (self._masked(collate(kept), epoch) if kept else None), tuple(dropped)
+                dropped.append(Dropped(row, str(error)))
+        packed = self.pack(kept) if self.pack else kept
+        return (self._masked(packed, epoch) if packed else None), tuple(dropped)
 
-    def _read_one(self, utterance: Utterance, epoch: int) -> tuple[NDArray[np.float32], tuple[int, ...]]:
+    def _read_one(
+        self, utterance: Utterance, content: Callable[[], bytes | None], epoch: int, turn: int
+    ) -> tuple[NDArray[np.float32], tuple[int, ...]]:
         try:
-            audio = read_utterance(utterance)
+            audio = read_utterance(utterance, content=content())
         except DataError as error:
             raise DataError(f"{utterance.where}: {error}") from error
         target = self.target(utterance) if self.target else ()
         if self.augmenter:
-            generator = generator_for(self.seed, epoch, utterance.id)
+            generator = generator_for(self.seed, epoch, _in_turn(utterance.id, turn))
             audio = self.augmenter(audio, generator, lambda samples: self.fits is None or self.fits(samples, target))
         if self.fits and not self.fits(len(audio), target):
             raise DataError(
@@ -112,13 +132,19 @@ class Reader:
             )
         return audio, target
 
-    def _masked(self, batch: Batch, epoch: int) -> Batch:
-        """The batch with a seed for each row's masks, when the recipe has masks."""
+    def _masked(self, rows: Sequence[Row], epoch: int) -> Batch:
+        """The rows as a batch, with a seed for each row's masks when the recipe has masks."""
+        batch = collate([(row.id, row.audio, row.target) for row in rows])
         settings = self.augmenter.settings.masks if self.augmenter else None
         if settings is None:
             return batch
-        seeds = tuple(derive(self.seed, "masks", epoch, utterance_id) for utterance_id in batch.ids)
+        seeds = tuple(derive(self.seed, "masks", epoch, _in_turn(row.id, row.turn)) for row in rows)
         return replace(batch, masks=Masks(seeds, settings))
+
+
+def _in_turn(utterance_id: str, turn: int) -> str:
+    """What the randomness of an utterance derives from: in its second turn of an epoch it sounds another way."""
+    return utterance_id if turn == 0 else f"{utterance_id}\x1f{turn}"
 
 
 def collate(rows: Sequence[tuple[str, NDArray[np.float32], tuple[int, ...]]]) -> Batch:
@@ -215,7 +241,8 @@ class _Readable(Dataset[Loaded]):
 
     def __getitem__(self, micro: Micro) -> Loaded:
         try:
-            return Loaded(micro, *self.reader.read(micro.rows, micro.position.epoch))
+            batch, dropped = self.reader.read(micro.rows, micro.position.epoch, micro.utterances)
+            return Loaded(micro, batch, (*micro.dropped, *dropped))
         except AttuneError as error:
             return Loaded(micro, None, error=error)
 

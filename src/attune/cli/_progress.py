@@ -48,6 +48,8 @@ class Display:
         smooth = self._rate or event.audio_seconds_per_second
         self._rate = 0.9 * smooth + 0.1 * event.audio_seconds_per_second
         figures = f"loss {step.loss:.3f}, lr {step.lr:.2e}, {self._rate:.0f} s/s, {event.memory_gib:.1f} GiB"
+        if heard := step.progress.position.heard:  # a stream: nobody knows how long an epoch is
+            figures += f", {heard / 3600:.2f} h into epoch {step.progress.position.epoch}"
         if step.skipped:
             self.say(f"step {number} skipped: {step.skipped} ({', '.join(step.skipped_ids[:5])} …)")
         for reason in step.dropped:
@@ -114,12 +116,25 @@ def shown(events: Iterable[Event], display: Display) -> Iterator[Event]:
 
 
 def _show_start(event: Started, display: Display) -> None:
+    from attune.corpora import Sample
+    from attune.stages.evaluate import told_sample
+
     kept = event.selection
     for damage in event.damaged:
         display.say(f"{damage.folder} is damaged and passed over: {damage.reason}")
-    hours = f"{len(kept.rows):,} utterances, {kept.seconds / 3600:.2f} h"
-    left_out = f" ({kept.too_long} too long and {kept.too_short} too short left out)" if kept.left_out_seconds else ""
-    display.say(f"training set: {hours}{left_out}; model: {_parameters(event.parameters)}")
+    if kept:
+        hours = f"{len(kept.rows):,} utterances, {kept.seconds / 3600:.2f} h"
+        lost = f" ({kept.too_long} too long and {kept.too_short} too short left out)" if kept.left_out_seconds else ""
+        display.say(f"training set: {hours}{lost}; model: {_parameters(event.parameters)}")
+    else:
+        display.say(f"training set: a stream of shards; model: {_parameters(event.parameters)}")
+    for share in event.mix:
+        display.say(
+            f"  {share.name}: {share.utterances:,} utterances, {share.seconds / 3600:.2f} h, {share.times:.4g} times "
+            f"an epoch: {share.drawn:,} utterances, {share.part:.1%} of its audio"
+        )
+    if isinstance(event.dev, Sample):
+        display.say(f"dev: {told_sample(len(event.dev), event.dev.total)}; the final scores have all")
     if event.new_tensors:
         display.say(f"not in the pretrained weights, so they start anew: {', '.join(event.new_tensors[:6])}")
     for note in event.notes:
@@ -143,7 +158,10 @@ def _show_scores(event: Evaluated, display: Display) -> None:
     shown = {name: score for name, score in scores.values.items() if not (same and name.startswith("raw_"))}
     figures = ", ".join(f"{name.upper()} {figure(score)}" for name, score in shown.items())
     best = " (best so far)" if event.is_best else ""
-    display.say(f"step {event.step}: {event.evaluation.split} {figures}, normalizer {scores.normalizer}{best}")
+    display.say(f"step {event.step}: {event.evaluation.title} {figures}, normalizer {scores.normalizer}{best}")
+    for name, own in event.evaluation.sets.items():
+        parts = ", ".join(f"{each.upper()} {figure(own.values[each])}" for each in shown)
+        display.say(f"  {name}: {parts}")
 
 
 def _show_finish(event: Finished, display: Display) -> None:

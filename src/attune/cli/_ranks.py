@@ -22,7 +22,7 @@ AUTO = "auto"
 
 
 def add_site(parser: ArgumentParser) -> None:
-    """Take --devices, --device, --workers and --timeout."""
+    """Take --devices, --device, --workers, --timeout and --offline."""
     parser.add_argument(
         "--devices", type=devices, default="1", metavar="N|auto", help="ranks to run on; auto: every GPU (default 1)"
     )
@@ -31,6 +31,12 @@ def add_site(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", type=at_least(1), metavar="SECONDS", help="how long ranks wait for one another (default 600)"
     )
+    add_offline(parser)
+
+
+def add_offline(parser: ArgumentParser) -> None:
+    """Take --offline, as `arguments.offline`."""
+    parser.add_argument("--offline", action="store_true", help="fetch nothing: use what is in the cache")
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -78,18 +84,19 @@ def site_of(arguments: Namespace) -> Site:
     """This machine, with what the command line says of it."""
     from attune.site import this_site
 
-    return this_site(arguments.workers, arguments.device, arguments.timeout)
+    return this_site(arguments.workers, arguments.device, arguments.offline, arguments.timeout)
 
 
 def in_world(arguments: Namespace, work: Callable[[Site, World], int]) -> int:
     """Do the work in this process, or start this very command as several ranks."""
+    from attune.cli._downloads import watched
     from attune.launch.ranks import is_rank, joined_world
 
     if not is_rank() and ranks_wanted(arguments) > 1:
         return start_ranks(arguments).code
     site = site_of(arguments)
     with joined_world(site, tell_loss) as world:
-        return work(site, world)
+        return work(watched(site) if world.is_first else site, world)
 
 
 def ranks_wanted(arguments: Namespace) -> int:

@@ -31,6 +31,8 @@ OUTCOMES = {
     "fail": " (mend them, or set data.bad_rows=drop)",
     "drop": " (left out where unusable: data.bad_rows=drop)",
 }
+LONG_IN_TRAINING = "too long for the model, and left out: which words belong to which piece is not known"
+LONG_IN_SCORING = "too long to be heard at once; decoded in pieces that are cut in pauses (data.long_rows=split)"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -48,9 +50,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Print what was found; exit 2 when it would stop a run, or when a manifest is not clean."""
+    from attune.cli._downloads import watched
     from attune.site import this_site
 
-    site = this_site(arguments.workers, arguments.device)
+    site = watched(this_site(arguments.workers, arguments.device))
     if Path(arguments.subject).suffix.lower() in MANIFESTS:
         return _check_manifest(arguments, site)
     if Path(arguments.subject).is_dir():
@@ -170,6 +173,8 @@ def _split_problems(split: SplitCheck, policy: str) -> Iterator[list[str]]:
     yield from _row_problems(split.rows, OUTCOMES[policy])
     end = f"learned{OUTCOMES[policy]}" if name == "train" else "scored"
     yield _problems(f"{name}: {len(split.bad_targets):,} cannot be {end}", split.bad_targets)
+    outcome = LONG_IN_TRAINING if name == "train" else LONG_IN_SCORING
+    yield _problems(f"{name}: {len(split.long_rows):,} {outcome}", split.long_rows)
     if split.unknown:
         yield [f"{name}: {_counted(split.unknown)}"]
 

@@ -35,9 +35,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Evaluate on the asked-for devices; exit 1 when an utterance has no prediction."""
+    from attune.cli._downloads import watched
     from attune.stages.subject import open_subject
 
-    subject = open_subject(arguments.subject, arguments.overrides, site_of(arguments))
+    subject = open_subject(arguments.subject, arguments.overrides, watched(site_of(arguments)))
     return in_world(arguments, lambda site, world: _evaluate(arguments, subject, site, world))
 
 
@@ -60,7 +61,7 @@ def _evaluate(arguments: Namespace, subject: Subject, site: Site, world: World) 
         print_json({"split": evaluation.split, **evaluation.as_json()})
     else:
         display.say(f"{evaluation.split}: {len(evaluation.predictions):,} utterances, {evaluation.search.kind} search")
-        display.say(scores_table({evaluation.scores.normalizer: evaluation.scores}))
+        display.say(scores_table({evaluation.scores.normalizer: evaluation.scores, **evaluation.sets}))
     for problem in evaluation.problems:
         print(problem, file=sys.stderr)
     return 1 if evaluation.absent else 0

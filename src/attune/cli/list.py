@@ -1,4 +1,4 @@
-"""List what recipes can name: families, tasks, normalizers, sources, and the recipes that ship with attune."""
+"""List what there is to name: families, tasks, normalizers, sources, corpora, and the recipes attune ships."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from attune.cli._terminal import add_json, print_json
 
-HELP = "list the families, tasks, normalizers, sources and recipes there are"
+HELP = "list the families, tasks, normalizers, sources, corpora and recipes there are"
 EXAMPLE = "attune list tasks"
 
 RECIPES = "recipes"

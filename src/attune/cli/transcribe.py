@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from attune.api import Recognizer
+    from attune.api import Long, Recognizer
     from attune.types import Word
 
 HELP = "transcribe audio files, or all those in a folder, with a run or a model"
@@ -51,10 +51,17 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="kind of device")
     add_launch(parser)
     parser.add_argument("--devices", type=devices, default="1", metavar="N|MIN-MAX", help="Ray workers (default 1)")
-    parser.set_defaults(workers=None, timeout=None)
+    parser.set_defaults(workers=None, timeout=None, offline=False)
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="add each result to this .jsonl; what is in it is not done again"
     )
+    parser.add_argument(
+        "--long",
+        choices=("pauses", "windows"),
+        default="pauses",
+        help="cut long recordings in their pauses (default), or read them window after window by the model's times",
+    )
+    parser.add_argument("--fallback", action="store_true", help="decode what repeats itself anew, as decode.fallback")
     add_json(parser)
 
 
@@ -87,24 +94,25 @@ def _transcribed(arguments: Namespace, wanted: Sequence[str]) -> Iterator[Transc
     if arguments.launch == "ray":
         from attune.launch.ray import map_on_ray
 
-        folder, cluster = Path.cwd(), cluster_of(arguments)
-        for row in map_on_ray(wanted, _Worker, (arguments.model, arguments.device, str(folder)), cluster):
+        given = (arguments.model, arguments.device, str(Path.cwd()), arguments.long, arguments.fallback)
+        for row in map_on_ray(wanted, _Worker, given, cluster_of(arguments)):
             yield Transcript(row["path"], row["text"], row["problem"])
         return
     from attune.api import load
 
-    yield from transcripts(load(arguments.model, arguments.device), wanted)
+    recognizer = load(arguments.model, arguments.device, arguments.long, arguments.fallback or None)
+    yield from transcripts(recognizer, wanted)
 
 
 class _Worker:
     """One of Ray's: it loads the model once, and then takes batches of paths."""
 
-    def __init__(self, model: str, device: str, folder: str) -> None:
+    def __init__(self, model: str, device: str, folder: str, long: Long, fallback: bool) -> None:
         from attune.api import load
 
         if Path(folder).is_dir():
             os.chdir(folder)  # relative paths start where the command was given
-        self.recognizer = load(model, device)
+        self.recognizer = load(model, device, long, fallback or None)
 
     def __call__(self, batch: Mapping[str, Iterable[str]]) -> dict[str, list[str | None]]:
         done = list(transcripts(self.recognizer, map(str, batch["item"])))

@@ -21,7 +21,7 @@ from attune.corpora._scan import Fault, Seen, Table, find_duplicates, scan, see
 from attune.errors import DataError
 from attune.files import completed, sha256, write_text
 
-FORMAT = 1  # raised when the files of an older version cannot be read, or say something else
+FORMAT = 2  # raised when the files of an older version cannot be read, or say something else
 SETTLED_NS = 2_000_000_000  # a file changed again within its clock's tick has the same time; a hash tells
 
 

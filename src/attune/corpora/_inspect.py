@@ -11,6 +11,7 @@ from attune.audio.decode import SLACK_SECONDS, read_utterance
 from attune.corpora._manifest import Corpus, Problem
 from attune.errors import DataError
 from attune.processes import die_with_parent
+from attune.sources import content_of
 from attune.types import SAMPLE_RATE, Utterance
 
 CHUNK = 16  # rows a worker is given at a time
@@ -19,7 +20,7 @@ CHUNK = 16  # rows a worker is given at a time
 def inspect_audio(utterance: Utterance) -> str | None:
     """What is wrong with the audio of a row: unreadable, silent, or not as long as the manifest says."""
     try:
-        samples = read_utterance(utterance)
+        samples = read_utterance(utterance, content=content_of(utterance))
     except DataError as error:
         return str(error)
     if not samples.any():
@@ -35,7 +36,7 @@ def inspect_corpus(corpus: Corpus, workers: int) -> Iterator[Problem | None]:
     utterances = iter(corpus)
     waiting: deque[tuple[list[Utterance], Future[list[Problem | None]]]] = deque()
     reached = "the beginning"
-    pool = ProcessPoolExecutor(workers, initializer=_settle_worker)
+    pool = ProcessPoolExecutor(workers, initializer=settle_worker)
     try:
         while True:
             # Two chunks ahead for each worker and no more: the rows of a large corpus must not pile up.
@@ -55,7 +56,8 @@ def inspect_corpus(corpus: Corpus, workers: int) -> Iterator[Problem | None]:
         pool.shutdown(cancel_futures=True)
 
 
-def _settle_worker() -> None:
+def settle_worker() -> None:
+    """A process that reads for its parent: it ends with it, and leaves Ctrl-C to it."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent ends the workers
 

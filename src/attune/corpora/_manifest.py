@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from attune.corpora._index import Index, load_or_scan
 from attune.corpora._rows import BadRow, read_row
-from attune.corpora._scan import Table, audio_path, find_duplicates, hash_id
+from attune.corpora._scan import Table, audio_path, find_duplicates, hash_id, utterance_of
 from attune.errors import DataError
 from attune.types import Utterance
 
@@ -90,17 +90,8 @@ class Manifest:
             raise self._changed() from error
         if hash_id(row.id) != entry["hash"]:
             raise self._changed()
-        return Utterance(
-            id=row.id,
-            seconds=float(entry["seconds"]),
-            audio=Path(audio_path(self._folder, row.audio)) if row.audio else None,
-            start=row.start,
-            text=row.text,
-            speaker=row.speaker,
-            language=row.language,
-            labels=row.labels,
-            where=f"{self.path}:{entry['line']}",
-        )
+        audio = audio_path(self._folder, row.audio) if row.audio else None
+        return utterance_of(row, audio, float(entry["seconds"]), f"{self.path}:{entry['line']}")
 
     def _changed(self) -> DataError:
         return DataError(f"{self._index.rows} was changed or removed while it was in use. Start the command again.")
@@ -121,6 +112,22 @@ class Corpus:
         self._ends = np.cumsum([len(manifest) for manifest in manifests])
         # In good rows: how many come before each repeat.
         self._before = np.array(sorted(repeats), np.int64) - np.arange(len(repeats))
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """A name for each manifest: the file's, with as much of its folder as tells it from the others."""
+        paths = [manifest.path.absolute().with_suffix("") for manifest in self._manifests]
+        for depth in range(1, max(len(path.parts) for path in paths) + 1):
+            names = tuple("/".join(path.parts[-depth:]) for path in paths)
+            if len(set(names)) == len(names):
+                return names
+        return tuple(str(manifest.path) for manifest in self._manifests)
+
+    @property
+    def origins(self) -> npt.NDArray[np.int64]:
+        """The manifest of each row, by its number."""
+        every = np.repeat(np.arange(len(self._manifests)), [len(manifest) for manifest in self._manifests])
+        return np.delete(every, list(self._repeats))
 
     def __len__(self) -> int:
         return len(self.seconds)

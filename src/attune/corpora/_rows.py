@@ -8,7 +8,7 @@ import math
 import reprlib
 from codecs import BOM_UTF8
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 NAMES = {
@@ -19,6 +19,10 @@ NAMES = {
     "text": ("text", "sentence", "transcript"),
     "speaker": ("speaker",),
     "language": ("language",),
+    "channel": ("channel",),
+    "first_byte": ("first_byte",),
+    "byte_count": ("byte_count",),
+    "row": ("row",),
 }
 
 
@@ -33,13 +37,23 @@ class Row:
     """What a line says. `audio` as written; `seconds` may be left to the audio file's header."""
 
     id: str
-    audio: str | None
-    start: float | None
-    seconds: float | None
-    text: str | None
-    speaker: str | None
-    language: str | None
-    labels: Mapping[str, str]
+    audio: str | None = None
+    start: float | None = None
+    seconds: float | None = None
+    text: str | None = None
+    speaker: str | None = None
+    language: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    channel: int | None = None
+    first_byte: int | None = None
+    byte_count: int | None = None
+    row: int | None = None
+
+
+def write_row(row: Row) -> str:
+    """The row as a line of JSON, which `read_row` reads back."""
+    fields = asdict(row)
+    return json.dumps({name: value for name, value in fields.items() if value not in (None, {})}, ensure_ascii=False)
 
 
 def read_row(line: bytes) -> Row:
@@ -47,7 +61,7 @@ def read_row(line: bytes) -> Row:
     fields = _read_object(line)
     id = fields.get("id")
     try:
-        return _check(_row(fields))
+        return checked(_row(fields))
     except BadRow as bad:
         bad.id = id if isinstance(id, str) else None
         raise
@@ -64,6 +78,10 @@ def _row(fields: dict[str, Any]) -> Row:
         text=_text(fields, "text"),
         speaker=_text(fields, "speaker"),
         language=_text(fields, "language"),
+        channel=_whole(fields, "channel"),
+        first_byte=_whole(fields, "first_byte"),
+        byte_count=_whole(fields, "byte_count"),
+        row=_whole(fields, "row"),
         labels=_labels(fields),
     )
 
@@ -105,6 +123,16 @@ def _number(fields: dict[str, Any], field: str) -> float | None:
     return number
 
 
+def _whole(fields: dict[str, Any], field: str) -> int | None:
+    """Only a whole number, not below 0, is one: a corpus may well have a text column of the same name."""
+    value = fields.get(field)
+    text = value if isinstance(value, str) else json.dumps(value)
+    if not isinstance(value, int | str) or isinstance(value, bool) or not text.isdecimal():
+        return None
+    del fields[field]
+    return int(text)
+
+
 def _labels(rest: dict[str, Any]) -> Mapping[str, str]:
     own = rest.pop("labels") if isinstance(rest.get("labels"), dict) else {}
     other = {name: value for name, value in rest.items() if not isinstance(value, dict | list)}
@@ -125,13 +153,16 @@ def _id_from_audio(audio: str | None, start: float | None) -> str:
     return audio if start is None else f"{audio}@{start}"
 
 
-def _check(row: Row) -> Row:
+def checked(row: Row) -> Row:
+    """The row, or BadRow with what is wrong with it."""
     if row.audio is None and row.text is None:
         raise BadRow("neither audio nor text")
     if row.text is not None and not row.text.strip():
         raise BadRow("empty text")
     if row.audio and row.seconds is not None and row.seconds <= 0:
         raise BadRow(f"seconds is {row.seconds}; expected more than 0")
+    if (row.first_byte is None) != (row.byte_count is None):
+        raise BadRow("first_byte and byte_count belong together, and only one is given")
     if row.start is not None and row.start < 0:
         raise BadRow(f"start is {row.start}; expected 0 or more")
     return row

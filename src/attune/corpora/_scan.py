@@ -20,6 +20,8 @@ from attune.audio.decode import audio_seconds
 from attune.corpora._lines import Line
 from attune.corpora._rows import BadRow, Row, read_row
 from attune.errors import DataError
+from attune.sources import content_of, is_address
+from attune.types import Utterance
 
 TABLE = np.dtype([("offset", "<i8"), ("length", "<i4"), ("line", "<i4"), ("seconds", "<f8"), ("hash", "<u8")])
 Table = npt.NDArray[np.void]
@@ -48,7 +50,9 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class _Unusable:
+class Unusable:
+    """Why a row's audio cannot be used, and how it looked."""
+
     reason: str
     audio: Seen
 
@@ -93,7 +97,7 @@ def see(path: str) -> Seen:
 
 def audio_path(folder: Path, audio: str) -> str:
     """Where an audio path of a manifest in `folder` leads."""
-    return os.path.join(folder, audio)  # noqa: PTH118  # as above
+    return audio if is_address(audio) else os.path.join(folder, audio)  # noqa: PTH118  # as above
 
 
 def _read(lines: Iterable[Line], faults: list[Fault]) -> Iterator[tuple[Line, Row]]:
@@ -111,30 +115,58 @@ def _split(rows: Sequence[Row], parts: int) -> list[Sequence[Row]]:
     return [rows[start : start + size] for start in range(0, len(rows), size)]
 
 
-def _look_at(folder: Path, rows: Iterable[Row]) -> list[float | _Unusable]:
-    return [_seconds(row, folder) for row in rows]
+def _look_at(folder: Path, rows: Iterable[Row]) -> list[float | Unusable]:
+    return [look_at(row, folder) for row in rows]
 
 
-def _seconds(row: Row, folder: Path) -> float | _Unusable:
+def look_at(row: Row, folder: Path) -> float | Unusable:
+    """The seconds of a row's audio, by the row or by the file's header, or why it cannot be used."""
     if row.audio is None:
         return 0.0
-    seen = see(audio_path(folder, row.audio))
-    if not seen.size:
-        return _Unusable(f"{'missing' if seen.size is None else 'empty'} audio file {seen.path}", seen)
+    audio = audio_path(folder, row.audio)
+    seen = Seen(audio) if is_address(audio) else see(audio)
+    if not seen.size and not is_address(audio):
+        return Unusable(f"{'missing' if seen.size is None else 'empty'} audio file {seen.path}", seen)
+    if seen.size and (row.first_byte or 0) + (row.byte_count or 0) > seen.size:
+        return Unusable(f"{seen.path} is cut off or changed: it ends before the recording does", seen)
     if row.seconds is not None:
         return row.seconds
     try:
-        seconds = audio_seconds(Path(seen.path)) - (row.start or 0.0)
+        seconds = measure(row, audio) - (row.start or 0.0)
     except DataError as error:
-        return _Unusable(str(error), seen)
-    return seconds if seconds > 0 else _Unusable(f"start is {row.start}, beyond the end of {seen.path}", seen)
+        return Unusable(str(error), seen)
+    return seconds if seconds > 0 else Unusable(f"start is {row.start}, beyond the end of {seen.path}", seen)
+
+
+def measure(row: Row, audio: str) -> float:
+    """How long the whole recording is that a row names, by its header."""
+    return audio_seconds(audio, content_of(utterance_of(row, audio, 0.0)))
+
+
+def utterance_of(row: Row, audio: str | None, seconds: float, where: str = "") -> Utterance:
+    """The row as an utterance; `audio` is where its path leads."""
+    return Utterance(
+        id=row.id,
+        seconds=seconds,
+        audio=audio if audio is None or is_address(audio) else Path(audio),
+        start=row.start,
+        text=row.text,
+        speaker=row.speaker,
+        language=row.language,
+        labels=row.labels,
+        where=where,
+        channel=row.channel,
+        first_byte=row.first_byte,
+        byte_count=row.byte_count,
+        row=row.row,
+    )
 
 
 def _entries(
-    rows: Iterable[tuple[Line, Row]], found: Iterable[float | _Unusable], faults: list[Fault]
+    rows: Iterable[tuple[Line, Row]], found: Iterable[float | Unusable], faults: list[Fault]
 ) -> Iterator[tuple[int, int, int, float, int]]:
     for (line, row), seconds in zip(rows, found, strict=True):
-        if isinstance(seconds, _Unusable):
+        if isinstance(seconds, Unusable):
             faults.append(Fault(line.number, row.id, seconds.reason, seconds.audio))
         else:
             yield line.offset, len(line.content), line.number, seconds, hash_id(row.id)

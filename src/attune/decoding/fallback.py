@@ -1,13 +1,49 @@
-"""Decode once more, at rising temperatures, what came out doubtful: OpenAI's remedy for loops. Never the default."""
+"""Decode once more, at rising temperatures, what came out doubtful: OpenAI's remedy for loops. Never the default.
+
+What is drawn is a function of the utterance's id and the temperature, so the result does not depend on the batch.
+"""
 
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from attune.types import Hypothesis
+from attune.decoding.search import Search, search
+from attune.decoding.tokens import sample
+from attune.errors import ModelError
+from attune.seeds import derive
+from attune.types import Batch, Built, FrameScorer, Hypothesis, LabelScorer, TransducerScorer
 
 TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
 LEAST_MEAN_SCORE = -1.0  # per token and the end
 MOST_REPETITION = 2.4
+
+
+def find(built: Built, batch: Batch, settings: Search) -> list[Hypothesis]:
+    """What a search finds for each utterance; doubtful ones are decoded anew where the settings say so."""
+    scorer = built.model.scorer(batch)
+    if settings.fallback and isinstance(scorer, FrameScorer | LabelScorer | TransducerScorer):
+        raise ModelError("decode.fallback is for models that say one token after another. Set it to false.")
+    found = search(scorer, settings)
+    if not settings.fallback:
+        return found
+
+    def draw(rows: Sequence[int], temperature: float) -> list[Hypothesis]:
+        seeds = [derive(0, "sample", batch.ids[row], f"{temperature:g}") for row in rows]
+        return sample(built.model.scorer(_only(batch, rows)), temperature, seeds)
+
+    return fall_back(found, draw, lambda hypothesis: is_doubtful(hypothesis, built.read(hypothesis)))
+
+
+def _only(batch: Batch, rows: Sequence[int]) -> Batch:
+    chosen = list(rows)
+    return replace(
+        batch,
+        ids=tuple(batch.ids[row] for row in chosen),
+        audio=batch.audio[chosen],
+        lengths=batch.lengths[chosen],
+        targets=batch.targets[chosen],
+        target_lengths=batch.target_lengths[chosen],
+    )
 
 
 def fall_back(

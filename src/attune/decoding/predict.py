@@ -5,7 +5,7 @@ A prediction depends on its utterance alone, so neither the batches nor the rank
 
 import copy
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -13,8 +13,9 @@ import torch
 
 from attune.batches.load import Loaded, Micro, Position
 from attune.batches.plan import Plan
-from attune.decoding.search import Search, search
-from attune.types import Hypothesis
+from attune.decoding.fallback import find
+from attune.decoding.search import Search
+from attune.types import Built, Hypothesis
 from attune.world import World
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -29,11 +30,11 @@ class Decoded:
     problems: tuple[str, ...] = ()
 
 
-def decode(model: Any, batches: Iterable[Loaded], settings: Search, world: World) -> Iterator[Decoded]:
+def decode(built: Built, batches: Iterable[Loaded], settings: Search, world: World) -> Iterator[Decoded]:
     """Batch after batch, the best hypothesis of each utterance."""
-    model = ready(model, settings)
+    built = replace(built, model=ready(built.model, settings))
     for loaded in batches:
-        yield _decode_one(model, loaded, settings, world)
+        yield _decode_one(built, loaded, settings, world)
 
 
 def ready(model: Any, settings: Search) -> Any:
@@ -53,12 +54,12 @@ def _bounds(plan: Plan) -> Iterator[tuple[int, int, int]]:
     return ((index, int(plan.bounds[index]), int(plan.bounds[index + 1])) for index in range(plan.micros))
 
 
-def _decode_one(model: Any, loaded: Loaded, settings: Search, world: World) -> Decoded:
+def _decode_one(built: Built, loaded: Loaded, settings: Search, world: World) -> Decoded:
     rows = tuple(int(row) for row in loaded.micro.rows)
     problems = tuple(dropped.reason for dropped in loaded.dropped)
     if loaded.batch is None:
         return Decoded(rows, (None,) * len(rows), problems)
     with torch.inference_mode():
-        found = iter(search(model.scorer(loaded.batch.to(world.device)), settings))
+        found = iter(find(built, loaded.batch.to(world.device), settings))
     missing = {dropped.row for dropped in loaded.dropped}
     return Decoded(rows, tuple(None if row in missing else next(found) for row in rows), problems)

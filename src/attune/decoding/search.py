@@ -16,14 +16,15 @@ DIVERGED = "The model's scores are NaN: its weights are damaged or its training 
 class Search:
     """How hard to look: the best at every step, or the best `beam` hypotheses kept.
 
-    Token by token, a beam's hypotheses are compared by score / length ** `length_power`. A transducer's beam may listen
-    to a language model, read from the file `lm`. A narrower precision is quicker on a GPU, and may now and then find
-    another hypothesis.
+    A beam's hypotheses are compared by score / length ** `length_power`. With `fallback`, a doubtful result found token
+    by token is decoded anew (`decoding/fallback.py`). A transducer's beam may listen to a language model, read from the
+    file `lm`. A narrower precision is quicker on a GPU, and may now and then find another hypothesis.
     """
 
     kind: Literal["greedy", "beam"] = "greedy"
     beam: int = 8
     length_power: float = 1.0
+    fallback: bool = False
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     lm: str | None = None
     lm_weight: float = 0.0
@@ -35,6 +36,7 @@ class Search:
             "kind": self.kind,
             "beam": self.beam,
             "length_power": self.length_power,
+            "fallback": self.fallback,
             "precision": self.precision,
         }
         return {**settings, "lm": self.lm, "lm_weight": self.lm_weight} if self.lm else settings

@@ -232,12 +232,12 @@ def _write_m4a(path: Path, tone: np.ndarray) -> None:
 
 def room(site: Site) -> Iterator[Finding]:
     """Disk for downloads, and shared memory for readers."""
-    folder = site.cache
+    folder = site.cache.folder
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
     is_writable = os.access(folder, os.W_OK)
-    what = f"{site.cache}: {free / 2**30:.0f} GiB free" + ("" if is_writable else ", not writable")
+    what = f"{site.cache.folder}: {free / 2**30:.0f} GiB free" + ("" if is_writable else ", not writable")
     if not is_writable:
         yield Finding("cache", what, "bad", "Set ATTUNE_CACHE to a folder that you may write to.")
     else:

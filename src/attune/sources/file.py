@@ -5,21 +5,46 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from attune.errors import SourceError
+from attune.sources import Source
+from attune.sources._cache import Cache
+from attune.sources.hf import is_model
+
+_BARE = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")  # a relative path, and just as well a name on the Hub
 
 
-def find(source: str, cache: Path) -> Path:
-    """The path itself, or the one a `file:` address means; it must be there."""
-    path = _read_address(source) if re.match("file:", source, re.IGNORECASE) else Path(source).expanduser()
+def find(address: str, cache: Cache) -> Path:
+    """The path itself, or the one a `file:` address means; it must be there, and mean nothing else."""
+    if re.match("file:", address, re.IGNORECASE):
+        path, is_bare = _read_address(address), False
+    else:
+        path, is_bare = Path(address).expanduser(), bool(_BARE.fullmatch(address))
     if not path.exists():
-        raise SourceError(f"There is no file or folder {path} (from {Path.cwd()}). Check the path, or fetch it first.")
+        hint = f" If you mean a model on the Hub, write hf://{address}." if is_bare else ""
+        raise SourceError(
+            f"There is no file or folder {path} (from {Path.cwd()}). Check the path, or fetch it first.{hint}"
+        )
+    if is_bare and path.is_dir():
+        _require_one_reading(address, path, cache)
     return path
 
 
-def _read_address(source: str) -> Path:
-    address = urlsplit(source)
-    if address.netloc not in ("", "localhost"):
-        raise SourceError(f"{source} is on another machine ({address.netloc}); a file: address has three slashes.")
-    return Path(unquote(address.path))
+def _read_address(address: str) -> Path:
+    parts = urlsplit(address)
+    if parts.netloc not in ("", "localhost"):
+        raise SourceError(f"{address} is on another machine ({parts.netloc}); a file: address has three slashes.")
+    return Path(unquote(parts.path))
 
 
-SOURCE = find
+def _require_one_reading(address: str, path: Path, cache: Cache) -> None:
+    """Refuse a folder whose name is a model's on the Hub too; attune's own folders are known as such."""
+    if (path / "recipe.yaml").is_file() or not is_model(address, cache):
+        return
+    raise SourceError(
+        f"{address} can be read in two ways, and a guess would be wrong half of the time:\n"
+        f"  ./{address}     the folder {path.absolute()}\n"
+        f"  hf://{address}  the model of that name on the Hub\n"
+        "Write the one you mean."
+    )
+
+
+SOURCE = Source(find)

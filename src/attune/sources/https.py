@@ -1,95 +1,84 @@
-"""Files on the web, kept in the cache. A file in the cache under its final name is complete."""
+"""Files on the web: `https://host/path`, with `#sha256=…` when it must be exactly that file."""
 
-import hashlib
 import re
-import shutil
-import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from http.client import HTTPException
 from pathlib import Path, PurePosixPath
-from ssl import SSLError
-from urllib.error import HTTPError, URLError
-from urllib.parse import unquote, urlsplit
-from urllib.request import Request, urlopen
+from urllib.parse import quote, unquote, urldefrag, urlsplit
 
 from attune.errors import SourceError
-from attune.files import completed
-
-_PASSING = (408, 429)  # of the errors that are the client's, those that another try may mend
-
-
-class _TryAgain(Exception):
-    """The network failed in a way that may pass."""
+from attune.sources import Source
+from attune.sources._cache import Cache, Entry
+from attune.sources._fetch import Ask, Listing, Remote, Unchanged, bring
+from attune.sources._http import WebFile, credentials
+from attune.sources._secrets import shown
+from attune.sources._verify import Hashes
 
 
 @dataclass(frozen=True, slots=True)
-class Download:
-    """Fetches an address unless the cache has it; waits so many seconds before each new try."""
+class _Address:
+    """A web address: how to get it, how to speak of it, and which content it must have."""
 
-    timeout: float = 30.0
-    waits: tuple[float, ...] = (1.0, 5.0, 15.0)
-
-    def __call__(self, url: str, cache: Path) -> Path:
-        """The complete file, under a name that no other address has."""
-        path = cache / "web" / hashlib.sha256(url.encode()).hexdigest()[:16] / _file_name(url)
-        if path.exists():
-            return path
-        try:
-            with completed(path) as partial:
-                self._fetch(url, partial)
-        except OSError as error:
-            raise SourceError(
-                f"{url} could not be written to {path.parent}: {error.strerror}. "
-                "Make room there, or name another folder in ATTUNE_CACHE."
-            ) from error
-        return path
-
-    def _fetch(self, url: str, partial: Path) -> None:
-        for wait in (*self.waits, None):
-            try:
-                return self._try(url, partial)
-            except _TryAgain as failure:
-                if wait is None:
-                    raise SourceError(
-                        f"{url} could not be fetched: {failure}, {len(self.waits) + 1} times. "
-                        "Check the address and the network, or download it yourself and give its path."
-                    ) from failure
-                time.sleep(wait)
-
-    def _try(self, url: str, partial: Path) -> None:
-        try:
-            request = Request(url, headers={"User-Agent": "attune", "Accept-Encoding": "identity"})
-            with urlopen(request, timeout=self.timeout) as response, partial.open("wb") as file:
-                shutil.copyfileobj(response, file, 1 << 20)
-                announced = response.headers["Content-Length"]
-        except HTTPError as error:
-            raise _refusal(url, error) from error
-        except (URLError, TimeoutError, ConnectionError, SSLError, HTTPException) as error:
-            raise _TryAgain(str(getattr(error, "reason", error) or type(error).__name__)) from error
-        size = partial.stat().st_size
-        if announced is not None and size != int(announced):
-            raise _TryAgain(f"only {size} of {announced} bytes came")
+    url: str
+    shown: str
+    host: str
+    name: str
+    sha256: str | None
 
 
-def _refusal(url: str, error: HTTPError) -> Exception:
-    if error.code >= 500 or error.code in _PASSING:
-        return _TryAgain(f"the server answered {error.code} {error.reason}")
-    return SourceError(
-        f"{url} could not be fetched: the server answered {error.code} {error.reason}. Check the address."
-    )
+def find(address: str, cache: Cache) -> Path:
+    """The file, as it is on the web now; one with a hash is never asked about again."""
+    web = _read(address)
+
+    def ask(known: Entry | None, locked: Entry | None) -> Listing:
+        version = next(iter(known.files.values())).version if known else None
+        file = WebFile(web.url, cache.patience.timeout, credentials(web.host), known=version or None)
+        return Listing({web.name: Remote(file.open, hashes=Hashes(sha256=web.sha256))})
+
+    return bring(web.shown, ask, cache, is_fixed=web.sha256 is not None)
 
 
-def _file_name(url: str) -> str:
-    """The last part of the address's path, with nothing in it that a file name should not have."""
+def beside(address: str, names: Sequence[str], cache: Cache) -> Ask:
+    """Files in the same folder of the web, each asked for by its own address."""
+    web = _read(address)
+    folder, headers = web.url.partition("?")[0].rpartition("/")[0], credentials(web.host)
+
+    def ask(known: Entry | None, locked: Entry | None) -> Listing:
+        if known and set(names) < set(known.files):
+            raise Unchanged  # nobody asks for thousands of files to hear that they are what they were
+        files = {name: WebFile(f"{folder}/{quote(name)}", cache.patience.timeout, headers) for name in names}
+        return Listing({name: Remote(file.open) for name, file in files.items()}, is_folder=True)
+
+    return ask
+
+
+def _read(address: str) -> _Address:
+    url, fragment = urldefrag(address)
     try:
-        address = urlsplit(url)
-        is_sound = bool(address.hostname) and address.port != 0
+        parts = urlsplit(url)
+        is_sound = bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_sound = False
     if not is_sound:
-        raise SourceError(f"{url} is not a web address. Expected https://HOST/PATH.")
-    name = PurePosixPath(unquote(address.path)).name
-    return re.sub(r"[^\w.-]", "_", name).lstrip(".")[-100:] or "file"
+        raise SourceError(f"{shown(address)} is not a web address. Expected https://HOST/PATH.")
+    if "@" in parts.netloc:
+        raise SourceError(
+            f"{shown(address)} was given with a user and password in it, which would end up in files and logs. "
+            f"Put them into ~/.netrc: machine {parts.hostname} login USER password PASSWORD"
+        )
+    url = quote(url, safe="%/:=&?~#+!$,;'@()*[]")  # letters and spaces as browsers send them
+    name = PurePosixPath(unquote(parts.path)).name
+    name = re.sub(r"[^\w.-]", "_", name).lstrip(".")[-100:] or "file"
+    return _Address(url, shown(address), str(parts.hostname), name, _sha256(fragment, address))
 
 
-SOURCE = Download()
+def _sha256(fragment: str, address: str) -> str | None:
+    if not fragment:
+        return None
+    found = re.fullmatch(r"sha256=([0-9a-fA-F]{64})", fragment)
+    if not found:
+        raise SourceError(f"{shown(address)}: after # only sha256=… is understood, with 64 hexadecimal digits.")
+    return found[1].lower()
+
+
+SOURCE = Source(find, beside=beside)

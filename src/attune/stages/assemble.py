@@ -136,8 +136,10 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 def export(folder: Path, recipe: Recipe, run: Run, model: nn.Module) -> None:
     """Write a model folder; it appears whole, in place of the one before."""
     partial = folder.parent / f".{folder.name}.{uuid.uuid4().hex[:8]}.part"
-    shutil.copytree(run.task, partial / "task")
-    shutil.copytree(run.assets, partial / "assets")
+    for part in (run.task, run.assets):
+        if part.is_dir():  # empty folders get lost on hubs and in buckets
+            shutil.copytree(part, partial / part.name)
+        (partial / part.name).mkdir(parents=True, exist_ok=True)
     plain = replace(recipe, adapt=AdaptConfig())  # the exported weights have all additions added in
     write_text(partial / "recipe.yaml", recipes.resolved_yaml(plain))
     save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, partial / WEIGHTS, FORMAT)

@@ -7,7 +7,7 @@ import filecmp
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -48,6 +48,15 @@ def open_origin(recipe: Recipe, site: Site) -> Origin:
     if catalog.find("families", recipe.model.family).adopt is None:
         raise ModelError(f"{path} is not a model of attune's, and the family {recipe.model.family!r} adopts no others.")
     return Origin(foreign=path)
+
+
+def with_local_files(recipe: Recipe, site: Site) -> Recipe:
+    """The recipe with the files that its model needs beside the weights where they are on this machine."""
+    family: Family = catalog.find("families", recipe.model.family)
+    config = recipe.model.config
+    named = {name: getattr(config, name) for name in family.sources if name != "weights"}
+    local = {name: str(locate(source, site.cache)) for name, source in named.items() if source is not None}
+    return replace(recipe, model=replace(recipe.model, config=replace(config, **local)))
 
 
 def prepare(recipe: Recipe, origin: Origin, utterances: Iterable[Utterance], task: Path, assets: Path) -> None:
@@ -109,8 +118,8 @@ class _Usable(Iterable[Utterance]):
 
 
 def _same_files(one: Path, other: Path) -> bool:
-    """Whether two folders hold the same names and bytes."""
-    names = [sorted(path.name for path in folder.iterdir()) for folder in (one, other)]
+    """Whether two folders hold the same names and bytes; one that is absent holds nothing."""
+    names = [sorted(path.name for path in folder.glob("*")) for folder in (one, other)]
     return names[0] == names[1] and not any(filecmp.cmpfiles(one, other, names[0], shallow=False)[1:])
 
 

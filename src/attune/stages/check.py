@@ -10,27 +10,37 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from itertools import compress
+from itertools import compress, islice
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from attune.batches.plan import Plan, padding_share
-from attune.corpora import Corpus, Problem, inspect_corpus, open_corpus, select
-from attune.errors import AttuneError, DataError
+from attune.corpora import (
+    Corpus,
+    Problem,
+    Skipped,
+    bring_manifest,
+    expand_shards,
+    inspect_corpus,
+    open_corpus,
+    samples_of,
+    select,
+)
+from attune.errors import AttuneError, DataError, TooLong
 from attune.recipe import Recipe
 from attune.site import Site
-from attune.sources import locate
 from attune.stages.assemble import Assembled, assemble
-from attune.stages.begin import First, give_first_weights, open_origin, prepare
+from attune.stages.begin import First, give_first_weights, open_origin, prepare, with_local_files
 from attune.stages.data import planner, training_rows
 from attune.stages.evaluate import Decoding
-from attune.stages.train import schedule_of
+from attune.stages.rates import schedule_of
 from attune.types import SAMPLE_RATE, Hypothesis, Utterance
 
 TRAIN, DEV, TEST = "train", "dev", "test"
 UNREADABLE = "\N{REPLACEMENT CHARACTER}"  # how tokenizers read the token of what they do not know
+SAMPLES = 20  # of a stream to look at
 LONGEST = 3  # utterances of the worst batch to name
 
 
@@ -62,6 +72,7 @@ class SplitCheck:
     too_long: int
     outside_seconds: float  # of the too short and too long together
     bad_targets: tuple[Problem, ...] = ()  # what cannot be learned or, in an evaluation set, scored
+    long_rows: tuple[Problem, ...] = ()  # too long for the model, and dealt with as data.long_rows says
     unknown: Mapping[str, int] = field(default_factory=dict)  # character or label never output → utterances with it
 
 
@@ -126,7 +137,7 @@ class _Begun:
 def check_manifest(source: str, decodes: bool, site: Site) -> Generator[Decoding, None, RowsCheck]:
     """Look at one manifest alone; yields how far decoding has come."""
     with tempfile.TemporaryDirectory() as scratch:
-        path = locate(source, site.cache)
+        path = bring_manifest(source, site.cache)
         corpus = open_corpus(path.name, [path], Path(scratch))
         return (yield from _check_rows(corpus, decodes, site))
 
@@ -136,6 +147,7 @@ def check_recipe(recipe: Recipe, decodes: bool, site: Site) -> Generator[Decodin
     troubles: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         corpora = _open_all(recipe, Path(folder), site, troubles)
+        _look_into_stream(recipe, troubles)
         train = corpora.get(TRAIN)
         plan = _plan(recipe, train, troubles) if train else None
         begun = _begin(recipe, train, Path(folder), site, troubles) if train else None
@@ -171,20 +183,33 @@ def _open_all(recipe: Recipe, scratch: Path, site: Site, troubles: list[str]) ->
     for split, sources in named.items():
         with _gathering(troubles, f"data.{split}: "):
             if sources:
-                corpora[split] = open_corpus(split, [locate(source, site.cache) for source in sources], scratch)
+                corpora[split] = open_corpus(split, [bring_manifest(source, site.cache) for source in sources], scratch)
                 if not len(corpora[split]):
                     raise DataError("No row can be used.")
     return corpora
 
 
+def _look_into_stream(recipe: Recipe, troubles: list[str]) -> None:
+    """The first samples of a stream; there is no telling what the others are."""
+    if recipe.data.stream is None:
+        return
+    with _gathering(troubles, "data.stream: "):
+        shards = expand_shards(recipe.data.stream.shards)
+        for sample in islice(samples_of(shards[0]), SAMPLES):
+            if isinstance(sample.found, Skipped) and recipe.data.bad_rows == "fail":
+                troubles.append(f"data.stream: {sample.found.which}: {sample.found.reason}")
+
+
 def _plan(recipe: Recipe, corpus: Corpus, troubles: list[str]) -> Plan | None:
     with _gathering(troubles):
-        return planner(recipe, corpus, training_rows(recipe, corpus))(0)
+        plan = planner(recipe, corpus, training_rows(recipe, corpus))(0)
+        return replace(plan, order=plan.order % len(corpus))  # in a mix, a row may have several turns
     return None
 
 
 def _begin(recipe: Recipe, corpus: Corpus, scratch: Path, site: Site, troubles: list[str]) -> _Begun | None:
     with _gathering(troubles):
+        recipe = with_local_files(recipe, site)
         origin = open_origin(recipe, site)
         task, assets = scratch / "task", scratch / "assets"
         prepare(recipe, origin, corpus, task, assets)
@@ -221,14 +246,18 @@ def _check_split(recipe: Recipe, corpus: Corpus, rows: RowsCheck, begun: _Begun 
     used = np.full(len(corpus), not is_learned)
     used[inside.rows] = True
     problems, unknown = _check_targets(compress(corpus, used), begun.assembled, is_learned)
-    return replace(found, bad_targets=problems, unknown=unknown)
+    # A recipe that drops or splits expects long rows; but a score over fewer would be another score.
+    expects_long = recipe.data.drops_long_rows if is_learned else recipe.data.long_rows == "split"
+    long = tuple(problem for problem, is_long in problems if is_long and expects_long)
+    bad = tuple(problem for problem, is_long in problems if not (is_long and expects_long))
+    return replace(found, bad_targets=bad, long_rows=long, unknown=unknown)
 
 
 def _check_targets(
     utterances: Iterable[Utterance], assembled: Assembled, is_learned: bool
-) -> tuple[tuple[Problem, ...], dict[str, int]]:
-    """The utterances that cannot be learned or scored; of the others, what the model cannot say."""
-    problems: list[Problem] = []
+) -> tuple[list[tuple[Problem, bool]], dict[str, int]]:
+    """The utterances that cannot be learned or scored, and whether for their length; what the model cannot say."""
+    problems: list[tuple[Problem, bool]] = []
     unknown: Counter[str] = Counter()
     can_say = cache(partial(_can_say, assembled))
     for utterance in utterances:
@@ -237,8 +266,8 @@ def _check_targets(
             unknown.update(_unknown_in(utterance, assembled, can_say))
         except DataError as error:
             reason = str(error).removeprefix(f"{utterance.where}: ")
-            problems.append(Problem(utterance.where, utterance.id, reason))
-    return tuple(problems), dict(sorted(unknown.items(), key=lambda item: (-item[1], item[0])))
+            problems.append((Problem(utterance.where, utterance.id, reason), isinstance(error, TooLong)))
+    return problems, dict(sorted(unknown.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _require_usable(utterance: Utterance, assembled: Assembled, is_learned: bool) -> None:

@@ -1,12 +1,17 @@
 """The corpora of a recipe, as every rank sees them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from attune.audio.augment import open_augmenter
+from attune.audio.settings import AugmentConfig
 from attune.batches.load import Reader
+from attune.batches.mix import Share, draw, shares, turns
 from attune.batches.plan import Budget, Plan, plan_epoch
-from attune.corpora import Corpus, Selection, open_corpus, require_sound, select
+from attune.corpora import Corpus, Selection, bring_manifest, open_corpus, require_sound, select
 from attune.errors import DataError
 from attune.recipe import Recipe
 from attune.site import Site
@@ -27,7 +32,7 @@ def open_manifests(
     """Manifests as one corpus. The first rank fetches and scans, the others find everything ready."""
     if not world.is_first:
         world.barrier()
-    paths = [locate(source, site.cache) for source in sources]
+    paths = [bring_manifest(source, site.cache) for source in sources]
     corpus = open_corpus(name, paths, index_folder)
     require_sound(corpus, recipe.data.bad_rows)
     if world.is_first:
@@ -53,19 +58,58 @@ def budget_of(recipe: Recipe) -> Budget:
 
 
 def planner(recipe: Recipe, corpus: Corpus, selection: Selection) -> Callable[[int], Plan]:
-    """The plan of any epoch."""
-    budget = budget_of(recipe)
-    return lambda epoch: plan_epoch(corpus.seconds, selection.rows, budget, recipe.seed, epoch)
+    """The plan of any epoch; in a mix, a row number beyond the corpus's is a later turn of a row."""
+    budget, mix = budget_of(recipe), recipe.data.mix
+    if mix is None:
+        return lambda epoch: plan_epoch(corpus.seconds, selection.rows, budget, recipe.seed, epoch)
+    origins, total = corpus.origins, len(corpus)
+    times = _turns(recipe, corpus, selection)
+
+    def plan(epoch: int) -> Plan:
+        drawn = draw(selection.rows, origins, times, total, recipe.seed, epoch)
+        cut = plan_epoch(corpus.seconds[drawn % total], np.arange(len(drawn)), budget, recipe.seed, epoch)
+        return replace(cut, order=drawn[cut.order])
+
+    return plan
 
 
-def training_reader(recipe: Recipe, corpus: Corpus, assembled: Assembled) -> Reader:
+def mixed(recipe: Recipe, corpus: Corpus, selection: Selection) -> tuple[Share, ...]:
+    """What an epoch has of each training set, when there are several."""
+    if len(corpus.sets) == 1:
+        return ()
+    times = _turns(recipe, corpus, selection) if recipe.data.mix else [1.0] * len(corpus.sets)
+    return shares(corpus.sets, corpus.seconds, selection.rows, corpus.origins, times)
+
+
+def _turns(recipe: Recipe, corpus: Corpus, selection: Selection) -> list[float]:
+    mix = recipe.data.mix
+    own = [
+        corpus.seconds[selection.rows[corpus.origins[selection.rows] == number]] for number in range(len(corpus.sets))
+    ]
+    empty = [name for name, seconds in zip(corpus.sets, own, strict=True) if not len(seconds)]
+    if mix is None or empty:
+        raise DataError(f"Nothing of {', '.join(empty)} is left to train on, so it cannot be mixed in.")
+    return turns([float(seconds.sum()) for seconds in own], mix.weights, mix.temperature)
+
+
+def training_reader(recipe: Recipe, corpus: Corpus | None, assembled: Assembled, site: Site) -> Reader:
     """How training reads an utterance: audio and target, refusing targets that no alignment can reach."""
     built = assembled.built
     return Reader(
-        corpus,
+        corpus or (),
         target=built.target,
         fits=lambda samples, target: built.model.frames(samples) >= built.frames_needed(target),
         drops_bad_rows=recipe.data.bad_rows == "drop",
-        augmenter=open_augmenter(recipe.augment) if recipe.augment else None,
+        drops_long_rows=recipe.data.drops_long_rows,
+        pack=built.pack,
+        augmenter=open_augmenter(_with_local_folders(recipe.augment, site)) if recipe.augment else None,
         seed=recipe.seed,
+        rows=len(corpus) if corpus and recipe.data.mix else None,
     )
+
+
+def _with_local_folders(augment: AugmentConfig, site: Site) -> AugmentConfig:
+    """The settings with the folders of recordings where they are on this machine."""
+    parts = {"rooms": augment.rooms, "noise": augment.noise}
+    local = {name: replace(part, folder=str(locate(part.folder, site.cache))) for name, part in parts.items() if part}
+    return replace(augment, **local)  # type: ignore[arg-type]

@@ -1,26 +1,29 @@
 """Decode a corpus and score it. Every utterance is scored exactly once, or the evaluation says so and fails."""
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from attune.batches.load import Loaded, Reader, load, readers_watched
 from attune.batches.plan import Budget, plan_in_order
-from attune.corpora import Corpus
+from attune.corpora import Corpus, Pieces, Sample
 from attune.decoding.ngram import read_arpa
 from attune.decoding.predict import decode, share
 from attune.decoding.search import Search
+from attune.decoding.settings import DecodeConfig, SearchConfig
 from attune.errors import ModelError
-from attune.recipe import DecodeConfig, Recipe, SearchConfig
+from attune.recipe import Recipe
 from attune.report.tables import scores_json
 from attune.site import Site
 from attune.sources import locate
 from attune.stages.assemble import Assembled
-from attune.types import Built, Prediction, Scores
+from attune.types import Built, Prediction, Scores, Task, Utterance
 from attune.world import World
 
 DECODED_AT_ONCE = 4  # micro-batches: without gradients there is room for more, and a search is as long as one of them
+
+Scored = Corpus | Sample | Pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,13 @@ class Evaluation:
     rank_counts: tuple[dict[str, int], ...]  # what each rank scored; they add up to the scores' counts
     search: Search
     problems: tuple[str, ...] = ()
+    total: int | None = None  # utterances of the whole set, where only a sample of it was scored
+    sets: Mapping[str, Scores] = field(default_factory=dict)  # each manifest's own scores, when there are several
+
+    @property
+    def title(self) -> str:
+        """What was scored: a set, or how much of it."""
+        return f"{self.split} ({told_sample(len(self.predictions), self.total)})" if self.total else self.split
 
     @property
     def absent(self) -> int:
@@ -54,12 +64,19 @@ class Evaluation:
             **scores_json(self.scores),
             "search": self.search.as_json(),
             "ranks": list(self.rank_counts),
+            **({"sample_of": self.total} if self.total else {}),
+            **({"sets": {name: scores_json(scores) for name, scores in self.sets.items()}} if self.sets else {}),
         }
+
+
+def told_sample(count: int, total: int) -> str:
+    """How large a sample is, in words."""
+    return f"{count:,} of {total:,} utterances, chosen by the seed"
 
 
 def search_of(config: SearchConfig | DecodeConfig, built: Built, site: Site, world: World) -> Search:
     """The recipe's search settings as the decoder takes them, with the language model they name."""
-    plain = Search(config.search, config.beam, precision=config.precision)
+    plain = Search(config.search, config.beam, config.length_power, config.fallback, config.precision)
     if config.lm is None:
         return plain
     if not built.pieces:
@@ -70,11 +87,24 @@ def search_of(config: SearchConfig | DecodeConfig, built: Built, site: Site, wor
     return replace(plain, lm=config.lm, lm_weight=config.lm_weight, language_model=model)
 
 
+def as_scored(corpus: Corpus | Sample, assembled: Assembled, recipe: Recipe) -> Scored:
+    """The corpus as it will be decoded: where the recipe says so, what is too long to be heard at once is cut."""
+    longest = assembled.built.longest_seconds
+    if longest is None or recipe.data.long_rows != "split":
+        return corpus
+    return Pieces(corpus, longest)
+
+
 def evaluation_batches(
-    assembled: Assembled, corpus: Corpus, batch: int | None, recipe: Recipe, site: Site, world: World
+    assembled: Assembled, corpus: Scored, batch: int | None, recipe: Recipe, site: Site, world: World
 ) -> Iterator[Loaded]:
     """This rank's share of a corpus: `batch` utterances at a time, or as many as a few training micro-batches hold."""
-    reader = Reader(corpus, assembled.built.prompt, drops_bad_rows=recipe.data.bad_rows == "drop")
+    reader = Reader(
+        corpus,
+        assembled.built.prompt,
+        drops_bad_rows=recipe.data.bad_rows == "drop",
+        drops_long_rows=recipe.data.drops_long_rows,
+    )
     plan = plan_in_order(corpus.seconds, Budget(None, batch, 1) if batch else _decoding_budget(recipe))
     batches = list(share(plan, world))
     workers = min(site.workers, len(batches)) if len(batches) > 1 else 0  # one is read before a worker has started
@@ -89,14 +119,14 @@ def _decoding_budget(recipe: Recipe) -> Budget:
 
 
 def evaluate(
-    assembled: Assembled, corpus: Corpus, batches: Iterable[Loaded], search: Search, world: World
+    assembled: Assembled, corpus: Scored, batches: Iterable[Loaded], search: Search, world: World
 ) -> Generator[Decoding, None, Evaluation]:
     """Decode on all ranks, merge by row and score; yields how far this rank has come."""
     mine: dict[int, Prediction] = {}
     problems: list[str] = []
     yield Decoding(corpus.name, 0, len(corpus))
     with readers_watched():
-        for decoded in decode(assembled.built.model, batches, search, world):
+        for decoded in decode(assembled.built, batches, search, world):
             problems.extend(decoded.problems)
             for row, hypothesis in zip(decoded.rows, decoded.hypotheses, strict=True):
                 utterance = corpus[row]
@@ -105,12 +135,15 @@ def evaluate(
                 mine[row] = Prediction(utterance.id, value, assembled.task.reference(utterance), score)
             yield Decoding(corpus.name, min(len(corpus), len(mine) * world.size), len(corpus))
     parts = world.gather((mine, problems))
-    predictions = _merged(corpus, [part for part, _ in parts])
+    whole = corpus.whole if isinstance(corpus, Pieces) else corpus
+    by_rank = _by_rank(assembled, corpus, [part for part, _ in parts])
+    together = {row: prediction for part in by_rank for row, prediction in part.items()}
+    predictions = tuple(together[row] for row in range(len(whole)))
     scores = assembled.task.score(predictions)
     counts = (
         (scores.counts,)
         if world.size == 1
-        else tuple(assembled.task.score(list(part.values())).counts for part, _ in parts)
+        else tuple(assembled.task.score(list(part.values())).counts for part in by_rank)
     )
     return Evaluation(
         corpus.name,
@@ -119,14 +152,53 @@ def evaluate(
         tuple(map(dict, counts)),
         search,
         tuple(problem for _, found in parts for problem in found),
+        whole.total if isinstance(whole, Sample) else None,
+        _by_set(whole, predictions, assembled.task),
     )
 
 
-def _merged(corpus: Corpus, parts: list[dict[int, Prediction]]) -> tuple[Prediction, ...]:
-    """All predictions in manifest order."""
+def _by_set(corpus: Corpus | Sample, predictions: Sequence[Prediction], task: Task) -> dict[str, Scores]:
+    """The scores of each manifest alone."""
+    if len(corpus.sets) == 1:
+        return {}
+    own: dict[str, list[Prediction]] = {name: [] for name in corpus.sets}
+    for origin, prediction in zip(corpus.origins, predictions, strict=True):
+        own[corpus.sets[origin]].append(prediction)
+    return {name: task.score(part) for name, part in own.items() if part}
+
+
+def _by_rank(assembled: Assembled, corpus: Scored, parts: list[dict[int, Prediction]]) -> list[dict[int, Prediction]]:
+    """Each rank's predictions by row of the whole corpus; an utterance in pieces is with the rank of its first."""
     times = Counter(row for part in parts for row in part)
     wrong = [corpus[row].id for row in range(len(corpus)) if times[row] != 1]
     if wrong:
         raise RuntimeError(f"{len(wrong)} utterances of {corpus.name} were not decoded exactly once: {wrong[:5]}")
-    together = {row: prediction for part in parts for row, prediction in part.items()}
-    return tuple(together[row] for row in range(len(corpus)))
+    return _joined(assembled, corpus, parts) if isinstance(corpus, Pieces) else parts
+
+
+def _joined(assembled: Assembled, corpus: Pieces, parts: list[dict[int, Prediction]]) -> list[dict[int, Prediction]]:
+    said: dict[int, list[Prediction]] = {row: [] for row in range(len(corpus.whole))}
+    ranks: dict[int, int] = {}
+    for piece, rank, prediction in sorted(
+        ((piece, rank, prediction) for rank, part in enumerate(parts) for piece, prediction in part.items()),
+        key=lambda item: item[0],
+    ):
+        said[corpus.owners[piece]].append(prediction)
+        ranks.setdefault(corpus.owners[piece], rank)
+    joined: list[dict[int, Prediction]] = [{} for _ in parts]
+    for row, predictions in said.items():
+        # In a recording without any speech there is no piece to decode.
+        joined[ranks.get(row, 0)][row] = _join(predictions) if predictions else _nothing(assembled, corpus.whole[row])
+    return joined
+
+
+def _join(pieces: list[Prediction]) -> Prediction:
+    """What was said in all of them; nothing is known of it when one could not be read."""
+    values = [piece.value for piece in pieces]
+    if None in values:
+        return replace(pieces[0], value=None, score=None)
+    return replace(pieces[0], value=" ".join(filter(None, values)), score=sum(piece.score or 0.0 for piece in pieces))
+
+
+def _nothing(assembled: Assembled, utterance: Utterance) -> Prediction:
+    return Prediction(utterance.id, "", assembled.task.reference(utterance), 0.0)

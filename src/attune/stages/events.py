@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from attune.corpora import Selection
+from attune.batches.mix import Share
+from attune.corpora import Corpus, Sample, Selection
 from attune.recipe import Difference, Recipe
 from attune.run import Run
 from attune.stages.evaluate import Decoding, Evaluation
@@ -20,11 +21,13 @@ class Started:
     recipe: Recipe
     step: int
     parameters: Adapted
-    selection: Selection
+    selection: Selection | None  # None: a stream, of which nobody knows what is in it
     damaged: tuple[Damage, ...] = ()
     new_tensors: tuple[str, ...] = ()  # those that the pretrained weights did not give, or not wholly
+    dev: Corpus | Sample | None = None
     rescheduled: tuple[tuple[Difference, float, float], ...] = ()  # with the old and new rate at the next step
     notes: tuple[str, ...] = ()  # what there is to say about the weights it begins with
+    mix: tuple[Share, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from attune.training.gradients import Gradients
 from attune.training.memory import is_out_of_memory
 from attune.training.micro import Eager
 from attune.training.optimizer import make_optimizer
-from attune.types import Batch
+from attune.types import Batch, Tallied
 from attune.world import World, choose_device
 
 ROOM = 0.9  # of the memory, to be used: allocators leave gaps, and other epochs have other batches
@@ -107,9 +107,10 @@ def _measure(recipe: Recipe, site: Site, folder: Path, rows: Rows) -> _Used:
     model = assembled.built.model.to(device)
     settings = recipe.optimizer
     optimizer = make_optimizer(settings.name, model, 0.0, 0.0, settings.betas)
-    gradients = Gradients(parameter for parameter in model.parameters() if parameter.requires_grad)
+    tallied = [module for module in model.modules() if isinstance(module, Tallied)]
+    gradients = Gradients((parameter for parameter in model.parameters() if parameter.requires_grad), tallied)
     optimizer.step()  # with a rate of zero: only to have its state in memory
-    batch, _ = training_reader(recipe, corpus, assembled).read(rows)
+    batch, _ = training_reader(recipe, corpus, assembled, site).read(rows)
     memory = _Cuda(device) if device.type == "cuda" else _Cpu()
     before = memory.used()
     peak = _run(Eager(model.train(), recipe.train.precision, device), batch, memory) if batch else before

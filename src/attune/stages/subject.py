@@ -16,9 +16,10 @@ from attune.run import Run
 from attune.site import Site
 from attune.sources import locate
 from attune.stages.assemble import Assembled, Pretrained, assemble, is_own, load_weights, open_pretrained
-from attune.stages.begin import Origin, give_first_weights, prepare
+from attune.stages.begin import Origin, give_first_weights, prepare, with_local_files
 from attune.stages.data import open_manifests
-from attune.stages.evaluate import Decoding, Evaluation, evaluate, evaluation_batches, search_of
+from attune.stages.evaluate import Decoding, Evaluation, as_scored, evaluate, evaluation_batches, search_of
+from attune.stages.lock import as_locked
 from attune.types import Family
 from attune.world import World
 
@@ -40,7 +41,7 @@ def open_subject(source: str, overrides: Sequence[str], site: Site) -> Subject:
         weights: str | None = recipe.model.config.weights
         if weights is None:
             raise ConfigError(f"{source} names no weights to evaluate. Add model.weights=RUN_OR_MODEL.")
-        return Subject(_open_named(recipe, locate(weights, site.cache)), None)
+        return Subject(_open_named(with_local_files(recipe, site), locate(weights, site.cache)), None)
     folder = locate(source, site.cache)
     if not folder.is_dir():
         raise ModelError(f"{folder} is neither a run directory, nor a model folder, nor a recipe (.yaml).")
@@ -109,7 +110,8 @@ def evaluate_subject(
     assembled = load_subject(subject.pretrained, world)
     with tempfile.TemporaryDirectory() as scratch:
         folder = subject.run.data if subject.run else Path(scratch)
-        corpus = _open(recipe, on, folder, site, world)
+        site = as_locked(subject.run, site) if subject.run else site
+        corpus = as_scored(_open(recipe, on, folder, site, world), assembled, recipe)
         search = search_of(recipe.decode.final or recipe.decode, assembled.built, site, world)
         batches = evaluation_batches(assembled, corpus, batch, recipe, site, world)
         return (yield from evaluate(assembled, corpus, batches, search, world))

@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from attune.batches.load import Again, Loaded, load, micros_from, readers_watched
+from attune.batches.load import Again, Loaded, readers_watched
 from attune.catalog import suggestion
-from attune.corpora import Corpus
+from attune.corpora import Corpus, Sample
 from attune.decoding.search import Search
 from attune.errors import CheckpointError, ConfigError, Preempted
 from attune.recipe import Difference, Recipe
@@ -24,12 +24,15 @@ from attune.report.predictions import write_predictions
 from attune.run import Run, Start, claimed, rises
 from attune.site import Site
 from attune.stages.assemble import Assembled, Pretrained, assemble, export, load_weights, open_pretrained
-from attune.stages.begin import First, give_first_weights, open_origin, prepare
-from attune.stages.data import open_split, planner, training_reader, training_rows
-from attune.stages.evaluate import Decoding, Evaluation, evaluate, evaluation_batches, search_of
+from attune.stages.begin import First, give_first_weights, open_origin, prepare, with_local_files
+from attune.stages.data import open_split
+from attune.stages.evaluate import Decoding, Evaluation, Scored, as_scored, evaluate, evaluation_batches, search_of
 from attune.stages.events import Evaluated, Event, Finished, Saved, Started, Stepped
 from attune.stages.journal import Journal
+from attune.stages.lock import gather_sources
+from attune.stages.rates import changed_rates, schedule_of
 from attune.stages.sharing import open_optimizer, usable_alone
+from attune.stages.training_set import TrainingSet, open_training_set
 from attune.training import checkpoint
 from attune.training.adapt import adapt, merge_lora
 from attune.training.average import average
@@ -38,18 +41,10 @@ from attune.training.loop import Progress, Rules, Step, take_steps
 from attune.training.optimizer import Moves
 from attune.training.patience import has_stalled
 from attune.training.precision import compile_layers, compute_exactly, first_scale
-from attune.training.schedule import Schedule
 from attune.training.sharding import load_whole, whole_state, whole_weights
 from attune.world import World
 
 REMEMBERED_SECONDS = 3600.0  # dev audio that is kept in memory between scorings: 230 MB
-SCHEDULE_FIELDS = {
-    "train.steps": "steps",
-    "train.warmup": "warmup",
-    "train.schedule": "shape",
-    "train.restart_every": "restart_every",
-    "optimizer.lr": "lr",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +66,7 @@ class _Training:
     world: World
     assembled: Assembled
     optimizer: Moves
-    dev: Corpus | None
+    dev: Scored | None
     dev_batches: Iterable[Loaded]
     journal: Journal | None
     history: list[float]  # the score that decides which checkpoint is best, at every scoring so far
@@ -112,61 +107,73 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
 def _train(
     recipe: Recipe, run: Run, request: Request, site: Site, world: World, rescheduled: Sequence[Difference]
 ) -> Iterator[Event]:
-    corpus = open_split(recipe, "train", run.data, site, world)
-    dev = open_split(recipe, "dev", run.data, site, world) if recipe.data.dev else None
-    selection = training_rows(recipe, corpus)
-    assembled, first = _assemble(recipe, run, corpus, site, world)
+    site = gather_sources(recipe, run, site, world)
+    data = open_training_set(recipe, run, site, world)
+    dev = _open_dev(recipe, run, site, world)
+    assembled, first = _assemble(recipe, run, data, site, world)
     adapted = adapt(assembled.built.model, recipe.adapt, recipe.seed, first.new_tensors)
     assembled.built.model.to(world.device)
     if recipe.train.compile:
         compile_layers(assembled.built.model)
     optimizer = open_optimizer(recipe, assembled, first.new_tensors, world)
     journal = Journal(run) if world.is_first else None
-    dev_batches = _dev_batches(recipe, assembled, dev, site, world) if dev else ()
+    scored = as_scored(dev, assembled, recipe) if dev else None
+    dev_batches = _dev_batches(recipe, assembled, scored, site, world) if scored else ()
     # Now, and not after the last step: a language model that does not fit is to be told at once.
     search = search_of(recipe.decode, assembled.built, site, world)
     final = search_of(recipe.decode.final, assembled.built, site, world) if recipe.decode.final else search
-    training = _Training(recipe, run, site, world, assembled, optimizer, dev, dev_batches, journal, [], search, final)
+    training = _Training(
+        recipe, run, site, world, assembled, optimizer, scored, dev_batches, journal, [], search, final
+    )
     progress, damaged = _resume(training)
     yield Started(
         run,
         recipe,
         progress.position.step,
         adapted,
-        selection,
+        data.selection,
         tuple(damaged),
         first.new_tensors,
-        _rates(rescheduled, recipe, progress),
+        dev,
+        changed_rates(rescheduled, recipe, progress),
         first.notes,
+        data.mix,
     )
     before = progress.position.step
     if before < recipe.train.steps and not training.has_stalled:
-        reader = training_reader(recipe, corpus, assembled)
-        plan = planner(recipe, corpus, selection)
-        micros = micros_from(progress.position, plan, world.rank, world.size, recipe.train.strict)
-        pins = world.device.type == "cuda"
-        yield from _steps(training, request, progress, load(reader, micros, site.workers, pins))
+        yield from _steps(training, request, progress, data.batches(progress.position, assembled, site, world))
+    data.close()
     yield from _finish(training, before)
 
 
-def _assemble(recipe: Recipe, run: Run, corpus: Corpus, site: Site, world: World) -> tuple[Assembled, First]:
+def _open_dev(recipe: Recipe, run: Run, site: Site, world: World) -> Corpus | Sample | None:
+    """What is scored during training: the dev sets, or a sample of them that is the same each time."""
+    if not recipe.data.dev:
+        return None
+    dev = open_split(recipe, "dev", run.data, site, world)
+    count = recipe.train.eval_utterances
+    return Sample(dev, count, recipe.seed) if count and count < len(dev) else dev
+
+
+def _assemble(recipe: Recipe, run: Run, data: TrainingSet, site: Site, world: World) -> tuple[Assembled, First]:
     """Prepare the run's files once, build the model, and give it the weights it starts from."""
     if checkpoint.newest(run.checkpoints)[0]:
-        _require_same_data(run, corpus)
+        _require_same_data(run, data)
         return assemble(recipe, run.task, run.assets), First(run.start().new_tensors)
-    origin = open_origin(recipe, site)
+    local = with_local_files(recipe, site)
+    origin = open_origin(local, site)
     if world.is_first:
-        prepare(recipe, origin, corpus, run.task, run.assets)
+        prepare(local, origin, data, run.task, run.assets)
     world.barrier()
     assembled = assemble(recipe, run.task, run.assets)
-    first = give_first_weights(assembled, recipe, origin, run.task)
+    first = give_first_weights(assembled, local, origin, run.task)
     if world.is_first:
-        run.remember_start(Start(corpus.fingerprint, first.new_tensors))
+        run.remember_start(Start(data.fingerprint, first.new_tensors))
     return assembled, first
 
 
-def _require_same_data(run: Run, corpus: Corpus) -> None:
-    if run.start().data != corpus.fingerprint:
+def _require_same_data(run: Run, data: TrainingSet) -> None:
+    if run.start().data != data.fingerprint:
         raise CheckpointError(
             f"The training data has changed since {run.folder} began: its epochs would repeat some utterances and "
             "leave out others. Put the manifests back as they were, or start a new run with model.weights set to this "
@@ -192,22 +199,6 @@ def _resume(training: _Training) -> tuple[Progress, list[Damage]]:
     if training.journal:
         training.journal.write("resumed", step=found.progress.position.step, ranks=training.world.size)
     return found.progress, damaged
-
-
-def _rates(
-    changes: Sequence[Difference], recipe: Recipe, progress: Progress
-) -> tuple[tuple[Difference, float, float], ...]:
-    """What a changed schedule does to the learning rate of the next step."""
-    step = progress.position.step + 1
-    new = schedule_of(recipe)
-    old = replace(new, **{SCHEDULE_FIELDS[change.key]: change.old for change in changes})  # type: ignore[arg-type]
-    return tuple((change, old.at(step), new.at(step)) for change in changes)
-
-
-def schedule_of(recipe: Recipe) -> Schedule:
-    """The learning rate as the recipe has it."""
-    settings = recipe.train
-    return Schedule(recipe.optimizer.lr, settings.steps, settings.warmup, settings.schedule, settings.restart_every)
 
 
 def _steps(training: _Training, request: Request, progress: Progress, micros: Iterator[Loaded]) -> Iterator[Event]:
@@ -267,7 +258,7 @@ def _after_step(training: _Training, step: Step) -> Iterator[Event]:
         _prune(training)
 
 
-def _judge(training: _Training, dev: Corpus) -> Generator[Decoding, None, _Judged]:
+def _judge(training: _Training, dev: Scored) -> Generator[Decoding, None, _Judged]:
     """Score the dev sets, and remember the score that decides which checkpoint is best."""
     assembled = usable_alone(training.assembled, training.recipe, training.run, training.world)
     # Layers are compiled for training's shapes and modes; a search has others.
@@ -306,13 +297,13 @@ def _prune(training: _Training) -> None:
         checkpoint.prune(training.run.checkpoints, training.recipe.train.keep_last, {best.step} if best else set())
 
 
-def _dev_batches(recipe: Recipe, assembled: Assembled, dev: Corpus, site: Site, world: World) -> Iterable[Loaded]:
+def _dev_batches(recipe: Recipe, assembled: Assembled, dev: Scored, site: Site, world: World) -> Iterable[Loaded]:
     is_small = float(dev.seconds.sum()) <= REMEMBERED_SECONDS
     return Again(lambda: evaluation_batches(assembled, dev, None, recipe, site, world), remembers=is_small)
 
 
 def _finish(training: _Training, before: int) -> Iterator[Event]:
-    """Export the best checkpoint, the last or the mean of some, and score the test sets with the final search."""
+    """Export the best checkpoint, the last or the mean of some, and score it with the final search."""
     recipe, run, world = training.recipe, training.run, training.world
     world.barrier()  # the first rank may still be writing the last checkpoint
     chosen = open_pretrained(run.folder)
@@ -323,18 +314,26 @@ def _finish(training: _Training, before: int) -> Iterator[Event]:
     model.to(world.device)
     if training.journal:
         export(run.model, recipe, run, model)
+    if recipe.train.eval_utterances:
+        yield from _score_all_of("dev", training, chosen.step)
     if recipe.data.test:
-        corpus = open_split(recipe, "test", run.data, training.site, world)
-        batches = evaluation_batches(training.assembled, corpus, None, recipe, training.site, world)
-        evaluation = yield from evaluate(training.assembled, corpus, batches, training.final_search, world)
-        if training.journal:
-            write_predictions(run.predictions("test"), evaluation.predictions)
-            run.add_scores("test", {**evaluation.as_json(), "step": chosen.step})
-        _log_scores(training, chosen.step or 0, evaluation, False)
-        yield Evaluated(chosen.step or 0, evaluation)
+        yield from _score_all_of("test", training, chosen.step)
     if training.journal:
         training.journal.close()
     yield Finished(run, chosen.step or 0, recipe.train.steps - before)
+
+
+def _score_all_of(split: str, training: _Training, step: int | None) -> Iterator[Event]:
+    """Decode a whole split with the final search, and keep predictions and scores with the run."""
+    recipe, run, world = training.recipe, training.run, training.world
+    corpus = as_scored(open_split(recipe, split, run.data, training.site, world), training.assembled, recipe)
+    batches = evaluation_batches(training.assembled, corpus, None, recipe, training.site, world)
+    evaluation = yield from evaluate(training.assembled, corpus, batches, training.final_search, world)
+    if training.journal:
+        write_predictions(run.predictions(split), evaluation.predictions)
+        run.add_scores(split, {**evaluation.as_json(), "step": step})
+    _log_scores(training, step or 0, evaluation, False)
+    yield Evaluated(step or 0, evaluation)
 
 
 def _final_tensors(training: _Training, chosen: Pretrained) -> Mapping[str, Tensor]:
@@ -356,8 +355,11 @@ def _log_step(training: _Training, stepped: Stepped) -> None:
     if number % training.recipe.train.log_every == 0 or number == training.recipe.train.steps:
         figures = {"loss": step.loss, "lr": step.lr, "gradient_norm": step.gradient_norm}
         speed = round(stepped.audio_seconds_per_second, 1)
-        epoch = step.progress.position.epoch
-        training.journal.write("step", step=number, epoch=epoch, **figures, audio_seconds_per_second=speed)
+        position = step.progress.position
+        heard = {"epoch_audio_seconds": round(position.heard, 1)} if position.heard else {}
+        training.journal.write(
+            "step", step=number, epoch=position.epoch, **figures, audio_seconds_per_second=speed, **heard
+        )
         training.journal.plot(number, **{f"train/{name}": value for name, value in figures.items()})
 
 
@@ -366,7 +368,14 @@ def _log_scores(training: _Training, step: int, evaluation: Evaluation, is_best:
         return
     figures = {name: score.value for name, score in evaluation.scores.values.items()}
     training.journal.write(
-        "scores", step=step, split=evaluation.split, **figures, best=is_best, problems=evaluation.problems
+        "scores",
+        step=step,
+        split=evaluation.split,
+        utterances=len(evaluation.predictions),
+        **({"sample_of": evaluation.total} if evaluation.total else {}),
+        **figures,
+        best=is_best,
+        problems=evaluation.problems,
     )
     training.journal.plot(step, **{f"{evaluation.split}/{name}": value for name, value in figures.items()})
 

@@ -1,10 +1,12 @@
-"""What a recipe says about how a pretrained model is adapted; read without loading torch."""
+"""What a recipe says about training, and which weights learn; read without loading torch."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+Count = Annotated[int, Field(gt=0)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
 Patterns = tuple[Annotated[str, Field(min_length=1)], ...]
 
 
@@ -31,3 +33,62 @@ class AdaptConfig:
         "q_proj",
         "v_proj",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerConfig:
+    """How the weights follow the gradients."""
+
+    name: Annotated[Literal["adamw", "adamw8bit", "adafactor"], Field(description="The optimizer.")] = "adamw"
+    lr: Annotated[float, Field(gt=0, description="The highest learning rate, reached after the warmup.")]
+    weight_decay: Annotated[float, Field(ge=0, description="For matrices; biases and norms never decay.")] = 0.0
+    betas: Annotated[tuple[Beta, Beta], Field(description="AdamW's memory of gradients and their squares.")] = (
+        0.9,
+        0.98,
+    )
+    layer_decay: Annotated[
+        float | None, Field(gt=0, le=1, description="Each layer nearer the input learns this much more slowly.")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """How long to train, how exactly, and what to keep."""
+
+    steps: Annotated[Count, Field(description="Optimizer steps in all.")]
+    warmup: Annotated[int, Field(ge=0, description="Steps over which the learning rate rises.")] = 0
+    schedule: Annotated[
+        Literal["linear", "cosine", "constant"], Field(description="How the learning rate falls after the warmup.")
+    ] = "linear"
+    restart_every: Annotated[
+        Count | None, Field(description="Steps after which the schedule begins anew, again and again.")
+    ] = None
+    precision: Annotated[Literal["fp32", "bf16", "fp16"], Field(description="What the model computes in.")] = "fp32"
+    compile: Annotated[
+        bool, Field(description="Compile the model's layers first: a minute at the start, quicker steps on a GPU.")
+    ] = False
+    clip: Annotated[float, Field(gt=0, description="The largest norm of the gradient.")] = 1.0
+    strict: Annotated[bool, Field(description="The same bits on any number of devices, for some speed.")] = False
+    shard: Annotated[
+        Literal["none", "optimizer", "full"],
+        Field(description="What ranks share out instead of each having all: the optimizer's state, or weights too."),
+    ] = "none"
+    eval_every: Annotated[Count | None, Field(description="Steps between two scorings of the dev sets.")] = None
+    eval_utterances: Annotated[
+        Count | None, Field(description="Score so many dev utterances, chosen by the seed; the final scores have all.")
+    ] = None
+    save_every: Annotated[Count, Field(description="Steps between two checkpoints.")] = 500
+    keep_last: Annotated[Count, Field(description="How many of the newest checkpoints stay.")] = 2
+    keep_best: Annotated[
+        str | None, Field(description="The dev score whose best checkpoint stays, such as dev.wer.")
+    ] = None
+    patience: Annotated[
+        Count | None, Field(description="Scorings in a row without a better keep_best before training ends early.")
+    ] = None
+    average: Annotated[
+        Count | None, Field(description="Export the mean of so many of the newest checkpoints, instead of the best.")
+    ] = None
+    log_every: Annotated[Count, Field(description="Steps between two lines of the log.")] = 10
+    nonfinite_patience: Annotated[
+        Count, Field(description="Steps in a row with a non-finite loss or gradient before training stops.")
+    ] = 5

@@ -86,6 +86,15 @@ def test_a_new_model_is_exported_as_a_nemo_file_that_is_read_as_the_same_model(r
     assert [each.value for each in again] == [value for _, value in values(run.folder)]
 
 
+def test_the_nemo_file_can_be_had_alone(run, tmp_path, capsys):
+    assert main(["export", str(run.folder), "--to", str(tmp_path / "x.nemo")]) == 0
+    alone, whole = read_archive(tmp_path / "x.nemo"), read_archive(run.model / "model.nemo")
+    assert alone.config_text == whole.config_text and alone.files == whole.files
+    assert all(torch.equal(alone.tensors[name], whole.tensors[name]) for name in whole.tensors)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.nemo"]
+    assert capsys.readouterr().out.endswith("x.nemo is the model.\n")
+
+
 def test_statistics_of_norms_are_in_the_checkpoint(run):
     state = load_file(run.folder / "checkpoints/step-000004/model.safetensors")
     assert int(state["encoder.encoder.0.mconv.2.num_batches_tracked"]) == 4

@@ -7,7 +7,7 @@ import torch
 
 import attune
 from attune import recipe as recipes
-from attune.errors import ConfigError
+from attune.errors import ConfigError, DataError
 from attune.site import this_site
 from attune.stages.check import check_recipe
 from attune.stages.subject import open_subject
@@ -115,6 +115,17 @@ def test_check_lists_what_is_too_long_for_the_decoder(recipe, tmp_path):
     assert "needs 55 tokens, and Whisper has room for 48" in problem.reason
     assert not found.can_run
     assert found.example.reads == found.example.reference
+
+
+def test_a_multilingual_model_without_a_language_is_not_trained_and_detects_it_to_decode(recipe, tmp_path):
+    nowhere = {"run": str(tmp_path / "run"), "task": {"language": None}}
+    with pytest.raises(DataError, match="Its language is not known. Give the row a `language`"):
+        attune.train(recipe, **nowhere)
+    detected = evaluate(recipe, tmp_path / "detected.jsonl", "task.language=null", "model.window=full")
+    alone = evaluate(recipe, tmp_path / "alone.jsonl", "task.language=null", "model.window=full", "--batch=1")
+    assert [each["value"] for each in alone] == [each["value"] for each in detected]
+    told = evaluate(recipe, tmp_path / "told.jsonl", "task.language=th", "model.window=full")
+    assert [each["score"] for each in told] != [each["score"] for each in detected]
 
 
 def test_transformers_loads_the_export_and_says_the_same(full_run):

@@ -39,4 +39,12 @@ def export(model: Any, assets: Path, folder: Path) -> None:
 
 __all__ = ["FAMILY", "Config"]
 
-FAMILY = Family(config=Config, build=build, adopt=adopt, export=export, has_own_tokens=True, bound_to=("window",))
+FAMILY = Family(
+    config=Config,
+    build=build,
+    adopt=adopt,
+    export=export,
+    has_own_tokens=True,
+    bound_to=("window",),
+    sources=("weights", "tokenizer"),
+)

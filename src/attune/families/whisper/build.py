@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attune.errors import ConfigError, DataError, ModelError
+from attune.errors import ConfigError, DataError, ModelError, TooLong
 from attune.families.whisper.features import LONGEST
 from attune.families.whisper.labels import Told, Vocabulary, prefix, sequence
 from attune.families.whisper.model import WhisperModel
+from attune.families.whisper.packing import Packer
 from attune.families.whisper.scorer import Rules
 from attune.families.whisper.shape import Shape, read_shape
 from attune.types import SAMPLE_RATE, Built, Hypothesis, Task, TextTask, Utterance
@@ -37,7 +38,7 @@ class Ends:
         try:
             return sequence(self.vocabulary, told, self.positions, text, utterance.seconds)
         except DataError as error:
-            raise DataError(f"{utterance.where}: utterance {utterance.id!r} cannot be learned. {error}") from error
+            raise type(error)(f"{utterance.where}: utterance {utterance.id!r} cannot be learned. {error}") from error
 
     def prompt(self, utterance: Utterance) -> tuple[int, ...]:
         """What decoding begins with."""
@@ -53,9 +54,9 @@ class Ends:
 
     def _told(self, utterance: Utterance) -> Told:
         if utterance.seconds > LONGEST_SECONDS + ROUNDING_SECONDS:
-            raise DataError(
+            raise TooLong(
                 f"{utterance.where}: utterance {utterance.id!r} lasts {utterance.seconds:.1f} s, and Whisper hears "
-                f"{LONGEST_SECONDS:.0f} s at a time. Cut it into shorter rows, or set data.bad_rows=drop."
+                f"{LONGEST_SECONDS:.0f} s at a time. Cut it into shorter rows, or set data.long_rows."
             )
         language = utterance.language or self.told.language
         return replace(self.told, language=language, prompt=utterance.labels.get("prompt"))
@@ -72,7 +73,15 @@ def build_whisper(config: Config, task: Task, assets: Path) -> Built:
     rules = _rules(assets / "generation_config.json", vocabulary, told, shape)
     model = WhisperModel(shape, config.window, rules, config.gradient_checkpointing)
     ends = Ends(task, vocabulary, told, shape.target_positions)
-    return Built(model, ends.target, ends.read, ends.prompt, longest_seconds=LONGEST / SAMPLE_RATE)
+    return Built(
+        model,
+        ends.target,
+        ends.read,
+        ends.prompt,
+        longest_seconds=LONGEST / SAMPLE_RATE,
+        pack=Packer(vocabulary, shape.target_positions) if config.pack else None,
+        first_time=rules.first_timestamp,
+    )
 
 
 def _require_possible(vocabulary: Vocabulary, told: Told) -> None:

@@ -16,7 +16,7 @@ from typing import Literal
 from tokenizers import Tokenizer
 
 from attune import catalog
-from attune.errors import DataError, ModelError
+from attune.errors import DataError, ModelError, TooLong
 
 UNKNOWN_LANGUAGE = -1  # stands for the language until the model has detected it
 SECONDS_PER_TIMESTAMP = 0.02
@@ -121,7 +121,7 @@ def sequence(vocabulary: Vocabulary, told: Told, positions: int, text: str, seco
     said = _timed(vocabulary, told, text, seconds) if told.has_timestamps else vocabulary.encode(text, told.language)
     tokens = (*tokens, *said, vocabulary.end)
     if len(tokens) > positions:
-        raise DataError(f"Its text needs {len(tokens)} tokens, and Whisper has room for {positions}. Split it.")
+        raise TooLong(f"Its text needs {len(tokens)} tokens, and Whisper has room for {positions}. Split it.")
     return tokens
 
 

@@ -24,4 +24,11 @@ class Config:
         Literal["transcribe", "translate"], Field(description="Say it in its language, or in English.")
     ] = "transcribe"
     timestamps: Annotated[bool, Field(description="Learn and say when: <|0.00|> text <|2.50|>.")] = False
+    pack: Annotated[
+        bool, Field(description="Train on windows of several utterances, as many of a micro-batch as fit into 30 s.")
+    ] = False
     gradient_checkpointing: Annotated[bool, Field(description="Less memory for a third more computation.")] = False
+
+    def __post_init__(self) -> None:
+        if self.pack and not self.timestamps:
+            raise ValueError("`pack` tells utterances apart by their times: set timestamps too")

@@ -1,0 +1,64 @@
+"""Downloads as a person sees them: a bar for each file on a terminal, a line for a large one elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from attune.site import Site
+    from attune.sources import Progress
+
+SMALL = 1 << 20  # files that come in a moment need no bar
+LINE_EVERY_SECONDS = 10.0
+
+
+def watched(site: Site) -> Site:
+    """The site, with its downloads drawn on standard error."""
+    return replace(site, cache=replace(site.cache, watch=Downloads(sys.stderr)))
+
+
+class Downloads:
+    """Draws what several threads fetch at once."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._clock = stream, clock
+        self._bars: dict[str, Any] = {}
+        self._next_line: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, progress: Progress) -> None:
+        """How far one file is."""
+        if progress.total is not None and progress.total <= SMALL:
+            return
+        with self._lock:
+            if self._stream.isatty():
+                self._draw(progress)
+            else:
+                self._say(progress)
+
+    def _draw(self, progress: Progress) -> None:
+        from tqdm import tqdm
+
+        bar = self._bars.get(progress.source)
+        if bar is None:
+            sizes = {"unit": "B", "unit_scale": True, "unit_divisor": 1024}
+            name = progress.source if len(progress.source) <= 50 else f"…{progress.source[-49:]}"
+            bar = tqdm(total=progress.total, desc=name, file=self._stream, leave=False, dynamic_ncols=True, **sizes)
+            self._bars[progress.source] = bar
+        bar.update(progress.done - bar.n)
+        if progress.done == progress.total:
+            self._bars.pop(progress.source).close()
+
+    def _say(self, progress: Progress) -> None:
+        now = self._clock()
+        is_done = progress.done == progress.total
+        if now < self._next_line.setdefault(progress.source, now + LINE_EVERY_SECONDS) and not is_done:
+            return
+        self._next_line[progress.source] = now + LINE_EVERY_SECONDS
+        total = f" of {progress.total / 1e6:,.0f}" if progress.total else ""
+        print(f"fetching {progress.source}: {progress.done / 1e6:,.0f}{total} MB", file=self._stream, flush=True)

@@ -1,0 +1,55 @@
+"""Bring everything that a recipe names, so that it can be run where there is no network."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attune.cli._terminal import add_json, add_recipe, print_json
+
+if TYPE_CHECKING:
+    from attune.stages.lock import Fetched
+
+HELP = "fetch all that a recipe names; with --locked, exactly what a run used"
+EXAMPLE = "attune fetch runs/demo/recipe.yaml --locked runs/demo/sources.lock.json"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Take a recipe, overrides and a lock."""
+    add_recipe(parser)
+    parser.add_argument("--locked", type=Path, metavar="LOCK", help="a run's sources.lock.json")
+    add_json(parser)
+
+
+def run(arguments: Namespace) -> int:
+    """Print each source as it is there."""
+    from attune import recipe
+    from attune.cli._downloads import watched
+    from attune.site import this_site
+    from attune.stages.lock import fetch, read_lock
+
+    loaded = recipe.load(arguments.recipe, arguments.overrides).recipe
+    locked = read_lock(arguments.locked) if arguments.locked else {}
+    done = []
+    for fetched in fetch(loaded, watched(this_site()), locked):
+        done.append(fetched)
+        if not arguments.json:
+            print(_line(fetched), flush=True)
+    if arguments.json:
+        print_json([_plain(fetched) for fetched in done])
+    return 0
+
+
+def _line(fetched: Fetched) -> str:
+    entry = fetched.entry
+    if entry is None:
+        return f"{fetched.named.key}: {fetched.path} (on this machine)"
+    return f"{fetched.named.key}: {entry.source} at {entry.revision}, {entry.size / 1e6:,.1f} MB in {fetched.path}"
+
+
+def _plain(fetched: Fetched) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    entry = asdict(fetched.entry) if fetched.entry else {"source": fetched.named.source}
+    return {"key": fetched.named.key, "path": str(fetched.path), **entry}

@@ -1,0 +1,74 @@
+"""Make manifests of a corpus as its makers hand it out."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attune.cli._ranks import at_least
+from attune.cli._terminal import add_json, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from attune.corpora import Prepared
+
+HELP = "make manifests of a corpus (LibriSpeech, Common Voice, Kaldi, shards …)"
+EXAMPLE = "attune prepare common_voice --from cv-corpus-17.0/be --to manifests/be letters=keep"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Take the corpus, where it is, and where its manifests go."""
+    parser.add_argument("corpus", help="its name; `attune list corpora` has them all")
+    parser.add_argument("options", nargs="*", metavar="key=value", help="the corpus's own options")
+    parser.add_argument("--from", dest="source", required=True, metavar="SOURCE", help="a folder, a file or an address")
+    parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="where the manifests go")
+    parser.add_argument("--jobs", type=at_least(1), metavar="N", help="processes that measure (default: cores)")
+    add_json(parser)
+
+
+def run(arguments: Namespace) -> int:
+    """Write the manifests and print what is in them and what is not."""
+    import os
+
+    from attune.site import this_site
+    from attune.stages.prepare import Order, prepare_corpus
+
+    order = Order(arguments.corpus, arguments.source, arguments.to, arguments.options)
+    stage = prepare_corpus(order, arguments.jobs or os.cpu_count() or 1, this_site())
+    while True:
+        try:
+            event = next(stage)
+            if sys.stderr.isatty():
+                print(f"\r{event.split}: {event.rows:,} rows", end="", file=sys.stderr, flush=True)
+        except StopIteration as end:
+            prepared: tuple[Prepared, ...] = end.value
+            break
+    if arguments.json:
+        print_json([_as_json(split) for split in prepared])
+    else:
+        print("\n".join(_lines(prepared)))
+    return 0 if any(split.rows for split in prepared) else 2
+
+
+def _as_json(split: Prepared) -> dict[str, object]:
+    return {
+        "split": split.split,
+        "manifest": str(split.manifest),
+        "rows": split.rows,
+        "hours": round(split.seconds / 3600, 4),
+        "left_out": dict(split.left_out),
+        "was_there": split.was_there,
+    }
+
+
+def _lines(prepared: Iterable[Prepared]) -> list[str]:
+    lines = []
+    for split in prepared:
+        kept = ", already there" if split.was_there else ""
+        lines.append(f"{split.manifest}: {split.rows:,} utterances, {split.seconds / 3600:.2f} h{kept}")
+        lines += [f"  left out {count:,}: {reason}" for reason, count in split.left_out.items()]
+        lines += [f"    {example}" for example in split.examples[:3]]
+    return lines

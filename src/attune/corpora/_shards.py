@@ -1,0 +1,214 @@
+"""Tar shards: samples as runs of members whose names differ only in what follows the first dot.
+
+`0001.flac 0001.json` or `0001.wav 0001.txt`, one sample after another. A shard is read from any sample on, in pieces
+that are asked for ahead, from a file or an address; nothing is ever unpacked.
+"""
+
+import glob
+import io
+import json
+import re
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from attune.audio.decode import audio_seconds
+from attune.corpora._layout import AUDIO_FILES, Skipped
+from attune.corpora._rows import BadRow, Row, checked, read_row
+from attune.errors import DataError
+from attune.sources import is_address, list_prefix, read_range, shown, size_of
+
+PIECE = 1 << 22  # bytes asked for at once
+AHEAD = 4  # pieces asked for before they are needed
+LARGEST = 1 << 30  # bytes of a member that could be an utterance
+BLOCK = 512
+TEXTS = (".txt", ".lab")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a shard has under one name. `end` is the byte at which the next sample begins."""
+
+    found: Row | Skipped
+    end: int
+    content: bytes = b""  # the recording
+
+
+def samples_of(shard: str, start: int = 0) -> Iterator[Sample]:
+    """The samples of a shard from the one that begins at byte `start`."""
+    with _RangeFile(shard, start) as file:
+        for key, members, end in _grouped(_members(shard, file)):
+            yield _sample(shard, key, members, end, file)
+
+
+def expand(sources: Sequence[str]) -> tuple[str, ...]:
+    """The shards that folders, globs, `{000..127}` ranges and `s3://bucket/prefix/` mean, in their order."""
+    found = [shard for source in sources for braced in _braces(source) for shard in _expand(braced)]
+    if len(set(found)) < len(found):
+        raise DataError(f"A shard is named twice in {', '.join(sources)}.")
+    return tuple(found)
+
+
+def _braces(source: str) -> Iterator[str]:
+    match = re.search(r"\{(\d+)\.\.(\d+)\}", source)
+    if match is None:
+        yield source
+        return
+    first, last = match.groups()
+    for number in range(int(first), int(last) + 1):
+        yield from _braces(f"{source[: match.start()]}{number:0{len(first)}d}{source[match.end() :]}")
+
+
+def _expand(source: str) -> list[str]:
+    if source.startswith("s3://") and not source.endswith(".tar"):
+        found = [address for address in list_prefix(source) if address.endswith(".tar")]
+    elif is_address(source):
+        found = [source]
+    elif Path(source).is_dir():
+        found = [str(path.absolute()) for path in sorted(Path(source).glob("*.tar"))]
+    else:
+        found = sorted(str(Path(path).absolute()) for path in glob.glob(source))  # noqa: PTH207  # absolute patterns too
+    if not found:
+        raise DataError(f"{shown(source)} names no shard; expected .tar files, which are not compressed.")
+    return found
+
+
+def _members(shard: str, file: "_RangeFile") -> Iterator[tuple[int, tarfile.TarInfo]]:
+    """Each regular file of the archive, with the byte at which its headers begin."""
+    try:
+        with tarfile.open(fileobj=file, mode="r:") as archive:
+            while (member := archive.next()) is not None:
+                archive.members.clear()  # type: ignore[attr-defined]  # it would remember every one
+                if member.offset_data + member.size > file.size:
+                    raise DataError(f"{shown(shard)} is cut off in the member {member.name!r}. Fetch it again.")
+                if member.isreg():
+                    yield member.offset, member
+            file.seek(archive.offset)
+            if any(file.read(BLOCK)):  # tarfile takes a damaged header for the end
+                raise DataError(f"{shown(shard)} is damaged at byte {archive.offset}. Fetch it again.")
+    except tarfile.TarError as error:
+        raise DataError(f"{shown(shard)} is not a tar file, or is compressed or damaged: {error}") from error
+
+
+def _grouped(
+    members: Iterator[tuple[int, tarfile.TarInfo]],
+) -> Iterator[tuple[str, dict[str, tarfile.TarInfo], int]]:
+    key, group, end = "", dict[str, tarfile.TarInfo](), 0
+    for begin, member in members:
+        folder, _, name = member.name.rpartition("/")
+        stem, dot, rest = name.partition(".")
+        own = f"{folder}/{stem}" if folder else stem
+        if group and own != key:
+            yield key, group, begin
+            group = {}
+        key, end = own, member.offset_data + -(-member.size // BLOCK) * BLOCK
+        group[f"{dot}{rest}".lower()] = member
+    if group:
+        yield key, group, end
+
+
+def _sample(shard: str, key: str, members: Mapping[str, tarfile.TarInfo], end: int, file: "_RangeFile") -> Sample:
+    audio = next((member for suffix, member in members.items() if suffix.endswith(AUDIO_FILES)), None)
+    if audio is None or not 0 < audio.size <= LARGEST:
+        return Sample(Skipped(f"{shown(shard)}: {key}", "no recording in the sample"), end)
+    content = file.read_at(audio.offset_data, audio.size)
+    try:
+        row = _row(key, {suffix: file.read_at(each.offset_data, each.size) for suffix, each in _notes(members)})
+        row = replace(row, audio=shard, first_byte=audio.offset_data, byte_count=audio.size)
+        if row.seconds is None:
+            row = replace(row, seconds=audio_seconds(key, content))
+        return Sample(checked(row), end, content)
+    except (BadRow, DataError) as error:
+        return Sample(Skipped(f"{shown(shard)}: {key}", str(error).replace(key, "the recording")), end)
+
+
+def _notes(members: Mapping[str, tarfile.TarInfo]) -> list[tuple[str, tarfile.TarInfo]]:
+    return [
+        (suffix, each) for suffix, each in members.items() if suffix.endswith((".json", *TEXTS)) and each.size < PIECE
+    ]
+
+
+def _row(key: str, notes: Mapping[str, bytes]) -> Row:
+    """What a sample's JSON and text say; an id of its own has the last word."""
+    fields: dict[str, Any] = {}
+    for suffix, note in notes.items():
+        if suffix.endswith(".json"):
+            fields |= _object(note)
+        else:
+            fields["text"] = note.decode("utf-8-sig", errors="strict").strip()
+    # Where the recording was before it was put into the shard is no news.
+    fields = {name: value for name, value in fields.items() if name not in ("audio", "audio_filepath", "path", "wav")}
+    return read_row(json.dumps({"id": key, "audio": key, **fields}).encode())
+
+
+def _object(note: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(note)
+    except ValueError as error:
+        raise BadRow(f"its .json is not JSON: {error}") from error
+    return fields if isinstance(fields, dict) else {}
+
+
+class _RangeFile(io.RawIOBase):
+    """A file or address as a file that is mostly read forward: pieces are asked for ahead of need, and few are kept."""
+
+    def __init__(self, address: str, start: int) -> None:
+        self.address = address
+        self.size = size_of(address) if is_address(address) or Path(address).is_file() else _missing(address)
+        self._position = start
+        self._pieces: dict[int, Future[bytes]] = {}
+        self._pool = ThreadPoolExecutor(AHEAD)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._position = offset + (0, self._position, self.size)[whence]
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        end = self.size if size is None or size < 0 else min(self.size, self._position + size)
+        content = self.read_at(self._position, max(0, end - self._position))
+        self._position += len(content)
+        return content
+
+    def read_at(self, start: int, length: int) -> bytes:
+        """Bytes from anywhere; where the file stands does not change."""
+        parts = []
+        end = min(start + length, self.size)
+        while start < end:
+            number, skip = divmod(start, PIECE)
+            part = self._piece(number)[skip : skip + end - start]
+            parts.append(part)
+            start += len(part)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._pool.shutdown(cancel_futures=True)
+            self._pieces.clear()
+        super().close()
+
+    def _piece(self, number: int) -> bytes:
+        wanted = range(number, min(number + 1 + AHEAD, -(-self.size // PIECE)))
+        # A sample's notes may lie a piece before its recording; older ones are done with.
+        for old in [each for each in self._pieces if not number - 1 <= each < wanted.stop]:
+            self._pieces.pop(old).cancel()
+        for each in wanted:
+            if each not in self._pieces:
+                first = each * PIECE
+                self._pieces[each] = self._pool.submit(read_range, self.address, first, min(PIECE, self.size - first))
+        return self._pieces[number].result()
+
+
+def _missing(address: str) -> int:
+    raise DataError(f"There is no shard {shown(address)}.")

@@ -1,0 +1,181 @@
+"""HF data sets on disk: what `save_to_disk` wrote (Arrow), or Parquet files as on the hub; audio is never decoded.
+
+The recordings of an Arrow file lie in it as they are, and rows point at their bytes. Those of a Parquet file lie in
+row groups: a row names its number, and reading it reads its group. `copy=true` writes them to files of their own.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from attune.corpora._layout import Found, Layout, Place, Skipped, files_below
+from attune.corpora._rows import NAMES, BadRow, read_row
+from attune.corpora._scan import audio_path
+from attune.errors import DataError
+from attune.files import completed
+
+TEXTS = (*NAMES["text"], "transcription", "normalized_text")
+BATCH = 256  # rows looked at together
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Which columns, and whether recordings are copied out."""
+
+    audio: Annotated[str, Field(description="The column of the recordings.")] = "audio"
+    text: Annotated[str | None, Field(description="The column of the text, if it has an unusual name.")] = None
+    copy: Annotated[bool, Field(description="Write each recording to a file of its own, for fast random reading.")] = (
+        False
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """A recording: its bytes, or the path that stands in their place; and how a manifest can point at it."""
+
+    content: bytes | None
+    path: str | None
+    first_byte: int | None = None
+    row: int | None = None
+
+
+Cells = Callable[[Path, Options], Iterator[tuple[dict[str, Any], _Cell]]]
+
+
+def read(place: Place, options: Options) -> dict[str, Iterator[Found]]:
+    """The splits of a data set, by the names it has for them."""
+    _require_arrow()
+    splits = {
+        split: (folder, sorted(folder.glob("*.arrow")), _arrow_cells) for split, folder in _saved(place.folder).items()
+    } or {split: (place.folder, paths, _parquet_cells) for split, paths in _parquet(place.folder).items()}
+    if not splits:
+        raise DataError(f"{place.source} is neither a data set that save_to_disk wrote nor a folder of Parquet files.")
+    return {name: _rows(name, paths, cells, place, options) for name, (_, paths, cells) in splits.items()}
+
+
+def _require_arrow() -> None:
+    try:
+        import pyarrow  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise DataError("HF data sets need pyarrow: pip install 'attune-speech[data]'.") from error
+
+
+def _saved(folder: Path) -> dict[str, Path]:
+    """The Arrow folders of a data set, or of one of its splits."""
+    if (folder / "dataset_dict.json").exists():
+        return {name: folder / name for name in json.loads((folder / "dataset_dict.json").read_text())["splits"]}
+    if (folder / "state.json").exists():
+        split = json.loads((folder / "state.json").read_text()).get("_split")
+        return {split or folder.name: folder}
+    return {}
+
+
+def _parquet(folder: Path) -> dict[str, list[Path]]:
+    """`train-00000-of-00002.parquet`, `train/0000.parquet` or `train.parquet`: all are of the split train."""
+    paths = [folder] if folder.is_file() else list(files_below(folder, ".parquet"))
+    splits: dict[str, list[Path]] = {}
+    for path in paths:
+        stem = re.sub(r"-\d+-of-\d+(-[0-9a-f]+)?$", "", path.stem)
+        splits.setdefault(path.parent.name if stem.isdecimal() else stem, []).append(path)
+    return splits
+
+
+def _rows(split: str, paths: list[Path], cells: Cells, place: Place, options: Options) -> Iterator[Found]:
+    for path in paths:
+        for number, (fields, cell) in enumerate(cells(path, options)):
+            yield _row(f"{split}/{path.stem}/{number:06d}", path, fields, cell, place, options)
+
+
+def _row(name: str, path: Path, fields: dict[str, Any], cell: _Cell, place: Place, options: Options) -> Found:
+    plain = {key: value for key, value in fields.items() if isinstance(value, str | int | float)}
+    text = next((plain.pop(key) for key in (options.text, *TEXTS) if key in plain), None)
+    for key in NAMES["audio"]:  # Common Voice has a path beside its audio
+        plain.pop(key, None)
+    try:
+        row = read_row(json.dumps({"id": name, **plain, "text": text, "audio": str(path)}).encode())
+    except BadRow as bad:
+        return Skipped(name, str(bad))
+    row = replace(row, seconds=row.seconds if row.seconds else None, row=None)
+    if not cell.content:
+        if not cell.path:
+            return Skipped(name, "no recording")
+        return replace(row, audio=audio_path(path.parent, cell.path))
+    if options.copy or (cell.first_byte is None and cell.row is None):
+        return replace(row, audio=str(_copied(name, cell, place.to)))
+    if cell.first_byte is not None:
+        return replace(row, first_byte=cell.first_byte, byte_count=len(cell.content))
+    return replace(row, row=cell.row)
+
+
+def _copied(name: str, cell: _Cell, to: Path) -> Path:
+    suffix = Path(cell.path or "").suffix.lower() or ".bin"
+    path = to.absolute() / "audio" / f"{name}{suffix}"
+    if not path.exists():
+        with completed(path) as partial:
+            partial.write_bytes(cell.content or b"")
+    return path
+
+
+def _arrow_cells(path: Path, options: Options) -> Iterator[tuple[dict[str, Any], _Cell]]:
+    import pyarrow
+
+    file = pyarrow.memory_map(str(path))
+    whole = file.read_buffer(file.size())
+    for batch in _arrow_batches(whole):
+        _require_column(path, batch.schema, options)
+        others = batch.drop_columns([options.audio]).to_pylist()
+        contents, paths = (batch.column(options.audio).field(name) for name in ("bytes", "path"))
+        places = _places(contents, whole.address)
+        for number, fields in enumerate(others):
+            first, end = places[number]
+            content = bytes(whole[first:end]) if contents[number].is_valid else None
+            yield fields, _Cell(content, paths[number].as_py(), first)
+
+
+def _arrow_batches(whole: Any) -> Iterator[Any]:
+    import pyarrow
+
+    try:
+        yield from pyarrow.ipc.open_stream(pyarrow.BufferReader(whole))
+    except pyarrow.ArrowInvalid:  # the other of the two formats, which can be read in any order
+        file = pyarrow.ipc.open_file(pyarrow.BufferReader(whole))
+        yield from (file.get_batch(number) for number in range(file.num_record_batches))
+
+
+def _places(contents: Any, base: int) -> list[tuple[int, int]]:
+    """Where in the file the values of a binary column lie."""
+    import pyarrow
+
+    _, bounds, data = contents.buffers()
+    wide = np.int64 if pyarrow.types.is_large_binary(contents.type) else np.int32
+    own = np.frombuffer(bounds, wide)[contents.offset : contents.offset + len(contents) + 1].astype(np.int64)
+    own += data.address - base
+    return list(zip(own[:-1].tolist(), own[1:].tolist(), strict=True))
+
+
+def _parquet_cells(path: Path, options: Options) -> Iterator[tuple[dict[str, Any], _Cell]]:
+    import pyarrow.parquet
+
+    try:
+        file = pyarrow.parquet.ParquetFile(path)
+    except (OSError, pyarrow.ArrowInvalid) as error:
+        raise DataError(f"{path} cannot be read as Parquet: {error}") from error
+    _require_column(path, file.schema_arrow, options)
+    for number, fields in enumerate(row for batch in file.iter_batches(BATCH) for row in batch.to_pylist()):
+        audio = fields.pop(options.audio)
+        audio = {"bytes": audio} if isinstance(audio, bytes) else audio or {}
+        yield fields, _Cell(audio.get("bytes"), audio.get("path"), row=number)
+
+
+def _require_column(path: Path, schema: Any, options: Options) -> None:
+    if options.audio not in schema.names:
+        raise DataError(f"{path} has no column {options.audio!r}; give audio=COLUMN, one of {', '.join(schema.names)}.")
+
+
+CORPUS = Layout(read, Options)

@@ -1,0 +1,76 @@
+"""Speech Commands v0.01 and v0.02: spoken single words; every word a label, or the 12 classes of SUPERB."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from attune.audio.decode import audio_seconds
+from attune.corpora._layout import Found, Layout, Place, files_below, lines_of, one_of
+from attune.corpora._rows import Row
+
+TEN = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
+UNKNOWN, SILENCE, NOISE = "_unknown_", "_silence_", "_background_noise_"
+LISTS = {"dev": "validation_list.txt", "test": "testing_list.txt"}
+# Each noise is cut in time, so that no two splits hear the same second of it.
+SHARES = {"train": (0.0, 0.8), "dev": (0.8, 0.9), "test": (0.9, 1.0)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Which classes, and which test set."""
+
+    classes: Annotated[
+        Literal["all", "12"], Field(description="Every word, or ten words, _unknown_ and _silence_.")
+    ] = "all"
+    test: Annotated[
+        str | None, Field(description="The folder of the separate test set (speech_commands_test_set).")
+    ] = None
+
+
+def read(place: Place, options: Options) -> dict[str, Iterator[Found]]:
+    """Training is what is on neither of the two lists, by which no speaker is in two splits."""
+    one_of(place, LISTS["dev"])
+    held_out = {split: set(lines_of(one_of(place, name))) for split, name in LISTS.items()}
+    splits = {split: _rows(place.folder, split, held_out, options) for split in SHARES}
+    if options.test:
+        splits["test"] = _separate_test(Path(options.test).absolute(), options)
+    return splits
+
+
+def _rows(root: Path, split: str, held_out: dict[str, set[str]], options: Options) -> Iterator[Found]:
+    for path in files_below(root, ".wav"):
+        name = path.relative_to(root).as_posix()
+        own = next((each for each, names in held_out.items() if name in names), "train")
+        if path.parent.name != NOISE and own == split:
+            yield _row(path, name, options)
+    if options.classes == "12":
+        yield from _silences(root / NOISE, *SHARES[split])
+
+
+def _separate_test(root: Path, options: Options) -> Iterator[Found]:
+    for path in files_below(root, ".wav"):
+        yield _row(path, f"test/{path.relative_to(root).as_posix()}", options)
+
+
+def _row(path: Path, name: str, options: Options) -> Row:
+    word = path.parent.name
+    label = UNKNOWN if options.classes == "12" and word not in (*TEN, SILENCE) else word
+    speaker = path.stem.partition("_nohash_")[0]
+    text = None if word in (UNKNOWN, SILENCE) else word
+    return Row(name.removesuffix(".wav"), str(path), text=text, speaker=speaker, labels={"word": label}, language="en")
+
+
+def _silences(folder: Path, first: float, last: float) -> Iterator[Found]:
+    """Whole seconds of the background noises."""
+    for path in files_below(folder, ".wav"):
+        seconds = audio_seconds(path)
+        start, end = int(seconds * first), int(seconds * last)
+        for second in range(start, end):
+            name = f"{NOISE}/{path.stem}-{second:03d}"
+            yield Row(name, str(path), start=float(second), seconds=1.0, labels={"word": SILENCE})
+
+
+CORPUS = Layout(read, Options, speakers_apart=True)

@@ -1,0 +1,162 @@
+"""The model card: what a model is, how good it is, and how to make it again, as the Hub and people read it."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+KINDS = {"transcribe": "automatic-speech-recognition", "classify": "audio-classification"}
+_HUB_NAME = re.compile(r"hf://(?:models/)?([\w.-]+/[\w.-]+?)(?:@[^/]+)?(?:/.*)?")
+_HUB_DATA = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+?)(?:@[^/]+)?(?:/.*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class CardFacts:
+    """All that a card says."""
+
+    name: str
+    address: str  # where it is put
+    family: str
+    task: str
+    language: str | None
+    weights: str | None
+    loads_in_transformers: bool
+    data: Mapping[str, Sequence[str]]  # manifests by split
+    scores: Mapping[str, Any]  # as in scores.json
+    settings: Mapping[str, str]  # of the training, worth telling
+    environment: Mapping[str, Any]  # as in environment.json
+    command: str
+
+
+def model_card(facts: CardFacts) -> str:
+    """A README.md for a model repository."""
+    front = "\n".join(_front_matter(facts))
+    parts = [
+        f"# {facts.name}\n\n{_introduction(facts)}",
+        _scores(facts.scores),
+        _data(facts.data),
+        _training(facts),
+        _hardware(facts.environment),
+        _again(facts),
+        _use(facts),
+    ]
+    return f"---\n{front}\n---\n\n" + "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _front_matter(facts: CardFacts) -> Iterator[str]:
+    """YAML, every text of it quoted as JSON, which YAML reads as it is."""
+    yield f"library_name: {'transformers' if facts.loads_in_transformers else 'attune'}"
+    if facts.task in KINDS:
+        yield f"pipeline_tag: {KINDS[facts.task]}"
+    if facts.language and re.fullmatch(r"[a-z]{2,3}", facts.language):
+        yield f"language: {json.dumps(facts.language)}"
+    yield f"tags: {json.dumps(['attune', facts.family, 'speech'])}"
+    base = _HUB_NAME.fullmatch(facts.weights or "")
+    if base and not facts.weights.startswith("hf://datasets/"):  # type: ignore[union-attr]
+        yield f"base_model: {json.dumps(base[1])}"
+    found = (_HUB_DATA.fullmatch(source) for sources in facts.data.values() for source in sources)
+    hub_data = sorted({match[1] for match in found if match})
+    if hub_data:
+        yield f"datasets: {json.dumps(hub_data)}"
+    results = [result for split, scored in facts.scores.items() for result in _results(facts, split, scored)]
+    if results:
+        yield f"metrics: {json.dumps(sorted({metric['type'] for each in results for metric in each['metrics']}))}"
+        yield f"model-index: {json.dumps([{'name': facts.name, 'results': results}], ensure_ascii=False)}"
+
+
+def _results(facts: CardFacts, split: str, scored: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    figures = {name: score for name, score in _figures(scored).items() if not name.startswith("raw_")}
+    if facts.task not in KINDS or not figures:
+        return
+    source = ", ".join(facts.data.get(split, ())) or split
+    kept = [{"type": name, "name": _label(name), "value": round(each["value"], 4)} for name, each in figures.items()]
+    yield {"task": {"type": KINDS[facts.task]}, "dataset": {"name": source, "type": split}, "metrics": kept}
+
+
+def _introduction(facts: CardFacts) -> str:
+    origin = f", fine-tuned from `{facts.weights}`" if facts.weights else ""
+    language = f" Language: {facts.language}." if facts.language else ""
+    return f"A `{facts.family}` model for the task `{facts.task}`{origin}.{language} Made with attune."
+
+
+def _scores(scores: Mapping[str, Any]) -> str:
+    rows = [
+        [split, _label(name), f"{each['value']:.2f} %", f"{each['low']:.2f} – {each['high']:.2f}", *_about(scored)]
+        for split, scored in scores.items()
+        for name, each in _figures(scored).items()
+    ]
+    if not rows:
+        return ""
+    heads = ["set", "figure", "value", "95 % interval", "utterances", "normalizer", "search"]
+    table = [_row(heads), _row(["---"] * len(heads)), *map(_row, rows)]
+    note = "Intervals are bootstrapped over utterances. Figures called raw are of texts as they were written."
+    return "## Scores\n\n" + "\n".join(table) + f"\n\n{note}"
+
+
+def _figures(scored: Mapping[str, Any]) -> dict[str, Any]:
+    """What was scored; without a normalizer, raw figures would say everything twice."""
+    is_raw = scored["normalizer"] == "none"
+    figures = scored["scores"].items()
+    return {name: each for name, each in figures if each and not (is_raw and name.startswith("raw_"))}
+
+
+def _about(scored: Mapping[str, Any]) -> list[str]:
+    search = scored.get("search") or {}
+    beam = f" {search['beam']}" if search.get("kind") == "beam" else ""
+    counts = scored["counts"]
+    utterances = next((counts[name] for name in ("num_scored_sents", "num_scored") if name in counts), None)
+    return ["" if utterances is None else f"{utterances:,}", scored["normalizer"], f"{search.get('kind', '')}{beam}"]
+
+
+def _data(data: Mapping[str, Sequence[str]]) -> str:
+    named = {split: ", ".join(f"`{source}`" for source in sources) for split, sources in data.items() if sources}
+    lines = [f"- {split}: {sources}" for split, sources in named.items()]
+    exact = "Their exact versions are in `training/sources.lock.json`."
+    return "\n".join(["## Data", "", *lines, "", exact]) if lines else ""
+
+
+def _training(facts: CardFacts) -> str:
+    if not facts.settings:
+        return ""
+    table = [_row(["setting", "value"]), _row(["---", "---"])]
+    rows = [_row([f"`{name}`", value]) for name, value in facts.settings.items()]
+    end = "The whole recipe is `training/recipe.yaml`, the log `training/log.jsonl`."
+    return "\n".join(["## Training", "", *table, *rows, "", end])
+
+
+def _hardware(environment: Mapping[str, Any]) -> str:
+    if not environment:
+        return ""
+    devices = ", ".join(environment.get("devices") or ()) or "no GPU"
+    packages = ", ".join(f"{name} {version}" for name, version in (environment.get("packages") or {}).items())
+    machine = f"{devices}; {environment.get('cores')} CPU cores; {environment.get('platform')}"
+    return f"## Hardware and software\n\n{machine}. Python {environment.get('python')}, {packages}."
+
+
+def _again(facts: CardFacts) -> str:
+    if not facts.command:
+        return ""
+    return (
+        f"## How to make it again\n\n```bash\nattune pull {facts.address} --to {facts.name} && cd {facts.name}\n"
+        "attune fetch training/recipe.yaml --locked training/sources.lock.json\n"
+        f"attune train training/recipe.yaml run=runs/again\n```\n\nIt was made by `{facts.command}`."
+    )
+
+
+def _use(facts: CardFacts) -> str:
+    verb = "classify" if facts.task == "classify" else "transcribe"
+    return (
+        "## How to use it\n\n```python\nimport attune\n\n"
+        f'model = attune.load("{facts.address}")  # or the folder it was pulled to\n'
+        f'print(model.{verb}("recording.wav"))\n```'
+    )
+
+
+def _label(name: str) -> str:
+    words = name.split("_")
+    return " ".join(word.upper() if word in ("wer", "cer", "ser", "eer", "der") else word for word in words)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"

@@ -1,0 +1,145 @@
+"""Archives of others, read member by member: nothing is written outside the folder, and nothing larger than told."""
+
+import lzma
+import shutil
+import stat
+import tarfile
+import uuid
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from attune.errors import SourceError
+from attune.files import sync
+
+MOST_FILES = 2_000_000
+MOST_BYTES = 1 << 40
+MOST_RATIO = 1000  # what text compresses to at best; audio and weights hardly do at all
+SMALL = 64 << 20  # may have been compressed to nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A file in an archive; it is read only while the archive is open."""
+
+    name: str
+    size: int
+    open: Callable[[], IO[bytes]]
+
+
+def require_inside(name: str, where: str) -> PurePosixPath:
+    """The relative path that a name from outside is, or a refusal: no `..`, no root, no drive."""
+    path = PurePosixPath(name)
+    is_odd = not path.parts or "\\" in name or "\0" in name or ":" in path.parts[0]
+    if is_odd or path.is_absolute() or ".." in path.parts:
+        raise SourceError(
+            f"{where} names a file {name!r}, which would lie outside its folder. It is refused as a whole."
+        )
+    return path
+
+
+@contextmanager
+def open_archive(path: Path) -> Iterator[Iterator[Member]]:
+    """The plain files of a tar (however compressed) or zip archive; links, devices and odd names are refused."""
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                yield _checked(path, _zip_members(path, archive))
+        else:
+            with tarfile.open(path) as archive:
+                yield _checked(path, _tar_members(path, archive))
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise SourceError(f"{path} cannot be read as a tar or zip archive: {error}. Fetch it again.") from error
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """All files of an archive; the folder appears whole or not at all."""
+    if folder.exists():
+        raise SourceError(f"{folder} is there already. Remove it, or unpack {archive} elsewhere.")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = folder.parent / f".{folder.name}.{uuid.uuid4().hex[:8]}.part"
+    try:
+        partial.mkdir()
+        with open_archive(archive) as members:
+            for member in members:
+                _write(member, partial, archive)
+        sync(partial)
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def read_member(archive: Path, name: str, most_bytes: int) -> bytes | None:
+    """One file of an archive by the end of its path, such as `model_config.yaml`; nothing if it is not there."""
+    with open_archive(archive) as members:
+        for member in members:
+            if member.name == name or member.name.endswith(f"/{name}"):
+                if member.size > most_bytes:
+                    raise SourceError(
+                        f"{archive} has a {name} of {member.size:,} bytes; at most {most_bytes:,} were expected."
+                    )
+                with member.open() as file:
+                    return file.read(member.size)
+    return None
+
+
+def _write(member: Member, folder: Path, archive: Path) -> None:
+    path = folder / member.name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        raise SourceError(f"{archive} has {member.name!r} twice. It is refused.")
+    left = member.size
+    with member.open() as file, path.open("xb") as out:
+        while chunk := file.read(min(1 << 20, left + 1)):
+            left -= len(chunk)
+            if left < 0:
+                raise SourceError(f"{archive}: {member.name} is larger than the {member.size:,} bytes it claims.")
+            out.write(chunk)
+
+
+def _checked(archive: Path, members: Iterator[Member]) -> Iterator[Member]:
+    """Members whose paths and sizes can be right."""
+    total, limit = 0, max(SMALL, MOST_RATIO * archive.stat().st_size)
+    for count, member in enumerate(members, 1):
+        require_inside(member.name, str(archive))
+        total += member.size
+        if total > min(limit, MOST_BYTES) or count > MOST_FILES:
+            raise SourceError(
+                f"{archive} would unpack to more than {total:,} bytes in {count:,} files, from "
+                f"{archive.stat().st_size:,} bytes. That is no honest archive; it is refused."
+            )
+        yield member
+
+
+def _tar_members(path: Path, archive: tarfile.TarFile) -> Iterator[Member]:
+    for info in archive:
+        if info.isdir():
+            require_inside(info.name, str(path))
+        elif info.isreg() and not info.issparse():
+            yield Member(info.name, info.size, lambda info=info: _opened(path, archive, info))  # type: ignore[misc]
+        else:
+            raise SourceError(f"{path} has {info.name!r}, which is a link or a device, not a file. It is refused.")
+
+
+def _opened(path: Path, archive: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
+    file = archive.extractfile(info)
+    if file is None:
+        raise SourceError(f"{path}: {info.name} cannot be read.")
+    return file
+
+
+def _zip_members(path: Path, archive: zipfile.ZipFile) -> Iterator[Member]:
+    for info in archive.infolist():
+        kind = stat.S_IFMT(info.external_attr >> 16)
+        if info.is_dir():
+            require_inside(info.filename, str(path))
+        elif kind in (0, stat.S_IFREG):
+            yield Member(info.filename, info.file_size, lambda info=info: archive.open(info))  # type: ignore[misc]
+        else:
+            raise SourceError(f"{path} has {info.filename!r}, which is a link or a device. It is refused.")

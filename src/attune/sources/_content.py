@@ -1,0 +1,98 @@
+"""The recording of an utterance that is no file of its own: a part of a shard, an address, a row of a Parquet file."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from attune.errors import DataError, SourceError
+from attune.sources._ranges import read_range, size_of
+from attune.types import Utterance
+
+THREADS = 16  # requests at once: reading over a network is mostly waiting
+GROUPS = 2  # Parquet row groups kept decoded
+
+_groups: OrderedDict[tuple[str, int], Any] = OrderedDict()
+
+
+def content_of(utterance: Utterance) -> bytes | None:
+    """The bytes of the recording; None where it is a whole file that can be opened."""
+    if utterance.audio is None:
+        return None
+    try:
+        if utterance.row is not None:
+            return parquet_recording(Path(utterance.audio), utterance.row)
+        if utterance.first_byte is not None and utterance.byte_count is not None:
+            return read_range(str(utterance.audio), utterance.first_byte, utterance.byte_count)
+        if isinstance(utterance.audio, str):
+            return read_range(utterance.audio, 0, size_of(utterance.audio))
+    except SourceError as error:
+        raise DataError(str(error)) from error
+    return None
+
+
+def contents_of(utterances: Sequence[Utterance]) -> Iterator[Callable[[], bytes | None]]:
+    """For each utterance in turn, what gives its recording; those far away are asked for together."""
+    if not any(isinstance(utterance.audio, str) for utterance in utterances):
+        yield from (lambda utterance=utterance: content_of(utterance) for utterance in utterances)
+        return
+    with ThreadPoolExecutor(THREADS) as pool:
+        for future in [pool.submit(content_of, utterance) for utterance in utterances]:
+            yield future.result
+
+
+def parquet_recording(path: Path, row: int) -> bytes:
+    """The audio of one row: its row group is read, the audio column alone, and kept for the rows that follow."""
+    group, first = _group_of(path, row)
+    key = (str(path), group)
+    if key not in _groups:
+        _groups[key] = _opened(str(path)).read_row_group(group, columns=[_audio_column(path)]).combine_chunks()
+        while len(_groups) > GROUPS:
+            _groups.popitem(last=False)
+    _groups.move_to_end(key)
+    column = _groups[key].column(0)
+    value = column[row - first].as_py()
+    recording = value.get("bytes") if isinstance(value, dict) else value
+    if not recording:
+        raise DataError(f"{path}: row {row} has no audio in it.")
+    return bytes(recording)
+
+
+def _group_of(path: Path, row: int) -> tuple[int, int]:
+    """The row group that holds a row, and that group's first row."""
+    metadata = _opened(str(path)).metadata
+    first = 0
+    for group in range(metadata.num_row_groups):
+        rows = metadata.row_group(group).num_rows
+        if row < first + rows:
+            return group, first
+        first += rows
+    raise DataError(f"{path} has {first} rows, and no row {row}. Run `attune prepare` anew.")
+
+
+def _audio_column(path: Path) -> str:
+    """The column that holds recordings: a struct with `bytes`, as HF data sets write it."""
+    import pyarrow
+
+    fields = _opened(str(path)).schema_arrow
+    for field in fields:
+        if pyarrow.types.is_struct(field.type) and field.type.get_field_index("bytes") >= 0:
+            return f"{field.name}.bytes"
+    raise DataError(f"{path} has no audio column; found {', '.join(fields.names)}.")
+
+
+_files: dict[str, Any] = {}
+
+
+def _opened(path: str) -> Any:
+    if path not in _files:
+        try:
+            import pyarrow.parquet
+        except ModuleNotFoundError as error:
+            raise DataError("Reading Parquet needs pyarrow: pip install 'attune-speech[data]'.") from error
+        try:
+            _files[path] = pyarrow.parquet.ParquetFile(path, memory_map=True)
+        except (OSError, pyarrow.ArrowInvalid) as error:
+            raise DataError(f"{path} cannot be read as Parquet: {error}") from error
+    return _files[path]

@@ -1,0 +1,64 @@
+"""A folder put to S3 so that it appears whole: a claim first, then the files, and last the list of them.
+
+Readers go by the list, and refuse a prefix that is claimed and has none. Where the server knows conditional puts,
+two pushes to one prefix cannot mix: the first claim holds.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from attune.errors import SourceError
+from attune.files import sha256
+
+BEGUN, FILES = "attune-begun.json", "attune-files.json"
+
+
+def push_folder(folder: Path, client: Any, bucket: str, prefix: str, address: str) -> None:
+    """Upload, or go on with an upload of the same files that was cut off."""
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    files = {name: {"sha256": sha256(folder / name), "size": (folder / name).stat().st_size} for name in names}
+    listing = json.dumps({"format": 1, "files": files}, indent=1).encode()
+    _require_free(client, bucket, prefix, address)
+    _claim(client, bucket, f"{prefix}{BEGUN}", listing, address)
+    for name in names:
+        client.upload_file(str(folder / name), bucket, f"{prefix}{name}")
+    if not _put_if_absent(client, bucket, f"{prefix}{FILES}", listing):
+        raise SourceError(f"{address}: another push was completed meanwhile. Look at it, or choose another prefix.")
+    client.delete_object(Bucket=bucket, Key=f"{prefix}{BEGUN}")
+
+
+def read_files(client: Any, bucket: str, prefix: str) -> Mapping[str, str]:
+    """The SHA-256 of each file that was pushed below a prefix."""
+    body = client.get_object(Bucket=bucket, Key=f"{prefix}{FILES}")["Body"].read()
+    return {name: str(file["sha256"]) for name, file in json.loads(body)["files"].items()}
+
+
+def _require_free(client: Any, bucket: str, prefix: str, address: str) -> None:
+    found = client.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1000).get("Contents", ())
+    names = {each["Key"].removeprefix(prefix) for each in found}
+    if FILES in names or (names and BEGUN not in names):
+        raise SourceError(f"{address} is not empty: it has {', '.join(sorted(names)[:5])}. Choose another prefix.")
+
+
+def _claim(client: Any, bucket: str, key: str, listing: bytes, address: str) -> None:
+    if _put_if_absent(client, bucket, key, listing):
+        return
+    if client.get_object(Bucket=bucket, Key=key)["Body"].read() != listing:
+        raise SourceError(
+            f"{address}: a push of something else was begun there and not finished, or is still going on. "
+            f"Choose another prefix, or remove {BEGUN} if it was given up."
+        )
+
+
+def _put_if_absent(client: Any, bucket: str, key: str, body: bytes) -> bool:
+    from botocore.exceptions import ClientError
+
+    try:
+        client.put_object(Bucket=bucket, Key=key, Body=body, IfNoneMatch="*")
+    except ClientError as error:
+        if error.response["ResponseMetadata"]["HTTPStatusCode"] in (409, 412):
+            return False
+        raise
+    return True

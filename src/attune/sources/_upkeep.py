@@ -1,0 +1,97 @@
+"""Looking after the cache: what is in it, whether it is sound, and what has not been used for long."""
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from attune.files import sha256
+from attune.sources._cache import Cache, Entry, entry_from
+
+DAY = 86_400.0
+SETTLED = 3600.0  # an object this young may belong to a source that is still being fetched
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A source in the cache, and when it was last used (seconds since 1970)."""
+
+    entry: Entry
+    used: float
+    is_whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What was removed."""
+
+    sources: tuple[str, ...]
+    files: int
+    size: int
+
+
+def contents(cache: Cache) -> list[Kept]:
+    """Every source that is remembered, the last used first."""
+    found = []
+    for path in (cache.folder / "index").glob("*.json"):
+        try:
+            entry = entry_from(json.loads(path.read_bytes()))
+            found.append(Kept(entry, path.stat().st_mtime, cache.has(entry)))
+        except (OSError, ValueError, KeyError, TypeError):  # of another version: it will be fetched anew
+            continue
+    return sorted(found, key=lambda kept: -kept.used)
+
+
+def damaged(cache: Cache, remove: bool) -> Iterator[tuple[Path, list[str]]]:
+    """Each file whose content is not what its name says, with the sources that have it."""
+    kept = contents(cache)
+    for path in objects(cache):
+        wanted = path.parent.name + path.name
+        if sha256(path) == wanted:
+            continue
+        users = [each.entry for each in kept if any(file.sha256 == wanted for file in each.entry.files.values())]
+        if remove:
+            for entry in users:
+                shutil.rmtree(cache.place_of(entry).parent, ignore_errors=True)
+            path.unlink()
+        yield path, [entry.source for entry in users]
+
+
+def prune(cache: Cache, days: float) -> Pruned:
+    """Remove sources that were not used for so many days, and whatever no source needs."""
+    now = time.time()
+    old = [kept for kept in contents(cache) if now - kept.used >= days * DAY]
+    for kept in old:
+        cache.index(kept.entry.source).unlink(missing_ok=True)
+    live = [kept.entry for kept in contents(cache)]
+    needed = {file.sha256 for entry in live for file in entry.files.values()}
+    places = {cache.place_of(entry).parent for entry in live}
+    for room in ("files", "trees"):
+        for folder in (cache.folder / room).glob("*"):
+            if folder not in places and (days == 0 or now - folder.stat().st_mtime >= SETTLED):
+                shutil.rmtree(folder, ignore_errors=True)
+    removed = [_remove(path) for path in list(_unneeded(cache, needed, now, days))]
+    return Pruned(tuple(kept.entry.source for kept in old), len(removed), sum(removed))
+
+
+def objects(cache: Cache) -> list[Path]:
+    """Every file by content."""
+    return sorted(path for path in (cache.folder / "objects").glob("*/*") if path.is_file())
+
+
+def _unneeded(cache: Cache, needed: set[str], now: float, days: float) -> Iterator[Path]:
+    for path in objects(cache):
+        is_settled = days == 0 or now - path.stat().st_ctime >= SETTLED
+        if path.parent.name + path.name not in needed and is_settled:
+            yield path
+    for path in (cache.folder / "parts").glob("*"):
+        if now - path.stat().st_mtime >= min(days, 1) * DAY:
+            yield path
+
+
+def _remove(path: Path) -> int:
+    size = path.stat().st_size
+    path.unlink(missing_ok=True)
+    return size

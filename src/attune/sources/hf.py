@@ -1,0 +1,189 @@
+"""The Hugging Face Hub: `hf://org/name[@revision][/file]`, and `hf://datasets/org/name…` for data."""
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from fnmatch import fnmatch
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from attune.errors import SourceError
+from attune.sources import Source
+from attune.sources._addresses import HubAddress, hub_endpoint, read_hub
+from attune.sources._cache import Cache, Entry, Patience
+from attune.sources._fetch import Ask, Listing, Remote, TryAgain, Unchanged, asked, bring
+from attune.sources._http import WebFile
+from attune.sources._secrets import without_secrets
+from attune.sources._verify import Hashes
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+# The same weights once more, for other programs. What attune reads is safetensors, or else PyTorch's.
+_OTHERS = ("*.h5", "*.msgpack", "*.ot", "*.onnx", "*.onnx_data", "*.tflite", "*.gguf", "*.mlmodel", "*.mlpackage/*")
+_PICKLED = ("*.bin", "*.bin.index.json", "*.pt", "*.pth", "*.ckpt")
+_REPLACED = ("task", "assets", "training", "predictions")  # what an earlier push left there is no part of this model
+ADVICE = "Check the name and the revision; for private or gated models set HF_TOKEN, or run `hf auth login`."
+LOOK_SECONDS = 2.0
+
+
+def find(address: str, cache: Cache) -> Path:
+    """A repository as a folder, or one file or folder of it."""
+    hub = read_hub(address)
+    ask = lambda known, locked: _ask(address, hub, cache.patience, known, locked)  # noqa: E731
+    return bring(address, ask, cache, hub.is_fixed)
+
+
+def push(folder: Path, address: str, message: str) -> str:
+    """Commit all files of a folder at once, to a repository that is made if need be."""
+    hub = read_hub(address)
+    if hub.path or hub.is_fixed:
+        raise SourceError(f"{address} is not a place to put a model. Expected hf://ORG/NAME, maybe with @BRANCH.")
+    api = _api()
+
+    def upload() -> str:
+        with _told(address):
+            repo = api.create_repo(hub.repo, repo_type=hub.kind, exist_ok=True)
+            api.upload_folder(
+                repo_id=repo.repo_id,
+                repo_type=hub.kind,
+                folder_path=folder,
+                commit_message=message,
+                revision=hub.revision,
+                delete_patterns=[f"{part}/*" for part in _REPLACED],
+            )
+            return str(repo)
+
+    return asked(address, upload, Patience())
+
+
+def beside(address: str, names: Sequence[str], cache: Cache) -> Ask:
+    """Files in the same folder of a repository."""
+    hub = read_hub(address)
+    above = PurePosixPath(hub.path).parent.as_posix()
+    folder = replace(hub, path="" if above == "." else above)
+    return lambda known, locked: _ask(address, folder, cache.patience, known, locked, names)
+
+
+def is_model(name: str, cache: Cache) -> bool:
+    """Whether the Hub has a model of this name, as far as can be told in a moment; offline, whether the cache has."""
+    if cache.known(f"hf://{name}"):
+        return True
+    if cache.is_offline:
+        return False
+    return _answers(f"{hub_endpoint()}/api/models/{name}")
+
+
+@functools.cache
+def _answers(url: str) -> bool:
+    """Whether there is something at an address; asked once, since ranks and stages ask the same again."""
+    try:
+        with WebFile(url, LOOK_SECONDS, {}).open(0, None):
+            return True
+    except (SourceError, TryAgain):
+        return False
+
+
+def _ask(
+    address: str,
+    hub: HubAddress,
+    patience: Patience,
+    known: Entry | None,
+    locked: Entry | None,
+    names: Sequence[str] | None = None,
+) -> Listing:
+    from huggingface_hub import RepoFile, get_token, hf_hub_url
+
+    api = _api()
+    with _told(address):
+        wanted = locked.revision if locked else hub.revision
+        commit = str(api.repo_info(hub.repo, revision=wanted, repo_type=hub.kind, timeout=patience.timeout).sha)
+        if known and known.revision == commit:
+            raise Unchanged
+        tree = list(api.list_repo_tree(hub.repo, recursive=True, revision=commit, repo_type=hub.kind))
+    files = {entry.path: entry for entry in tree if isinstance(entry, RepoFile)}
+    chosen, is_folder = (_named(address, hub, files, names), True) if names else _chosen(address, hub, files)
+    headers = {"Authorization": f"Bearer {token}"} if (token := get_token()) else {}
+
+    def remote(path: str) -> Remote:
+        url = hf_hub_url(hub.repo, path, repo_type=hub.kind, revision=commit, endpoint=hub_endpoint())
+        web = WebFile(url, patience.timeout, headers, is_fixed=True, advice=ADVICE)
+        entry = files[path]
+        hashes = Hashes(sha256=entry.lfs.sha256) if entry.lfs else Hashes(git=entry.blob_id)
+        return Remote(web.open, entry.size, entry.lfs.sha256 if entry.lfs else entry.blob_id, hashes)
+
+    return Listing({name: remote(path) for name, path in chosen.items()}, commit, is_folder)
+
+
+def _chosen(address: str, hub: HubAddress, files: Mapping[str, Any]) -> tuple[dict[str, str], bool]:
+    """What to fetch, as names with their paths in the repository; and whether that is a folder."""
+    if hub.path in files:
+        return {PurePosixPath(hub.path).name: hub.path}, False
+    inside = f"{hub.path}/" if hub.path else ""
+    below = {path.removeprefix(inside): path for path in files if path.startswith(inside)}
+    names = set(below) if hub.kind == "dataset" or hub.path else set(_needed(below))
+    if not names:
+        has = f"It has {', '.join(sorted(files)[:8])}" if files else "It is empty"
+        raise SourceError(f"{address}: there is no {hub.path or 'file'} in this repository. {has}.")
+    return {name: path for name, path in below.items() if name in names}, True
+
+
+def _named(address: str, hub: HubAddress, files: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
+    paths = {name: str(PurePosixPath(hub.path) / name) for name in names}
+    missing = [name for name, path in paths.items() if path not in files]
+    if missing:
+        raise SourceError(f"{address} names {missing[0]}, which the repository does not have ({len(missing)} in all).")
+    return paths
+
+
+def _needed(names: Iterable[str]) -> Iterator[str]:
+    """The files of a model without those that say the same for other programs."""
+    names = set(names)
+    has_safe = any(name.endswith(".safetensors") and "/" not in name for name in names)
+    is_whole = "model.safetensors" in names
+    for name in names:
+        is_other = any(fnmatch(name, pattern) for pattern in _OTHERS) or name == ".gitattributes"
+        is_pickled = has_safe and any(fnmatch(name, pattern) for pattern in _PICKLED)
+        is_variant = is_whole and fnmatch(name, "model.*.safetensors*")
+        if not (is_other or is_pickled or is_variant):
+            yield name
+
+
+def _api() -> "HfApi":
+    from huggingface_hub import HfApi
+
+    return HfApi(endpoint=hub_endpoint())
+
+
+@contextmanager
+def _told(address: str) -> Iterator[None]:
+    """The Hub client's errors as what a user can do about them."""
+    from huggingface_hub import errors
+
+    try:
+        yield
+    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
+        what = "a revision" if isinstance(error, errors.RevisionNotFoundError) else "a repository"
+        raise SourceError(f"{address}: the Hub has no such {what[2:]}, or not for you. {ADVICE}") from error
+    except errors.HFValidationError as error:
+        raise SourceError(f"{address} is not an address on the Hub: {error}.") from error
+    except errors.HfHubHTTPError as error:
+        raise _refusal(address, error) from error
+    except OSError as error:  # all that the client raises when no answer comes
+        raise TryAgain(without_secrets(str(error)) or type(error).__name__) from error
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("httpx", "httpx2", "httpcore", "httpcore2"):
+            raise
+        raise TryAgain(without_secrets(str(error)) or type(error).__name__) from error
+
+
+def _refusal(address: str, error: Any) -> Exception:
+    status = error.response.status_code if error.response is not None else 500
+    if status >= 500 or status in (408, 429):
+        return TryAgain(f"the Hub answered {status}")
+    said = without_secrets(str(error.server_message or "")).strip()
+    return SourceError(f"{address}: the Hub answered {status}{f' ({said})' if said else ''}. {ADVICE}")
+
+
+SOURCE = Source(find, push, beside)

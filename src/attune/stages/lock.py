@@ -1,0 +1,167 @@
+"""What a run used of everything its recipe names: written down once, and used again whenever the run goes on.
+
+`sources.lock.json` says for every source which revision it was, and the size and SHA-256 of each file.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from attune import catalog
+from attune.corpora import bring_manifest
+from attune.errors import AttuneError, RankLost, SourceError
+from attune.files import sha256, write_text
+from attune.recipe import Recipe
+from attune.run import Run
+from attune.site import Site
+from attune.sources import Cache, Entry, File, entry_from, is_remote, locate, shown
+from attune.stages.assemble import is_own, open_pretrained
+from attune.training import checkpoint
+from attune.types import Family
+from attune.world import World
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A source as a recipe names it, and under which key."""
+
+    key: str
+    source: str
+    is_manifest: bool = False
+
+    def bring(self, cache: Cache) -> Path:
+        """Where it is on this machine; a manifest comes with its audio."""
+        return bring_manifest(self.source, cache) if self.is_manifest else locate(self.source, cache)
+
+
+def sources_of(recipe: Recipe, begins: bool = True) -> list[Named]:
+    """Everything that a recipe names; a run that goes on needs no first weights."""
+    named = [
+        Named(f"data.{split}", source, is_manifest=True)
+        for split in ("train", "dev", "test")
+        for source in getattr(recipe.data, split)
+    ]
+    for kind in ("rooms", "noise"):
+        part = getattr(recipe.augment, kind) if recipe.augment else None
+        named += [Named(f"augment.{kind}.folder", part.folder)] if part else []
+    searches = {"decode": recipe.decode, "decode.final": recipe.decode.final}
+    named += [Named(f"{key}.lm", search.lm) for key, search in searches.items() if search and search.lm]
+    if begins:
+        family: Family = catalog.find("families", recipe.model.family)
+        values = {name: getattr(recipe.model.config, name) for name in family.sources}
+        named += [Named(f"model.{name}", source) for name, source in values.items() if source is not None]
+    return named
+
+
+def gather_sources(recipe: Recipe, run: Run, site: Site, world: World) -> Site:
+    """Fetch all that the recipe names and keep to it: what this run was locked to, or what the first rank finds.
+
+    Every rank asks, and a lock keeps that to one download on each node; ranks that wait for it wait for no collective,
+    whose patience is short.
+    """
+    site = as_locked(run, site)
+    named = sources_of(recipe, begins=checkpoint.newest(run.checkpoints)[0] is None)
+    paths = _bring_together(named, site.cache, world)
+    found: Mapping[str, Entry] = world.gather(dict(site.cache.used))[0]
+    if world.is_first and not run.lock.exists():
+        # Recordings to augment with are many, and no row depends on any one of them.
+        local = {each.source: path for each, path in paths.items() if not each.key.startswith("augment.")}
+        write_lock(run.lock, [*found.values(), *local_entries(local)])
+    return replace(site, cache=site.cache.locked_to({**site.cache.locked, **found}))
+
+
+def _bring_together(named: Iterable[Named], cache: Cache, world: World) -> dict[Named, Path]:
+    """Every rank brings everything; what is wrong for all of them is told once, by the first."""
+    paths: dict[Named, Path] = {}
+    mistake: AttuneError | None = None
+    try:
+        paths.update((each, each.bring(cache)) for each in named)
+    except AttuneError as error:
+        mistake = error
+    told = list(dict.fromkeys(filter(None, world.gather(str(mistake) if mistake else None))))
+    if not told:
+        return paths
+    if not world.is_first:
+        world.barrier()  # ends when the first rank does, after it has spoken
+        raise RankLost("\n".join(told))
+    raise mistake or SourceError("\n".join(told))
+
+
+def as_locked(run: Run, site: Site) -> Site:
+    """The site where everything is what the run used."""
+    if not run.lock.exists():
+        return site
+    return replace(site, cache=site.cache.locked_to(read_lock(run.lock)))
+
+
+def local_entries(paths: Mapping[str, Path]) -> Iterator[Entry]:
+    """What was used of this machine's own files."""
+    for source, path in paths.items():
+        if not is_remote(source):
+            root = path if path.is_dir() else path.parent
+            files = {str(file.relative_to(root)): File(sha256(file), file.stat().st_size) for file in _used(path)}
+            yield Entry(source, "", files, path.is_dir())
+
+
+def _used(path: Path) -> Iterable[Path]:
+    """The files of a model that are read; of other folders, all that lie directly in them."""
+    if not path.is_dir():
+        return [path]
+    if is_own(path):
+        model = open_pretrained(path)
+        folders = [folder for folder in (model.task, model.assets) if folder.is_relative_to(path) and folder.is_dir()]
+        inside = [file for folder in folders for file in sorted(folder.iterdir()) if file.is_file()]
+        return [path / "recipe.yaml", model.weights, *inside]
+    return sorted(file for file in path.iterdir() if file.is_file())
+
+
+def write_lock(path: Path, entries: Iterable[Entry]) -> None:
+    """Write down what was used, whole or not at all."""
+    sources = [asdict(entry) for entry in sorted(entries, key=lambda entry: entry.source)]
+    write_text(path, json.dumps({"format": FORMAT, "sources": sources}, indent=1) + "\n")
+
+
+def read_lock(path: Path) -> dict[str, Entry]:
+    """What was used, by source."""
+    try:
+        saved = json.loads(path.read_bytes())
+        entries = [entry_from(each) for each in saved["sources"]]
+        if saved["format"] != FORMAT:
+            raise SourceError(f"{path} was written by another version of attune (format {saved['format']}).")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SourceError(f"{path} is no lock of sources ({error}). Give a run's sources.lock.json.") from error
+    return {entry.source: entry for entry in entries}
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A source that is here now; without an entry it is this machine's own."""
+
+    named: Named
+    path: Path
+    entry: Entry | None
+
+
+def fetch(recipe: Recipe, site: Site, locked: Mapping[str, Entry]) -> Iterator[Fetched]:
+    """Bring everything that a recipe names, exactly as it was locked where it was."""
+    cache = site.cache.locked_to(locked)
+    for named in sources_of(recipe):
+        if locked and is_remote(named.source) and shown(named.source) not in locked:
+            raise SourceError(f"{named.key}: {shown(named.source)} is not in the lock. Was it made by another recipe?")
+        path = named.bring(cache)
+        if not is_remote(named.source) and named.source in locked:
+            _require_unchanged(path, locked[named.source])
+        yield Fetched(named, path, cache.used.get(shown(named.source)))
+
+
+def _require_unchanged(path: Path, locked: Entry) -> None:
+    (now,) = local_entries({locked.source: path})
+    changed = [name for name, file in locked.files.items() if now.files.get(name) != file]
+    if changed:
+        raise SourceError(
+            f"{locked.source} is not what it was when it was locked: {', '.join(changed[:3])} changed or is gone. "
+            "Put it back as it was, or fetch without --locked."
+        )

@@ -1,0 +1,159 @@
+"""Models out and in again: exported to a folder, pushed with all that explains them, pulled back."""
+
+import json
+import shutil
+import tempfile
+import uuid
+from pathlib import Path
+from typing import Any
+
+from attune import recipe as recipes
+from attune.config import flatten
+from attune.errors import ModelError, SourceError
+from attune.files import completed, sync, write_text
+from attune.plain_yaml import inline_yaml
+from attune.recipe import Recipe
+from attune.report.card import CardFacts, model_card
+from attune.run import Run
+from attune.site import Site
+from attune.sources import is_remote, locate, push, shown, without_secrets
+from attune.stages.assemble import WEIGHTS, export, is_own, open_pretrained
+from attune.stages.subject import load_subject
+from attune.world import World
+
+TOLD = (
+    *("optimizer.name", "optimizer.lr", "train.steps", "train.warmup", "train.schedule", "train.precision"),
+    *("batches.micro_seconds", "batches.micro_utterances", "batches.micros_per_step", "adapt.method", "seed"),
+)
+NEMO = ".nemo"
+TRAINING = ("log.jsonl", "environment.json", "command.txt", "sources.lock.json")
+
+
+def export_model(source: str, to: Path, site: Site) -> None:
+    """Write the model of a run, its best checkpoint, as a folder that anyone can load, or as a .nemo file alone."""
+    path = locate(source, site.cache)
+    if to.suffix == NEMO and to.is_dir():
+        raise ModelError(f"{to} is a folder. Choose another name for the file.")
+    if to.suffix != NEMO and to.exists() and not (is_own(to) and (to / WEIGHTS).is_file()):
+        raise ModelError(f"{to} is there already and is not a model of attune's. Choose another folder.")
+    pretrained = open_pretrained(path)
+    assembled = load_subject(pretrained, World.alone())
+    run, model = Run(pretrained.task.parent), assembled.built.model
+    to.parent.mkdir(parents=True, exist_ok=True)
+    if to.suffix != NEMO:
+        export(to, pretrained.recipe, run, model)
+        return
+    with tempfile.TemporaryDirectory(dir=to.parent, prefix=".") as scratch:
+        folder = Path(scratch) / "model"
+        export(folder, pretrained.recipe, run, model)
+        _keep_nemo(folder / f"model{NEMO}", to)
+
+
+def _keep_nemo(file: Path, to: Path) -> None:
+    if not file.is_file():
+        raise ModelError(
+            f"This model cannot be a .nemo file: only transducers whose tokens are SentencePiece's can. Give --to a "
+            f"folder, such as {to.with_suffix('')}."
+        )
+    with completed(to) as partial:
+        file.rename(partial)
+
+
+def push_model(source: str, address: str, site: Site) -> str:
+    """Put a run's model where others can load it, with its recipe, scores, log and a card; returns where that is."""
+    path = locate(source, site.cache)
+    name = _name(address)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / name
+        make_bundle(path, folder, address, site)
+        return push(folder, address, f"{name}: {_headline(path)}")
+
+
+def make_bundle(path: Path, folder: Path, address: str, site: Site) -> None:
+    """Everything that is pushed to an address. A model folder that is no run goes as it is."""
+    run = Run(path)
+    if not run.checkpoints.is_dir():
+        open_pretrained(path)
+        shutil.copytree(path, folder)
+        return
+    export_model(str(path.absolute()), folder, site)
+    training = folder / "training"
+    training.mkdir()
+    recipe = run.recipe()
+    write_text(training / "recipe.yaml", recipes.resolved_yaml(recipe))
+    for each in TRAINING:
+        if (path / each).is_file():
+            write_text(training / each, without_secrets((path / each).read_text(encoding="utf-8")))
+    if (path / "scores.json").is_file():
+        shutil.copy(path / "scores.json", folder)
+    write_text(folder / "README.md", model_card(_facts(run, recipe, address, folder)))
+
+
+def pull(source: str, to: Path, site: Site) -> Path:
+    """Copy what a source names to a folder or file of one's own; it appears whole or not at all."""
+    path = locate(source, site.cache)
+    if to.exists():
+        raise SourceError(f"{to} is there already. Remove it, or choose another place for {shown(source)}.")
+    to.parent.mkdir(parents=True, exist_ok=True)
+    partial = to.parent / f".{to.name}.{uuid.uuid4().hex[:8]}.part"
+    try:
+        if path.is_dir():
+            shutil.copytree(path, partial, copy_function=shutil.copyfile)
+        else:
+            shutil.copyfile(path, partial)
+        sync(partial)
+        partial.rename(to)
+    finally:
+        if partial.is_dir():
+            shutil.rmtree(partial)
+        partial.unlink(missing_ok=True)
+    return to
+
+
+def _headline(path: Path) -> str:
+    """The first score of the run, for a commit message."""
+    scores = _json(path / "scores.json")
+    for split, scored in scores.items():
+        for figure, score in scored["scores"].items():
+            if score:
+                return f"{split} {figure} {score['value']:.2f} %"
+    return "a model"
+
+
+def _name(address: str) -> str:
+    return address.rstrip("/").rpartition("/")[2].partition("@")[0]
+
+
+def _facts(run: Run, recipe: Recipe, address: str, folder: Path) -> CardFacts:
+    plain: dict[str, Any] = flatten(recipes.to_plain(recipe))
+    commands = (run.folder / "command.txt").read_text(encoding="utf-8").splitlines()
+    weights = recipe.model.config.weights
+    return CardFacts(
+        name=_name(address),
+        address=address,
+        family=recipe.model.family,
+        task=recipe.task.name,
+        language=plain.get("task.language"),
+        weights=_short(weights) if weights else None,
+        loads_in_transformers=(folder / "config.json").is_file(),
+        data=_data(recipe),
+        scores=_json(run.folder / "scores.json"),
+        settings={key: inline_yaml(plain[key]) for key in TOLD if plain.get(key) is not None},
+        environment=_json(run.folder / "environment.json"),
+        command=without_secrets(commands[0]) if commands else "",
+    )
+
+
+def _data(recipe: Recipe) -> dict[str, list[str]]:
+    data = recipe.data
+    named = {"train": data.stream.shards if data.stream else data.train, "dev": data.dev, "test": data.test}
+    return {split: [_short(each) for each in sources] for split, sources in named.items()}
+
+
+def _short(source: str) -> str:
+    """An address as it may be shown; of a path, its end, which is all that others can make sense of."""
+    return shown(source) if is_remote(source) else "/".join(Path(source).parts[-2:])
+
+
+def _json(path: Path) -> dict[str, Any]:
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}

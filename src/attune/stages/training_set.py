@@ -1,0 +1,104 @@
+"""What a run learns from: manifests, which are known row by row, or a stream of shards, which is not."""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from attune.batches.load import Loaded, Position, load, micros_from
+from attune.batches.mix import Share
+from attune.batches.stream import Part, Rules, Sample, Shards, forget_all, forgetting, stream_micros
+from attune.corpora import Corpus, Selection, Skipped, expand_shards, samples_of, utterance_of
+from attune.recipe import Recipe
+from attune.run import Run
+from attune.site import Site
+from attune.sources import shown
+from attune.stages.assemble import Assembled
+from attune.stages.data import budget_of, mixed, open_split, planner, training_reader, training_rows
+from attune.training import checkpoint
+from attune.types import Utterance
+from attune.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSet:
+    """The training data of a recipe. `fingerprint` changes when its epochs would be others."""
+
+    recipe: Recipe
+    fingerprint: str
+    corpus: Corpus | None = None
+    selection: Selection | None = None
+    shards: Shards | None = None
+
+    def __iter__(self) -> Iterator[Utterance]:
+        """Every utterance: for a stream, a pass over all of it."""
+        return iter(self.corpus if self.corpus is not None else _every(self.shards))
+
+    @property
+    def mix(self) -> tuple[Share, ...]:
+        """What an epoch has of each set, when there are several."""
+        return mixed(self.recipe, self.corpus, self.selection) if self.corpus and self.selection else ()
+
+    def batches(self, position: Position, assembled: Assembled, site: Site, world: World) -> Iterator[Loaded]:
+        """This rank's micro-batches from a position on."""
+        recipe = self.recipe
+        reader = training_reader(recipe, self.corpus, assembled, site)
+        pins = world.device.type == "cuda"
+        if self.corpus and self.selection:
+            plan = planner(recipe, self.corpus, self.selection)
+            micros = micros_from(position, plan, world.rank, world.size, recipe.train.strict)
+            return load(reader, micros, site.workers, pins)
+        if self.shards is None:
+            raise RuntimeError("a training set has either a corpus or shards")
+        part = Part(world.rank, world.size, recipe.train.strict)
+        micros = stream_micros(position, self.shards, _rules(recipe), part)
+        return forgetting(load(reader, micros, site.workers, pins), self.shards)
+
+    def close(self) -> None:
+        """Remove what only training needed."""
+        if self.shards:
+            forget_all(self.shards)
+
+
+def open_training_set(recipe: Recipe, run: Run, site: Site, world: World) -> TrainingSet:
+    """What the recipe learns from, as every rank sees it."""
+    if recipe.data.stream is None:
+        corpus = open_split(recipe, "train", run.data, site, world)
+        return TrainingSet(recipe, corpus.fingerprint, corpus, training_rows(recipe, corpus))
+    shards = open_stream(recipe, run.folder, site)
+    if checkpoint.newest(run.checkpoints)[0] is None:
+        forget_all(shards)  # of a run that was here before and is not gone on with
+    return TrainingSet(recipe, shards.fingerprint, shards=shards)
+
+
+def open_stream(recipe: Recipe, run: Path, site: Site) -> Shards:
+    """The recipe's shards; what is read of them is put into the cache, apart from other runs."""
+    stream = recipe.data.stream
+    if stream is None:
+        raise RuntimeError("the recipe has no data.stream")
+    names = expand_shards(stream.shards)
+    shards = Shards(names, _samples, stream.window, recipe.seed, Path())
+    own = hashlib.sha256(f"{run.absolute()} {recipe.seed} {shards.fingerprint}".encode()).hexdigest()[:16]
+    return replace(shards, folder=(site.cache.folder / "stream" / own).absolute())
+
+
+def _rules(recipe: Recipe) -> Rules:
+    data = recipe.data
+    return Rules(budget_of(recipe), recipe.seed, data.min_seconds, data.max_seconds, data.bad_rows == "drop")
+
+
+def _samples(shard: str, start: int) -> Iterator[Sample]:
+    for sample in samples_of(shard, start):
+        if isinstance(sample.found, Skipped):
+            yield Sample(None, b"", sample.end, f"{sample.found.which}: {sample.found.reason}")
+        else:
+            row = sample.found
+            where = f"{shown(shard)}: {row.id}"
+            yield Sample(utterance_of(row, shard, row.seconds or 0.0, where), sample.content, sample.end)
+
+
+def _every(shards: Shards | None) -> Iterable[Utterance]:
+    for shard in shards.names if shards else ():
+        for sample in _samples(shard, 0):
+            if sample.utterance:
+                yield sample.utterance

@@ -1,0 +1,97 @@
+"""The gradient of a step is the step's: however it is cut into micro-batches, on however many ranks."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+
+from attune.batches.load import Loaded, Micro, Position, Reader, load
+from attune.batches.plan import slots_of
+from attune.corpora import open_manifest
+from attune.families.whisper import FAMILY, Config
+from attune.tasks.transcribe import Transcribe, TranscribeConfig
+from attune.testing import make_corpus
+from attune.training.loop import Progress, Rules, take_steps
+from attune.training.optimizer import make_optimizer
+from attune.training.schedule import Schedule
+from attune.world import World
+
+from ranks import run_ranks
+from tiny_whisper import MULTILINGUAL, real, real_data, write_whisper
+
+UTTERANCES = 8
+WINDOWS = pytest.mark.parametrize("window", ["full", "trimmed"])
+RULES = Rules(5, Schedule(1e-5, 1, 0, "constant"), "fp32", clip=1e9, strict=False, nonfinite_patience=1)
+
+
+def build(folder, assets, window):
+    config = Config(weights=str(folder), window=window)
+    weights = FAMILY.adopt(config, folder, assets)
+    built = FAMILY.build(config, Transcribe(TranscribeConfig(language="en"), assets), assets)
+    built.model.load_state_dict(weights)
+    return built
+
+
+def step_of(world, reader, micros) -> list[Loaded]:
+    """This rank's part of a step with so many micro-batches."""
+    size = UTTERANCES // micros
+    slots = slots_of(world.rank, world.size, micros)
+    rows = [range(slot * size, (slot + 1) * size) for slot in slots]
+    return list(load(reader, (Micro(Position(1, 0, 1), *each) for each in zip(slots, rows, strict=True)), workers=0))
+
+
+def gradient(world, built, corpus, micros):
+    """The gradient of one step of the training loop, as the optimizer gets it, and the loss."""
+    model, reader = deepcopy(built.model), Reader(corpus, built.target)
+    optimizer = make_optimizer("adamw", model, 1e-5, 0.0, (0.9, 0.98))
+    micros = iter(step_of(world, reader, micros))
+    (step,) = take_steps(model, optimizer, micros, RULES, Progress(), world, lambda: False)
+    return torch.cat([weight.grad.flatten() for weight in model.parameters() if weight.requires_grad]), step.loss
+
+
+def difference(found, expected):
+    """The largest difference of one number, and the norm of them all as a share of the gradient's norm."""
+    found, expected = found.double(), expected.double()  # in single precision, norms of so many numbers are not exact
+    gap = found - expected
+    return float(gap.abs().max()), float(torch.linalg.vector_norm(gap) / torch.linalg.vector_norm(expected))
+
+
+def differences(built, corpus):
+    """How far the gradients of 1 x 8 accumulated and of 2 ranks x 4 are from that of 8 at once."""
+    at_once, loss = gradient(World.alone(), built, corpus, micros=1)
+    ways = {"1 x 8": gradient(World.alone(), built, corpus, micros=8)}
+    ways["2 x 4"] = run_ranks(2, lambda world: gradient(world, built, corpus, micros=8))[1]
+    for name, (found, own_loss) in ways.items():
+        assert own_loss == pytest.approx(loss, rel=1e-6)
+        largest, share = difference(found, at_once)
+        print(f"{name}: largest {largest:.1e}, relative {share:.1e}, norm {torch.linalg.vector_norm(at_once):.3g}")
+        yield largest, share
+
+
+def exact_gradient(built, corpus, micros):
+    """The same gradient, computed in double precision from the features on."""
+    model = deepcopy(built.model).double().train()
+    model.model.encoder.register_forward_pre_hook(lambda _, given: (given[0].double(), *given[1:]))
+    for loaded in step_of(World.alone(), Reader(corpus, built.target), micros):
+        model.loss(loaded.batch).total.backward()
+    return torch.cat([weight.grad.flatten() for weight in model.parameters() if weight.requires_grad])
+
+
+@WINDOWS
+def test_the_gradient_of_a_step_does_not_depend_on_micro_batches_or_ranks(tmp_path, window):
+    folder = write_whisper(tmp_path / "model", MULTILINGUAL)
+    corpus = list(open_manifest(make_corpus(tmp_path / "corpus", utterances=UTTERANCES), tmp_path / "index"))
+    for largest, share in differences(build(folder, tmp_path, window), corpus):
+        assert largest <= 1e-6 and share <= 1e-6
+
+
+# Weights that were trained on 30 s make much of every rounding in a trimmed window; exactly computed, nothing is left.
+@pytest.mark.recipe
+@pytest.mark.parametrize(("window", "rounding"), [("full", 1e-6), ("trimmed", 5e-5)])
+def test_so_it_is_for_real_weights_on_real_speech(tmp_path, window, rounding):
+    built = build(real("whisper-tiny"), tmp_path, window)
+    corpus = list(open_manifest(real_data("an4") / "train.jsonl", tmp_path / "index"))[: 40 * UTTERANCES : 40]
+    assert all(share <= rounding for _, share in differences(built, corpus))
+    largest, share = difference(exact_gradient(built, corpus, 8), exact_gradient(built, corpus, 1))
+    print(f"in double precision, {window}: largest {largest:.1e}, relative {share:.1e}")
+    assert share <= 1e-12

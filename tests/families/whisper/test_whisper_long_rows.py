@@ -1,0 +1,163 @@
+"""Rows that are longer than Whisper hears at once, or that say more than it has room for."""
+
+import json
+
+import numpy as np
+import pytest
+import soundfile
+
+import attune
+from attune import recipe as recipes
+from attune.audio.vad import cut_in_pauses
+from attune.corpora import Pieces, open_corpus
+from attune.errors import ConfigError, TooLong
+from attune.site import Site
+from attune.sources import Cache
+from attune.stages.check import check_recipe
+from attune.stages.subject import evaluate_subject, open_subject
+from attune.testing import make_corpus
+from attune.testing.data import speak
+
+from ranks import run_ranks
+from tiny_whisper import write_whisper
+
+RECIPE = """\
+run: {folder}/run
+data: {{train: [{manifest}], dev: [{manifest}], max_seconds: 60}}
+task: {{name: transcribe, language: en}}
+model: {{family: whisper, weights: {folder}/model}}
+batches: {{micro_utterances: 4}}
+optimizer: {{lr: 0.003}}
+train: {{steps: 1}}
+"""
+WORDS = ("zero one two", "three four five six", "seven eight nine", "one three five")
+
+
+def finished(stage):
+    while True:
+        try:
+            next(stage)
+        except StopIteration as end:
+            return end.value
+
+
+@pytest.fixture(scope="module")
+def long_audio():
+    """45 s of words with pauses between them."""
+    said = [np.pad(speak(WORDS[number % 4], seed=number), (0, 16_000)) for number in range(40)]
+    return np.concatenate(said)[: 45 * 16_000]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, long_audio):
+    """A corpus with three short rows, a long one, and one that is long and silent."""
+    folder = tmp_path_factory.mktemp("long")
+    write_whisper(folder / "model")
+    manifest = make_corpus(folder / "corpus", utterances=3)
+    rows = [json.loads(line) for line in manifest.read_text().splitlines()]
+    for name, samples in (("long", long_audio), ("silent", np.zeros(31 * 16_000, np.float32))):
+        soundfile.write(folder / f"corpus/audio/{name}.wav", samples, 16_000)
+        rows.append({"id": name, "audio": f"audio/{name}.wav", "text": "x", "seconds": len(samples) / 16_000})
+    manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "recipe.yaml").write_text(RECIPE.format(folder=folder, manifest=manifest))
+    return folder
+
+
+def evaluated(folder, *overrides, ranks=1, batch=None):
+    site = Site(Cache(folder / "cache"), workers=0)
+    subject = open_subject(str(folder / "recipe.yaml"), overrides, site)
+    return run_ranks(ranks, lambda world: finished(evaluate_subject(subject, "dev", batch, site, world)))[0]
+
+
+def checked(folder, *overrides):
+    recipe = recipes.load(folder / "recipe.yaml", overrides).recipe
+    return finished(check_recipe(recipe, False, Site(Cache(folder / "cache"), workers=1)))
+
+
+def test_a_long_row_is_decoded_in_pieces_and_scored_whole(folder, long_audio):
+    found = evaluated(folder, "data.long_rows=split")
+    assert [each.id for each in found.predictions] == ["00000", "00001", "00002", "long", "silent"]
+    spans = cut_in_pauses(long_audio, 30.0)
+    model = attune.load(_exported(folder), device="cpu")
+    pieces = [long_audio[round(span.start * 16_000) : round(span.end * 16_000)] for span in spans]
+    assert len(pieces) > 1
+    assert found.predictions[3].value == " ".join(model.transcribe(pieces))
+    assert found.predictions[4].value == "" and found.absent == 0
+    assert found.scores.counts["num_scored_sents"] == 5
+
+
+def _exported(folder):
+    """The weights as a model of attune's."""
+    return attune.train(folder / "recipe.yaml", data={"long_rows": "split", "dev": []}, optimizer={"lr": 1e-30}).model
+
+
+@pytest.mark.parametrize(("ranks", "batch"), [(1, 1), (2, 1), (2, 8)])
+def test_neither_batch_nor_ranks_show_in_the_pieces(folder, ranks, batch):
+    alone, other = (
+        evaluated(folder, "data.long_rows=split"),
+        evaluated(folder, "data.long_rows=split", ranks=ranks, batch=batch),
+    )
+    assert [each.value for each in other.predictions] == [each.value for each in alone.predictions]
+    assert sum(rank["num_scored_sents"] for rank in other.rank_counts) == 5
+
+
+def test_a_long_row_fails_the_evaluation_or_is_absent_from_it_as_the_recipe_says(folder):
+    with pytest.raises(TooLong, match="lasts 45.0 s, and Whisper hears 30 s at a time"):
+        evaluated(folder)
+    assert evaluated(folder, "data.long_rows=drop").absent == 2
+    with pytest.raises(ConfigError, match="a row that is too long is a bad row"):
+        evaluated(folder, "data.long_rows=fail", "data.bad_rows=drop")
+
+
+def test_check_lists_them_and_says_whether_they_stop_the_run(folder):
+    for policy, in_train, in_dev in (("fail", 0, 0), ("drop", 2, 0), ("split", 2, 2)):
+        found = checked(folder, f"data.long_rows={policy}")
+        assert [len(split.long_rows) for split in found.splits] == [in_train, in_dev]
+        assert [len(split.bad_targets) for split in found.splits] == [2 - in_train, 2 - in_dev]
+        assert found.can_run == (policy == "split")
+    assert [problem.id for problem in found.splits[1].long_rows] == ["long", "silent"]
+
+
+def test_the_verb_tells_what_becomes_of_them(folder, capsys):
+    from attune.cli import main
+
+    assert main(["check", str(folder / "recipe.yaml"), "data.long_rows=split", "--no-audio"]) == 0
+    out = capsys.readouterr().out
+    assert "train: 2 too long for the model, and left out" in out
+    assert "dev: 2 too long to be heard at once; decoded in pieces that are cut in pauses" in out
+
+
+def test_a_text_without_room_is_left_out_of_training_like_a_long_recording(folder, tmp_path):
+    manifest = make_corpus(tmp_path / "corpus", utterances=3)
+    rows = [json.loads(line) for line in manifest.read_text().splitlines()]
+    rows[1]["text"] = "x" * 50
+    manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    overrides = {"run": str(tmp_path / "run"), "data": {"train": [str(manifest)], "dev": []}}
+    with pytest.raises(TooLong, match="needs 53 tokens, and Whisper has room for 48"):
+        attune.train(folder / "recipe.yaml", **overrides)
+    overrides["data"]["long_rows"] = "drop"
+    overrides["run"] = str(tmp_path / "other")
+    run = attune.train(folder / "recipe.yaml", **overrides)
+    dropped = [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines() if "dropped" in line]
+    assert len(dropped) == 1 and "needs 53 tokens" in dropped[0]["reason"]
+
+
+def test_audio_that_can_no_longer_be_read_stays_whole(tmp_path):
+    soundfile.write(tmp_path / "a.wav", np.zeros(40 * 16_000, np.float32), 16_000)
+    (tmp_path / "manifest.jsonl").write_text(json.dumps({"id": "a", "audio": "a.wav", "text": "x"}))
+    corpus = open_corpus("dev", [tmp_path / "manifest.jsonl"], tmp_path)
+    (tmp_path / "a.wav").write_text("not audio any more")
+    pieces = Pieces(corpus, 30.0)
+    assert len(pieces) == 1 and pieces[0].seconds == 40
+
+
+def test_pieces_lie_in_order_in_their_row(folder, tmp_path):
+    manifest = folder / "corpus/manifest.jsonl"
+    whole = open_corpus("dev", [manifest], tmp_path)
+    pieces = Pieces(whole, 30.0)
+    of_long = [pieces[index] for index, owner in enumerate(pieces.owners) if owner == 3]
+    assert pieces.owners[:3] == [0, 1, 2] and 4 not in pieces.owners and len(pieces) == 3 + len(of_long)
+    assert all(each.seconds <= 30.0 for each in of_long)
+    ends = [each.start + each.seconds for each in of_long]
+    assert all(end <= each.start for end, each in zip(ends, of_long[1:], strict=False))
+    assert pieces.seconds.tolist() == [pieces[index].seconds for index in range(len(pieces))]

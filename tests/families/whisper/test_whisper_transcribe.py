@@ -1,0 +1,130 @@
+"""Recordings of any length, by pauses or by windows, and doubtful results decoded anew."""
+
+import json
+
+import numpy as np
+import pytest
+
+import attune
+from attune import recipe as recipes
+from attune.batches.load import collate
+from attune.cli import main
+from attune.decoding.fallback import find
+from attune.decoding.search import Search
+from attune.errors import ConfigError, ModelError
+from attune.site import this_site
+from attune.stages.evaluate import search_of
+from attune.testing import make_corpus
+from attune.testing.data import speak
+from attune.types import Utterance
+from attune.world import World
+
+from tiny import write_recipe as write_ctc_recipe
+from tiny_whisper import real, real_data, write_whisper
+
+RECIPE = """\
+run: {folder}/run
+data: {{train: [{manifest}], dev: [{manifest}]}}
+task: {{name: transcribe}}
+model: {{family: whisper, weights: {weights}}}
+batches: {{micro_utterances: 4}}
+optimizer: {{lr: 0.003}}
+train: {{steps: 1}}
+"""
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("transcribe")
+    manifest = make_corpus(folder / "corpus", utterances=3)
+    write_whisper(folder / "model")
+    path = folder / "recipe.yaml"
+    path.write_text(RECIPE.format(folder=folder, manifest=manifest, weights=folder / "model"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def recordings():
+    return [speak(text, seed=1) for text in ("zero one two", "three four five six", "seven")]
+
+
+def test_doubtful_results_are_drawn_anew_whoever_shares_the_batch(recipe, recordings):
+    plain, again = attune.load(recipe, "cpu"), attune.load(recipe, "cpu", fallback=True)
+    together = again.transcribe(recordings)
+    assert together != plain.transcribe(recordings)  # what has learned nothing is unsure of everything
+    assert together == [again.transcribe(each) for each in recordings]
+
+
+def test_what_is_drawn_is_a_function_of_the_id(recipe, recordings):
+    model = attune.load(recipe, "cpu")
+    built = model.assembled.built
+    ids = ("a", "b", "a")
+    prompt = built.prompt(Utterance("", 1.0))
+    batch = collate([(name, recordings[0], prompt) for name in ids])
+    first, second, third = find(built, batch, Search(fallback=True))
+    assert first == third != second
+
+
+def test_a_beam_compares_hypotheses_as_the_recipe_says(recipe):
+    built, site, world = attune.load(recipe, "cpu").assembled.built, this_site(device="cpu"), World.alone()
+    loaded = recipes.load(recipe, ["decode.search=beam", "decode.beam=3", "decode.length_power=0.6"]).recipe
+    assert search_of(loaded.decode, built, site, world) == Search("beam", 3, 0.6)
+    with_final = recipes.load(recipe, ["decode.final={search: beam, length_power: 0, fallback: true}"]).recipe
+    assert search_of(with_final.decode.final, built, site, world) == Search("beam", 8, 0.0, fallback=True)
+    assert search_of(with_final.decode, built, site, world) == Search()
+
+
+def test_window_after_window_says_when_and_covers_the_recording(recipe, recordings):
+    model = attune.load(recipe, "cpu", long="windows")
+    audio = np.concatenate([recordings[0]] * 30)[: 40 * 16_000]
+    segments = model.segments(audio)
+    assert segments and all(0 <= each.start < each.end <= 40 for each in segments)
+    assert max(each.start for each in segments) >= 20  # the second window was read too
+    together = model.transcribe([audio, recordings[1]])
+    assert together == [model.transcribe(audio), model.transcribe(recordings[1])]
+
+
+def test_windows_need_a_model_that_says_when(tmp_path, recipe):
+    with pytest.raises(ModelError, match="does not say when"):
+        attune.load(recipe, "cpu").segments(np.zeros(16_000))
+    ctc = write_ctc_recipe(tmp_path, utterances=3)
+    run = attune.train(ctc, train={"steps": 1, "warmup": 0, "eval_every": None, "keep_best": None}, data={"test": []})
+    with pytest.raises(ConfigError, match="model.timestamps: unknown key"):
+        attune.load(run.folder, "cpu", long="windows")
+    with pytest.raises(ModelError, match="decode.fallback is for models that say one token after another"):
+        attune.load(run.folder, "cpu", fallback=True).transcribe(np.ones(16_000))
+
+
+def test_the_verb_takes_both(recipe, recordings, tmp_path, capsys):
+    import soundfile
+
+    soundfile.write(tmp_path / "a.wav", recordings[0], 16_000)
+    said = {}
+    for words in ((), ("--long", "windows"), ("--fallback",)):
+        assert main(["transcribe", str(recipe), str(tmp_path / "a.wav"), "--device", "cpu", "--json", *words]) == 0
+        ((said[words],),) = [json.loads(capsys.readouterr().out)]
+    assert len({entry["text"] for entry in said.values()}) == 3
+
+
+@pytest.mark.recipe
+def test_a_minute_of_real_speech_is_read_as_well_in_windows_as_sentence_by_sentence(tmp_path):
+    data = real_data("sentences")
+    rows = [row for row in json.loads((data / "sentences.json").read_text()) if row["lang"] == "en"]
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(RECIPE.format(folder=tmp_path, manifest="none.jsonl", weights=real("whisper-tiny.en")))
+    audio = [attune.load_audio(data / row["audio"]) for row in rows]
+    whole = np.concatenate([np.pad(each, (0, 8000)) for each in audio])
+    texts = [row["text"] for row in rows]
+
+    def errors(references, hypotheses):
+        return attune.score(references, hypotheses, "english").values["wer"].value
+
+    by_pauses = attune.load(recipe, "cpu")
+    found = {
+        "one by one": errors(texts, by_pauses.transcribe(audio)),
+        "pauses": errors([" ".join(texts)], [by_pauses.transcribe(whole)]),
+        "windows": errors([" ".join(texts)], [attune.load(recipe, "cpu", long="windows").transcribe(whole)]),
+    }
+    print(len(whole) / 16_000, found)
+    assert len(whole) > 60 * 16_000
+    assert max(found.values()) <= found["one by one"] + 4

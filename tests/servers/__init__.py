@@ -1,0 +1,1 @@
+"""Real servers on this machine, each with the faults that networks have."""

@@ -1,0 +1,84 @@
+"""What is in the cache, whether it is sound, and what has not been used for long."""
+
+import json
+import os
+import time
+
+import pytest
+
+from attune.cli import main
+from attune.sources import Cache, contents, damaged, locate, prune
+
+from servers.web import Site, web
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTUNE_CACHE", str(tmp_path / "cache"))
+    return Cache(tmp_path / "cache")
+
+
+@pytest.fixture
+def fetched(cache):
+    with web(Site({"/a": b"one", "/b": b"two", "/same": b"two"})) as url:
+        yield {name: locate(f"{url}/{name}", cache) for name in ("a", "b", "same")}
+
+
+def age(cache, source_end, days):
+    (kept,) = [each for each in contents(cache) if each.entry.source.endswith(source_end)]
+    then = time.time() - days * 86_400
+    os.utime(cache.index(kept.entry.source), (then, then))
+
+
+def test_equal_files_are_kept_once(cache, fetched):
+    assert len(list((cache.folder / "objects").glob("*/*"))) == 2
+    assert fetched["b"].samefile(cache.object(next(iter(contents(cache)[0].entry.files.values())).sha256))
+    assert fetched["same"].stat().st_ino == fetched["b"].stat().st_ino
+
+
+def test_what_was_fetched_is_listed(cache, fetched, capsys):
+    assert main(["cache", "ls"]) == 0
+    assert "3 sources" in capsys.readouterr().out
+    assert main(["cache", "ls", "--json"]) == 0
+    assert {each["source"][-1] for each in json.loads(capsys.readouterr().out)} == {"a", "b", "e"}
+
+
+def test_damage_is_found_and_removed_and_fetched_again(cache, fetched, capsys):
+    assert main(["cache", "verify"]) == 0
+    fetched["a"].write_bytes(b"0ne")
+    assert main(["cache", "verify"]) == 1
+    assert "/a" in capsys.readouterr().out
+    assert main(["cache", "verify", "--remove", "--json"]) == 1
+    assert len(json.loads(capsys.readouterr().out)["damaged"]) == 1
+    assert not fetched["a"].exists()
+    assert list(damaged(cache, remove=False)) == []
+
+
+def test_only_what_was_not_used_for_long_is_removed(cache, fetched):
+    age(cache, "/a", 40)
+    age(cache, "/b", 40)
+    (cache.folder / "parts").mkdir(exist_ok=True)
+    (cache.folder / "parts/old.part").write_bytes(b"12345")
+    os.utime(cache.folder / "parts/old.part", (0, 0))
+    pruned = prune(cache, 30)
+    assert sorted(source[-2:] for source in pruned.sources) == ["/a", "/b"]
+    assert pruned.files >= 1
+    assert not (cache.folder / "parts/old.part").exists()
+    assert fetched["same"].read_bytes() == b"two"
+    assert [each.entry.source[-5:] for each in contents(cache)] == ["/same"]
+
+
+def test_everything_can_be_removed(cache, fetched, capsys):
+    assert main(["cache", "prune", "--days", "0"]) == 0
+    assert "3 sources and 2 files removed" in capsys.readouterr().out
+    assert [path for path in cache.folder.rglob("*") if path.is_file()] == []
+
+
+def test_use_counts_from_the_last_time(cache, fetched):
+    age(cache, "/a", 40)
+    with web(Site()):
+        pass
+    offline = Cache(cache.folder, is_offline=True)
+    (source,) = [each.entry.source for each in contents(cache) if each.entry.source.endswith("/a")]
+    locate(source, offline)
+    assert prune(cache, 30).sources == ()

@@ -1,0 +1,182 @@
+"""Models out and in again, through a small hub and an S3 server on this machine."""
+
+import json
+import re
+import subprocess
+import sys
+
+import markdown
+import pytest
+
+import attune
+from attune.cli import main
+from attune.errors import ModelError, SourceError
+from attune.files import sha256
+from attune.site import Site
+from attune.sources import Cache, locate
+from attune.stages.publish import export_model, make_bundle, pull, push_model
+
+from servers.hub import Hub, serve_hub
+from servers.s3 import KEY, SECRET, moto
+from tiny import write_recipe
+from tiny_whisper import write_whisper
+
+WHISPER = """\
+run: {folder}/run
+data: {{train: [{train}], test: [{dev}]}}
+task: {{name: transcribe, language: en, normalizer: basic}}
+model: {{family: whisper, weights: {folder}/model, window: trimmed}}
+batches: {{micro_utterances: 4}}
+optimizer: {{lr: 0.003}}
+train: {{steps: 1, save_every: 1}}
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    recipe = write_recipe(tmp_path_factory.mktemp("trained"), utterances=12)
+    return attune.train(recipe, train={"steps": 4, "warmup": 1, "eval_every": 2, "save_every": 2})
+
+
+@pytest.fixture
+def site(tmp_path):
+    return Site(Cache(tmp_path / "cache"), workers=0, device="cpu")
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    hub = Hub()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    with serve_hub(hub) as url:
+        monkeypatch.setenv("HF_ENDPOINT", url)
+        yield hub
+
+
+def contents(folder):
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in folder.rglob("*") if path.is_file()}
+
+
+def predictions(source, out):
+    assert main(["evaluate", str(source), "--on", "dev", "--out", str(out), "--workers", "0"]) == 0
+    return out.read_text()
+
+
+def test_an_exported_model_says_what_the_run_says(run, site, tmp_path):
+    export_model(str(run.folder), tmp_path / "model", site)
+    assert contents(tmp_path / "model") == contents(run.model)
+    export_model(str(tmp_path / "model"), tmp_path / "again", site)
+    assert contents(tmp_path / "again") == contents(run.model)
+
+
+def test_an_export_never_replaces_what_is_no_model(run, site, tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis/chapter.tex").touch()
+    with pytest.raises(ModelError, match="is there already and is not a model"):
+        export_model(str(run.folder), tmp_path / "thesis", site)
+    assert (tmp_path / "thesis/chapter.tex").exists()
+
+
+def test_a_model_that_cannot_be_a_nemo_file_is_told(run, site, tmp_path):
+    with pytest.raises(ModelError, match="only transducers"):
+        export_model(str(run.folder), tmp_path / "x.nemo", site)
+    assert not any(tmp_path.iterdir())
+
+
+def test_what_is_pushed_to_the_hub_is_pulled_byte_by_byte_and_can_be_trained_from(run, hub, site, tmp_path):
+    make_bundle(run.folder, tmp_path / "bundle", "hf://team/digits", site)
+    assert push_model(str(run.folder), "hf://team/digits", site).endswith("/team/digits")
+    pulled = pull("hf://team/digits", tmp_path / "pulled", site)
+    assert contents(pulled) == contents(tmp_path / "bundle")
+    assert {"README.md", "scores.json", "model.safetensors", "recipe.yaml"} <= contents(pulled).keys()
+    assert {f"training/{name}" for name in ("recipe.yaml", "log.jsonl", "environment.json", "sources.lock.json")} <= (
+        contents(pulled).keys()
+    )
+    assert predictions(pulled, tmp_path / "theirs.jsonl") == predictions(run.folder, tmp_path / "ours.jsonl")
+    more = attune.train(run.folder / "recipe.yaml", run=str(tmp_path / "more"), model={"weights": "hf://team/digits"})
+    lock = json.loads((more.folder / "sources.lock.json").read_text())
+    assert [each["source"] for each in lock["sources"] if each["revision"]] == ["hf://team/digits"]
+
+
+def test_what_is_pushed_to_s3_is_pulled_byte_by_byte(run, site, tmp_path, monkeypatch):
+    import boto3
+
+    with moto() as url:
+        for name, value in {"ACCESS_KEY_ID": KEY, "SECRET_ACCESS_KEY": SECRET, "ENDPOINT_URL": url}.items():
+            monkeypatch.setenv(f"AWS_{name}", value)
+        boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="models")
+        make_bundle(run.folder, tmp_path / "bundle", "s3://models/digits/", site)
+        push_model(str(run.folder), "s3://models/digits/", site)
+        pulled = pull("s3://models/digits/", tmp_path / "pulled", site)
+        assert contents(pulled) == contents(tmp_path / "bundle")
+
+
+def test_a_pulled_folder_is_pushed_as_it_is(run, hub, site, tmp_path):
+    push_model(str(run.folder), "hf://team/digits", site)
+    pulled = pull("hf://team/digits", tmp_path / "pulled", site)
+    push_model(str(pulled), "hf://team/copy", site)
+    assert contents(locate("hf://team/copy", site.cache)) == contents(pulled)
+
+
+def test_the_card_renders_and_the_hub_understands_its_head(run, hub, site, tmp_path):
+    from huggingface_hub import ModelCard
+
+    make_bundle(run.folder, tmp_path / "bundle", "hf://team/digits", site)
+    text = (tmp_path / "bundle/README.md").read_text()
+    card = ModelCard(text)
+    assert card.data.pipeline_tag == "automatic-speech-recognition"
+    scores = json.loads((run.folder / "scores.json").read_text())["test"]["scores"]
+    assert {each.metric_type: each.metric_value for each in card.data.eval_results} == {
+        name: round(score["value"], 4) for name, score in scores.items() if not name.startswith("raw_")
+    }
+    html = markdown.markdown(card.text, extensions=["tables", "fenced_code"])
+    cells = re.findall(r"<td>(.*?)</td>", html)
+    wer = scores["wer"]
+    assert f"{wer['value']:.2f} %" in cells
+    assert f"{wer['low']:.2f} – {wer['high']:.2f}" in cells
+    for heading in ("Scores", "Data", "Training", "Hardware and software", "How to make it again", "How to use it"):
+        assert f"<h2>{heading}</h2>" in html
+    assert "attune train training/recipe.yaml" in html
+    assert "|" not in re.sub(r"<code.*?</code>", "", html, flags=re.DOTALL)  # no table was left as text
+
+
+def test_the_recipe_in_the_bundle_makes_the_model_again(run, site, tmp_path):
+    make_bundle(run.folder, tmp_path / "bundle", "hf://team/digits", site)
+    again = attune.train(tmp_path / "bundle/training/recipe.yaml", run=str(tmp_path / "again"))
+    assert sha256(again.model / "model.safetensors") == sha256(run.model / "model.safetensors")
+
+
+def test_nothing_is_pulled_over_what_is_there(run, site, tmp_path):
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(SourceError, match="is there already"):
+        pull(str(run.folder), tmp_path / "mine", site)
+
+
+def test_a_whisper_goes_out_and_is_trained_on_from_there(hub, tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTUNE_CACHE", str(tmp_path / "cache"))
+    write_whisper(tmp_path / "model")
+    recipe = write_recipe(tmp_path, utterances=4, text=WHISPER)
+    first = attune.train(recipe)
+    assert main(["push", str(first.folder), "hf://team/small"]) == 0
+    second = attune.train(recipe, run=str(tmp_path / "second"), model={"weights": "hf://team/small"})
+    assert (second.model / "config.json").is_file()
+    card = hub.repos["models/team/small"].commits[hub.repos["models/team/small"].branches["main"]]["README.md"]
+    assert b"library_name: transformers" in card.content
+
+
+def test_the_verbs(run, hub, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("ATTUNE_CACHE", str(tmp_path / "cache"))
+    assert main(["push", str(run.folder), "hf://team/digits"]) == 0
+    assert "model.weights=hf://team/digits" in capsys.readouterr().out
+    assert main(["pull", "hf://team/digits", "--to", str(tmp_path / "pulled")]) == 0
+    assert contents(tmp_path / "pulled")["model.safetensors"] == sha256(run.model / "model.safetensors")
+    assert main(["export", str(tmp_path / "pulled"), "--to", str(tmp_path / "exported")]) == 0
+    assert contents(tmp_path / "exported") == contents(run.model)
+    assert main(["push", str(run.folder), "gopher://x/y"]) == 2
+    assert "no source 'gopher'" in capsys.readouterr().err
+
+
+def test_verbs_do_not_load_torch_for_their_help():
+    script = "import sys; from attune.cli import main\ntry: main(['push', '--help'])\nexcept SystemExit: pass\n"
+    check = f"{script}\nsys.exit('torch' in sys.modules or 'huggingface_hub' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], capture_output=True, timeout=60).returncode == 0

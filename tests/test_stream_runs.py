@@ -1,0 +1,107 @@
+"""Whole runs over shards: killed and resumed on other ranks, over a slow line, with an index and without."""
+
+import json
+import time
+
+import pytest
+
+from attune.files import sha256
+
+from miniatures import put
+from processes import kill, start, wait
+from range_server import Behavior, serving
+from tiny import attune, write_recipe
+
+pytestmark = pytest.mark.recipe
+
+STEPS = 10
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A tiny recipe, and its training set once more as shards."""
+    import tarfile
+
+    folder = tmp_path_factory.mktemp("streams")
+    write_recipe(folder, 40)
+    rows = [json.loads(line) for line in (folder / "train/manifest.jsonl").read_text().splitlines()]
+    (folder / "shards").mkdir()
+    for number in range(5):
+        with tarfile.open(folder / f"shards/{number:03d}.tar", "w") as archive:
+            for row in rows[number::5]:
+                put(archive, f"{row['id']}.wav", (folder / "train" / row["audio"]).read_bytes())
+                put(archive, f"{row['id']}.json", json.dumps({"text": row["text"]}).encode())
+    return folder
+
+
+def words(folder, run, *more, shards=None):
+    settings = ["train.save_every=1", "train.eval_every=5", "data.test=[]", "train.strict=true", "--workers=1"]
+    stream = ["data.train=[]", f"data.stream.shards=[{shards or folder / 'shards'}]", "data.stream.window=12"]
+    return ["train", str(folder / "recipe.yaml"), f"run={run}", f"train.steps={STEPS}", *settings, *stream, *more]
+
+
+def ending(run):
+    last = run / "checkpoints" / f"step-{STEPS:06d}"
+    return [sha256(last / name) for name in ("model.safetensors", "optimizer.safetensors", "progress.json")]
+
+
+@pytest.fixture(scope="module")
+def quiet(folder):
+    assert wait(start(words(folder, folder / "quiet"))) == [0]
+    return ending(folder / "quiet")
+
+
+def killed_at(processes, run, step):
+    """kill -9 as soon as the checkpoint of a step is there."""
+    deadline = time.monotonic() + 120
+    while not (run / f"checkpoints/step-{step:06d}").exists() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    kill(processes)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (1, 2), (2, 1)])
+def test_killed_and_resumed_on_other_ranks_a_stream_ends_in_the_same_bits(folder, quiet, tmp_path, before, after):
+    run = tmp_path / "run"
+    for step in (2, 5):
+        killed_at(start(words(folder, run), before), run, step)
+    assert not (run / f"checkpoints/step-{STEPS:06d}").exists()
+    assert wait(start(words(folder, run), after)) == [0] * after
+    assert ending(run) == quiet
+    log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    resumed = [line for line in log if line["event"] == "resumed"]
+    assert len(resumed) == 2 and resumed[-1]["ranks"] == after
+    assert all(line["epoch_audio_seconds"] > 0 for line in log if line["event"] == "step")
+
+
+def test_a_stream_over_a_line_that_drops_and_refuses_ends_in_the_same_bits(folder, quiet, tmp_path):
+    behavior = Behavior(drops=4, refusals=3, latency=0.01)
+    with serving(folder / "shards", behavior) as url:
+        shards = f"'{url}/{{000..004}}.tar'"
+        assert wait(start(words(folder, tmp_path / "run", shards=shards))) == [0]
+    assert behavior.drops == behavior.refusals == 0
+    assert ending(tmp_path / "run") == quiet
+
+
+def test_an_index_of_remote_shards_trains_like_local_files(folder, tmp_path):
+    """Rows that point into shards behind HTTP, against the same rows as files: same plan, same bits."""
+    with serving(folder / "shards", Behavior(drops=2)) as url:
+        source = f"{url}/{{000..004}}.tar"
+        done = attune("prepare", "shards", "--from", source, "--to", tmp_path / "index", "--jobs", "1")
+        assert done.returncode == 0, done.stderr
+        local = [json.loads(line) for line in (folder / "train/manifest.jsonl").read_text().splitlines()]
+        own = {row["id"]: row for row in local}
+        remote = [json.loads(line) for line in (tmp_path / "index/train.jsonl").read_text().splitlines()]
+        assert {row["id"] for row in remote} == own.keys()
+        files = [
+            {"id": row["id"], "audio": str(folder / "train" / own[row["id"]]["audio"]), "text": row["text"],
+             "seconds": row["seconds"]}
+            for row in remote
+        ]  # fmt: skip
+        (tmp_path / "files.jsonl").write_text("".join(json.dumps(row) + "\n" for row in files))
+        ends = []
+        for name, manifest in (("remote", tmp_path / "index/train.jsonl"), ("local", tmp_path / "files.jsonl")):
+            more = ["train.save_every=5", "train.eval_every=5", "data.test=[]", "--workers=1"]
+            run = ["train", str(folder / "recipe.yaml"), f"run={tmp_path / name}", f"data.train=[{manifest}]"]
+            assert wait(start([*run, f"train.steps={STEPS}", *more])) == [0]
+            ends.append(ending(tmp_path / name)[:2])
+        assert ends[0] == ends[1]

@@ -1,0 +1,101 @@
+"""The check passes what keeps its promises, and names each promise that is broken."""
+
+import hashlib
+import shutil
+from contextlib import contextmanager
+
+import pytest
+
+from attune.catalog import find
+from attune.errors import SourceError
+from attune.sources import Body, Hashes, Listing, Remote, Source, TryAgain, bring
+from attune.testing import CheckFailed, check_source
+
+from servers.hub import Hub, serve_hub
+from servers.s3 import KEY, SECRET, moto
+from servers.web import Site, web
+
+CONTENT = bytes(range(256)) * 40
+
+
+def test_the_web_keeps_them(tmp_path):
+    with web(Site({"/a": CONTENT})) as url:
+        check_source(find("sources", "https"), f"{url}/a", CONTENT, f"{url}/none", tmp_path)
+
+
+def test_the_hub_keeps_them(tmp_path, monkeypatch):
+    hub = Hub()
+    hub.put("org/m", {"a": CONTENT})
+    with serve_hub(hub) as url:
+        monkeypatch.setenv("HF_ENDPOINT", url)
+        check_source(find("sources", "hf"), "hf://org/m/a", CONTENT, "hf://org/m/none", tmp_path)
+
+
+def test_s3_keeps_them(tmp_path, monkeypatch):
+    import boto3
+
+    with moto() as url:
+        for name, value in {"ACCESS_KEY_ID": KEY, "SECRET_ACCESS_KEY": SECRET, "ENDPOINT_URL": url}.items():
+            monkeypatch.setenv(f"AWS_{name}", value)
+        client = boto3.client("s3", region_name="us-east-1")
+        client.create_bucket(Bucket="speech")
+        client.put_object(Bucket="speech", Key="a", Body=CONTENT)
+        check_source(find("sources", "s3"), "s3://speech/a", CONTENT, "s3://speech/none", tmp_path)
+
+
+def test_a_source_of_ones_own_keeps_them_by_using_the_fetcher(tmp_path):
+    failures = [TryAgain("busy")]
+
+    @contextmanager
+    def open_from(start, version):
+        if failures:
+            raise failures.pop()
+        yield Body(iter([CONTENT[start:]]), start, len(CONTENT), "v1")
+
+    def find_it(address, cache):
+        def ask(known, locked):
+            if address != "memory://a":
+                raise SourceError(f"There is no {address}.")
+            digest = hashlib.sha256(CONTENT).hexdigest()
+            return Listing({"a": Remote(open_from, len(CONTENT), "v1", Hashes(sha256=digest))})
+
+        return bring(address, ask, cache)
+
+    check_source(Source(find_it), "memory://a", CONTENT, "memory://none", tmp_path)
+    assert failures == []
+
+
+def broken(find_it):
+    return Source(find_it)
+
+
+def test_a_source_that_keeps_none_is_told_all(tmp_path):
+    (tmp_path / "there").write_bytes(CONTENT)
+    numbers = iter(range(100))
+
+    def careless(address, cache):
+        path = cache.folder / f"copy-{next(numbers)}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(tmp_path / "there", path)
+        return path
+
+    with pytest.raises(CheckFailed) as failed:
+        check_source(broken(careless), "x://a", CONTENT, "x://none", tmp_path / "scratch")
+    for promise in ("answers with 4 paths", "lock:", "never fetched", "x://none is found", "left behind"):
+        assert promise in str(failed.value)
+
+
+def test_wrong_bytes_and_other_errors_are_told(tmp_path):
+    def wrong(address, cache):
+        if address == "x://none":
+            raise KeyError("none")
+        if cache.is_offline:
+            raise SourceError("nothing")
+        path = tmp_path / "wrong"
+        path.write_bytes(b"wrong")
+        return path
+
+    with pytest.raises(
+        CheckFailed, match="expected content(.|\n)*offline: what was fetched is not found(.|\n)*KeyError"
+    ):
+        check_source(broken(wrong), "x://a", CONTENT, "x://none", tmp_path / "scratch")
