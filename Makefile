@@ -4,6 +4,7 @@
 .DEFAULT_GOAL := help
 
 ready := .venv/ready
+ready_for_tests := .venv/ready-for-tests
 pytest := .venv/bin/python -m pytest
 
 help:
@@ -20,18 +21,22 @@ demo: $(ready)
 test: check
 	@$(pytest) -m "not network"
 
-quick: $(ready)
-	@$(pytest) -m "not recipe and not gpu and not network"
+quick: $(ready_for_tests)
+	@$(pytest) -m "not recipe and not ray and not gpu and not network"
 
-check: $(ready)
+check: $(ready_for_tests)
 	@scripts/check
 
-demo-data: $(ready)
+demo-data: $(ready_for_tests)
 	@.venv/bin/python scripts/make-demo
 
 $(ready): pyproject.toml constraints.txt scripts/set-up
 	@scripts/set-up
 	@touch $@
+
+$(ready_for_tests): pyproject.toml constraints.txt scripts/set-up
+	@scripts/set-up dev
+	@touch $@ $(ready)
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache src/*.egg-info
