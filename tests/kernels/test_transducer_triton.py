@@ -47,12 +47,14 @@ def interpreted() -> dict[str, dict[str, float]]:
     return in_interpreter("interpreted.py")
 
 
+@pytest.mark.recipe
 @pytest.mark.parametrize("name", NAMES)
 def test_the_kernels_compute_what_plain_torch_does(interpreted, name):
     limit = 2e-3 if name == "half" else 2e-6
     assert max(interpreted[name].values()) < limit, interpreted[name]
 
 
+@pytest.mark.recipe
 def test_the_kernels_touch_nothing_but_their_tensors_whatever_the_shapes_and_values():
     assert in_interpreter("guarded.py", "0", "10") == {"batches": 10}
 

@@ -10,7 +10,7 @@ from attune.errors import ConfigError
 
 
 def asked(text, device="cpu"):
-    return Namespace(devices=devices(text), device=device, workers=None, timeout=None, address=None)
+    return Namespace(devices=devices(text), device=device, workers=None, timeout=None, offline=False, address=None)
 
 
 def test_a_number_is_that_many_ranks_and_auto_is_every_gpu():

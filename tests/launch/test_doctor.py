@@ -11,6 +11,7 @@ import pytest
 from attune.launch.doctor import Torch, end_run, judge_torch, leftovers, room
 from attune.processes import RUN_MARK, marked
 from attune.site import Site
+from attune.sources import Cache
 
 from tiny import attune
 
@@ -53,7 +54,7 @@ def test_a_process_that_was_left_behind_is_listed_and_ended_only_when_asked():
 
 
 def test_room_is_measured_where_the_cache_will_be(tmp_path):
-    findings = {each.about: each for each in room(Site(tmp_path / "not" / "yet", 1))}
+    findings = {each.about: each for each in room(Site(Cache(tmp_path / "not" / "yet"), 1))}
     assert "GiB free" in findings["cache"].what and not (tmp_path / "not").exists()
 
 

@@ -123,25 +123,25 @@ def send_file(
     tag = headers.get("ETag") or tag_of(body)
     if site.has_tags and request.headers["If-None-Match"] == tag:
         return refuse(request, 304, {"ETag": tag})
-    start = first_byte(request, site, tag)
+    start, last, is_part = wanted_bytes(request, site, tag, len(body))
     if start > 0 and start >= len(body):
         return refuse(request, 416, {"Content-Range": f"bytes */{len(body)}"})
-    request.send_response(206 if start else 200)
-    if start:
-        request.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
+    request.send_response(206 if is_part else 200)
+    if is_part:
+        request.send_header("Content-Range", f"bytes {start}-{last}/{len(body)}")
     for name, value in {**({"ETag": tag} if site.has_tags else {}), **headers, "Content-Type": kind}.items():
         request.send_header(name, value)
-    request.send_header("Content-Length", str(len(body) - start))
+    request.send_header("Content-Length", str(last + 1 - start))
     request.end_headers()
     if request.command == "HEAD":
         return
     content = corrupted(body) if fault.corrupt else body
-    end = len(body) if fault.end_after is None else min(len(body), start + fault.end_after)
+    end = last + 1 if fault.end_after is None else min(last + 1, start + fault.end_after)
     stall = None if fault.stall_after is None else start + fault.stall_after
     send_bytes(request, site, content, start, end if stall is None else min(end, stall), fault.wait)
     if stall is not None:
         site.released.wait(timeout=20)
-    if end < len(body) or stall is not None:
+    if end <= last or stall is not None:
         request.close_connection = True
         return
     with site.lock:
@@ -158,12 +158,14 @@ def send_bytes(request, site: Site, content: bytes, start: int, end: int, wait: 
             return
 
 
-def first_byte(request: BaseHTTPRequestHandler, site: Site, tag: str) -> int:
+def wanted_bytes(request: BaseHTTPRequestHandler, site: Site, tag: str, size: int) -> tuple[int, int, bool]:
+    """The first and the last byte that are asked for, and whether a range was."""
     wanted = request.headers["Range"]
     is_same = request.headers["If-Range"] in (None, tag)
     if not wanted or not site.has_ranges or not is_same:
-        return 0
-    return int(wanted.removeprefix("bytes=").partition("-")[0])
+        return 0, size - 1, False
+    first, _, last = wanted.removeprefix("bytes=").partition("-")
+    return int(first), min(int(last), size - 1) if last else size - 1, True
 
 
 def corrupted(body: bytes) -> bytes:

@@ -71,13 +71,13 @@ def test_predictions_are_the_same_file_at_any_batch_on_any_ranks(tmp_path, windo
 @WINDOWS
 def test_so_they_are_with_real_weights_on_real_speech(tmp_path, window):
     data = real_data("an4")
-    rows = [json.loads(line) for line in (data / "dev.jsonl").read_text().splitlines()[::8]]
+    rows = [json.loads(line) for line in (data / "dev.jsonl").read_text().splitlines()[::32]]
     rows = [{**row, "audio": str(data / row["audio"])} for row in rows]
     manifest = tmp_path / "dev.jsonl"
     manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = {
         tuple((row["id"], row["value"]) for row in map(json.loads, file.decode().splitlines()))
-        for file in files(real("whisper-tiny"), window, manifest, tmp_path, (1, 8, 32, DYNAMIC))
+        for file in files(real("whisper-tiny"), window, manifest, tmp_path, (1, DYNAMIC))
     }
     (only,) = found
-    assert len(only) == len(rows) == 16
+    assert len(only) == len(rows) == 4
