@@ -6,6 +6,7 @@
 ready := .venv/ready
 ready_for_tests := .venv/ready-for-tests
 pytest := .venv/bin/python -m pytest
+together := $(pytest) --numprocesses 2 --dist loadfile  # two cores are what CI has
 
 help:
 	@echo "make demo        fine-tune a small model on this machine and see what it learned (3 minutes)"
@@ -19,10 +20,11 @@ demo: $(ready)
 	@.venv/bin/attune demo
 
 test: check
-	@$(pytest) -m "not network"
+	@$(together) -m "not alone and not network"
+	@$(pytest) -m "alone and not network"
 
 quick: $(ready_for_tests)
-	@$(pytest) -m "not recipe and not ray and not gpu and not network"
+	@$(together) -m "not recipe and not gpu and not network"
 
 check: $(ready_for_tests)
 	@scripts/check
