@@ -173,3 +173,11 @@ def test_durations_give_the_losses_of_nemo(sigma, name):
             Lattice(96, (0, 1, 2, 3, 4), sigma=sigma),
         )
         assert float(loss) == pytest.approx(clip["loss"][name], rel=1e-5)
+
+
+@pytest.mark.parametrize(("name", "more"), [("lengths", 1), ("target_lengths", 1), ("targets", None)])
+def test_lengths_beyond_the_tensors_are_refused(name, more):
+    case = make_case([(6, 3), (4, 5)], 9, 8)
+    given = getattr(case, name)
+    with pytest.raises(ValueError, match="do not fit"):
+        replace(case, **{name: given[:, :-1] if more is None else given + more}).losses()

@@ -39,10 +39,21 @@ def transducer_loss(
     Under autocast the products are in its type; sums are in float32, or float64 for float64.
     """
     extent = Extent(tuple(lengths.tolist()), tuple(target_lengths.tolist()))
+    _require_room(extent, encoded, predicted, targets)
     losses: Tensor = _TransducerLoss.apply(  # type: ignore[no-untyped-call]
         encoded, predicted, weight, bias, targets.to(encoded.device), extent, lattice
     )
     return losses
+
+
+def _require_room(extent: Extent, encoded: Tensor, predicted: Tensor, targets: Tensor) -> None:
+    """A kernel would read on behind what is there."""
+    frames, labels = max(extent.frames, default=0), max(extent.labels, default=0)
+    if frames > encoded.shape[1] or labels > targets.shape[1] or predicted.shape[1] != targets.shape[1] + 1:
+        raise ValueError(
+            f"lengths up to {frames} and target_lengths up to {labels} do not fit encoded {tuple(encoded.shape)}, "
+            f"predicted {tuple(predicted.shape)} and targets {tuple(targets.shape)}"
+        )
 
 
 class _TransducerLoss(torch.autograd.Function):
