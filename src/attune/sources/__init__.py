@@ -12,7 +12,7 @@ from typing import Protocol
 from attune import catalog
 from attune.errors import SourceError
 from attune.sources._archive import open_archive, read_member, require_inside, unpack
-from attune.sources._cache import Cache, Entry, File, Patience, Progress, entry_from
+from attune.sources._cache import Cache, Entry, File, Patience, Progress, entry_from, unwatched
 from attune.sources._content import content_of, contents_of
 from attune.sources._fetch import Ask, Body, Listing, Remote, TryAgain, Unchanged, bring, with_file
 from attune.sources._ranges import is_address, list_prefix, read_range, size_of
@@ -55,6 +55,7 @@ __all__ = [
     "shown",
     "size_of",
     "unpack",
+    "unwatched",
     "without_secrets",
 ]
 

@@ -78,6 +78,10 @@ def short_hash(*words: str) -> str:
     return hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]
 
 
+def unwatched(progress: Progress) -> None:
+    """Nobody looks at how far a download is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cache:
     """A folder of fetched files, and how to use it: off the network, or with versions that a run was locked to."""
@@ -85,7 +89,7 @@ class Cache:
     folder: Path
     is_offline: bool = False
     patience: Patience = Patience()
-    watch: Callable[[Progress], None] = lambda progress: None
+    watch: Callable[[Progress], None] = unwatched
     locked: Mapping[str, Entry] = field(default_factory=dict)
     used: dict[str, Entry] = field(default_factory=dict)  # filled by whoever asks, for a run to write down
 

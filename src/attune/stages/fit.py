@@ -9,7 +9,7 @@ import re
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from attune.batches.plan import Rows
 from attune.corpora import Corpus
 from attune.recipe import Recipe
 from attune.site import Site
+from attune.sources import unwatched
 from attune.stages.assemble import Assembled, assemble
 from attune.stages.begin import give_first_weights, open_origin, prepare
 from attune.stages.data import open_split, planner, training_reader, training_rows
@@ -66,9 +67,10 @@ def check_fit(recipe: Recipe, site: Site) -> Fit:
     with tempfile.TemporaryDirectory() as folder:
         corpus = open_split(recipe, "train", Path(folder), site, World.alone())
         rows = worst_rows(recipe, corpus)
+        quiet = replace(site, cache=replace(site.cache, watch=unwatched))  # a terminal does not go to another process
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             try:
-                used = pool.submit(_measure, recipe, site, Path(folder), rows).result()
+                used = pool.submit(_measure, recipe, quiet, Path(folder), rows).result()
             except BrokenProcessPool:  # the kernel killed it
                 used = _Used(0, None, _machine_memory())
     seconds = corpus.seconds[rows]
