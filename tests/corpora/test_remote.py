@@ -56,6 +56,20 @@ def test_text_alone_needs_nothing_beside_it(cache):
         assert bring_manifest(f"{url}/a.jsonl", cache).name == "a.jsonl"
 
 
+def test_audio_under_the_manifests_own_address_is_read_there(site, cache, tmp_path):
+    with web(site) as url:
+        address = f"{url}/data/audio/00000.wav"
+        rows = [{"id": "a", "audio": address, "seconds": 1.0, "text": "a"}, {"audio": f"{url}/data/../b.wav"}]
+        site.files["/data/here.jsonl"] = json.dumps(rows[0]).encode()
+        path = bring_manifest(f"{url}/data/here.jsonl", cache)
+        assert [asked for asked, _ in site.asked] == ["/data/here.jsonl"]  # the audio was not fetched
+        (utterance,) = open_corpus("train", [path], tmp_path / "index")
+        assert utterance.audio == address
+        site.files["/data/sly.jsonl"] = json.dumps(rows[1]).encode()
+        with pytest.raises(DataError, match="outside its folder"):
+            bring_manifest(f"{url}/data/sly.jsonl", cache)
+
+
 @pytest.mark.parametrize(
     "audio", ["../secret.wav", "/etc/passwd", "a/../../b.wav", "https://elsewhere/a.wav", "file:/etc/passwd"]
 )
