@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attune.errors import ConfigError
-from attune.sources import Cache
+from attune.sources import Cache, network_is_forbidden
 
 TIMEOUT_SECONDS = 600.0
 
@@ -29,9 +29,10 @@ def this_site(
     ATTUNE_OFFLINE=1 means that nothing is fetched, whatever is asked for.
     """
     folder = Path(os.environ.get("ATTUNE_CACHE") or "~/.cache/attune").expanduser()
-    is_offline = is_offline or os.environ.get("ATTUNE_OFFLINE", "0").lower() not in ("", "0", "false", "no")
     readers = max(1, (os.cpu_count() or 1) - 1) if workers is None else workers
-    return Site(Cache(folder, is_offline), readers, device, _timeout() if timeout is None else timeout)
+    return Site(
+        Cache(folder, is_offline or network_is_forbidden()), readers, device, _timeout() if timeout is None else timeout
+    )
 
 
 def _timeout() -> float:

@@ -48,6 +48,13 @@ def test_a_web_address_is_asked_for_the_wanted_bytes_alone(url, behavior):
     assert behavior.sent == 100_000
 
 
+def test_off_the_network_nothing_is_asked(url, behavior, monkeypatch):
+    monkeypatch.setenv("ATTUNE_OFFLINE", "1")
+    with pytest.raises(SourceError, match="forbids the network"):
+        read_range(f"{url}/a.bin", 7, 10)
+    assert not behavior.requests
+
+
 def test_a_dropped_connection_goes_on_where_it_ended(url, behavior):
     behavior.drops = 3
     assert read_range(f"{url}/a.bin", 0, 200_000) == CONTENT[:200_000]

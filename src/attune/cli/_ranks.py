@@ -84,6 +84,9 @@ def site_of(arguments: Namespace) -> Site:
     """This machine, with what the command line says of it."""
     from attune.site import this_site
 
+    if arguments.offline:
+        os.environ["ATTUNE_OFFLINE"] = "1"  # ranks and readers are other processes
+
     return this_site(arguments.workers, arguments.device, arguments.offline, arguments.timeout)
 
 

@@ -15,7 +15,7 @@ from attune.sources._archive import open_archive, read_member, require_inside, u
 from attune.sources._cache import Cache, Entry, File, Patience, Progress, entry_from, unwatched
 from attune.sources._content import content_of, contents_of
 from attune.sources._fetch import Ask, Body, Listing, Remote, TryAgain, Unchanged, bring, with_file
-from attune.sources._ranges import is_address, list_prefix, read_range, size_of
+from attune.sources._ranges import is_address, list_prefix, network_is_forbidden, read_range, size_of
 from attune.sources._secrets import shown, without_secrets
 from attune.sources._upkeep import Kept, Pruned, contents, damaged, prune
 from attune.sources._verify import Hashes
@@ -46,6 +46,7 @@ __all__ = [
     "list_prefix",
     "locate",
     "locate_beside",
+    "network_is_forbidden",
     "open_archive",
     "prune",
     "push",

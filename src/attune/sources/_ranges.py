@@ -111,6 +111,11 @@ def _reader_of(address: str) -> Read:
     return partial(_read_web, address, *_web_address(address))
 
 
+def network_is_forbidden() -> bool:
+    """Whether ATTUNE_OFFLINE forbids the network; readers are other processes, which the environment reaches."""
+    return os.environ.get("ATTUNE_OFFLINE", "0").lower() not in ("", "0", "false", "no")
+
+
 def _scheme(address: str) -> str:
     match = _ADDRESS.match(address)
     scheme = match[0][:-3].lower() if match else "file"
@@ -118,6 +123,8 @@ def _scheme(address: str) -> str:
         raise SourceError(
             f"{shown(address)} cannot be read by byte range. Expected a path or s3://, https://, http:// or hf://."
         )
+    if scheme != "file" and network_is_forbidden():
+        raise SourceError(f"{shown(address)} is read where it is, and --offline (ATTUNE_OFFLINE) forbids the network.")
     return scheme
 
 
