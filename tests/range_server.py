@@ -96,10 +96,10 @@ def serving(folder: Path, behavior: Behavior) -> Iterator[str]:
                 while first < end:
                     piece = file.read(min(PIECE, end - first))
                     behavior.pass_through(len(piece))
+                    with behavior.lock:  # before it goes: whoever has received it may look at once
+                        behavior.sent += len(piece)
                     self.wfile.write(piece)
                     first += len(piece)
-                    with behavior.lock:
-                        behavior.sent += len(piece)
 
         def plain(self, status: int, headers: dict[str, str] | None = None) -> None:
             self.send_response(status)

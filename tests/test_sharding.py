@@ -135,11 +135,12 @@ def test_gradient_checkpointing_and_8_bits_under_every_setting(tmp_path, optimiz
     write_whisper(tmp_path / "model")
     recipe = write_recipe(tmp_path, utterances=8, text=WHISPER)
     settings = ["train.eval_every=null", f"optimizer.name={optimizer}", "optimizer.lr=3e-4"]
+    limit = 2e-6 if optimizer == "adamw" else 1e-5  # a rounding that is just enough moves a code of 8 bits
     plain = trained(recipe, tmp_path / "plain", 1, *settings)
     for kind in KINDS:
         run = trained(recipe, tmp_path / kind, 2, *settings, f"train.shard={kind}")
-        assert max(abs(losses(run)[step] - losses(plain)[step]) for step in range(1, 7)) <= 2e-6
-        assert apart(run, plain) <= 2e-6
+        assert max(abs(losses(run)[step] - losses(plain)[step]) for step in range(1, 7)) <= limit
+        assert apart(run, plain) <= limit
         whole = bits(run)
         shutil.rmtree(run / "checkpoints/step-000006")
         assert bits(trained(recipe, run, 2, *settings, f"train.shard={kind}")) == whole  # from step 3, exactly

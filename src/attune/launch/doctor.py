@@ -46,6 +46,8 @@ device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu"
 dist.init_process_group(backend, init_method=f"file://{place}", rank=rank, world_size=size)
 number = torch.tensor([rank + 1.0], device=device)
 dist.all_reduce(number)
+dist.barrier()
+dist.destroy_process_group()  # its threads must not outlive it
 sys.exit(0 if float(number) == size * (size + 1) / 2 else 3)
 """
 
