@@ -11,7 +11,7 @@ from killing import bits, complaints, kill_again_and_again
 from processes import KillPoints, kill, start, wait
 from tiny import write_recipe
 
-pytestmark = pytest.mark.recipe
+pytestmark = [pytest.mark.recipe, pytest.mark.alone]
 
 STEPS = 8
 MANY_STEPS = 250  # not done before the last point is reached: a start that is killed late lets several steps through

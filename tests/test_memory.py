@@ -15,7 +15,7 @@ from attune.world import World
 from processes import start, wait
 from tiny import attune, write_recipe
 
-pytestmark = pytest.mark.recipe
+pytestmark = [pytest.mark.recipe, pytest.mark.alone]
 GIB = 2**30
 
 
