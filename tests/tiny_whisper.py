@@ -15,6 +15,45 @@ from attune.families.whisper.shape import read_shape
 MULTILINGUAL, ENGLISH_ONLY = 51_865, 1769  # the size alone tells one from the other
 LANGUAGES = ("en", "be", "th", "no")
 REAL = Path(os.environ.get("ATTUNE_DEV_MODELS", "~/.cache/attune-dev/models")).expanduser()
+DIMS = {  # as OpenAI writes them
+    "n_mels": 80,
+    "n_vocab": 1769,
+    "n_audio_ctx": 1500,
+    "n_audio_state": 16,
+    "n_audio_head": 2,
+    "n_audio_layer": 2,
+    "n_text_ctx": 48,
+    "n_text_state": 16,
+    "n_text_head": 2,
+    "n_text_layer": 2,
+}
+OPENAI_NAMES = {
+    "encoder.embed_positions.weight": "encoder.positional_embedding",
+    "decoder.embed_positions.weight": "decoder.positional_embedding",
+    "decoder.embed_tokens.weight": "decoder.token_embedding.weight",
+    "encoder.layer_norm.": "encoder.ln_post.",
+    "decoder.layer_norm.": "decoder.ln.",
+    ".layers.": ".blocks.",
+    ".encoder_attn_layer_norm": ".cross_attn_ln",
+    ".encoder_attn": ".cross_attn",
+    ".self_attn_layer_norm": ".attn_ln",
+    ".self_attn": ".attn",
+    ".final_layer_norm": ".mlp_ln",
+    ".fc1": ".mlp.0",
+    ".fc2": ".mlp.2",
+    ".q_proj": ".query",
+    ".k_proj": ".key",
+    ".v_proj": ".value",
+    ".out_proj": ".out",
+}
+
+
+def openai_name(name: str) -> str:
+    """What OpenAI calls one of the weights."""
+    name = name.removeprefix("model.")
+    for ours, theirs in OPENAI_NAMES.items():
+        name = name.replace(ours, theirs)
+    return name
 
 
 def real(name: str) -> Path:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from attune.scorers import Filter as Filter
 from attune.scorers import FrameScorer as FrameScorer
@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # scoring and configuration use these types without loading t
     from torch import Tensor
 
 SAMPLE_RATE = 16_000
+Precision = Literal["fp32", "bf16", "fp16"]  # what a model computes in
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from attune.errors import ConfigError, RankLost
 
 READER = "DataLoader worker"  # how torch's messages about a process that reads audio begin
 
+NARROW = {"bf16": torch.bfloat16, "fp16": torch.float16}  # the precisions that are not the weights' own
+
 
 def choose_device(wish: str, index: int = 0) -> torch.device:
     """The device that `auto`, `cpu` or `cuda` means on this machine, ready for use."""

@@ -15,7 +15,7 @@ from attune.testing import make_corpus
 from servers.hub import Hub, serve_hub
 from servers.s3 import KEY, SECRET, Between, moto, proxy
 from servers.web import Site, web
-from tiny_whisper import write_whisper
+from tiny_whisper import DIMS, openai_name, write_whisper
 
 RECIPE = """\
 run: {folder}/{run}
@@ -30,38 +30,12 @@ batches: {{micro_utterances: 4}}
 optimizer: {{lr: 0.003}}
 train: {{steps: 2, warmup: 1, eval_every: 2, save_every: 1, log_every: 1, strict: true}}
 """
-DIMS = {"n_mels": 80, "n_vocab": 1769, "n_audio_ctx": 1500, "n_text_ctx": 48}
-DIMS |= {f"n_{part}_{name}": value for part in ("audio", "text") for name, value in (("state", 16), ("head", 2))}
-DIMS |= {"n_audio_layer": 2, "n_text_layer": 2}
-NAMES = {
-    "encoder.embed_positions.weight": "encoder.positional_embedding",
-    "decoder.embed_positions.weight": "decoder.positional_embedding",
-    "decoder.embed_tokens.weight": "decoder.token_embedding.weight",
-    "encoder.layer_norm.": "encoder.ln_post.",
-    "decoder.layer_norm.": "decoder.ln.",
-    ".layers.": ".blocks.",
-    ".encoder_attn_layer_norm": ".cross_attn_ln",
-    ".encoder_attn": ".cross_attn",
-    ".self_attn_layer_norm": ".attn_ln",
-    ".self_attn": ".attn",
-    ".final_layer_norm": ".mlp_ln",
-    ".fc1": ".mlp.0",
-    ".fc2": ".mlp.2",
-    ".q_proj": ".query",
-    ".k_proj": ".key",
-    ".v_proj": ".value",
-    ".out_proj": ".out",
-}
 
 
 def write_pt(model, path):
     """OpenAI's format, of a folder in transformers'."""
-    state = {}
-    for name, tensor in load_file(model / "model.safetensors").items():
-        name = name.removeprefix("model.")
-        for ours, theirs in NAMES.items():
-            name = name.replace(ours, theirs)
-        state[name] = tensor
+    tensors = load_file(model / "model.safetensors")
+    state = {openai_name(name): tensor for name, tensor in tensors.items()}
     torch.save({"dims": DIMS, "model_state_dict": state}, path)
     return path
 

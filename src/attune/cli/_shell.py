@@ -8,7 +8,8 @@ import keyword
 import os
 import pkgutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -21,7 +22,8 @@ INTRODUCTION = "Fine-tune and evaluate pretrained speech models."
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; a user's mistake is a message, never a traceback."""
     try:
-        code = _run(sys.argv[1:] if argv is None else list(argv))
+        with _environment_kept():
+            code = _run(sys.argv[1:] if argv is None else list(argv))
         sys.stdout.flush()
         return code
     except AttuneError as error:
@@ -35,6 +37,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not _reader_is_gone():
             raise
         return 141  # what a shell reports for a command whose reader, such as `head`, has left
+
+
+@contextmanager
+def _environment_kept() -> Iterator[None]:
+    """What a verb sets for its ranks and readers, as --offline does, does not outlive it: a program may run several."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _tell(error: AttuneError) -> None:

@@ -16,9 +16,7 @@ from attune.batches.plan import Plan
 from attune.decoding.fallback import find
 from attune.decoding.search import Search
 from attune.types import Built, Hypothesis
-from attune.world import World
-
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+from attune.world import NARROW, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,7 @@ def ready(model: Any, settings: Search) -> Any:
     """The model as a search wants it: without dropout, and a copy where its weights must be narrower."""
     if settings.precision == "fp32":
         return model.eval()
-    return copy.deepcopy(model).eval().to(DTYPES[settings.precision])
+    return copy.deepcopy(model).eval().to(NARROW[settings.precision])
 
 
 def share(plan: Plan, world: World) -> Iterator[Micro]:

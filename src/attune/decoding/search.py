@@ -7,7 +7,16 @@ from typing import Any, Literal
 from attune.decoding import ctc, labels, tokens, transducer
 from attune.decoding.transducer_beam import Beam, beam_search
 from attune.errors import ModelError
-from attune.types import FrameScorer, Hypothesis, LabelScorer, LanguageModel, Scorer, TokenScorer, TransducerScorer
+from attune.types import (
+    FrameScorer,
+    Hypothesis,
+    LabelScorer,
+    LanguageModel,
+    Precision,
+    Scorer,
+    TokenScorer,
+    TransducerScorer,
+)
 
 DIVERGED = "The model's scores are NaN: its weights are damaged or its training diverged. Use others."
 
@@ -25,7 +34,7 @@ class Search:
     beam: int = 8
     length_power: float = 1.0
     fallback: bool = False
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    precision: Precision = "fp32"
     lm: str | None = None
     lm_weight: float = 0.0
     language_model: LanguageModel | None = field(default=None, repr=False, compare=False)

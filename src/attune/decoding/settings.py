@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from attune.types import Precision
+
 Search = Annotated[Literal["greedy", "beam"], Field(description="The best token each time, or a beam of hypotheses.")]
 Beam = Annotated[int, Field(gt=0, description="How many hypotheses a beam search keeps.")]
 LengthPower = Annotated[
@@ -13,7 +15,6 @@ LengthPower = Annotated[
 Fallback = Annotated[
     bool, Field(description="Decode anew at rising temperatures what repeats itself or is unsure. Token-by-token only.")
 ]
-Precision = Literal["fp32", "bf16", "fp16"]
 DecodePrecision = Annotated[
     Precision, Field(description="What the model computes in while it decodes; narrower is quicker on a GPU.")
 ]

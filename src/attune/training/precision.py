@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+from attune.world import NARROW
+
 GROW_AFTER = 2000
 
 
@@ -50,4 +51,4 @@ def narrowed(precision: str, device: torch.device) -> AbstractContextManager[obj
     """The context in which the model computes its loss."""
     if precision == "fp32":
         return nullcontext()
-    return torch.autocast(device.type, dtype=DTYPES[precision])
+    return torch.autocast(device.type, dtype=NARROW[precision])

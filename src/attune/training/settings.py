@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from attune.types import Precision
+
 Count = Annotated[int, Field(gt=0)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Patterns = tuple[Annotated[str, Field(min_length=1)], ...]
@@ -63,7 +65,7 @@ class TrainConfig:
     restart_every: Annotated[
         Count | None, Field(description="Steps after which the schedule begins anew, again and again.")
     ] = None
-    precision: Annotated[Literal["fp32", "bf16", "fp16"], Field(description="What the model computes in.")] = "fp32"
+    precision: Annotated[Precision, Field(description="What the model computes in.")] = "fp32"
     compile: Annotated[
         bool, Field(description="Compile the model's layers first: a minute at the start, quicker steps on a GPU.")
     ] = False

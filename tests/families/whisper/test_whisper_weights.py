@@ -10,39 +10,7 @@ from attune.families.whisper.labels import Told, Vocabulary
 from attune.families.whisper.openai import generation_config_of
 from attune.families.whisper.weights import adopt_weights, export_files
 
-from tiny_whisper import MULTILINGUAL, real, write_whisper
-
-DIMS = {
-    "n_mels": 80,
-    "n_vocab": 1769,
-    "n_audio_ctx": 1500,
-    "n_audio_state": 16,
-    "n_audio_head": 2,
-    "n_audio_layer": 2,
-    "n_text_ctx": 48,
-    "n_text_state": 16,
-    "n_text_head": 2,
-    "n_text_layer": 2,
-}
-OPENAI_NAMES = {
-    "encoder.embed_positions.weight": "encoder.positional_embedding",
-    "decoder.embed_positions.weight": "decoder.positional_embedding",
-    "decoder.embed_tokens.weight": "decoder.token_embedding.weight",
-    "encoder.layer_norm.": "encoder.ln_post.",
-    "decoder.layer_norm.": "decoder.ln.",
-    ".layers.": ".blocks.",
-    ".encoder_attn_layer_norm": ".cross_attn_ln",
-    ".encoder_attn": ".cross_attn",
-    ".self_attn_layer_norm": ".attn_ln",
-    ".self_attn": ".attn",
-    ".final_layer_norm": ".mlp_ln",
-    ".fc1": ".mlp.0",
-    ".fc2": ".mlp.2",
-    ".q_proj": ".query",
-    ".k_proj": ".key",
-    ".v_proj": ".value",
-    ".out_proj": ".out",
-}
+from tiny_whisper import DIMS, MULTILINGUAL, openai_name, real, write_whisper
 
 
 @pytest.fixture
@@ -54,13 +22,6 @@ def folder(tmp_path):
 def assets(tmp_path):
     (tmp_path / "assets").mkdir()
     return tmp_path / "assets"
-
-
-def openai_name(name):
-    name = name.removeprefix("model.")
-    for ours, theirs in OPENAI_NAMES.items():
-        name = name.replace(ours, theirs)
-    return name
 
 
 def same(tensors, others):

@@ -140,15 +140,15 @@ class DecoderLayer(nn.Module):
         """The next hidden states (R, U, D) of what follows the past; several rows may share what is heard (B, …)."""
         normed = self.self_attn_layer_norm(hidden)
         said = self.self_attn.keys_values(normed)
-        written = past.extended(said) if past else said
-        is_recorded = past is not None and past.mask is not None
-        if past and is_recorded:
-            hidden = hidden + self.self_attn.glance(normed, written, past.mask)
+        written, unwritten = (past.extended(said), past.mask) if past else (said, None)
+        if unwritten is not None:
+            hidden = hidden + self.self_attn.glance(normed, written, unwritten)
         else:
             hidden = hidden + self.dropout(self.self_attn(normed, written, None, is_causal=hidden.shape[1] > 1))
         # Rows of one utterance look at it together, as if they were tokens of one sequence.
         together = self.encoder_attn_layer_norm(hidden).reshape(len(heard.keys), -1, hidden.shape[2])
-        look = self.encoder_attn.glance if is_recorded and heard.keys.shape[2] < LONG else self.encoder_attn
+        glances = unwritten is not None and heard.keys.shape[2] < LONG
+        look = self.encoder_attn.glance if glances else self.encoder_attn
         hidden = hidden + self.dropout(look(together, heard, mask)).view_as(hidden)
         inner = self.activation_dropout(F.gelu(self.fc1(self.final_layer_norm(hidden))))
         added: Tensor = self.dropout(self.fc2(inner))
