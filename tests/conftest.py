@@ -1,5 +1,9 @@
+import os
 import sys
 from pathlib import Path
+
+# Two cores are shared by many ranks in these tests; one thread each, also in what they start, is quickest and exact.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 import pytest
 import torch
@@ -22,9 +26,3 @@ def as_in_a_run(request):
     """A CUDA device computes in tests as it does in a run: float32 means float32."""
     if request.node.get_closest_marker("gpu"):
         choose_device("cuda")
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Two cores are shared by many ranks in these tests; one thread each is quickest and exact."""
-    torch.set_num_threads(1)

@@ -36,7 +36,6 @@ def run_ranks(count: int, function: Callable[..., Any], *arguments: Any) -> list
 
 
 def _one_rank(rank, count, folder, results, function, arguments):
-    torch.set_num_threads(1)
     try:
         dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=count)
         answer = function(World(rank, count, torch.device("cpu")), *arguments)

@@ -67,7 +67,7 @@ def together(machines: list[str], commands: list[list[str]], **environments: lis
     started = [
         subprocess.Popen(
             ["ip", "netns", "exec", machine, *command],
-            env={**os.environ, "OMP_NUM_THREADS": "1", **variables},
+            env={**os.environ, **variables},
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,

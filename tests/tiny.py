@@ -35,5 +35,5 @@ def attune(*words: object, **environment: str) -> subprocess.CompletedProcess[st
         capture_output=True,
         text=True,
         timeout=240,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        env={**os.environ, **environment},
     )

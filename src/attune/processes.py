@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +36,22 @@ def die_with_parent(parent: int | None = None) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
     if parent is not None and os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def cores() -> int:
+    """How many cores this process may use, which in a container or a batch job can be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def environment_kept() -> Iterator[None]:
+    """What is set meanwhile, for the processes that are started then, does not stay in this one's environment."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def leave_word(reason: str) -> None:

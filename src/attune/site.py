@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attune.errors import ConfigError
+from attune.processes import cores
 from attune.sources import Cache, network_is_forbidden
 
 TIMEOUT_SECONDS = 600.0
@@ -24,12 +25,14 @@ class Site:
 def this_site(
     workers: int | None = None, device: str = "auto", is_offline: bool = False, timeout: float | None = None
 ) -> Site:
-    """This machine's settings: ATTUNE_CACHE or ~/.cache/attune, one reader for every core but one, ATTUNE_TIMEOUT.
+    """This machine's settings: ATTUNE_CACHE or ~/.cache/attune, a reader for each of a rank's cores but one,
+    ATTUNE_TIMEOUT.
 
     ATTUNE_OFFLINE=1 means that nothing is fetched, whatever is asked for.
     """
     folder = Path(os.environ.get("ATTUNE_CACHE") or "~/.cache/attune").expanduser()
-    readers = max(1, (os.cpu_count() or 1) - 1) if workers is None else workers
+    ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
+    readers = max(1, cores() // ranks_here - 1) if workers is None else workers
     return Site(
         Cache(folder, is_offline or network_is_forbidden()), readers, device, _timeout() if timeout is None else timeout
     )

@@ -35,7 +35,7 @@ def in_interpreter(script: str, *arguments: str) -> Any:
     if find_spec("triton") is None:
         pytest.skip("needs triton")
     command = [sys.executable, str(Path(__file__).parent / script), *arguments]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

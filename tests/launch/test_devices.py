@@ -7,6 +7,7 @@ import torch
 
 from attune.cli._ranks import cluster_of, devices, ranks_wanted
 from attune.errors import ConfigError
+from attune.site import this_site
 
 
 def asked(text, device="cpu"):
@@ -39,3 +40,10 @@ def test_only_ray_takes_a_range():
         ranks_wanted(asked("2-8"))
     with pytest.raises(ConfigError, match="a number or a range"):
         cluster_of(asked("auto"))
+
+
+def test_ranks_on_one_machine_share_its_cores(monkeypatch):
+    monkeypatch.setattr("attune.site.cores", lambda: 16)
+    assert this_site().workers == 15
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert this_site().workers == 3

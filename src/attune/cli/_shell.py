@@ -8,13 +8,12 @@ import keyword
 import os
 import pkgutil
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
 from attune.errors import AttuneError, ConfigError, Preempted, RankLost, TrainingError
-from attune.processes import leave_word
+from attune.processes import environment_kept, leave_word
 
 INTRODUCTION = "Fine-tune and evaluate pretrained speech models."
 
@@ -22,7 +21,7 @@ INTRODUCTION = "Fine-tune and evaluate pretrained speech models."
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; a user's mistake is a message, never a traceback."""
     try:
-        with _environment_kept():
+        with environment_kept():  # a program may run several commands
             code = _run(sys.argv[1:] if argv is None else list(argv))
         sys.stdout.flush()
         return code
@@ -37,17 +36,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not _reader_is_gone():
             raise
         return 141  # what a shell reports for a command whose reader, such as `head`, has left
-
-
-@contextmanager
-def _environment_kept() -> Iterator[None]:
-    """What a verb sets for its ranks and readers, as --offline does, does not outlive it: a program may run several."""
-    before = dict(os.environ)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def _tell(error: AttuneError) -> None:

@@ -31,13 +31,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Write the manifests and print what is in them and what is not."""
-    import os
 
+    from attune.processes import cores
     from attune.site import this_site
     from attune.stages.prepare import Order, prepare_corpus
 
     order = Order(arguments.corpus, arguments.source, arguments.to, arguments.options)
-    stage = prepare_corpus(order, arguments.jobs or os.cpu_count() or 1, this_site())
+    stage = prepare_corpus(order, arguments.jobs or cores(), this_site())
     while True:
         try:
             event = next(stage)

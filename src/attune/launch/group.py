@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from attune.processes import RUN_MARK, marked
+from attune.processes import RUN_MARK, cores, environment_kept, marked
 
 SHUTDOWN_SECONDS = 20  # between SIGTERM and SIGKILL for ranks whose group has lost a rank: none of them can save
 START_SECONDS = 5.0  # for ranks that were about to start when a stop signal came
@@ -68,7 +68,10 @@ def _run_once(count: int, arguments: Sequence[str], stop: "_Stop") -> Outcome:
         shutdown_timeout=SHUTDOWN_SECONDS,
     )
     try:
-        elastic_launch(config, sys.executable)("-m", "attune", *arguments)
+        with environment_kept():
+            os.environ[RUN_MARK] = stop.run
+            os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // count)))
+            elastic_launch(config, sys.executable)("-m", "attune", *arguments)
     except ChildFailedError as error:
         return _outcome(list(error.failures.values()), stop)
     except SignalException as interrupt:
@@ -116,8 +119,6 @@ class _Stop:
 def _stopping() -> Iterator[_Stop]:
     """Pass the first stop signal on to every rank; more of them change nothing, as ranks that save must not be cut."""
     stop = _Stop(uuid.uuid4().hex[:12], [])
-    mark = os.environ.get(RUN_MARK)
-    os.environ[RUN_MARK] = stop.run
     came, over = threading.Event(), threading.Event()
 
     def remember(number: int, _: FrameType | None) -> None:
@@ -141,10 +142,6 @@ def _stopping() -> Iterator[_Stop]:
         yield stop
     finally:
         over.set()
-        if mark is None:
-            del os.environ[RUN_MARK]
-        else:
-            os.environ[RUN_MARK] = mark
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -6,15 +6,14 @@ others wait is found because they count their meetings. Whoever is found is name
 here, and the finder ends too; the launcher, whichever it is, then ends the rest.
 """
 
-import json
 import os
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -26,7 +25,7 @@ LONGEST_SILENCE = 60.0  # seconds; a beat needs no more than a thread, however b
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class Place:
     """Where a rank is: processes see one another where `space` is the same."""
 
     pid: int
@@ -46,9 +45,12 @@ class _Beat:
 class Watch:
     """Two threads: one speaks with the store that the first rank keeps, the other judges, and so never waits for it."""
 
-    def __init__(self, store: TCPStore, world: World, timeout: float, tell: Callable[[str, bool], None]) -> None:
+    def __init__(
+        self, store: TCPStore, world: World, places: Sequence[Place], timeout: float, tell: Callable[[str, bool], None]
+    ) -> None:
         """`tell(reason, speaks)` is called before this process ends; `speaks` is true on one rank only."""
         self._store, self._rank, self._others = store, world.rank, [r for r in range(world.size) if r != world.rank]
+        self._places = places
         self._timeout, self._silence, self._tell = timeout, min(timeout, LONGEST_SILENCE), tell
         self._period = min(1.0, self._silence / 8)
         self._meetings = 0
@@ -56,7 +58,6 @@ class Watch:
         now = time.monotonic()
         self._round = now  # when the store last answered everything
         self._heard = {rank: _Beat("", 0, now) for rank in self._others}
-        self._places: dict[int, _Place] = {}
         self._over = threading.Event()
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._speak, self._judge)]
         for thread in self._threads:
@@ -79,7 +80,6 @@ class Watch:
 
     def _speak(self) -> None:
         try:
-            self._store.set(f"place/{self._rank}", json.dumps(asdict(_this_place())))
             beat = 0
             while not self._over.wait(self._period):
                 beat += 1
@@ -98,8 +98,6 @@ class Watch:
             text = self._store.get(f"beat/{rank}").decode()
             if text != self._heard[rank].text:
                 self._heard[rank] = _Beat(text, int(text.split()[1]), time.monotonic())
-            if rank not in self._places:
-                self._places[rank] = _Place(**json.loads(self._store.get(f"place/{rank}")))
 
     def _judge(self) -> None:
         while not self._over.wait(self._period):
@@ -134,17 +132,13 @@ class Watch:
         return (absent, what) if absent else None
 
     def _name(self, rank: int) -> str:
-        place = self._places.get(rank)
-        return f"Rank {rank} (process {place.pid} on {place.host})" if place else f"Rank {rank}"
+        return f"Rank {rank} (process {self._places[rank].pid} on {self._places[rank].host})"
 
     def _end_other(self, rank: int) -> None:
         """Kill a rank of this machine: one that is stopped cannot hear its launcher's SIGTERM."""
-        place = self._places.get(rank)
-        if place and place.space == _this_place().space:
-            try:
-                os.kill(place.pid, signal.SIGKILL)
-            except OSError:
-                return
+        if self._places[rank].space == self._places[self._rank].space:
+            with suppress(OSError):
+                os.kill(self._places[rank].pid, signal.SIGKILL)
 
 
 @contextmanager
@@ -153,17 +147,18 @@ def watched(world: World, timeout: float, tell: Callable[[str, bool], None]) -> 
     wait = timedelta(seconds=timeout)
     host = os.environ.get("MASTER_ADDR", "127.0.0.1")
     store = TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=wait) if world.is_first else None
-    port = world.gather(store.port if store else None)[0]
-    watch = Watch(store or TCPStore(host, port, is_master=False, timeout=wait), world, timeout, tell)
+    met = world.gather((store.port if store else None, _this_place()))
+    store = store or TCPStore(host, met[0][0], is_master=False, timeout=wait)
+    watch = Watch(store, world, [place for _, place in met], timeout, tell)
     try:
         yield World(world.rank, world.size, world.device, watch.meeting)
     finally:
         watch.close()
 
 
-def _this_place() -> _Place:
+def _this_place() -> Place:
     try:
         space = f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         space = socket.gethostname()
-    return _Place(os.getpid(), socket.gethostname(), space)
+    return Place(os.getpid(), socket.gethostname(), space)

@@ -133,7 +133,6 @@ def plan(epoch):
 
 def trained(world: World, strict=False, poison=(), steps=3, **model):
     """The state after a few steps of four micro-batches each."""
-    torch.set_num_threads(1)
     model = make_model(**model)
     rules = Rules(1, Schedule(3e-3, steps, 1, "constant"), "fp32", 1.0, strict, 5)
     optimizer = make_optimizer("adamw", model, 3e-3, 0.0, (0.9, 0.98))

@@ -85,13 +85,14 @@ def test_the_gradient_of_a_step_does_not_depend_on_micro_batches_or_ranks(tmp_pa
         assert largest <= 1e-6 and share <= 1e-6
 
 
-# Weights that were trained on 30 s make much of every rounding in a trimmed window; exactly computed, nothing is left.
 @pytest.mark.recipe
 @pytest.mark.parametrize(("window", "rounding"), [("full", 1e-6), ("trimmed", 5e-5)])
 def test_so_it_is_for_real_weights_on_real_speech(tmp_path, window, rounding):
     built = build(real("whisper-tiny"), tmp_path, window)
     corpus = list(open_manifest(real_data("an4") / "train.jsonl", tmp_path / "index"))[: 40 * UTTERANCES : 40]
     assert all(share <= rounding for _, share in differences(built, corpus))
-    largest, share = difference(exact_gradient(built, corpus, 8), exact_gradient(built, corpus, 1))
-    print(f"in double precision, {window}: largest {largest:.1e}, relative {share:.1e}")
-    assert share <= 1e-12
+    if window == "trimmed":
+        # Weights that were trained on 30 s make much of every rounding here; exactly computed, nothing is left.
+        largest, share = difference(exact_gradient(built, corpus, 8), exact_gradient(built, corpus, 1))
+        print(f"in double precision: largest {largest:.1e}, relative {share:.1e}")
+        assert share <= 1e-12
