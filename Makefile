@@ -6,8 +6,8 @@
 ready := .venv/ready
 ready_for_tests := .venv/ready-for-tests
 pytest := .venv/bin/python -m pytest
-# Two files at a time: two cores are what CI has.
-together := $(pytest) --numprocesses 2 --dist loadfile
+# Two files at a time: two cores are what CI has. In the order of conftest.py, which begins with the slow ones.
+together := $(pytest) --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 help:
 	@echo "make demo        fine-tune a small model on this machine and see what it learned (3 minutes)"
@@ -21,8 +21,7 @@ demo: $(ready)
 	@.venv/bin/attune demo
 
 test: check
-	@$(together) -m "not alone and not network"
-	@$(pytest) -m "alone and not network"
+	@$(together) -m "not network"
 
 quick: $(ready_for_tests)
 	@$(together) -m "not recipe and not gpu and not network"

@@ -14,7 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 
 def pytest_collection_modifyitems(items):
-    """Tests for a CUDA device are skipped where there is none."""
+    """Slow ones come first, so that no core waits in the end; those for a CUDA device are skipped without one."""
+    items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in ("ray", "recipe")])
     if not torch.cuda.is_available():
         for item in items:
             if item.get_closest_marker("gpu"):

@@ -56,11 +56,12 @@ def kill_again_and_again(words: Sequence[str], run: Path, records: Path, kills: 
     records.mkdir()
     while killed.kills < kills:
         ranks = RANKS[killed.kills % len(RANKS)]
+        lives = len(list(records.iterdir()))
         processes = start(list(words), ranks, recorder(records))
         if chance.random() < 0.2:
             time.sleep(chance.uniform(0.1, 1.0))  # while it starts
         else:
-            _wait_for_a_step(records, len(list(records.iterdir())))
+            _wait_for_a_step(records, lives)
             time.sleep(chance.uniform(0.0, 0.4))
         kill(processes if chance.random() < 0.5 else [chance.choice(processes)])
         if wait(processes) == [0] * ranks:

@@ -10,8 +10,13 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-import torch.utils.tensorboard  # noqa: F401  # loaded once, before forking
+# Loaded once, before forking.
+import torch._dynamo
+import torch.utils.tensorboard  # noqa: F401
 
+import attune.families.ssl
+import attune.stages.train
+import attune.tasks.transcribe  # noqa: F401
 from attune.cli import main
 
 FORK = multiprocessing.get_context("fork")

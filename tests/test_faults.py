@@ -19,7 +19,7 @@ from attune.run import Run
 from processes import kill, start, wait, wait_for
 from tiny import attune, write_recipe
 
-pytestmark = [pytest.mark.recipe, pytest.mark.alone]
+pytestmark = pytest.mark.recipe
 
 QUIET = ["train.eval_every=null", "train.keep_best=null", "data.test=[]", "train.warmup=0"]
 

@@ -13,7 +13,7 @@ from attune.run import Run
 
 from tiny import attune, write_recipe
 
-pytestmark = [pytest.mark.recipe, pytest.mark.alone]
+pytestmark = pytest.mark.recipe
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from attune.world import World
 from processes import start, wait
 from tiny import attune, write_recipe
 
-pytestmark = [pytest.mark.recipe, pytest.mark.alone]
+pytestmark = pytest.mark.recipe
 GIB = 2**30
 
 

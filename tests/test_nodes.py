@@ -14,7 +14,7 @@ from attune.files import sha256
 from processes import start, wait
 from tiny import write_recipe
 
-pytestmark = [pytest.mark.recipe, pytest.mark.alone]
+pytestmark = pytest.mark.recipe
 
 NETWORK = "10.213.77"
 

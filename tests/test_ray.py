@@ -22,7 +22,7 @@ from cluster import ENVIRONMENT, head, node
 from processes import start, wait, wait_for
 from tiny import attune, write_recipe
 
-pytestmark = [pytest.mark.recipe, pytest.mark.ray, pytest.mark.alone]
+pytestmark = [pytest.mark.recipe, pytest.mark.ray]
 
 STRICT = ["train.strict=true", "train.save_every=1", "train.keep_last=3", "optimizer.lr=3e-3"]
 

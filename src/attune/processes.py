@@ -40,7 +40,7 @@ def die_with_parent(parent: int | None = None) -> None:
 
 def cores() -> int:
     """How many cores this process may use, which in a container or a batch job can be fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if sys.platform.startswith("linux") else os.cpu_count() or 1
 
 
 @contextmanager
