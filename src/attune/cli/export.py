@@ -15,6 +15,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--to", type=Path, required=True, metavar="DIR|FILE.nemo", help="the folder to write, or the one file"
     )
+    parser.add_argument(
+        "--for-transformers",
+        action="store_true",
+        help="write what transformers loads, such as a FastConformer as a Parakeet (a Whisper's folder is that anyway)",
+    )
 
 
 def run(arguments: Namespace) -> int:
@@ -23,7 +28,8 @@ def run(arguments: Namespace) -> int:
     from attune.site import this_site
     from attune.stages.publish import export_model
 
-    export_model(arguments.run, arguments.to, watched(this_site(device="cpu")))
-    hint = f"; try: attune evaluate {arguments.to}" if arguments.to.is_dir() else "."
+    export_model(arguments.run, arguments.to, watched(this_site(device="cpu")), arguments.for_transformers)
+    is_own = arguments.to.is_dir() and not arguments.for_transformers
+    hint = f"; try: attune evaluate {arguments.to}" if is_own else "."
     print(f"{arguments.to} is the model{hint}")
     return 0

@@ -11,7 +11,7 @@ from attune.corpora import Corpus, Pieces, Sample
 from attune.decoding.ngram import read_arpa
 from attune.decoding.predict import decode, share
 from attune.decoding.search import Search
-from attune.decoding.settings import DecodeConfig, SearchConfig
+from attune.decoding.settings import SearchConfig
 from attune.errors import ModelError
 from attune.recipe import Recipe
 from attune.report.tables import scores_json
@@ -74,7 +74,7 @@ def told_sample(count: int, total: int) -> str:
     return f"{count:,} of {total:,} utterances, chosen by the seed"
 
 
-def search_of(config: SearchConfig | DecodeConfig, built: Built, site: Site, world: World) -> Search:
+def search_of(config: SearchConfig, built: Built, site: Site, world: World) -> Search:
     """The recipe's search settings as the decoder takes them, with the language model they name."""
     plain = Search(config.search, config.beam, config.length_power, config.fallback, config.precision)
     if config.lm is None:

@@ -7,6 +7,9 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
+from attune import catalog
 from attune import recipe as recipes
 from attune.config import flatten
 from attune.errors import ModelError, SourceError
@@ -19,6 +22,7 @@ from attune.site import Site
 from attune.sources import is_remote, locate, push, shown, without_secrets
 from attune.stages.assemble import WEIGHTS, export, is_own, open_pretrained
 from attune.stages.subject import load_subject
+from attune.types import Family
 from attune.world import World
 
 TOLD = (
@@ -29,24 +33,41 @@ NEMO = ".nemo"
 TRAINING = ("log.jsonl", "environment.json", "command.txt", "sources.lock.json")
 
 
-def export_model(source: str, to: Path, site: Site) -> None:
-    """Write the model of a run, its best checkpoint, as a folder that anyone can load, or as a .nemo file alone."""
+def export_model(source: str, to: Path, site: Site, for_transformers: bool = False) -> None:
+    """Write the model of a run, its best checkpoint, as a folder that anyone can load, or in one format of others."""
     path = locate(source, site.cache)
-    if to.suffix == NEMO and to.is_dir():
-        raise ModelError(f"{to} is a folder. Choose another name for the file.")
-    if to.suffix != NEMO and to.exists() and not (is_own(to) and (to / WEIGHTS).is_file()):
+    is_own_format = to.suffix != NEMO and not for_transformers
+    if to.suffix == NEMO and (to.is_dir() or for_transformers):
+        raise ModelError(f"{to} would be a file, and a folder is there or is asked for. Choose another name.")
+    if to.suffix != NEMO and to.exists() and not (is_own_format and is_own(to) and (to / WEIGHTS).is_file()):
         raise ModelError(f"{to} is there already and is not a model of attune's. Choose another folder.")
     pretrained = open_pretrained(path)
     assembled = load_subject(pretrained, World.alone())
     run, model = Run(pretrained.task.parent), assembled.built.model
     to.parent.mkdir(parents=True, exist_ok=True)
-    if to.suffix != NEMO:
+    if is_own_format:
         export(to, pretrained.recipe, run, model)
         return
     with tempfile.TemporaryDirectory(dir=to.parent, prefix=".") as scratch:
         folder = Path(scratch) / "model"
         export(folder, pretrained.recipe, run, model)
-        _keep_nemo(folder / f"model{NEMO}", to)
+        if for_transformers:
+            _in_transformers(pretrained.recipe.model.family, model, folder).rename(to)
+        else:
+            _keep_nemo(folder / f"model{NEMO}", to)
+
+
+def _in_transformers(name: str, model: nn.Module, folder: Path) -> Path:
+    """Where an exported model is in transformers' format: its own folder, or one that is written now."""
+    family: Family = catalog.find("families", name)
+    if (folder / "config.json").is_file():
+        return folder
+    if family.to_transformers is None:
+        raise ModelError(f"transformers has no format for a model of family {name}. Leave --for-transformers out.")
+    written = folder.with_name("transformers")
+    family.to_transformers(model, folder, written)
+    sync(written)
+    return written
 
 
 def _keep_nemo(file: Path, to: Path) -> None:

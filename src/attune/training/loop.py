@@ -166,9 +166,8 @@ def _run_micros(
             except (MemoryError, RuntimeError) as error:
                 if gradients.are_slices or not is_out_of_memory(error):
                     raise  # ranks that share weights are in the midst of a layer, and cannot be told in order
-                starved = (
-                    slot.batch.ids
-                )  # the others have to know: this rank comes to the sums as if nothing were wrong
+                # The others have to know: this rank comes to the sums as if nothing were wrong.
+                starved = slot.batch.ids
                 break
         if rules.strict:
             tree.add(gradients.take() if slot.batch is not None else None)

@@ -95,6 +95,29 @@ def test_the_nemo_file_can_be_had_alone(run, tmp_path, capsys):
     assert capsys.readouterr().out.endswith("x.nemo is the model.\n")
 
 
+def test_a_fast_conformer_is_written_for_transformers(recipe, tmp_path, capsys):
+    from transformers import AutoTokenizer, ParakeetForTDT
+
+    settings = ["model.encoder=fastconformer", "model.durations=[0,1,2]", "data.test=[]", "train.eval_every=null"]
+    assert main(["train", str(recipe), f"run={tmp_path / 'run'}", *settings]) == 0
+    words = ["export", str(tmp_path / "run"), "--to", str(tmp_path / "parakeet"), "--for-transformers"]
+    assert main(words) == 0
+    theirs, report = ParakeetForTDT.from_pretrained(tmp_path / "parakeet", output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"]
+    ours = load_file(tmp_path / "run/model/model.safetensors")
+    assert torch.equal(theirs.joint.head.weight, ours["joint.output.weight"])
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "parakeet")
+    (text,) = (json.loads(line)["text"] for line in (recipe.parent / "dev/manifest.jsonl").open().readlines()[:1])
+    assert tokenizer.decode(tokenizer(text).input_ids) == text
+    assert main(words) == 2 and "is there already" in capsys.readouterr().err
+
+
+def test_what_transformers_has_no_format_for_is_refused(run, tmp_path, capsys):
+    assert main(["export", str(run.folder), "--to", str(tmp_path / "out"), "--for-transformers"]) == 2
+    assert "FastConformer encoders" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_statistics_of_norms_are_in_the_checkpoint(run):
     state = load_file(run.folder / "checkpoints/step-000004/model.safetensors")
     assert int(state["encoder.encoder.0.mconv.2.num_batches_tracked"]) == 4

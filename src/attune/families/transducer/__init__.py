@@ -36,6 +36,14 @@ def export(model: Any, assets: Path, folder: Path) -> None:
     export_nemo(model, assets, folder)
 
 
+def to_transformers(model: Any, folder: Path, to: Path) -> None:
+    """Write an exported FastConformer as a Parakeet."""
+    from attune.families.transducer.parakeet import write_parakeet
+    from attune.families.transducer.vocabulary import sentencepiece_of
+
+    write_parakeet(model, sentencepiece_of(folder / "task", folder / "assets"), to)
+
+
 def respell(model: Any, tensors: "Mapping[str, Tensor]", task: Path, assets: Path) -> Respelled:
     """Move pretrained rows to where the model has their tokens."""
     from attune.families.transducer.rows import move_rows
@@ -50,6 +58,7 @@ FAMILY = Family(
     build=build,
     adopt=adopt,
     export=export,
+    to_transformers=to_transformers,
     has_own_tokens=lambda config: config.tokens == "own",
     bound_to=("encoder", "size", "prediction", "durations", "tokens"),
     respell=respell,
