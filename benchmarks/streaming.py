@@ -30,7 +30,7 @@ from attune.batches.plan import Budget, plan_epoch
 from attune.batches.stream import Part, Rules, Shards, forgetting, stream_micros
 from attune.corpora import Manifest, Place, open_manifest, prepare_split
 from attune.corpora.shards import CORPUS, Options
-from attune.stages.training_set import _samples
+from attune.stages.training_set import samples_in
 
 BUDGET = Budget(None, 16, 1)
 SECONDS, SHARDS, EACH = 4.0, 8, 60
@@ -70,7 +70,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, object]:
             batches = load(Reader(manifest, lambda _: (1,)), micros, arguments.workers)
             found[what] = waiting(batches, arguments)
         names = tuple(f"{bucket}/{number:03d}.tar" for number in range(SHARDS))
-        shards = Shards(names, _samples, 240, 1, folder / "blocks")
+        shards = Shards(names, samples_in, 240, 1, folder / "blocks")
         micros = stream_micros(Position(), shards, Rules(BUDGET, 1, 0.1, 30.0, False), Part(0, 1, False))
         batches = forgetting(load(Reader((), lambda _: (1,)), micros, arguments.workers), shards)
         found["S3 without an index"] = waiting(batches, arguments)

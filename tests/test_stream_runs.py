@@ -73,6 +73,15 @@ def test_killed_and_resumed_on_other_ranks_a_stream_ends_in_the_same_bits(folder
     assert all(line["epoch_audio_seconds"] > 0 for line in log if line["event"] == "step")
 
 
+def test_not_strict_a_stream_that_is_killed_ends_in_the_same_bits_on_the_same_ranks(folder, tmp_path):
+    quiet, run = tmp_path / "quiet", tmp_path / "run"
+    assert wait(start(words(folder, quiet, "train.strict=false"), 2)) == [0, 0]
+    killed_at(start(words(folder, run, "train.strict=false"), 2), run, 3)
+    assert wait(start(words(folder, run, "train.strict=false"), 2)) == [0, 0]
+    assert ending(run) == ending(quiet)
+    assert '"resumed"' in (run / "log.jsonl").read_text()
+
+
 def test_a_stream_over_a_line_that_drops_and_refuses_ends_in_the_same_bits(folder, quiet, tmp_path):
     behavior = Behavior(drops=4, refusals=3, latency=0.01)
     with serving(folder / "shards", behavior) as url:

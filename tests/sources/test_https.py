@@ -315,6 +315,8 @@ def test_a_killed_holder_of_the_lock_is_followed_at_once(cache):
         os.kill(child, 9)
         os.waitpid(child, 0)
         assert locate(f"{url}/a", patient).read_bytes() == WEIGHTS
-        assert time.monotonic() - began < 3
+        took = time.monotonic() - began
+        print(f"followed in {took:.2f} s")
+        assert took < 3
     assert len(site.asked) == 2
     assert files_in(cache.folder / "locks") == []

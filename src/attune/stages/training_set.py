@@ -77,7 +77,7 @@ def open_stream(recipe: Recipe, run: Path, site: Site) -> Shards:
     if stream is None:
         raise RuntimeError("the recipe has no data.stream")
     names = expand_shards(stream.shards)
-    shards = Shards(names, _samples, stream.window, recipe.seed, Path())
+    shards = Shards(names, samples_in, stream.window, recipe.seed, Path())
     own = hashlib.sha256(f"{run.absolute()} {recipe.seed} {shards.fingerprint}".encode()).hexdigest()[:16]
     return replace(shards, folder=(site.cache.folder / "stream" / own).absolute())
 
@@ -87,7 +87,8 @@ def _rules(recipe: Recipe) -> Rules:
     return Rules(budget_of(recipe), recipe.seed, data.min_seconds, data.max_seconds, data.bad_rows == "drop")
 
 
-def _samples(shard: str, start: int) -> Iterator[Sample]:
+def samples_in(shard: str, start: int) -> Iterator[Sample]:
+    """The samples of a shard from a byte on, in their order; what cannot be one comes with the reason."""
     for sample in samples_of(shard, start):
         if isinstance(sample.found, Skipped):
             yield Sample(None, b"", sample.end, f"{sample.found.which}: {sample.found.reason}")
@@ -99,6 +100,6 @@ def _samples(shard: str, start: int) -> Iterator[Sample]:
 
 def _every(shards: Shards | None) -> Iterable[Utterance]:
     for shard in shards.names if shards else ():
-        for sample in _samples(shard, 0):
+        for sample in samples_in(shard, 0):
             if sample.utterance:
                 yield sample.utterance
