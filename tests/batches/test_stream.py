@@ -205,6 +205,7 @@ def rss_mib():
 
 
 @pytest.mark.recipe
+@pytest.mark.recipe
 def test_memory_is_flat_over_a_hundred_thousand_rows(tmp_path, shards):
     content = encoded(0.1)
 

@@ -6,9 +6,13 @@ import random
 import time
 from pathlib import Path
 
+import pytest
+
 from attune.sources import Cache, Patience, locate
 
 from servers.web import Fault, Site, web
+
+pytestmark = pytest.mark.recipe
 
 FORK = multiprocessing.get_context("fork")
 MEGABYTE = 1 << 20

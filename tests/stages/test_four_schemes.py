@@ -17,6 +17,8 @@ from servers.s3 import KEY, SECRET, Between, moto, proxy
 from servers.web import Site, web
 from tiny_whisper import DIMS, openai_name, write_whisper
 
+pytestmark = pytest.mark.recipe
+
 RECIPE = """\
 run: {folder}/{run}
 seed: 17

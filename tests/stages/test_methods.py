@@ -21,6 +21,8 @@ from attune.world import World
 
 from tiny import write_recipe
 
+pytestmark = pytest.mark.recipe
+
 EVERYTHING = [
     *("adapt.method=lora", "adapt.targets=[projection]", "adapt.rank=4", "adapt.dropout=0.1"),
     *("augment.speeds=[0.9, 1.0, 1.1]", "augment.gain_db=[-6, 6]", "augment.masks={time_masks: 1}"),

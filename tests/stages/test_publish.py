@@ -21,6 +21,8 @@ from servers.s3 import KEY, SECRET, moto
 from tiny import write_recipe
 from tiny_whisper import write_whisper
 
+pytestmark = pytest.mark.recipe
+
 WHISPER = """\
 run: {folder}/run
 data: {{train: [{train}], test: [{dev}]}}

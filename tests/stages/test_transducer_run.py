@@ -12,6 +12,8 @@ from attune.report.predictions import read_predictions
 from tiny import write_recipe
 from toy.transducer import HOP, PIECES
 
+pytestmark = pytest.mark.recipe
+
 RECIPE = """\
 run: {folder}/run
 seed: 17

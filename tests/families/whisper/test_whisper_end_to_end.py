@@ -15,6 +15,8 @@ from attune.stages.subject import open_subject
 from tiny import write_recipe
 from tiny_whisper import MULTILINGUAL, write_whisper
 
+pytestmark = pytest.mark.recipe
+
 RECIPE = """\
 run: {folder}/run
 seed: 17

@@ -14,6 +14,8 @@ from attune.testing import make_corpus
 from ranks import run_ranks
 from tiny_whisper import real, real_data, write_whisper
 
+pytestmark = pytest.mark.recipe
+
 RECIPE = """\
 run: {folder}/run
 data: {{train: [{manifest}], dev: [{manifest}]}}
@@ -66,7 +68,6 @@ def test_predictions_are_the_same_file_at_any_batch_on_any_ranks(tmp_path, windo
     assert len(texts) == 17 and len(set(texts)) > 5  # what it says depends on what it hears
 
 
-@pytest.mark.recipe
 @pytest.mark.timeout(1200)
 @WINDOWS
 def test_so_they_are_with_real_weights_on_real_speech(tmp_path, window):

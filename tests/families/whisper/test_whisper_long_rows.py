@@ -21,6 +21,8 @@ from attune.testing.data import speak
 from ranks import run_ranks
 from tiny_whisper import write_whisper
 
+pytestmark = pytest.mark.recipe
+
 RECIPE = """\
 run: {folder}/run
 data: {{train: [{manifest}], dev: [{manifest}], max_seconds: 60}}
