@@ -38,8 +38,8 @@ def cluster():
         yield started
 
 
-def command(recipe, run, *more):
-    words = ["train", str(recipe), f"run={run}", *STRICT, *more, "--launch=ray", "--devices=2", "--workers=0"]
+def command(recipe, run, *more, devices="2"):
+    words = ["train", str(recipe), f"run={run}", *STRICT, *more, "--launch=ray", f"--devices={devices}", "--workers=0"]
     return [sys.executable, "-m", "attune", *words]
 
 
@@ -89,9 +89,9 @@ def test_a_driver_killed_at_once_leaves_nothing_and_another_launcher_goes_on(rec
     assert ending(run)[:2] == quiet[:2]
 
 
-def test_sigterm_to_the_driver_saves_and_exits_75(recipe, cluster, tmp_path):
+def test_with_as_many_workers_as_there_are_sigterm_to_the_driver_saves_and_exits_75(recipe, cluster, tmp_path):
     run = tmp_path / "run"
-    words = [*command(recipe, run, "train.steps=100000"), f"--address={cluster.address}", "--restarts=3"]
+    words = [*command(recipe, run, "train.steps=100000", devices="1-2"), f"--address={cluster.address}", "--restarts=3"]
     with subprocess.Popen(words, env={**os.environ, **ENVIRONMENT}, stdout=subprocess.DEVNULL) as driver:
         wait_for(run / "checkpoints/step-000003", 150)
         driver.send_signal(signal.SIGTERM)
