@@ -304,18 +304,20 @@ class Family:
 
     `build(config, task, assets)` makes the model with fresh weights; `assets` is a folder with whatever else it must
     know (an architecture, a tokenizer). A family that can start from others' checkpoints has `adopt(config, path,
-    assets)`, which writes that folder and returns the weights under the model's own names. `export(model, assets,
-    folder)` adds the files that let others load the exported model; `to_transformers(model, folder, to)` writes one
-    that was exported to a folder as transformers has it, where that is another folder. A family that `has_own_tokens`
-    (always, or under some configs) learns a TextTask's text in them, and the task prepares nothing. `respell(model,
-    tensors, task, assets)` moves pretrained rows to where the model has their tokens; `task` and `assets` are the
-    folders of the pretrained model. Without it, rows of another vocabulary are never inherited. Weights are trained
-    under the settings `bound_to`, others' under their defaults: an evaluation must keep them. `sources` are the
-    settings that name files, wherever those are.
+    assets)`, which writes that folder and returns the weights under the model's own names. `adopts(path)` says
+    whether a file or folder looks like one of these. `export(model, assets, folder)` adds the files that let others
+    load the exported model; `to_transformers(model, folder, to)` writes one that was exported to a folder as
+    transformers has it, where that is another folder. A family that `has_own_tokens` (always, or under some configs)
+    learns a TextTask's text in them, and the task prepares nothing. `respell(model, tensors, task, assets)` moves
+    pretrained rows to where the model has their tokens; `task` and `assets` are the folders of the pretrained model.
+    Without it, rows of another vocabulary are never inherited. Weights are trained under the settings `bound_to`,
+    others' under their defaults: an evaluation must keep them. `sources` are the settings that name files, wherever
+    those are.
     """
 
     config: type
     build: Callable[[Any, Task, Path], Built]
+    adopts: Callable[[Path], bool] = lambda path: False
     adopt: Callable[[Any, Path, Path], Mapping[str, Tensor]] | None = None
     export: Callable[[Any, Path, Path], None] | None = None
     to_transformers: Callable[[Any, Path, Path], None] | None = None

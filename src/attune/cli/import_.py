@@ -5,13 +5,15 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-HELP = "make a model folder of a .nemo file"
-EXAMPLE = "attune import parakeet-rnnt-0.6b.nemo --to models/parakeet"
+HELP = "make a model folder of a .nemo file, or of a Whisper of others"
+EXAMPLE = "attune import hf://openai/whisper-tiny --to models/whisper-tiny"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Take a checkpoint and the folder to make."""
-    parser.add_argument("checkpoint", help="a .nemo file, or the URL of one")
+    parser.add_argument(
+        "checkpoint", help="a .nemo file, a Whisper in transformers' format or OpenAI's .pt; a path or an address"
+    )
     parser.add_argument("--to", type=Path, required=True, metavar="MODEL", help="the model folder to make")
 
 

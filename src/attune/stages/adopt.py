@@ -3,6 +3,7 @@
 import tempfile
 from pathlib import Path
 
+from attune import catalog
 from attune import recipe as recipes
 from attune.errors import ModelError
 from attune.files import write_text
@@ -13,7 +14,6 @@ from attune.sources import locate
 from attune.stages.assemble import assemble, export
 from attune.stages.begin import Origin, give_first_weights, prepare
 
-FAMILIES = {".nemo": "transducer"}  # who adopts what
 RECIPE = """\
 run: {folder}
 seed: 0
@@ -29,9 +29,12 @@ train: {{steps: 1}}
 def import_model(source: str, folder: Path, site: Site) -> int:
     """Make a model folder of a checkpoint; returns how many parameters it has."""
     path = locate(source, site.cache)
-    family = FAMILIES.get(path.suffix.lower())
+    family = next((name for name in catalog.names("families") if catalog.find("families", name).adopts(path)), None)
     if family is None:
-        raise ModelError(f"{path} cannot be imported; expected a file that ends in {', '.join(FAMILIES)}.")
+        raise ModelError(
+            f"{source} cannot be imported: no family knows it. Expected a .nemo file, a folder of a Whisper in "
+            "transformers' format, or a .pt file of OpenAI's."
+        )
     if folder.exists():
         raise ModelError(f"{folder} is already there. Name another folder, or remove it first.")
     with tempfile.TemporaryDirectory() as scratch:

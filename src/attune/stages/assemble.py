@@ -66,7 +66,10 @@ def is_own(folder: Path) -> bool:
 def open_pretrained(folder: Path) -> Pretrained:
     """A model folder, or a run directory with a checkpoint in it."""
     if not is_own(folder):
-        raise ModelError(f"{folder} is neither a model nor a run: it has no recipe.yaml.")
+        raise ModelError(
+            f"{folder} is neither a model nor a run: it has no recipe.yaml. Others' models become one by: "
+            f"attune import {folder} --to models/NAME"
+        )
     recipe = recipes.load(folder / "recipe.yaml", []).recipe
     if (folder / WEIGHTS).is_file():
         return Pretrained(recipe, folder / "task", folder / "assets", folder / WEIGHTS)

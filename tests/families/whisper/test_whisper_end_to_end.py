@@ -7,6 +7,7 @@ import torch
 
 import attune
 from attune import recipe as recipes
+from attune.cli import main
 from attune.errors import ConfigError, DataError
 from attune.site import this_site
 from attune.stages.check import check_recipe
@@ -47,8 +48,6 @@ def full_run(recipe):
 
 
 def evaluate(source, out, *overrides):
-    from attune.cli import main
-
     status = main(["evaluate", str(source), "--on", "dev", "--out", str(out), *overrides])
     assert status in (0, None)
     return [json.loads(line) for line in out.read_text().splitlines()]
@@ -147,3 +146,16 @@ def test_transformers_loads_the_export_and_says_the_same(full_run):
     whole = [text.rstrip("\N{REPLACEMENT CHARACTER}") for text in ours]
     assert [text.strip()[: len(part)] for text, part in zip(texts, whole, strict=True)] == whole
     assert min(map(len, whole)) > 10
+
+
+def test_a_folder_of_others_becomes_a_model_that_says_what_a_recipe_with_it_says(recipe, tmp_path, capsys):
+    theirs, own, dev = recipe.parent / "model", tmp_path / "own", recipe.parent / "dev/manifest.jsonl"
+    assert main(["import", str(theirs), "--to", str(own)]) == 0
+    words = ["task.normalizer=none", "task.language=null", "model.window=full"]
+    expected = evaluate(recipe, tmp_path / "by-recipe.jsonl", *words)
+    assert main(["evaluate", str(own), "--on", str(dev), "--out", str(tmp_path / "by-model.jsonl")]) == 0
+    found = [json.loads(line) for line in (tmp_path / "by-model.jsonl").read_text().splitlines()]
+    assert [row["value"] for row in found] == [row["value"] for row in expected]
+    assert main(["transcribe", str(theirs), "x.wav"]) == 2 and f"attune import {theirs}" in capsys.readouterr().err
+    assert main(["import", str(dev), "--to", str(tmp_path / "no")]) == 2
+    assert "no family knows it" in capsys.readouterr().err and not (tmp_path / "no").exists()

@@ -56,6 +56,7 @@ __all__ = ["FAMILY", "Config"]
 FAMILY = Family(
     config=Config,
     build=build,
+    adopts=lambda path: path.suffix.lower() == ".nemo",
     adopt=adopt,
     export=export,
     to_transformers=to_transformers,

@@ -23,6 +23,12 @@ def build(config: Config, task: Task, assets: Path) -> Built:
     return build_whisper(config, task, assets)
 
 
+def adopts(path: Path) -> bool:
+    """Whether this is a folder of a Whisper in transformers' format, or a file of OpenAI's."""
+    config = path / "config.json"
+    return path.suffix == ".pt" or (config.is_file() and '"whisper"' in config.read_text(encoding="utf-8"))
+
+
 def adopt(config: Config, path: Path, assets: Path) -> "Mapping[str, Tensor]":
     """Weights from a folder in transformers' format or from OpenAI's .pt file."""
     from attune.families.whisper.weights import adopt_weights
@@ -42,6 +48,7 @@ __all__ = ["FAMILY", "Config"]
 FAMILY = Family(
     config=Config,
     build=build,
+    adopts=adopts,
     adopt=adopt,
     export=export,
     has_own_tokens=True,
