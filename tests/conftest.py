@@ -27,3 +27,9 @@ def as_in_a_run(request):
     """A CUDA device computes in tests as it does in a run: float32 means float32."""
     if request.node.get_closest_marker("gpu"):
         choose_device("cuda")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory):
+    """Nothing is fetched into the user's own cache."""
+    os.environ["ATTUNE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
