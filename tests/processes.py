@@ -43,12 +43,17 @@ def wait(processes: list[BaseProcess], seconds: float = 120) -> list[int | None]
     return codes
 
 
-def wait_for(path: Path, seconds: float = 60) -> None:
-    """Wait until a file or folder is there."""
+def saved(run: Path) -> int:
+    """The step of a run's newest checkpoint."""
+    return max((int(path.name.removeprefix("step-")) for path in run.glob("checkpoints/step-??????")), default=0)
+
+
+def wait_for_step(run: Path, step: int, seconds: float = 60) -> None:
+    """Wait until a step, or a later one, is saved: a checkpoint is there for a moment only, as newer ones follow."""
     deadline = time.monotonic() + seconds
-    while not path.exists() and time.monotonic() < deadline:
+    while saved(run) < step and time.monotonic() < deadline:
         time.sleep(0.005)
-    assert path.exists()
+    assert saved(run) >= step
 
 
 def kill(processes: list[BaseProcess]) -> None:

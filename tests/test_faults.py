@@ -16,7 +16,7 @@ from attune.launch.group import start_group
 from attune.processes import marked
 from attune.run import Run
 
-from processes import kill, start, wait, wait_for
+from processes import kill, start, wait, wait_for_step
 from tiny import attune, write_recipe
 
 pytestmark = pytest.mark.recipe
@@ -52,7 +52,7 @@ def errors_to(folder: Path):
 def test_a_stopped_rank_is_named_and_ended_within_the_timeout(recipe, tmp_path, victim):
     run, errors = tmp_path / "run", tmp_path / "errors"
     ranks = start(words(recipe, run, "--timeout=4", "--workers=0", steps=100_000), 3, errors_to(errors))
-    wait_for(run / "checkpoints/step-000002")
+    wait_for_step(run, 2)
     os.kill(ranks[victim].pid, signal.SIGSTOP)
     stopped = time.monotonic()
     codes = [rank.join(20) or rank.exitcode for rank in ranks]
@@ -96,7 +96,7 @@ def test_whoever_is_killed_nothing_is_left_and_the_run_ends_in_the_same_bits(rec
     settings = words(recipe, run, "--workers=1", steps=40)
     command = [sys.executable, "-m", "attune", *settings, "--devices=2"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as launcher:
-        wait_for(run / "checkpoints/step-000003")
+        wait_for_step(run, 3)
         ranks, readers = family(launcher.pid)
         (name,) = {each.run for each in marked() if each.pid in ranks}
         os.kill({"launcher": launcher.pid, "rank 0": ranks[0], "rank 1": ranks[1], "reader": readers[0]}[victim], 9)
@@ -113,7 +113,7 @@ def test_a_killed_rank_or_reader_is_replaced_and_the_run_ends_in_the_same_bits(r
     run = tmp_path / "run"
     command = [sys.executable, "-m", "attune", *words(recipe, run, "--devices=2", "--workers=1", steps=40)]
     with subprocess.Popen([*command, "--restarts=2"], stderr=subprocess.PIPE, text=True) as launcher:
-        wait_for(run / "checkpoints/step-000003")
+        wait_for_step(run, 3)
         (ranks, readers) = family(launcher.pid)
         assert len(ranks) == 2 and readers
         os.kill(ranks[1], signal.SIGKILL)
@@ -153,7 +153,7 @@ def test_a_group_whose_device_is_gone_starts_again_on_fewer_and_says_why_it_ende
     there = [2]
 
     def take_a_device_away():
-        wait_for(run / "checkpoints/step-000003")
+        wait_for_step(run, 3)
         there[0] = 1
         os.kill(family(os.getpid())[0][1], signal.SIGKILL)
 
@@ -171,7 +171,7 @@ def test_without_a_restart_the_status_says_who_was_killed(recipe, tmp_path):
     run = tmp_path / "run"
 
     def shoot():
-        wait_for(run / "checkpoints/step-000002")
+        wait_for_step(run, 2)
         os.kill(family(launcher.pid)[0][0], signal.SIGKILL)
 
     command = [sys.executable, "-m", "attune", *words(recipe, run, "--devices=2", "--workers=0", steps=100_000)]
@@ -209,7 +209,7 @@ def test_signals_twice_to_the_launcher_save_and_exit_75(recipe, tmp_path):
     run = tmp_path / "run"
     command = [sys.executable, "-m", "attune", *words(recipe, run, "--devices=2", "--workers=1", steps=100_000)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as launcher:
-        wait_for(run / "checkpoints/step-000002")
+        wait_for_step(run, 2)
         launcher.send_signal(signal.SIGTERM)
         launcher.send_signal(signal.SIGUSR1)
         time.sleep(0.05)

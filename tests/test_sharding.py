@@ -10,7 +10,7 @@ from attune.errors import ConfigError
 from attune.files import sha256
 from attune.recipe import load
 
-from processes import kill, start, wait, wait_for
+from processes import kill, start, wait, wait_for_step
 from tiny import write_recipe
 from tiny_whisper import write_whisper
 
@@ -107,7 +107,7 @@ def test_killed_and_resumed_shared_weights_end_in_the_same_bits(recipe, tmp_path
     words = ["train", str(recipe), f"run={run}", *SETTINGS, *settings, "--workers=0"]
     for step in (4, 9):
         ranks = start(words, 4)
-        wait_for(run / f"checkpoints/step-{step:06d}")
+        wait_for_step(run, step)
         kill(ranks)
     assert bits(trained(recipe, run, 4, *settings), 14) == bits(quiet, 14)
 

@@ -1,14 +1,13 @@
 """Whole runs over shards: killed and resumed on other ranks, over a slow line, with an index and without."""
 
 import json
-import time
 
 import pytest
 
 from attune.files import sha256
 
 from miniatures import put
-from processes import kill, start, wait
+from processes import kill, start, wait, wait_for_step
 from range_server import Behavior, serving
 from tiny import attune, write_recipe
 
@@ -53,9 +52,7 @@ def quiet(folder):
 
 def killed_at(processes, run, step):
     """kill -9 as soon as the checkpoint of a step is there."""
-    deadline = time.monotonic() + 120
-    while not (run / f"checkpoints/step-{step:06d}").exists() and time.monotonic() < deadline:
-        time.sleep(0.005)
+    wait_for_step(run, step)
     kill(processes)
 
 
