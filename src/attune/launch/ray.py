@@ -22,7 +22,7 @@ from attune.files import write_text
 from attune.launch.group import STOP_SIGNALS, Outcome
 from attune.launch.ranks import GRACE_SECONDS
 from attune.launch.watch import watched
-from attune.processes import RUN_MARK
+from attune.processes import RUN_MARK, cores
 from attune.world import World
 
 LOCAL = "local"  # an address: a cluster of this machine alone, which ends with this process
@@ -156,7 +156,7 @@ def joined_cluster(cluster: Cluster) -> Iterator[Any]:
     ray = _import_ray()
     own: dict[str, Any] = {}
     if cluster.address == LOCAL:
-        own = {"num_cpus": max(os.cpu_count() or 1, cluster.workers[1] + 1)}
+        own = {"num_cpus": max(cores(), cluster.workers[1] + 1)}
     try:
         ray.init(address=cluster.address, logging_level="warning", **own)
     except (ConnectionError, ValueError, RuntimeError) as error:
