@@ -1,11 +1,11 @@
 """A Ray cluster of one's own: started as children with ports of their own, ended by their process ids."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from contextlib import contextmanager
@@ -38,15 +38,17 @@ def head(folder: Path, cpus: int = 4):
     words = ["--head", f"--port={port}", f"--dashboard-port={jobs}", f"--num-cpus={cpus}", f"--temp-dir={folder}"]
     words += [f"--ray-client-server-port={free_port()}", "--include-dashboard=true"]
     with _started(words):
-        address = f"http://127.0.0.1:{jobs}"
-        _wait(lambda: _answers(f"{address}/api/jobs/"), "the head's job server")
-        yield Head(f"127.0.0.1:{port}", address)
+        started = Head(f"127.0.0.1:{port}", f"http://127.0.0.1:{jobs}")
+        _wait(lambda: _answer(f"{started.jobs}/api/jobs/") is not None, "job server")
+        _wait(lambda: _nodes(started) == 1, "head node")
+        yield started
 
 
 @contextmanager
 def node(head: Head, before: Sequence[str] = (), cpus: int = 1):
-    """One more node of a cluster; `before` are the words of a command that starts it in some other surroundings."""
+    """A second node of a cluster, once it has joined; `before` are words of a command that starts it elsewhere."""
     with _started([f"--address={head.address}", f"--num-cpus={cpus}"], before) as process:
+        _wait(lambda: _nodes(head) == 2, "second node")
         yield process
 
 
@@ -72,15 +74,22 @@ def _started(words: Sequence[str], before: Sequence[str] = ()):
             process.wait()
 
 
-def _answers(url: str) -> bool:
+def _answer(url: str):
+    """What the server says there; None while it does not."""
     try:
-        with urllib.request.urlopen(url, timeout=2):
-            return True
-    except (urllib.error.URLError, OSError):
-        return False
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return json.load(answer)
+    except OSError:
+        return None
 
 
-def _wait(is_so, what: str, seconds: float = 60) -> None:
+def _nodes(head: Head) -> int:
+    """How many nodes live, as far as the head can tell."""
+    said = _answer(f"{head.jobs}/api/v0/nodes")
+    return sum(node["state"] == "ALIVE" for node in said["data"]["result"]["result"]) if said else 0
+
+
+def _wait(is_so, what: str, seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline, f"no {what} after {seconds} s"
