@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from attune import recipe as recipes
 from attune.errors import CheckpointError
@@ -30,6 +30,7 @@ from attune.recipe import Recipe
 from attune.sources import without_secrets
 
 PACKAGES = ("attune-speech", "torch", "transformers", "numpy", "soundfile", "soxr", "safetensors", "sentencepiece")
+DYING_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +161,8 @@ def claimed(run: Run, recipe: Recipe, command: Sequence[str], reschedule: bool) 
     """
     run.folder.mkdir(parents=True, exist_ok=True)
     with (run.folder / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise CheckpointError(f"Another process is training in {run.folder}. Wait for it, or end it.") from error
+        if not _locked(lock):
+            raise CheckpointError(f"Another process is training in {run.folder}. Wait for it, or end it.")
         changed = _check_recipe(run, recipe, reschedule)
         write_text(run.folder / "recipe.yaml", recipes.resolved_yaml(recipe))
         write_text(run.folder / "environment.json", json.dumps(environment(), indent=1) + "\n")
@@ -171,6 +170,19 @@ def claimed(run: Run, recipe: Recipe, command: Sequence[str], reschedule: bool) 
             file.write(without_secrets(shlex.join(command)) + "\n")
         run.set_status("running")
         yield changed
+
+
+def _locked(lock: IO[str]) -> bool:
+    """Whether the lock is ours now. A killed process's readers have it too, and die a moment after it."""
+    deadline = time.monotonic() + DYING_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
 
 
 def _check_recipe(run: Run, recipe: Recipe, reschedule: bool) -> list[recipes.Difference]:

@@ -1,5 +1,7 @@
+import fcntl
 import json
 import shutil
+import threading
 from dataclasses import replace
 
 import pytest
@@ -230,6 +232,16 @@ def test_two_processes_do_not_train_in_one_directory(recipe_file, site, tmp_path
     with pytest.raises(CheckpointError, match="Another process is training"):
         events_of(recipe, site)
     first.close()
+
+
+def test_what_a_killed_process_leaves_for_a_moment_is_waited_for(recipe_file, site, tmp_path):
+    """Its readers have the lock too, and die a moment after it."""
+    run = tmp_path / "run"
+    run.mkdir()
+    with (run / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        threading.Timer(0.5, fcntl.flock, (lock.fileno(), fcntl.LOCK_UN)).start()
+        assert isinstance(events_of(loaded(recipe_file, run), site)[-1], Finished)
 
 
 def test_a_fixed_sample_of_dev_is_scored_during_training_and_all_of_it_at_the_end(recipe_file, tmp_path, site):

@@ -169,7 +169,6 @@ def gradients(
     outputs, device, width = _columns(joint, tiling.wrong), joint.encoded.device, joint.encoded.shape[2]
     hidden, tail = _hidden_space(joint, outputs, passed.most)
     wrong = joint.encoded.new_empty(passed.most, outputs.stride)
-    inner = joint.encoded.new_empty(passed.most, width)
     weight = torch.zeros(outputs.stride, width, device=device)
     bias = torch.zeros(outputs.stride, device=device)
     encoded = torch.zeros(joint.encoded.shape, device=device)
@@ -179,7 +178,7 @@ def gradients(
         _fill_hidden(joint, outputs, passed, chunk, (hidden, tail), tiling)
         bias += _fill_wrong(joint, outputs, passed, chunk, (hidden, tail, wrong), (cells, relative), tiling)
         weight += _wide_product(wrong[:count].T, hidden[:count])
-        torch.mm(wrong[:count], outputs.weight[: outputs.stride], out=inner[:count])
+        inner = torch.mm(wrong[:count], outputs.weight[: outputs.stride], out=hidden[:count])  # which are used up
         _triton.inner_kernel[blocks.stop - blocks.start, triton.cdiv(width, tiling.columns)](
             passed.blocks, joint.encoded, joint.predicted, inner, factor, encoded, said, blocks.start, chunk.start,
             joint.encoded.shape[1], joint.predicted.shape[1], J=width, ACTIVATION=joint.lattice.activation,

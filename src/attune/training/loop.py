@@ -102,16 +102,20 @@ def take_steps(
     idle = _idle(gradients, tallied, world)
     # Ranks that share the weights meet in every layer, which no graph can hold.
     backward: Backward = (Eager if idle else backward_of)(model, rules.precision, world.device)
-    for position, group in groupby(micros, key=lambda loaded: loaded.micro.position):
+    steps = (list(group) for _, group in groupby(micros, key=lambda loaded: loaded.micro.position))
+    following = next(steps, [])
+    while following:
+        slots, position = following, following[0].micro.position
         if not model.training:
             model.train()  # the caller may have scored it; a walk through all modules is not for every step
-        slots = list(group)
         gradients.clear()
         for batch in idle.runs(slots) if idle else ():
             backward(batch, 0.0)  # adds nothing of its own, but its backward brings this rank's slices of the others'
         ran = _run_micros(backward, gradients, slots, rules, progress.scale, world)
         sums = _add_up(gradients.flat, slots, ran, world, stop_requested())
         norm = _settle(gradients, sums[1], rules, progress.scale, world)
+        # The device is busy: now is the time to fetch what comes next.
+        following = next(steps, []) if position.step < rules.schedule.steps else []
         # The one look at the device in a step: until here it is only told what to do.
         seen = _Sums(*torch.cat([sums, norm.double()[None]]).tolist())
         if seen.starved:
@@ -137,8 +141,6 @@ def take_steps(
             else (),
         )
         _check_patience(progress, rules)
-        if position.step >= rules.schedule.steps:
-            return
 
 
 def _idle(gradients: Gradients, tallied: Sequence[Tallied], world: World) -> Idle | None:

@@ -65,11 +65,12 @@ class Graphed:
         if batch.masks or samples is None:
             return self.eager(batch, scale)  # masks are drawn by the host
         shape = (_up(len(batch.ids), ROWS), samples, _up(batch.targets.shape[1], TOKENS))
-        if shape not in self._seen or not self._has_room():
-            self._seen.add(shape)
-            return self.eager(padded(batch, shape, self.eager.device), scale)
         if shape not in self._recorded:
-            self._recorded[shape] = self._record(padded(batch, shape, self.eager.device))
+            wider = padded(batch, shape, self.eager.device)
+            if shape not in self._seen or not self._has_room():
+                self._seen.add(shape)
+                return self.eager(wider, scale)
+            self._recorded[shape] = self._record(wider)
         recorded = self._recorded[shape]
         write_over(recorded.batch, batch)
         recorded.scale.fill_(scale)
