@@ -250,8 +250,12 @@ class Tallied(Protocol):
     def begin_tally(self) -> Tensor:
         """A leaf to whose gradient every backward adds what its micro-batch counts for."""
 
-    def settle(self, totals: Tensor) -> None:
-        """Take in the sum over the step, once its weights have been updated."""
+    @staticmethod
+    def settle(modules: Sequence[Any], totals: Sequence[Tensor]) -> None:
+        """Give all modules of this kind their sums over the step, once its weights have been updated.
+
+        All together: a model may have a hundred of them, and a device waits for every small operation.
+        """
 
 
 class Model(Protocol):

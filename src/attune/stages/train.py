@@ -110,9 +110,14 @@ def _train(
     site = gather_sources(recipe, run, site, world)
     data = open_training_set(recipe, run, site, world)
     dev = _open_dev(recipe, run, site, world)
-    assembled, first = _assemble(recipe, run, data, site, world)
+    folder, damaged = checkpoint.newest(run.checkpoints)
+    progress = checkpoint.progress_of(folder) if folder else Progress(scale=first_scale(recipe.train.precision))
+    before = progress.position.step
+    assembled, first = _assemble(recipe, run, data, site, world, resumes=folder is not None)
     adapted = adapt(assembled.built.model, recipe.adapt, recipe.seed, first.new_tensors)
     assembled.built.model.to(world.device)
+    # Now: readers share what memory there is when they start, and read while all else is made ready.
+    micros = data.batches(progress.position, assembled, site, world) if before < recipe.train.steps else iter(())
     if recipe.train.compile:
         compile_layers(assembled.built.model)
     optimizer = open_optimizer(recipe, assembled, first.new_tensors, world)
@@ -125,11 +130,11 @@ def _train(
     training = _Training(
         recipe, run, site, world, assembled, optimizer, scored, dev_batches, journal, [], search, final
     )
-    progress, damaged = _resume(training)
+    _resume(training, folder, damaged)
     yield Started(
         run,
         recipe,
-        progress.position.step,
+        before,
         adapted,
         data.selection,
         tuple(damaged),
@@ -139,9 +144,8 @@ def _train(
         first.notes,
         data.mix,
     )
-    before = progress.position.step
-    if before < recipe.train.steps and not training.has_stalled:
-        yield from _steps(training, request, progress, data.batches(progress.position, assembled, site, world))
+    if not training.has_stalled:
+        yield from _steps(training, request, progress, micros)
     data.close()
     yield from _finish(training, before)
 
@@ -155,9 +159,11 @@ def _open_dev(recipe: Recipe, run: Run, site: Site, world: World) -> Corpus | Sa
     return Sample(dev, count, recipe.seed) if count and count < len(dev) else dev
 
 
-def _assemble(recipe: Recipe, run: Run, data: TrainingSet, site: Site, world: World) -> tuple[Assembled, First]:
+def _assemble(
+    recipe: Recipe, run: Run, data: TrainingSet, site: Site, world: World, resumes: bool
+) -> tuple[Assembled, First]:
     """Prepare the run's files once, build the model, and give it the weights it starts from."""
-    if checkpoint.newest(run.checkpoints)[0]:
+    if resumes:
         _require_same_data(run, data)
         return assemble(recipe, run.task, run.assets), First(run.start().new_tensors)
     local = with_local_files(recipe, site)
@@ -181,24 +187,23 @@ def _require_same_data(run: Run, data: TrainingSet) -> None:
         )
 
 
-def _resume(training: _Training) -> tuple[Progress, list[Damage]]:
-    """Go back to the newest sound checkpoint; without one, to the beginning."""
-    folder, damaged = checkpoint.newest(training.run.checkpoints)
+def _resume(training: _Training, folder: Path | None, damaged: Sequence[Damage]) -> None:
+    """Put back what a checkpoint holds, and say in the journal from where the run goes on."""
     if training.journal:
         for item in damaged:
             training.journal.write("damaged", folder=item.folder, reason=item.reason)
     if folder is None:
-        return Progress(scale=first_scale(training.recipe.train.precision)), damaged
-    found = checkpoint.load(folder)
-    load_whole(training.assembled.built.model, training.optimizer, found.model, found.optimizer)
-    training.history.extend(found.history)
+        return
+    saved = checkpoint.load(folder)
+    load_whole(training.assembled.built.model, training.optimizer, saved.model, saved.optimizer)
+    training.history.extend(saved.history)
+    if training.journal is None:
+        return
     # A kill may have come between the save and the record of the best.
-    metric = training.recipe.train.keep_best
-    if training.journal and metric and metric in found.scores:
-        training.run.offer_best(metric, found.scores[metric], found.progress.position.step)
-    if training.journal:
-        training.journal.write("resumed", step=found.progress.position.step, ranks=training.world.size)
-    return found.progress, damaged
+    metric, step = training.recipe.train.keep_best, saved.progress.position.step
+    if metric and metric in saved.scores:
+        training.run.offer_best(metric, saved.scores[metric], step)
+    training.journal.write("resumed", step=step, ranks=training.world.size)
 
 
 def _steps(training: _Training, request: Request, progress: Progress, micros: Iterator[Loaded]) -> Iterator[Event]:

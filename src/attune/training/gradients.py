@@ -31,15 +31,19 @@ class Gradients:
         self.are_slices = any(isinstance(leaf, DTensor) for leaf in leaves)
         self.flat = torch.zeros(sum(sizes), device=parameters[0].device)
         parts = torch.split(self.flat, sizes)
-        for leaf, slice_, part in zip(leaves, own, parts, strict=True):
-            leaf.grad = _as_slice_of(leaf, part.view_as(slice_))
+        views = [part.view_as(slice_) for part, slice_ in zip(parts, own, strict=True)]
+        for leaf, view in zip(leaves, views, strict=True):
+            leaf.grad = _as_slice_of(leaf, view)
         self.gradient = self.flat[: sum(sizes[: len(parameters)])]  # what weights follow, without the statistics
-        self._tallied = tuple(zip(tallied, parts[len(parameters) :], strict=True))
+        self._tallied: dict[type[Tallied], list[tuple[Tallied, Tensor]]] = {}
+        for module, view in zip(tallied, views[len(parameters) :], strict=True):
+            self._tallied.setdefault(type(module), []).append((module, view))
 
     def settle(self) -> None:
         """Hand the summed statistics to their modules."""
-        for module, totals in self._tallied:
-            module.settle(totals)
+        for kind, pairs in self._tallied.items():
+            modules, totals = zip(*pairs, strict=True)
+            kind.settle(modules, totals)
 
     def clear(self) -> None:
         """Start again from zero."""

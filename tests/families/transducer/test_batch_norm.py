@@ -9,6 +9,7 @@ from attune.batches.load import Loaded, Position, collate, micros_from
 from attune.batches.plan import Budget, plan_epoch
 from attune.families.transducer.model import TransducerModel
 from attune.families.transducer.norm import BatchNorm
+from attune.families.transducer.own import own_of
 from attune.families.transducer.presets import preset
 from attune.families.transducer.settings import Config
 from attune.families.transducer.shape import read_shape
@@ -24,6 +25,7 @@ from ranks import run_ranks
 
 UTTERANCES = 12
 LENGTHS = torch.tensor([9, 4, 7])
+OWN = own_of(LENGTHS, 9)
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ def own_frames(frames):
 def test_own_frames_are_normalized_as_if_there_were_no_padding(frames):
     norm, theirs = BatchNorm(5), nn.BatchNorm1d(5)
     padded, plain = frames.clone().requires_grad_(), own_frames(frames).requires_grad_()
-    ours = own_frames(norm(padded, LENGTHS))
+    ours = own_frames(norm(padded, OWN))
     expected = theirs(plain)
     assert torch.allclose(ours, expected, atol=1e-5)
     ours.square().sum().backward()
@@ -51,28 +53,28 @@ def test_own_frames_are_normalized_as_if_there_were_no_padding(frames):
 def test_gradients_are_exact_whatever_comes_back_from_beyond_the_own_frames(frames):
     norm = BatchNorm(5).double()
     weights = (frames.double().requires_grad_(), norm.weight, norm.bias)
-    assert torch.autograd.gradcheck(lambda x, *_: norm(x, LENGTHS), weights)
+    assert torch.autograd.gradcheck(lambda x, *_: norm(x, OWN), weights)
 
 
 def test_the_running_statistics_of_one_micro_batch_are_torchs(frames):
     norm, theirs = BatchNorm(5), nn.BatchNorm1d(5)
     for _ in range(3):
         gradients = Gradients(norm.parameters(), [norm])
-        norm(frames.requires_grad_(), LENGTHS).sum().backward()
+        norm(frames.requires_grad_(), OWN).sum().backward()
         gradients.settle()
         theirs(own_frames(frames).detach())
     assert torch.allclose(norm.running_mean, theirs.running_mean, rtol=1e-6)
     assert torch.allclose(norm.running_var, theirs.running_var, rtol=1e-4)
     assert int(norm.num_batches_tracked) == int(theirs.num_batches_tracked) == 3
     norm.eval(), theirs.eval()
-    assert torch.allclose(own_frames(norm(frames, LENGTHS)), theirs(own_frames(frames)), atol=1e-5)
+    assert torch.allclose(own_frames(norm(frames, OWN)), theirs(own_frames(frames)), atol=1e-5)
 
 
 def test_micro_batches_add_up_to_the_statistics_of_all_their_frames(frames):
     norm, theirs = BatchNorm(5), nn.BatchNorm1d(5)
     gradients = Gradients(norm.parameters(), [norm])
     for row in range(3):
-        norm(frames[row : row + 1].requires_grad_(), LENGTHS[row : row + 1]).sum().backward()
+        norm(frames[row : row + 1].requires_grad_(), own_of(LENGTHS[row : row + 1], 9)).sum().backward()
     gradients.settle()
     theirs(own_frames(frames).detach())
     assert torch.allclose(norm.running_mean, theirs.running_mean, rtol=1e-6)
@@ -82,7 +84,7 @@ def test_micro_batches_add_up_to_the_statistics_of_all_their_frames(frames):
 def test_the_loss_scale_does_not_touch_the_statistics(frames):
     norm = BatchNorm(5)
     gradients = Gradients(norm.parameters(), [norm])
-    (norm(frames.requires_grad_(), LENGTHS).sum() * 1024).backward()
+    (norm(frames.requires_grad_(), OWN).sum() * 1024).backward()
     assert float(gradients.flat[len(gradients.gradient)]) == int(LENGTHS.sum())
 
 
@@ -90,7 +92,7 @@ def test_a_frozen_norm_keeps_its_statistics_and_uses_them(frames):
     norm = BatchNorm(5, is_frozen=True)
     norm.running_mean.fill_(40)
     gradients = Gradients(norm.parameters(), [norm])
-    normed = norm(frames.requires_grad_(), LENGTHS)
+    normed = norm(frames.requires_grad_(), OWN)
     normed.sum().backward()
     gradients.settle()
     assert torch.allclose(normed, (frames - 40) / (1 + 1e-5) ** 0.5, atol=1e-5)
@@ -112,7 +114,7 @@ class Wrapped(nn.Module):
         self.norm = BatchNorm(5)
 
     def forward(self, frames):
-        return self.norm(frames, LENGTHS)
+        return self.norm(frames, OWN)
 
 
 def make_model(encoder="contextnet", saves_memory=False):

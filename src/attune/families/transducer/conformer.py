@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attune.audio.features import within
 from attune.families.transducer.memory import run
 from attune.families.transducer.norm import BatchNorm
+from attune.families.transducer.own import Own, own_of
 from attune.families.transducer.shape import ConformerShape
 
 
@@ -38,15 +38,16 @@ class Subsampling(nn.Module):
             layers += [nn.ReLU()]
         return layers
 
-    def forward(self, mels: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Frames (B, F / factor, D) of log-mel energies (B, M, F), and how many are each row's own."""
-        hidden = mels.transpose(1, 2)[:, None]  # (B, 1, F, M)
+    def forward(self, mels: Tensor, lengths: Tensor) -> tuple[Tensor, Own]:
+        """Frames (B, F / factor, D) of log-mel energies (B, M, F), and which are each row's own."""
+        hidden, own = mels.transpose(1, 2)[:, None], own_of(lengths, mels.shape[2])  # (B, 1, F, M)
         for layer in self.conv:
-            hidden = layer(hidden.masked_fill(~within(lengths, hidden.shape[2])[:, None, :, None], 0))
             if isinstance(layer, nn.Conv2d) and layer.stride == (2, 2):
-                lengths = -(-lengths // 2)
-        hidden = hidden.masked_fill(~within(lengths, hidden.shape[2])[:, None, :, None], 0)
-        return self.out(hidden.transpose(1, 2).flatten(2)), lengths
+                hidden, own = layer(hidden.masked_fill(own.beyond[..., None], 0)), own.strided(2)
+            else:
+                hidden = layer(hidden)  # frame by frame
+        hidden = hidden.masked_fill(own.beyond[..., None], 0)
+        return self.out(hidden.transpose(1, 2).flatten(2)), own
 
 
 class RelativeAttention(nn.Module):
@@ -64,8 +65,8 @@ class RelativeAttention(nn.Module):
         self.pos_bias_u = nn.Parameter(torch.zeros(shape.heads, width // shape.heads))
         self.pos_bias_v = nn.Parameter(torch.zeros(shape.heads, width // shape.heads))
 
-    def forward(self, hidden: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
-        """Look at what the mask (B, 1, 1, F) leaves: (B, F, D)."""
+    def forward(self, hidden: Tensor, positions: Tensor, beyond: Tensor) -> Tensor:
+        """Look at everything but what is beyond (B, 1, 1, F): (B, F, D)."""
         queries = self.linear_q(hidden).view(*hidden.shape[:2], self.heads, -1)  # (B, F, H, D / H)
         keys, values = self._by_head(self.linear_k(hidden)), self._by_head(self.linear_v(hidden))
         places = self._by_head(self.linear_pos(positions))  # (1, H, P, D / H)
@@ -76,7 +77,7 @@ class RelativeAttention(nn.Module):
             (queries + self.pos_bias_u).transpose(1, 2).to(values.dtype),
             keys,
             values,
-            distances.to(values.dtype).masked_fill(~mask, -torch.inf),
+            distances.to(values.dtype).masked_fill(beyond, -torch.inf),
             dropout_p=self.dropout if self.training else 0.0,
             scale=scale,
         )
@@ -98,11 +99,10 @@ class Convolution(nn.Module):
         self.batch_norm = BatchNorm(width, is_frozen=is_frozen)
         self.pointwise_conv2 = nn.Conv1d(width, width, 1, bias=shape.has_bias)
 
-    def forward(self, hidden: Tensor, lengths: Tensor) -> Tensor:
+    def forward(self, hidden: Tensor, own: Own) -> Tensor:
         """The convolved frames (B, F, D)."""
-        gated = F.glu(self.pointwise_conv1(hidden.transpose(1, 2)), dim=1)
-        gated = gated.masked_fill(~within(lengths, gated.shape[2])[:, None], 0)
-        normed = F.silu(self.batch_norm(self.depthwise_conv(gated), lengths))
+        gated = own.only(F.glu(self.pointwise_conv1(hidden.transpose(1, 2)), dim=1))
+        normed = F.silu(self.batch_norm(self.depthwise_conv(gated), own))
         convolved: Tensor = self.pointwise_conv2(normed).transpose(1, 2)
         return convolved
 
@@ -138,11 +138,11 @@ class ConformerLayer(nn.Module):
         self.norm_out = nn.LayerNorm(shape.width)
         self.dropout = nn.Dropout(shape.dropout)
 
-    def forward(self, hidden: Tensor, positions: Tensor, mask: Tensor, lengths: Tensor) -> Tensor:
+    def forward(self, hidden: Tensor, positions: Tensor, own: Own) -> Tensor:
         """The next frames (B, F, D)."""
         hidden = hidden + self.dropout(self.feed_forward1(self.norm_feed_forward1(hidden))) * 0.5
-        hidden = hidden + self.dropout(self.self_attn(self.norm_self_att(hidden), positions, mask))
-        hidden = hidden + self.dropout(self.conv(self.norm_conv(hidden), lengths))
+        hidden = hidden + self.dropout(self.self_attn(self.norm_self_att(hidden), positions, own.beyond[:, None]))
+        hidden = hidden + self.dropout(self.conv(self.norm_conv(hidden), own))
         hidden = hidden + self.dropout(self.feed_forward2(self.norm_feed_forward2(hidden))) * 0.5
         normed: Tensor = self.norm_out(hidden)
         return normed
@@ -163,15 +163,14 @@ class Conformer(nn.Module):
 
     def forward(self, mels: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Frames (B, F / factor, D) of log-mel energies (B, M, F), and how many are each row's own."""
-        hidden, lengths = self.pre_encode(mels, lengths)
-        mask = within(lengths, hidden.shape[1])[:, None, None]
+        hidden, own = self.pre_encode(mels, lengths)
         positions = sinusoids(hidden.shape[1], hidden.shape[2], hidden.device).to(hidden.dtype)
         positions = self.dropout_positions(positions)
         hidden = self.dropout(hidden * self.scale)
         for layer in self.layers:
             saves_memory = self.saves_memory and self.training
-            hidden = run(layer, hidden, positions, mask, lengths, saves_memory=saves_memory)
-        return hidden, lengths
+            hidden = run(layer, hidden, positions, own, saves_memory=saves_memory)
+        return hidden, own.lengths
 
     def frames(self, count: int) -> int:
         """How many frames come of so many."""

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from attune.audio.features import within
 from attune.families.transducer.memory import run
 from attune.families.transducer.norm import BatchNorm
+from attune.families.transducer.own import Own, own_of
 from attune.families.transducer.shape import Block, ContextNetShape
 
 LEAST_VARIANCE = 1e-3
@@ -20,18 +20,19 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "swish": nn.
 
 
 class MaskedConvolution(nn.Module):
-    """A convolution to which everything beyond the own frames is zero."""
+    """A convolution to which everything beyond the own frames is zero, where it would look at it."""
 
     def __init__(self, channels: int, filters: int, kernel: int, stride: int, dilation: int, groups: int = 1) -> None:
         super().__init__()
         self.stride = stride
+        self.looks_around = kernel > 1
         padding = dilation * (kernel - 1) // 2
         self.conv = nn.Conv1d(channels, filters, kernel, stride, padding, dilation, groups, bias=False)
 
-    def forward(self, frames: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """The convolved frames (B, C, F / stride), and how many are each row's own."""
-        convolved: Tensor = self.conv(_own(frames, lengths))
-        return convolved, -(-lengths // self.stride)
+    def forward(self, frames: Tensor, own: Own) -> tuple[Tensor, Own]:
+        """The convolved frames (B, C, F / stride), and which are each row's own."""
+        convolved: Tensor = self.conv(own.only(frames) if self.looks_around else frames)
+        return convolved, own.strided(self.stride) if self.stride > 1 else own
 
 
 class SqueezeExcitation(nn.Module):
@@ -44,12 +45,12 @@ class SqueezeExcitation(nn.Module):
             nn.Linear(channels, narrow, bias=False), ACTIVATIONS[activation](), nn.Linear(narrow, channels, bias=False)
         )
 
-    def forward(self, frames: Tensor, lengths: Tensor) -> Tensor:
+    def forward(self, frames: Tensor, own: Own) -> Tensor:
         """The weighed frames (B, C, F)."""
         with torch.autocast(frames.device.type, enabled=False):  # a mean of many frames is too much for half precision
-            wide = _own(frames, lengths)
+            wide = own.only(frames)
             wide = wide.float() if wide.dtype in (torch.bfloat16, torch.float16) else wide
-            weights: Tensor = self.fc(wide.sum(2) / lengths[:, None]).sigmoid()
+            weights: Tensor = self.fc(wide.sum(2) / own.lengths[:, None]).sigmoid()
             return (wide * weights[..., None]).to(frames.dtype)
 
 
@@ -67,12 +68,12 @@ class ContextNetBlock(nn.Module):
             self.res = nn.ModuleList([nn.ModuleList([around, norm])])
         self.mout = nn.Sequential(ACTIVATIONS[activation](), nn.Dropout(shape.dropout))
 
-    def forward(self, frames: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """The next frames (B, C, F / stride), and how many are each row's own."""
-        hidden, counts = _through(self.mconv, frames, lengths)
+    def forward(self, frames: Tensor, own: Own) -> tuple[Tensor, Own]:
+        """The next frames (B, C, F / stride), and which are each row's own."""
+        hidden, left = _through(self.mconv, frames, own)
         if self.res is not None:
-            hidden = hidden + _through(self.res[0], frames, lengths)[0]  # type: ignore[arg-type]
-        return self.mout(hidden), counts
+            hidden = hidden + _through(self.res[0], frames, own)[0]  # type: ignore[arg-type]
+        return self.mout(hidden), left
 
 
 class ContextNet(nn.Module):
@@ -94,9 +95,10 @@ class ContextNet(nn.Module):
 
     def forward(self, mels: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Frames (B, F / stride, C) of log-mel energies (B, M, F), and how many are each row's own."""
+        own = own_of(lengths, mels.shape[2])
         for block in self.encoder:
-            mels, lengths = run(block, mels, lengths, saves_memory=self.saves_memory and self.training)
-        return mels.transpose(1, 2), lengths
+            mels, own = run(block, mels, own, saves_memory=self.saves_memory and self.training)
+        return mels.transpose(1, 2), own.lengths
 
     def frames(self, count: int) -> int:
         """How many frames come of so many."""
@@ -124,19 +126,15 @@ def _layers(channels: int, shape: Block, activation: str, is_frozen: bool) -> It
         yield SqueezeExcitation(shape.filters, shape.squeeze, activation)
 
 
-def _through(layers: nn.ModuleList, frames: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+def _through(layers: nn.ModuleList, frames: Tensor, own: Own) -> tuple[Tensor, Own]:
     for layer in layers:
         if isinstance(layer, MaskedConvolution):
-            frames, lengths = layer(frames, lengths)
+            frames, own = layer(frames, own)
         elif isinstance(layer, BatchNorm | SqueezeExcitation):
-            frames = layer(frames, lengths)
+            frames = layer(frames, own)
         else:
             frames = layer(frames)
-    return frames, lengths
-
-
-def _own(frames: Tensor, lengths: Tensor) -> Tensor:
-    return frames.masked_fill(~within(lengths, frames.shape[2])[:, None], 0)
+    return frames, own
 
 
 def _give_fresh_weights(module: nn.Module) -> None:

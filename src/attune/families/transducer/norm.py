@@ -7,13 +7,16 @@ the running statistics once. See docs/decisions/0012.
 """
 
 # B batch, C channels, F frames
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attune.audio.features import within
+from attune.families.transducer.own import Own
+
+MOMENTUM = 0.1
 
 
 class BatchNorm(nn.Module):
@@ -31,38 +34,50 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_var", torch.ones(channels))
         self.register_buffer("num_batches_tracked", torch.zeros((), dtype=torch.int64))
         self.least_variance = least_variance
-        self.momentum = 0.1
         self.is_frozen = is_frozen
         self.tally: Tensor | None = None
 
-    def forward(self, frames: Tensor, lengths: Tensor) -> Tensor:
+    @property
+    def learns(self) -> bool:
+        """Whether its statistics follow the data."""
+        return self.training and not self.is_frozen
+
+    def forward(self, frames: Tensor, own: Own) -> Tensor:
         """Frames (B, C, F) normalized by channel; what lies beyond the own ones is never looked at."""
         with torch.autocast(frames.device.type, enabled=False):
-            if self.training and not self.is_frozen:
+            if self.learns:
                 normed: Tensor = _Normalize.apply(  # type: ignore[no-untyped-call]
-                    frames, lengths, self.weight, self.bias, self.tally, self.running_mean, self.least_variance
-                )
+                    frames, own.beyond, own.count, self.weight, self.bias, self.tally, self.running_mean,
+                    self.least_variance,
+                )  # fmt: skip
                 return normed
             return F.batch_norm(
                 frames, self.running_mean, self.running_var, self.weight, self.bias, eps=self.least_variance
             )
 
     def begin_tally(self) -> Tensor:
-        """A leaf whose gradient backward adds the sums of each micro-batch to."""
-        self.tally = torch.zeros(1 + 2 * len(self.weight), device=self.weight.device, requires_grad=True)
+        """A leaf whose gradient backward adds the sums of each micro-batch to: frames, deviations and squares."""
+        self.tally = torch.zeros(3, len(self.weight), device=self.weight.device, requires_grad=True)
         return self.tally
 
+    @staticmethod
     @torch.no_grad()
-    def settle(self, totals: Tensor) -> None:
+    def settle(norms: "Sequence[BatchNorm]", totals: Sequence[Tensor]) -> None:
         """Move the running statistics by what a step's micro-batches add up to, on all ranks alike."""
-        count, shifts, squares = torch.split(totals.double(), [1, len(self.weight), len(self.weight)])
-        if not self.training or self.is_frozen or float(count) < 2:
+        pairs = [(norm, each) for norm, each in zip(norms, totals, strict=True) if norm.learns]
+        if not pairs:
             return
-        shift = shifts / count
-        variance = (squares / count - shift.square()).clamp(min=0) * count / (count - 1)
-        self.running_mean += (self.momentum * shift).to(self.running_mean.dtype)
-        self.running_var.lerp_(variance.to(self.running_var.dtype), self.momentum)
-        self.num_batches_tracked += 1
+        moved, sums = zip(*pairs, strict=True)
+        count, shifts, squares = torch.cat(sums, 1).double()
+        shift = shifts / count.clamp(min=1)
+        variance = (squares / count.clamp(min=1) - shift.square()).clamp(min=0) * count / (count - 1).clamp(min=1)
+        rate = MOMENTUM * (count >= 2)  # of one frame nothing can be told
+        before = torch.cat([norm.running_var for norm in moved])
+        sizes = [len(norm.weight) for norm in moved]
+        for name, change in (("running_mean", rate * shift), ("running_var", rate * (variance - before))):
+            parts = change.to(before.dtype).split(sizes)
+            torch._foreach_add_([getattr(norm, name) for norm in moved], parts)
+        torch._foreach_add_([norm.num_batches_tracked for norm in moved], 1)
 
 
 class _Normalize(torch.autograd.Function):
@@ -75,34 +90,34 @@ class _Normalize(torch.autograd.Function):
     def forward(
         ctx: Any,
         frames: Tensor,
-        lengths: Tensor,
+        beyond: Tensor,
+        count: Tensor,
         weight: Tensor,
         bias: Tensor,
         tally: Tensor | None,
         center: Tensor,
         least_variance: float,
     ) -> Tensor:
-        is_own = within(lengths, frames.shape[2])[:, None]
-        wide, count = frames.to(weight.dtype), lengths.sum().clamp(min=1)
-        mean = wide.masked_fill(~is_own, 0).sum((0, 2)) / count
-        variance = (wide - mean[:, None]).masked_fill(~is_own, 0).square().sum((0, 2)) / count
+        wide = frames.to(weight.dtype)
+        mean = wide.masked_fill(beyond, 0).sum((0, 2)) / count
+        deviations = (wide - mean[:, None]).masked_fill_(beyond, 0)
+        variance = torch.linalg.vector_norm(deviations, dim=(0, 2)).square() / count
         rate = (variance + least_variance).rsqrt()
         shift = mean - center
-        sums = torch.cat([count[None].to(mean.dtype), count * shift, count * (variance + shift.square())])
-        ctx.save_for_backward(frames, lengths, weight, mean, rate, sums)
+        sums = torch.stack([torch.ones_like(mean), shift, torch.addcmul(variance, shift, shift)]) * count
+        ctx.save_for_backward(frames, beyond, count, weight, mean, rate, sums)
         ctx.has_tally = tally is not None
         scale = weight * rate
-        return torch.addcmul((bias - mean * scale)[:, None], wide, scale[:, None]).to(frames.dtype)
+        return torch.addcmul(torch.addcmul(bias, mean, scale, value=-1)[:, None], wide, scale[:, None]).to(frames.dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        frames, lengths, weight, mean, rate, sums = ctx.saved_tensors
+        frames, beyond, count, weight, mean, rate, sums = ctx.saved_tensors
         wide = gradient.to(weight.dtype)
-        normed = (frames.to(weight.dtype) - mean[:, None]) * rate[:, None]
+        normed = (frames.to(weight.dtype) - mean[:, None]).mul_(rate[:, None])
         for_bias, for_weight = wide.sum((0, 2)), (wide * normed).sum((0, 2))
         # All frames are shifted and scaled by what the own frames have in common.
-        common = torch.addcmul(for_bias[:, None], normed, for_weight[:, None]) / lengths.sum().clamp(min=1)
-        common = common.masked_fill(~within(lengths, frames.shape[2])[:, None], 0)
-        for_frames = (wide - common) * (weight * rate)[:, None]
+        common = torch.addcmul((for_bias / count)[:, None], normed, (for_weight / count)[:, None])
+        for_frames = (wide - common.masked_fill_(beyond, 0)).mul_((weight * rate)[:, None])
         tally = sums if ctx.has_tally else None
-        return for_frames.to(frames.dtype), None, for_weight, for_bias, tally, None, None
+        return for_frames.to(frames.dtype), None, None, for_weight, for_bias, tally, None, None
