@@ -1,10 +1,12 @@
 """Greedy decoding with a large FastConformer transducer: real-time factors, and the same output at any batch size.
 
     python benchmarks/transducer_decode.py OUT [--size large] [--durations 0,1,2,3,4] [--batches 1,16,128]
+    python benchmarks/transducer_decode.py OUT --model RUN --manifest DEV.jsonl [--batches 1,16,128]
 
-OUT is where transducer_decode.json goes. The weights are random, so nothing is recognized: the blank's bias is set so
-that about as many labels come out as speech has (LABELS_PER_SECOND). Clips are noise of 10 to 20 seconds that swells
-and fades. RTFx is seconds of audio per second of computing; "search" leaves out front-end and encoder.
+OUT is where transducer_decode.json goes. Without a model the weights are random, so nothing is recognized: the blank's
+bias is set so that about as many labels come out as speech has (LABELS_PER_SECOND), and clips are noise of 10 to 20
+seconds that swells and fades. RTFx is seconds of audio per second of computing; "search" leaves out front-end and
+encoder.
 """
 
 import argparse
@@ -19,12 +21,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attune.audio.decode import read_audio
 from attune.decoding.transducer import greedy
 from attune.families.transducer.build import description
 from attune.families.transducer.model import TransducerModel
 from attune.families.transducer.settings import Config
 from attune.families.transducer.shape import read_shape
+from attune.site import Site
+from attune.sources import Cache
+from attune.stages.subject import load_subject, open_subject
 from attune.types import SAMPLE_RATE, Batch, Hypothesis
+from attune.world import World
 
 TOKENS, LABELS_PER_SECOND, REPEATS = 1024, 3.0, 3
 SHARPNESS = 6.0  # as drawn, a random joint says much the same of every frame
@@ -40,6 +47,18 @@ def build(size: str, durations: tuple[int, ...], device: torch.device) -> Transd
     with torch.no_grad():
         model.joint.output.weight.mul_(SHARPNESS)
     return model
+
+
+def trained(model: Path, device: torch.device) -> TransducerModel:
+    """The model of a run."""
+    subject = open_subject(str(model), [], Site(Cache(model / "cache"), 0, device.type))
+    return load_subject(subject.pretrained, World(0, 1, device)).built.model.eval()
+
+
+def speech(manifest: Path) -> list[Tensor]:
+    """The clips of a manifest."""
+    rows = [json.loads(line) for line in manifest.read_text().splitlines()]
+    return [torch.from_numpy(read_audio(manifest.parent / row["audio"])) for row in rows]
 
 
 def clips(count: int, seconds: tuple[float, float]) -> list[Tensor]:
@@ -147,6 +166,8 @@ def arguments() -> argparse.Namespace:
     """What to measure."""
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--manifest", type=Path)
     parser.add_argument("--size", default="large")
     parser.add_argument("--durations", default="")
     parser.add_argument("--batches", default="1,16,128")
@@ -161,9 +182,12 @@ def main() -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     durations = tuple(int(each) for each in given.durations.split(",") if each)
     sizes = [int(each) for each in given.batches.split(",")]
-    model, every = build(given.size, durations, device), clips(max(sizes), tuple(given.seconds))
-    with torch.inference_mode():
-        set_rate(model, every[:: max(1, len(every) // 8)], device)
+    if given.model:
+        model, every = trained(given.model, device), speech(given.manifest)
+    else:
+        model, every = build(given.size, durations, device), clips(max(sizes), tuple(given.seconds))
+        with torch.inference_mode():
+            set_rate(model, every[:: max(1, len(every) // 8)], device)
     runs, outputs = [], {}
     for name in ("fp32", "bf16"):
         for size in sizes:
