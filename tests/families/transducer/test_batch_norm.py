@@ -81,6 +81,16 @@ def test_micro_batches_add_up_to_the_statistics_of_all_their_frames(frames):
     assert torch.allclose(norm.running_var, theirs.running_var, rtol=1e-4)
 
 
+def test_of_norms_that_settle_together_one_that_saw_a_single_frame_stays_where_it_was(frames):
+    norm, bored = BatchNorm(5), BatchNorm(5)
+    gradients = Gradients([*norm.parameters(), *bored.parameters()], [norm, bored])
+    norm(frames.requires_grad_(), OWN).sum().backward()
+    bored(frames[:1, :, :1], own_of(torch.tensor([1]), 1)).sum().backward()
+    gradients.settle()
+    assert norm.running_mean.all() and (norm.running_var != 1).all()
+    assert not bored.running_mean.any() and (bored.running_var == 1).all()
+
+
 def test_the_loss_scale_does_not_touch_the_statistics(frames):
     norm = BatchNorm(5)
     gradients = Gradients(norm.parameters(), [norm])
