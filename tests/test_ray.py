@@ -66,9 +66,9 @@ def test_a_worker_killed_after_a_report_is_replaced_and_the_run_ends_in_the_same
     run = tmp_path / "run"
     words = [*command(recipe, run), f"--address={cluster.address}", "--restarts=1"]
     with subprocess.Popen(words, env={**os.environ, **ENVIRONMENT}, stdout=subprocess.DEVNULL) as driver:
-        wait_for_step(run, 6, 150)  # where the dev scores are reported
+        wait_for_step(run, 6, 300)  # where the dev scores are reported
         os.kill(int(json.loads((run / "status.json").read_text())["pid"]), signal.SIGKILL)
-        assert driver.wait(150) == 0
+        assert driver.wait(300) == 0
     resumed = [line for line in (run / "log.jsonl").read_text().splitlines() if '"resumed"' in line]
     assert len(resumed) == 1 and json.loads(resumed[0])["step"] >= 6  # attune's own newest, whatever Ray had heard of
     assert ending(run) == quiet
@@ -80,7 +80,7 @@ def test_a_driver_killed_at_once_leaves_nothing_and_another_launcher_goes_on(rec
     environment = {**os.environ, **ENVIRONMENT, RUN_MARK: f"driver-{os.getpid()}"}
     words = command(recipe, run, "train.eval_every=3")
     with subprocess.Popen([*words, "--address=local"], env=environment, stdout=subprocess.DEVNULL) as driver:
-        wait_for_step(run, 2, 150)
+        wait_for_step(run, 2, 300)
         driver.send_signal(signal.SIGKILL)
     deadline = time.monotonic() + 60
     while left := [found for found in marked(environment[RUN_MARK]) if not found.command.startswith(SLOW_TO_END)]:
@@ -94,7 +94,7 @@ def test_with_as_many_workers_as_there_are_sigterm_to_the_driver_saves_and_exits
     run = tmp_path / "run"
     words = [*command(recipe, run, "train.steps=100000", devices="1-2"), f"--address={cluster.address}", "--restarts=3"]
     with subprocess.Popen(words, env={**os.environ, **ENVIRONMENT}, stdout=subprocess.DEVNULL) as driver:
-        wait_for_step(run, 3, 150)
+        wait_for_step(run, 3, 300)
         driver.send_signal(signal.SIGTERM)
         driver.send_signal(signal.SIGTERM)
         assert driver.wait(60) == 75

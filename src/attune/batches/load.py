@@ -183,8 +183,7 @@ def micros_from(
 def load(reader: Reader, micros: Iterable[Micro], workers: int, pins: bool = False) -> Iterator[Loaded]:
     """Read micro-batches in their order, `workers` processes ahead of the model; 0 reads in this process.
 
-    The processes start now, before the first batch is asked for. `pins` puts batches where a CUDA device can fetch them
-    by itself.
+    `pins` puts them where a CUDA device can fetch them by itself.
     """
     loader: DataLoader[Loaded] = DataLoader(
         _Readable(reader),
@@ -196,11 +195,7 @@ def load(reader: Reader, micros: Iterable[Micro], workers: int, pins: bool = Fal
         prefetch_factor=4 if workers else None,
         worker_init_fn=partial(_settle_worker, os.getpid()) if workers else None,
     )
-    return _sound(iter(loader))
-
-
-def _sound(read: Iterator[Loaded]) -> Iterator[Loaded]:
-    for loaded in read:
+    for loaded in loader:
         if loaded.error:
             raise loaded.error
         yield loaded

@@ -110,14 +110,10 @@ def _train(
     site = gather_sources(recipe, run, site, world)
     data = open_training_set(recipe, run, site, world)
     dev = _open_dev(recipe, run, site, world)
-    folder, damaged = checkpoint.newest(run.checkpoints)
-    progress = checkpoint.progress_of(folder) if folder else Progress(scale=first_scale(recipe.train.precision))
-    before = progress.position.step
-    assembled, first = _assemble(recipe, run, data, site, world, resumes=folder is not None)
+    newest, damaged = checkpoint.newest(run.checkpoints)
+    assembled, first = _assemble(recipe, run, data, site, world, resumes=newest is not None)
     adapted = adapt(assembled.built.model, recipe.adapt, recipe.seed, first.new_tensors)
     assembled.built.model.to(world.device)
-    # Now: readers share what memory there is when they start, and read while all else is made ready.
-    micros = data.batches(progress.position, assembled, site, world) if before < recipe.train.steps else iter(())
     if recipe.train.compile:
         compile_layers(assembled.built.model)
     optimizer = open_optimizer(recipe, assembled, first.new_tensors, world)
@@ -130,11 +126,11 @@ def _train(
     training = _Training(
         recipe, run, site, world, assembled, optimizer, scored, dev_batches, journal, [], search, final
     )
-    _resume(training, folder, damaged)
+    progress = _resume(training, newest, damaged)
     yield Started(
         run,
         recipe,
-        before,
+        progress.position.step,
         adapted,
         data.selection,
         tuple(damaged),
@@ -144,8 +140,9 @@ def _train(
         first.notes,
         data.mix,
     )
-    if not training.has_stalled:
-        yield from _steps(training, request, progress, micros)
+    before = progress.position.step
+    if before < recipe.train.steps and not training.has_stalled:
+        yield from _steps(training, request, progress, data.batches(progress.position, assembled, site, world))
     data.close()
     yield from _finish(training, before)
 
@@ -187,23 +184,23 @@ def _require_same_data(run: Run, data: TrainingSet) -> None:
         )
 
 
-def _resume(training: _Training, folder: Path | None, damaged: Sequence[Damage]) -> None:
-    """Put back what a checkpoint holds, and say in the journal from where the run goes on."""
+def _resume(training: _Training, newest: Path | None, damaged: Sequence[Damage]) -> Progress:
+    """Go back to the newest sound checkpoint; without one, to the beginning."""
     if training.journal:
         for item in damaged:
             training.journal.write("damaged", folder=item.folder, reason=item.reason)
-    if folder is None:
-        return
-    saved = checkpoint.load(folder)
-    load_whole(training.assembled.built.model, training.optimizer, saved.model, saved.optimizer)
-    training.history.extend(saved.history)
-    if training.journal is None:
-        return
+    if newest is None:
+        return Progress(scale=first_scale(training.recipe.train.precision))
+    found = checkpoint.load(newest)
+    load_whole(training.assembled.built.model, training.optimizer, found.model, found.optimizer)
+    training.history.extend(found.history)
     # A kill may have come between the save and the record of the best.
-    metric, step = training.recipe.train.keep_best, saved.progress.position.step
-    if metric and metric in saved.scores:
-        training.run.offer_best(metric, saved.scores[metric], step)
-    training.journal.write("resumed", step=step, ranks=training.world.size)
+    metric = training.recipe.train.keep_best
+    if training.journal and metric and metric in found.scores:
+        training.run.offer_best(metric, found.scores[metric], found.progress.position.step)
+    if training.journal:
+        training.journal.write("resumed", step=found.progress.position.step, ranks=training.world.size)
+    return found.progress
 
 
 def _steps(training: _Training, request: Request, progress: Progress, micros: Iterator[Loaded]) -> Iterator[Event]:

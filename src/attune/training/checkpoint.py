@@ -78,16 +78,11 @@ def load(folder: Path) -> Checkpoint:
     if reason:
         raise CheckpointError(f"{folder} is damaged: {reason}.")
     state = json.loads((folder / "progress.json").read_text())
-    model, optimizer = load_file(folder / "model.safetensors"), load_file(folder / "optimizer.safetensors")
-    return Checkpoint(model, optimizer, progress_of(folder), state["scores"], tuple(state["history"]))
-
-
-def progress_of(folder: Path) -> Progress:
-    """How far training had come at a checkpoint."""
-    state = json.loads((folder / "progress.json").read_text())
-    return Progress(
+    progress = Progress(
         Position(**state["position"]), LossScale(**state["scale"]), state["skipped"], state["skipped_in_a_row"]
     )
+    model, optimizer = load_file(folder / "model.safetensors"), load_file(folder / "optimizer.safetensors")
+    return Checkpoint(model, optimizer, progress, state["scores"], tuple(state["history"]))
 
 
 def newest(checkpoints: Path) -> tuple[Path | None, list[Damage]]:
