@@ -30,7 +30,7 @@ from attune.recipe import Recipe
 from attune.sources import without_secrets
 
 PACKAGES = ("attune-speech", "torch", "transformers", "numpy", "soundfile", "soxr", "safetensors", "sentencepiece")
-DYING_SECONDS = 3.0
+DYING_SECONDS = 3.0  # for which what a killed process leaves may keep its lock
 
 
 @dataclass(frozen=True, slots=True)
