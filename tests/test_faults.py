@@ -1,6 +1,7 @@
 """Ranks that die, hang, are stopped or have nothing to do: the group ends or goes on, and never waits for ever."""
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -43,7 +44,7 @@ def errors_to(folder: Path):
     folder.mkdir()
 
     def redirect(rank):
-        sys.stderr = (folder / str(rank)).open("w")
+        sys.stderr = (folder / str(rank)).open("w", buffering=1)
 
     return redirect
 
@@ -125,6 +126,31 @@ def test_a_killed_rank_or_reader_is_replaced_and_the_run_ends_in_the_same_bits(r
     assert "0 restarts are left" in said
     assert bits(run, 40) == quiet
     assert Run(run).state() == "done"
+
+
+def test_a_reader_killed_while_a_step_is_shown_is_told_in_words(recipe, tmp_path):
+    run, errors = tmp_path / "run", tmp_path / "errors"
+    to_file = errors_to(errors)
+
+    def kill_while_shown(rank):
+        to_file(rank)
+        import attune.cli._progress as progress
+
+        real = progress.shown
+
+        def shown(events, display):
+            for event in real(events, display):
+                for reader in multiprocessing.active_children():
+                    reader.kill()
+                    time.sleep(10)  # where torch now tells of it
+                yield event
+
+        progress.shown = shown
+
+    assert wait(start(words(recipe, run, "--workers=1"), 1, kill_while_shown)) == [1]
+    said = (errors / "0").read_text()
+    assert "A process that reads audio was killed" in said and "Traceback" not in said
+    assert (Run(run).state(), Run(run).reason()) == ("failed", "It was left before its end.")
 
 
 def family(launcher: int) -> tuple[list[int], list[int]]:

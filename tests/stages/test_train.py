@@ -5,6 +5,7 @@ import threading
 from dataclasses import replace
 
 import pytest
+import torch
 
 from attune import recipe as recipes
 from attune.errors import CheckpointError, DataError, ModelError, Preempted
@@ -44,6 +45,17 @@ def finished(recipe_file, tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished")
     recipe = loaded(recipe_file, folder / "run")
     return recipe, Run(folder / "run"), events_of(recipe, Site(Cache(folder / "cache"), workers=0, device="cpu"))
+
+
+def test_a_strict_run_leaves_torch_as_it_found_it(recipe_file, tmp_path, site):
+    def settings():
+        return torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+
+    before, meanwhile = settings(), set()
+    recipe = loaded(recipe_file, tmp_path / "run", "train.strict=true", "train.steps=3")
+    for _ in train(recipe, Request(["attune", "train"]), site, World.alone()):
+        meanwhile.add(settings())
+    assert (meanwhile, settings()) == ({(1, True)}, before)
 
 
 def test_a_run_leaves_all_that_is_needed_to_understand_and_repeat_it(finished):

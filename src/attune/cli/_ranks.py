@@ -92,13 +92,15 @@ def site_of(arguments: Namespace) -> Site:
 
 def in_world(arguments: Namespace, work: Callable[[Site, World], int]) -> int:
     """Do the work in this process, or start this very command as several ranks."""
+    from attune.batches.load import readers_watched
     from attune.cli._downloads import watched
     from attune.launch.ranks import is_rank, joined_world
 
     if not is_rank() and ranks_wanted(arguments) > 1:
         return start_ranks(arguments).code
     site = site_of(arguments)
-    with joined_world(site, tell_loss) as world:
+    # Around all of the work: what shows a step runs between the parts of the stage that takes it.
+    with joined_world(site, tell_loss) as world, readers_watched():
         return work(watched(site) if world.is_first else site, world)
 
 

@@ -36,6 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not _reader_is_gone():
             raise
         return 141  # what a shell reports for a command whose reader, such as `head`, has left
+    except Exception as error:
+        leave_word(f"{type(error).__name__}: {error}")
+        raise
 
 
 def _tell(error: AttuneError) -> None:

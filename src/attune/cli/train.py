@@ -105,11 +105,13 @@ def _work(
     report: Report,
 ) -> None:
     """One of Ray's workers; a recipe's relative paths start where the command was given, if that is here too."""
+    from attune.batches.load import readers_watched
     from attune.stages.train import Request
 
     if folder.is_dir():
         os.chdir(folder)
-    _train(arguments, recipe, Request(command, arguments.reschedule, stop_requested), site, world, report)
+    with readers_watched():
+        _train(arguments, recipe, Request(command, arguments.reschedule, stop_requested), site, world, report)
 
 
 def _train_here(arguments: Namespace, recipe: Recipe, site: Site, world: World) -> int:

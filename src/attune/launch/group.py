@@ -88,16 +88,16 @@ def _outcome(failures: Sequence[Any], stop: "_Stop") -> Outcome:
     killed = [
         f"Rank {each.local_rank} was killed by {_signal(-each.exitcode)}." for each in failures if each.exitcode < 0
     ]
-    words = [_last_words(each.error_file_data) for each in failures if each.exitcode > 0 and each.error_file_data]
+    words = [word for each in failures if each.exitcode > 0 and (word := _last_words(each.error_file_data))]
     own = [word for word in words if not word.startswith("RankLost")]
     ended = [f"Rank {each.local_rank} ended with exit code {each.exitcode}." for each in failures]
     return Outcome(code, [*own, *killed, *words, *ended][0])
 
 
 def _last_words(data: Mapping[str, Any]) -> str:
-    """What `leave_word` wrote; what torch itself writes when a rank is killed has no such part."""
-    message = data["message"]
-    return str(message["message"] if isinstance(message, dict) else message)
+    """What `leave_word` wrote; torch's own stand-in for a rank that left none is no dictionary."""
+    message = data.get("message")
+    return str(message["message"]) if isinstance(message, dict) else ""
 
 
 def _signal(number: int) -> str:

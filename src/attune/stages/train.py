@@ -40,7 +40,7 @@ from attune.training.checkpoint import Checkpoint, Damage
 from attune.training.loop import Progress, Rules, Step, take_steps
 from attune.training.optimizer import Moves
 from attune.training.patience import has_stalled
-from attune.training.precision import compile_layers, compute_exactly, first_scale
+from attune.training.precision import compile_layers, computing_exactly, first_scale
 from attune.training.sharding import load_whole, whole_state, whole_weights
 from attune.world import World
 
@@ -85,9 +85,9 @@ class _Training:
 def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterator[Event]:
     """Take the run to its end from wherever it is."""
     run = Run(Path(recipe.run))
-    if recipe.train.strict:
-        compute_exactly()
     with ExitStack() as held:
+        if recipe.train.strict:
+            held.enter_context(computing_exactly())
         changes: list[Difference] = []
         if world.is_first:
             changes = held.enter_context(claimed(run, recipe, request.command, request.reschedule))
@@ -97,6 +97,9 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
                 yield from _train(recipe, run, request, site, world, changes)
         except Preempted as stop:
             _set_status(run, world, "preempted", str(stop))
+            raise
+        except GeneratorExit:
+            _set_status(run, world, "failed", "It was left before its end.")
             raise
         except BaseException as error:
             _set_status(run, world, "failed", f"{type(error).__name__}: {error}")

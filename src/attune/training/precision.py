@@ -1,7 +1,9 @@
 """How a model computes: in fp32, bf16 or fp16 with the loss scale that needs, in the same bits every time, compiled."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -32,11 +34,21 @@ def first_scale(precision: str) -> LossScale:
     return LossScale(1024.0 if precision == "fp16" else 1.0)
 
 
-def compute_exactly() -> None:
-    """From now on this process computes the same bits every time, on any number of ranks."""
+@contextmanager
+def computing_exactly() -> Iterator[None]:
+    """The context in which this process computes the same bits every time, on any number of ranks."""
+    threads, was_exact = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    memory: Any = torch.utils.deterministic
+    was_filled = memory.fill_uninitialized_memory
     torch.set_num_threads(1)  # sums inside an operation depend on the number of threads
     torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # nobody reads that
+    memory.fill_uninitialized_memory = False  # nobody reads that
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(was_exact)
+        memory.fill_uninitialized_memory = was_filled
 
 
 def compile_layers(model: nn.Module) -> None:
