@@ -1,19 +1,12 @@
 """The Triton kernels: in the interpreter anywhere, and themselves on a CUDA device."""
 
-import json
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 
 from attune.kernels import transducer
 from attune.kernels.transducer import Lattice
 
+from interpreter import in_interpreter
 from lattices import Case, distance, gradients, make_case
 
 NAMES = (
@@ -28,17 +21,6 @@ ON_DEVICE = {
     "many labels": make_case([(40, 700), (300, 90)], 64, 64, Lattice(64, activation="sigmoid")),
 }
 CASES = pytest.mark.parametrize("case", ON_DEVICE.values(), ids=ON_DEVICE)
-
-
-def in_interpreter(script: str, *arguments: str) -> Any:
-    """What a script prints last, in Triton's interpreter, which needs a process of its own."""
-    if find_spec("triton") is None:
-        pytest.skip("needs triton")
-    command = [sys.executable, str(Path(__file__).parent / script), *arguments]
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope="module")

@@ -9,14 +9,13 @@ torch anywhere else; `_reference.py` is the definition.
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import reduce
-from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from attune.kernels import _tiles
+from attune.kernels import _tiles, has_triton
 from attune.kernels._lattice import Extent, Lattice
 from attune.kernels._tiles import Joint
 
@@ -106,16 +105,12 @@ def _computing_type(inputs: tuple[Tensor, ...]) -> torch.dtype:
     dtype = reduce(torch.promote_types, (part.dtype for part in inputs))
     if dtype != torch.float64 and torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
-    return dtype if _has_triton(inputs[0]) else torch.promote_types(dtype, torch.float32)
-
-
-def _has_triton(encoded: Tensor) -> bool:
-    return encoded.is_cuda and find_spec("triton") is not None
+    return dtype if has_triton(inputs[0]) else torch.promote_types(dtype, torch.float32)
 
 
 def _passes(encoded: Tensor, dtype: torch.dtype) -> ModuleType:
     """Who computes: Triton for what it is good at, plain torch for everything else."""
-    if not _has_triton(encoded) or dtype == torch.float64:
+    if not has_triton(encoded) or dtype == torch.float64:
         return _tiles
     from attune.kernels import _fused
 

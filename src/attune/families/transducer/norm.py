@@ -8,13 +8,13 @@ the running statistics once. See docs/decisions/0012.
 
 # B batch, C channels, F frames
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attune.families.transducer.own import Own
+from attune.kernels.batch_norm import normalize
 
 MOMENTUM = 0.1
 
@@ -46,11 +46,10 @@ class BatchNorm(nn.Module):
         """Frames (B, C, F) normalized by channel; what lies beyond the own ones is never looked at."""
         with torch.autocast(frames.device.type, enabled=False):
             if self.learns:
-                normed: Tensor = _Normalize.apply(  # type: ignore[no-untyped-call]
+                return normalize(
                     frames, own.beyond, own.count, self.weight, self.bias, self.tally, self.running_mean,
                     self.least_variance,
                 )  # fmt: skip
-                return normed
             return F.batch_norm(
                 frames, self.running_mean, self.running_var, self.weight, self.bias, eps=self.least_variance
             )
@@ -78,46 +77,3 @@ class BatchNorm(nn.Module):
             parts = change.to(before.dtype).split(sizes)
             torch._foreach_add_([getattr(norm, name) for norm in moved], parts)
         torch._foreach_add_([norm.num_batches_tracked for norm in moved], 1)
-
-
-class _Normalize(torch.autograd.Function):
-    """Keeps the frames as they came and nothing else of their size.
-
-    Backward also gives the tally its sums: once, even where the forward ran a second time to save memory.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        frames: Tensor,
-        beyond: Tensor,
-        count: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        tally: Tensor | None,
-        center: Tensor,
-        least_variance: float,
-    ) -> Tensor:
-        wide = frames.to(weight.dtype)
-        mean = wide.masked_fill(beyond, 0).sum((0, 2)) / count
-        deviations = (wide - mean[:, None]).masked_fill_(beyond, 0)
-        variance = torch.linalg.vector_norm(deviations, dim=(0, 2)).square() / count
-        rate = (variance + least_variance).rsqrt()
-        shift = mean - center
-        sums = torch.stack([torch.ones_like(mean), shift, torch.addcmul(variance, shift, shift)]) * count
-        ctx.save_for_backward(frames, beyond, count, weight, mean, rate, sums)
-        ctx.has_tally = tally is not None
-        scale = weight * rate
-        return torch.addcmul(torch.addcmul(bias, mean, scale, value=-1)[:, None], wide, scale[:, None]).to(frames.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        frames, beyond, count, weight, mean, rate, sums = ctx.saved_tensors
-        wide = gradient.to(weight.dtype)
-        normed = (frames.to(weight.dtype) - mean[:, None]).mul_(rate[:, None])
-        for_bias, for_weight = wide.sum((0, 2)), (wide * normed).sum((0, 2))
-        # All frames are shifted and scaled by what the own frames have in common.
-        common = torch.addcmul((for_bias / count)[:, None], normed, (for_weight / count)[:, None])
-        for_frames = (wide - common.masked_fill_(beyond, 0)).mul_((weight * rate)[:, None])
-        tally = sums if ctx.has_tally else None
-        return for_frames.to(frames.dtype), None, None, for_weight, for_bias, tally, None, None
