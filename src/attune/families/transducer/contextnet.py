@@ -35,7 +35,8 @@ class MaskedConvolution(nn.Module):
         if self.looks_around:
             return self.conv(own.only(frames)), left
         # A product, and no convolution, which cuDNN would plan anew for every length.
-        return self.conv.weight[:, :, 0] @ frames[:, :, :: self.stride], left
+        weights = self.conv.weight.squeeze(2).expand(len(frames), -1, -1)
+        return torch.bmm(weights, frames[:, :, :: self.stride]), left
 
 
 class SqueezeExcitation(nn.Module):
