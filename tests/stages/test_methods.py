@@ -127,6 +127,32 @@ def test_a_recipe_without_lora_scores_the_weights_of_a_run_with_it(recipe_file, 
     assert all(tensor.equal(exported[name]) for name, tensor in plain.items())
 
 
+@pytest.mark.parametrize(
+    ("overrides", "kind", "beam"),
+    [
+        ([], "beam", 4),
+        (["decode.search=greedy"], "greedy", 4),
+        (["decode.beam=2"], "beam", 2),
+        (["decode.final.beam=3"], "beam", 3),
+        (["decode.final=null"], "greedy", 8),
+    ],
+)
+def test_an_evaluation_searches_as_it_is_told_to(recipe_file, site, run_with_final, overrides, kind, beam):
+    on_run = open_subject(str(run_with_final), overrides, site)
+    final = [f"model.weights={run_with_final}", "decode.final={search: beam, beam: 4}"]
+    in_recipe = open_subject(str(recipe_file), [*final, *overrides], site) if "final" not in str(overrides) else on_run
+    for subject in (on_run, in_recipe):
+        decode = subject.pretrained.recipe.decode
+        assert ((decode.final or decode).search, (decode.final or decode).beam) == (kind, beam)
+
+
+@pytest.fixture(scope="module")
+def run_with_final(recipe_file, site, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("final") / "run"
+    run_of(recipe_file, folder, site, "decode.final={search: beam, beam: 4}", "train.steps=3")
+    return folder
+
+
 def test_a_run_that_averages_is_evaluated_by_its_mean(recipe_file, site, tmp_path):
     run_of(recipe_file, tmp_path / "run", site, "train.average=2")
     by_run, exported = (open_pretrained(folder).tensors() for folder in (tmp_path / "run", tmp_path / "run/model"))

@@ -1,5 +1,6 @@
 """What there is to evaluate: a run, a model folder, or a recipe whose `model.weights` names one of them."""
 
+import re
 import tempfile
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +38,7 @@ class Subject:
 def open_subject(source: str, overrides: Sequence[str], site: Site) -> Subject:
     """A run or model as it is, or a recipe file with the weights it names."""
     if Path(source).suffix in (".yaml", ".yml"):
-        recipe = recipes.load(Path(source), overrides).recipe
+        recipe = _recipe(Path(source), overrides)
         weights: str | None = recipe.model.config.weights
         if weights is None:
             raise ConfigError(f"{source} names no weights to evaluate. Add model.weights=RUN_OR_MODEL.")
@@ -47,9 +48,16 @@ def open_subject(source: str, overrides: Sequence[str], site: Site) -> Subject:
         raise ModelError(f"{folder} is neither a run directory, nor a model folder, nor a recipe (.yaml).")
     pretrained = open_pretrained(folder)
     if overrides:
-        recipe = recipes.load(folder / "recipe.yaml", overrides).recipe
-        return Subject(replace(pretrained, recipe=recipe), None)
+        return Subject(replace(pretrained, recipe=_recipe(folder / "recipe.yaml", overrides)), None)
     return Subject(pretrained, Run(folder) if (folder / "checkpoints").is_dir() else None)
+
+
+def _recipe(path: Path, overrides: Sequence[str]) -> Recipe:
+    """A recipe under overrides; what they say of `decode` is meant for the search that evaluates, so for the final one."""
+    recipe = recipes.load(path, overrides).recipe
+    if recipe.decode.final is None:
+        return recipe
+    return recipes.load(path, [re.sub(r"^decode\.(?!final\b)", "decode.final.", each) for each in overrides]).recipe
 
 
 def load_subject(pretrained: Pretrained, world: World) -> Assembled:

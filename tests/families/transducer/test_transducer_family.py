@@ -59,13 +59,15 @@ def test_keeps_every_promise_with_other_nets_and_durations(corpus, task, setting
         ("contextnet", "large", 145),
         ("contextnet", "medium", 41),
         ("contextnet", "small", 14.5),
+        ("contextnet", "shallow", 15.0),
         ("conformer", "large", 120),
         ("conformer", "small", 14.6),
+        ("conformer", "shallow", 19.7),
         ("fastconformer", "large", 114),
         ("fastconformer", "medium", 31),
     ],
 )
-def test_sizes_are_those_of_nemos_models(task, encoder, size, millions):
+def test_sizes_are_those_of_nemos_models_and_a_shallow_one(task, encoder, size, millions):
     with torch.device("meta"):
         model = build_transducer(Config(encoder=encoder, size=size, tokens="task"), task, Path("nowhere")).model
     rows = (1024 - len(model.pieces)) * (model.shape.prediction.width + model.shape.joint.width + 1)

@@ -1,4 +1,4 @@
-"""Architectures by name: the configurations of NeMo's own models, written as NeMo would.
+"""Architectures by name: the configurations of NeMo's own models and, for little data, shallow ones, as NeMo writes them.
 
 A model that begins from nothing is described the same way as one that was read, so it can be exported the same way.
 """
@@ -9,7 +9,6 @@ from attune.families.transducer.settings import Config
 from attune.plain_yaml import Plain
 
 MODULES = "nemo.collections.asr.modules"
-CONTEXTNET_HALVES = (3, 7, 14)  # the blocks that make one frame of two
 KERNEL = 5
 
 
@@ -22,6 +21,8 @@ class _Sizes:
     heads: int
     joined: int  # width of the prediction net and of the joint
     time_masks: int = 10
+    repeat: int = 5  # convolutions in each of a ContextNet's blocks
+    halves: tuple[int, ...] = (3, 7, 14)  # its blocks that make one frame of two
 
 
 SIZES = {
@@ -29,12 +30,14 @@ SIZES = {
         "large": _Sizes(1024, 23, 0, 640),
         "medium": _Sizes(512, 23, 0, 640, 5),
         "small": _Sizes(256, 23, 0, 640, 2),
+        "shallow": _Sizes(672, 8, 0, 640, 2, repeat=2, halves=(1, 2, 3)),
         "dummy": _Sizes(112, 2, 0, 72, 2),
     },
     "conformer": {
         "large": _Sizes(512, 17, 8, 640),
         "medium": _Sizes(256, 16, 4, 640),
         "small": _Sizes(176, 16, 4, 320),
+        "shallow": _Sizes(288, 6, 4, 640),
         "dummy": _Sizes(48, 2, 4, 64),
     },
 }
@@ -99,7 +102,7 @@ def _blocks(sizes: _Sizes) -> list[Plain]:
     if sizes.layers == 2:
         return [_block(sizes.width, repeat=2, stride=4), _block(sizes.joined, repeat=1, stride=2)]
     between: list[Plain] = [
-        _block(sizes.width, repeat=5, stride=2 if index in CONTEXTNET_HALVES else 1)
+        _block(sizes.width, repeat=sizes.repeat, stride=2 if index in sizes.halves else 1)
         for index in range(1, sizes.layers - 1)
     ]
     return [_block(sizes.width, repeat=1, stride=1), *between, _block(sizes.joined, repeat=1, stride=1)]

@@ -18,9 +18,10 @@ class Config:
         Field(description="The encoder of a model that a .nemo file does not describe."),
     ] = None
     size: Annotated[
-        Literal["large", "medium", "small", "dummy"] | None,
+        Literal["large", "medium", "small", "shallow", "dummy"] | None,
         Field(
-            description="How large that model is: 115 to 145, 31 to 41 or 14 million weights; dummy is to try things."
+            description="How large that model is: 115 to 145, 31 to 41 or 14 million weights; shallow, to begin from "
+            "nothing with little data: 10 to 20 million in few layers; dummy is to try things."
         ),
     ] = None
     prediction: Annotated[
