@@ -1,4 +1,4 @@
-"""Architectures by name: the configurations of NeMo's own models and, for little data, shallow ones, as NeMo writes them.
+"""Architectures by name: NeMo's own configurations and shallow ones, written as NeMo would.
 
 A model that begins from nothing is described the same way as one that was read, so it can be exported the same way.
 """
