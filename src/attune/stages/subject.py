@@ -53,7 +53,7 @@ def open_subject(source: str, overrides: Sequence[str], site: Site) -> Subject:
 
 
 def _recipe(path: Path, overrides: Sequence[str]) -> Recipe:
-    """A recipe under overrides; what they say of `decode` is about the search that evaluates, which is the final one."""
+    """A recipe under overrides; what they say of `decode` is about the search that evaluates: the final one."""
     recipe = recipes.load(path, overrides).recipe
     if recipe.decode.final is None:
         return recipe
