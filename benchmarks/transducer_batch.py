@@ -35,7 +35,7 @@ def full_lattice(
     """The loss of torchaudio on all outputs at once."""
     from torchaudio.functional import rnnt_loss
 
-    lengths, target_lengths, lattice = rest
+    lengths, target_lengths, lattice, _ = rest
     logits = F.linear(torch.relu(encoded[:, :, None] + predicted[:, None]), weight, bias).float()
     sizes = lengths.int(), target_lengths.int()
     return rnnt_loss(logits, targets.int(), *sizes, lattice.blank, reduction="none", fused_log_softmax=True)

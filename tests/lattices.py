@@ -36,8 +36,8 @@ class Case:
             self.lattice,
         )
 
-    def losses(self) -> Tensor:
-        return transducer_loss(*self.parts, self.targets, self.lengths, self.target_lengths, self.lattice)
+    def losses(self, cells: int | None = None) -> Tensor:
+        return transducer_loss(*self.parts, self.targets, self.lengths, self.target_lengths, self.lattice, cells)
 
     def reference(self) -> Tensor:
         return transducer_reference(*self.parts, self.targets, self.lengths, self.target_lengths, self.lattice)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.profiler import profile
 
 from attune.kernels.transducer import Lattice, transducer_loss
 
@@ -82,6 +83,24 @@ def test_an_utterance_has_the_same_bits_alone_and_padded_among_others(case):
         for mine, shared in zip(ours, theirs, strict=True):
             assert torch.equal(mine[0], shared[row, : mine.shape[1]])
             assert not shared[row, mine.shape[1] :].any()
+
+
+@pytest.mark.parametrize("cells", [1, 30, 10**9])
+def test_how_many_cells_are_computed_at_once_does_not_matter(cells):
+    case = make_case([(12, 5), (30, 9), (1, 0)], 40, 16)
+    usual, fewer = (gradients(case.losses(each), case) for each in (None, cells))
+    assert torch.equal(case.losses(cells), case.losses())
+    assert max(distance(found, expected) for found, expected in zip(fewer, usual, strict=True)) < 1e-12
+
+
+def test_few_cells_at_once_need_little_memory():
+    case = make_case([(200, 60)], 2000, 32)
+    largest = {}
+    for cells in (None, 61):
+        with profile(profile_memory=True) as profiled:
+            case.losses(cells)
+        largest[cells] = max(event.cpu_memory_usage for event in profiled.events())
+    assert largest[61] * 8 < largest[None]
 
 
 def test_what_stands_in_the_padding_does_not_matter():

@@ -8,7 +8,7 @@ The last two products of the gradients are torch's own.
 # B utterances, T frames, U labels, J joint width, O outputs, R cells, D durations
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -359,4 +359,5 @@ def _precision(joint: Joint) -> str:
 
 
 def _usual(joint: Joint) -> Tiling:
-    return SINGLE if joint.encoded.dtype == torch.float32 else HALF
+    usual = SINGLE if joint.encoded.dtype == torch.float32 else HALF
+    return replace(usual, chunk=min(usual.chunk, joint.at_once or usual.chunk))

@@ -30,6 +30,7 @@ class Joint:
     targets: Tensor  # (B, U)
     extent: Extent
     lattice: Lattice
+    at_once: int | None = None  # cells whose outputs may be there together; None: as many as is quickest
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ def _whole_tiles(joint: Joint, utterance: int) -> Iterator[_Tile]:
     """All of an utterance's cells."""
     numbers = _numbers(joint, utterance)
     frames, labels = numbers.shape
-    step = max(1, TILE_CELLS // labels)
+    step = _frames_at_once(joint, labels)
     for start in range(0, frames, step):
         chosen = slice(start, min(start + step, frames))
         yield _Tile(utterance, chosen, slice(0, labels), numbers[chosen])
@@ -152,13 +153,17 @@ def _passed_tiles(joint: Joint, shares: Cells, utterance: int) -> Iterator[_Tile
     """Those of an utterance's cells that paths really pass, in tiles as narrow as that allows."""
     numbers = _numbers(joint, utterance)
     passed = (shares.blank + shares.label)[numbers] > NEGLIGIBLE * torch.finfo(shares.blank.dtype).eps
-    step = max(1, TILE_CELLS // numbers.shape[1])
+    step = _frames_at_once(joint, numbers.shape[1])
     for start in range(0, numbers.shape[0], step):
         chosen = slice(start, min(start + step, numbers.shape[0]))
         labels = passed[chosen].any(0).nonzero()
         if len(labels):
             near = slice(int(labels[0]), int(labels[-1]) + 1)
             yield _Tile(utterance, chosen, near, numbers[chosen, near])
+
+
+def _frames_at_once(joint: Joint, labels: int) -> int:
+    return max(1, min(TILE_CELLS, joint.at_once or TILE_CELLS) // labels)
 
 
 def _numbers(joint: Joint, utterance: int) -> Tensor:

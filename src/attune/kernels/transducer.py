@@ -31,16 +31,18 @@ def transducer_loss(
     lengths: Tensor,
     target_lengths: Tensor,
     lattice: Lattice,
+    cells: int | None = None,
 ) -> Tensor:
     """The negative log-likelihood of each target (B,), of activation(encoded + predicted) @ weight.T + bias.
 
     `encoded` is (B, T, J), `predicted` (B, U + 1, J) beginning with what is said before any label, `weight` (O, J).
-    Under autocast the products are in its type; sums are in float32, or float64 for float64.
+    Under autocast the products are in its type; sums are in float32, or float64 for float64. The outputs of about
+    `cells` cells are in memory at once; None: as many as is quickest.
     """
     extent = Extent(tuple(lengths.tolist()), tuple(target_lengths.tolist()))
     _require_room(extent, encoded, predicted, targets)
     losses: Tensor = _TransducerLoss.apply(  # type: ignore[no-untyped-call]
-        encoded, predicted, weight, bias, targets.to(encoded.device), extent, lattice
+        encoded, predicted, weight, bias, targets.to(encoded.device), extent, lattice, cells
     )
     return losses
 
@@ -68,9 +70,10 @@ class _TransducerLoss(torch.autograd.Function):
         targets: Tensor,
         extent: Extent,
         lattice: Lattice,
+        cells: int | None,
     ) -> Tensor:
         inputs = (encoded, predicted, weight, bias)
-        ctx.extent, ctx.lattice, ctx.dtype = extent, lattice, _computing_type(inputs)
+        ctx.extent, ctx.lattice, ctx.cells, ctx.dtype = extent, lattice, cells, _computing_type(inputs)
         with _by_itself(encoded):
             total, saved = _passes(encoded, ctx.dtype).forward(_joint(ctx, inputs, targets))
         ctx.save_for_backward(*inputs, targets, *saved)
@@ -83,7 +86,7 @@ class _TransducerLoss(torch.autograd.Function):
         with _by_itself(outer[0]):
             found = _passes(inputs[0], ctx.dtype).backward(_joint(ctx, inputs, targets), tuple(saved), outer[0])
         parts = (found.encoded, found.predicted, found.weight, found.bias)
-        return *(part.to(given.dtype) for part, given in zip(parts, inputs, strict=True)), None, None, None
+        return *(part.to(given.dtype) for part, given in zip(parts, inputs, strict=True)), None, None, None, None
 
 
 @contextmanager
@@ -96,7 +99,7 @@ def _by_itself(tensor: Tensor) -> Iterator[None]:
 
 def _joint(ctx: Any, inputs: tuple[Tensor, ...], targets: Tensor) -> Joint:
     encoded, predicted, weight, bias = (part.detach().to(ctx.dtype).contiguous() for part in inputs)
-    return Joint(encoded, predicted, weight, bias, targets.contiguous(), ctx.extent, ctx.lattice)
+    return Joint(encoded, predicted, weight, bias, targets.contiguous(), ctx.extent, ctx.lattice, ctx.cells)
 
 
 def _computing_type(inputs: tuple[Tensor, ...]) -> torch.dtype:

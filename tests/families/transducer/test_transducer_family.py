@@ -74,6 +74,17 @@ def test_sizes_are_those_of_nemos_models_and_a_shallow_one(task, encoder, size, 
     assert sum(weight.numel() for weight in model.parameters()) + rows == pytest.approx(millions * 1e6, rel=0.01)
 
 
+def test_the_recipe_says_how_much_of_the_lattice_is_computed_at_once(task, monkeypatch):
+    from attune.families.transducer import model as module
+
+    asked, real = [], module.transducer_loss
+    monkeypatch.setattr(module, "transducer_loss", lambda *given: (asked.append(given[-1]), real(*given))[1])
+    batch = collate([("a", torch.randn(8000).numpy(), (1, 2, 3))])
+    for cells in (None, 7):
+        FAMILY.build(dummy(joint_cells=cells), task, Path("nowhere")).model.loss(batch)
+    assert asked == [None, 7]
+
+
 def test_the_dummy_is_half_a_megabyte(built):
     assert 4 * sum(weight.numel() for weight in built.model.parameters()) == pytest.approx(0.5e6, rel=0.2)
 

@@ -27,6 +27,7 @@ def build_transducer(config: Config, task: Task, assets: Path) -> Built:
         described,
         is_frozen=config.batch_norm == "frozen",
         saves_memory=config.gradient_checkpointing,
+        joint_cells=config.joint_cells,
     )
     return Built(
         model,

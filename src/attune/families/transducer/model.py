@@ -28,10 +28,12 @@ class TransducerModel(nn.Module):
         described: Mapping[str, Plain],
         is_frozen: bool = False,
         saves_memory: bool = False,
+        joint_cells: int | None = None,
     ) -> None:
         super().__init__()
         self.shape = shape
         self.described = described  # NeMo's configuration of it
+        self.joint_cells = joint_cells
         self.pieces = tuple(pieces)  # how each label is written
         labels = len(self.pieces)
         self.lattice = Lattice(
@@ -52,8 +54,9 @@ class TransducerModel(nn.Module):
         projected = self.joint.project(encoded, self.decoder.prediction(batch.targets))
         output = self.joint.output
         each = transducer_loss(
-            *projected, output.weight, output.bias, batch.targets, lengths, batch.target_lengths, self.lattice
-        )
+            *projected, output.weight, output.bias, batch.targets, lengths, batch.target_lengths, self.lattice,
+            self.joint_cells,
+        )  # fmt: skip
         return Loss(each.sum(), batch.target_lengths.clamp(min=1).sum())
 
     def scorer(self, batch: Batch) -> ModelScorer:

@@ -41,6 +41,10 @@ class Config:
     batch_norm: Annotated[
         Literal["trained", "frozen"], Field(description="Whether the norms' statistics follow the data or stay.")
     ] = "trained"
+    joint_cells: Annotated[
+        int | None,
+        Field(gt=0, description="Cells of the lattice whose outputs are in memory at once; else as is quickest."),
+    ] = None
     gradient_checkpointing: Annotated[bool, Field(description="Less memory for a third more computation.")] = False
 
     def __post_init__(self) -> None:
