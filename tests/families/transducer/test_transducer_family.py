@@ -9,7 +9,8 @@ from attune.errors import ConfigError
 from attune.families.transducer import FAMILY, Config
 from attune.families.transducer.build import build_transducer
 from attune.families.transducer.prediction import StatelessNet
-from attune.families.transducer.shape import PredictionShape
+from attune.families.transducer.presets import preset
+from attune.families.transducer.shape import PredictionShape, read_shape
 from attune.tasks.classify import Classify, ClassifyConfig
 from attune.tasks.transcribe import Transcribe, TranscribeConfig
 from attune.testing import check_family, make_corpus
@@ -72,6 +73,14 @@ def test_sizes_are_those_of_nemos_models_and_a_shallow_one(task, encoder, size, 
         model = build_transducer(Config(encoder=encoder, size=size, tokens="task"), task, Path("nowhere")).model
     rows = (1024 - len(model.pieces)) * (model.shape.prediction.width + model.shape.joint.width + 1)
     assert sum(weight.numel() for weight in model.parameters()) + rows == pytest.approx(millions * 1e6, rel=0.01)
+
+
+@pytest.mark.parametrize("encoder", ["contextnet", "conformer", "fastconformer"])
+def test_a_new_model_names_its_widths_where_nemo_looks_for_them(encoder):
+    named = preset(dummy(encoder))["model_defaults"]
+    shape = read_shape(preset(dummy(encoder)))
+    widths = (shape.encoder.width, shape.prediction.width, shape.joint.width)
+    assert (named["enc_hidden"], named["pred_hidden"], named["joint_hidden"]) == widths
 
 
 def test_the_recipe_says_how_much_of_the_lattice_is_computed_at_once(task, monkeypatch):

@@ -51,13 +51,16 @@ def preset(config: Config) -> dict[str, Plain]:
     is_contextnet = encoder == "contextnet"
     outer: dict[str, Plain] = _contextnet(sizes) if is_contextnet else _conformer(sizes, encoder == "fastconformer")
     dropout = 0.1 if is_contextnet else 0.2
+    width = sizes.joined if is_contextnet else sizes.width
     return {
         "sample_rate": 16000,
+        # NeMo takes the widths of the joint from here.
+        "model_defaults": {"enc_hidden": width, "pred_hidden": sizes.joined, "joint_hidden": sizes.joined},
         "preprocessor": _front_end(16 if is_contextnet else 0),
         "spec_augment": _spec_augment(sizes.time_masks),
         "encoder": outer,
         "decoder": _decoder(sizes, config.prediction == "stateless", dropout),
-        "joint": _joint(sizes, config.durations, dropout),
+        "joint": _joint(sizes, width, config.durations, dropout),
         "decoding": _decoding(config.durations),
         "loss": _loss(config.durations, 0.001 if is_contextnet else 0.0),
         "target": "nemo.collections.asr.models.rnnt_bpe_models.EncDecRNNTBPEModel",
@@ -160,8 +163,7 @@ def _decoder(sizes: _Sizes, is_stateless: bool, dropout: float) -> dict[str, Pla
     return {"_target_": kind, "normalization_mode": None, "blank_as_pad": True, "prednet": net}
 
 
-def _joint(sizes: _Sizes, durations: tuple[int, ...], dropout: float) -> dict[str, Plain]:
-    width = sizes.joined if not sizes.heads else sizes.width
+def _joint(sizes: _Sizes, width: int, durations: tuple[int, ...], dropout: float) -> dict[str, Plain]:
     net: dict[str, Plain] = {
         "joint_hidden": sizes.joined,
         "activation": "relu",
