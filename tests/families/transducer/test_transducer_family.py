@@ -8,6 +8,8 @@ from attune.corpora import open_manifest
 from attune.errors import ConfigError
 from attune.families.transducer import FAMILY, Config
 from attune.families.transducer.build import build_transducer
+from attune.families.transducer.contextnet import MaskedConvolution
+from attune.families.transducer.own import own_of
 from attune.families.transducer.prediction import StatelessNet
 from attune.families.transducer.presets import preset
 from attune.families.transducer.shape import PredictionShape, read_shape
@@ -81,6 +83,17 @@ def test_a_new_model_names_its_widths_where_nemo_looks_for_them(encoder):
     shape = read_shape(preset(dummy(encoder)))
     widths = (shape.encoder.width, shape.prediction.width, shape.joint.width)
     assert (named["enc_hidden"], named["pred_hidden"], named["joint_hidden"]) == widths
+
+
+@pytest.mark.parametrize("groups", [1, 6])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_convolution_of_one_frame_is_what_torch_makes_of_it(groups, stride):
+    layer = MaskedConvolution(6, 6, 1, stride, 1, groups)
+    frames = torch.randn(3, 6, 9)
+    expected = torch.nn.functional.conv1d(frames, layer.conv.weight, stride=stride, groups=groups)
+    found, left = layer(frames, own_of(torch.tensor([9, 4, 1]), 9))
+    assert torch.allclose(found, expected, atol=1e-6)
+    assert left.lengths.tolist() == [-(-length // stride) for length in (9, 4, 1)]
 
 
 def test_the_recipe_says_how_much_of_the_lattice_is_computed_at_once(task, monkeypatch):

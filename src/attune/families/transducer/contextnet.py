@@ -19,6 +19,15 @@ LEAST_VARIANCE = 1e-3
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "swish": nn.SiLU}
 
 
+class Pointwise(nn.Conv1d):
+    """A convolution that looks at one frame, as a product: cuDNN would plan it anew for every length."""
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """The convolved frames (B, C, F / stride)."""
+        weights = self.weight.squeeze(2).expand(len(frames), -1, -1)
+        return torch.bmm(weights, frames[:, :, :: self.stride[0]])
+
+
 class MaskedConvolution(nn.Module):
     """A convolution to which everything beyond the own frames is zero, where it would look at it."""
 
@@ -27,16 +36,13 @@ class MaskedConvolution(nn.Module):
         self.stride = stride
         self.looks_around = kernel > 1
         padding = dilation * (kernel - 1) // 2
-        self.conv = nn.Conv1d(channels, filters, kernel, stride, padding, dilation, groups, bias=False)
+        kind = nn.Conv1d if self.looks_around or groups > 1 else Pointwise
+        self.conv = kind(channels, filters, kernel, stride, padding, dilation, groups, bias=False)
 
     def forward(self, frames: Tensor, own: Own) -> tuple[Tensor, Own]:
         """The convolved frames (B, C, F / stride), and which are each row's own."""
-        left = own.strided(self.stride) if self.stride > 1 else own
-        if self.looks_around:
-            return self.conv(own.only(frames)), left
-        # A product, and no convolution, which cuDNN would plan anew for every length.
-        weights = self.conv.weight.squeeze(2).expand(len(frames), -1, -1)
-        return torch.bmm(weights, frames[:, :, :: self.stride]), left
+        convolved: Tensor = self.conv(own.only(frames) if self.looks_around else frames)
+        return convolved, own.strided(self.stride) if self.stride > 1 else own
 
 
 class SqueezeExcitation(nn.Module):
