@@ -8,6 +8,7 @@ from attune.sources import _ranges, content_of, is_address, list_prefix, read_ra
 from attune.types import Utterance
 
 from range_server import Behavior, serving
+from servers.s3 import moto
 
 CONTENT = os.urandom(300_000)
 
@@ -134,26 +135,18 @@ def test_a_recording_that_cannot_be_had_is_a_fault_of_its_row(url):
 
 @pytest.fixture
 def bucket(monkeypatch):
-    """A real S3 server on loopback, with one object in it."""
-    server = pytest.importorskip("moto.server")
+    """A real S3 server on loopback, with a few objects in it."""
     boto3 = pytest.importorskip("boto3")
-    moto = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    moto.start()
-    host, port = moto.get_host_and_port()
-    for name, value in {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "key",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    _ranges._s3_of.cache_clear()
-    client = boto3.client("s3")
-    client.create_bucket(Bucket="speech")
-    for key in ("train/001.tar", "train/000.tar", "other.tar"):
-        client.put_object(Bucket="speech", Key=key, Body=CONTENT)
-    yield "s3://speech"
-    moto.stop()
+    with moto() as url:
+        settings = {"AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+        for name, value in {**settings, "AWS_DEFAULT_REGION": "us-east-1"}.items():
+            monkeypatch.setenv(name, value)
+        _ranges._s3_of.cache_clear()
+        client = boto3.client("s3")
+        client.create_bucket(Bucket="speech")
+        for key in ("train/001.tar", "train/000.tar", "other.tar"):
+            client.put_object(Bucket="speech", Key=key, Body=CONTENT)
+        yield "s3://speech"
     _ranges._s3_of.cache_clear()
 
 
