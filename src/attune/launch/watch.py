@@ -108,7 +108,7 @@ class Watch:
                 names = " and ".join(map(self._name, ranks))
                 self._tell(f"{names} {what} The same command goes on from the newest checkpoint.", is_lowest)
                 if not is_lowest:
-                    time.sleep(2 * self._period)  # once the lost one is killed nobody gets to say anything
+                    time.sleep(4 * self._period)  # once the lost one is killed nobody gets to say anything
                 for rank in ranks:
                     self._end_other(rank)
                 os._exit(1)  # the main thread may wait in the network library, where no exception reaches it
@@ -124,10 +124,12 @@ class Watch:
 
     def _absent(self) -> tuple[list[int], str] | None:
         """Those who live, and have not come to where this rank has been waiting for so long."""
-        since = self._waits_since
-        if since is None or time.monotonic() - since <= self._timeout:
+        since, now = self._waits_since, time.monotonic()
+        if since is None or now - since <= self._timeout:
             return None
-        absent = [rank for rank, beat in dict(self._heard).items() if beat.meetings < self._meetings]
+        # Whoever has not been heard for a while will soon be called silent, which says more than late.
+        alive = [(rank, beat) for rank, beat in dict(self._heard).items() if now - beat.heard < self._silence / 2]
+        absent = [rank for rank, beat in alive if beat.meetings < self._meetings]
         what = f"kept the others waiting for {self._timeout:.0f} s (--timeout). The run is ended."
         return (absent, what) if absent else None
 
