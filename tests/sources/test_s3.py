@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import socket
 from dataclasses import replace
 
 import pytest
@@ -275,6 +276,17 @@ def test_expired_credentials_are_called_so(s3, cache, moto_url, monkeypatch):
         with pytest.raises(SourceError, match="the credentials have expired. Get new ones"):
             locate("s3://speech/a.bin", cache)
     assert files_in(cache.folder) == []
+
+
+def test_a_server_that_does_not_answer_is_asked_again_and_no_key_is_blamed(s3, cache, monkeypatch):
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{nobody.getsockname()[1]}")
+        with pytest.raises(SourceError, match="Could not connect.*, 3 times in a row. Check the address") as failure:
+            locate("s3://speech/a.bin", cache)
+        with pytest.raises(SourceError, match="Check the network and AWS_ENDPOINT_URL") as of_push:
+            push(cache.folder, "s3://speech/mine/", "")
+    assert "AWS_ACCESS_KEY_ID" not in f"{failure.value}{of_push.value}"
 
 
 def test_without_boto3_it_says_what_to_install(cache, monkeypatch):

@@ -56,7 +56,7 @@ def open_client(patience: Patience, retries: int = 1, connections: int = 10) -> 
 def told(address: str, retries: bool = True) -> Iterator[None]:
     """boto3's errors, as messages or as failures that may pass."""
     try:
-        from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+        from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError
     except ImportError as error:
         raise SourceError("s3:// needs boto3, which is not installed: pip install 'attune-speech[s3]'") from error
     try:
@@ -64,7 +64,7 @@ def told(address: str, retries: bool = True) -> Iterator[None]:
     except ClientError as error:
         refusal = _refusal(address, error.response)
         raise (refusal if retries else _final(address, refusal)) from error
-    except HTTPClientError as error:
+    except (ConnectionError, HTTPClientError) as error:
         refusal = TryAgain(f"{type(error).__name__}: {error}")
         raise (refusal if retries else _final(address, refusal)) from error
     except BotoCoreError as error:
