@@ -13,7 +13,7 @@ pytestmark = pytest.mark.recipe
 
 def test_the_demo_more_than_halves_the_error_on_unseen_speakers(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "attune", "demo"], capture_output=True, text=True, timeout=280, cwd=tmp_path
+        [sys.executable, "-m", "attune", "demo"], capture_output=True, text=True, timeout=560, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
     told = re.search(r"WER on unseen speakers: ([\d.]+) % .* before, ([\d.]+) %", done.stdout)
