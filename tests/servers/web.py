@@ -97,7 +97,7 @@ def answer(request: BaseHTTPRequestHandler, site: Site) -> None:
         site.asked.append((path, request.headers["Range"]))
         site.seen_headers.append(dict(request.headers))
     fault = site.next_fault()
-    body = site.files.get(path)
+    body = site.files.get(request.path, site.files.get(path))
     if fault.status or body is None:
         return refuse(request, fault.status or 404, fault.headers)
     send_file(request, site, body, fault, site.types.get(path, "application/octet-stream"))

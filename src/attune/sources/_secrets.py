@@ -1,14 +1,18 @@
 """Addresses as they may be shown and written: without the words that open doors."""
 
+import hashlib
 import re
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-# Parameters that sign an address or name its bearer: those of S3, CloudFront, Google, Azure, and the usual names.
+# What opens a door by itself: signatures of S3, CloudFront, Google and Azure, tokens and passwords by their usual names.
 _SECRET = re.compile(
-    r"x-(amz|goog|oss|cos)-.*|awsaccesskeyid|googleaccessid|signature|expires|policy|key-pair-id|sig|se|sp|sv|sr|st|"
-    r"skoid|sktid|ske|sks|skv|.*token.*|.*secret.*|.*password.*|(api|access)[-_]?key|auth(orization)?|key",
+    r"x-(amz|goog|oss|cos)-.*|awsaccesskeyid|googleaccessid|key-pair-id|signature|sig|"
+    r".*token|.*secret|.*password|(api|access)[-_]?key|auth(orization)?",
     re.IGNORECASE,
 )
+_SIGNATURE = re.compile(r"(x-(amz|goog|oss|cos)-)?signature|sig", re.IGNORECASE)
+_OF_A_SIGNATURE = re.compile(r"expires|policy|se|sp|spr|sv|sr|st|sip|skoid|sktid|skt|ske|sks|skv", re.IGNORECASE)
+_DIGEST = re.compile(r"~[0-9a-f]{8}")
 _WEB_ADDRESS = re.compile(r"\b(?:https?|s3|hf)://[^\s'\"<>]+", re.IGNORECASE)
 
 
@@ -20,9 +24,22 @@ def shown(address: str) -> str:
         return address
     if parts.scheme.lower() not in ("http", "https"):
         return address
-    kept = [(name, value) for name, value in parse_qsl(parts.query, True) if not _SECRET.fullmatch(name)]
+    words = parse_qsl(parts.query, True)
+    is_signed = any(_SIGNATURE.fullmatch(name) for name, _ in words)
+    kept = [(name, _shown_value(name, value)) for name, value in words if not _opens(name, is_signed)]
     place = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, place, parts.path, urlencode(kept), parts.fragment))
+
+
+def _opens(name: str, is_signed: bool) -> bool:
+    return bool(_SECRET.fullmatch(name) or (is_signed and _OF_A_SIGNATURE.fullmatch(name)))
+
+
+def _shown_value(name: str, value: str) -> str:
+    """`key` may be what opens a door, or which file is meant: as a digest it tells files apart and opens nothing."""
+    if name.lower() != "key" or _DIGEST.fullmatch(value):
+        return value
+    return f"~{hashlib.sha256(value.encode()).hexdigest()[:8]}"
 
 
 def without_secrets(text: str) -> str:
