@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import unquote
 
 PIECE = 1 << 16
 
@@ -53,23 +54,17 @@ def serving(folder: Path, behavior: Behavior) -> Iterator[str]:
         def log_message(self, *_):
             pass
 
-        def do_HEAD(self):
-            self.answer(body=False)
-
         def do_GET(self):
-            self.answer(body=True)
-
-        def answer(self, body: bool) -> None:
             asked = self.headers.get("Range")
             with behavior.lock:
                 behavior.requests.append((self.path, asked, self.headers.get("Authorization")))
             time.sleep(behavior.latency)
-            path = folder / self.path.lstrip("/")
+            path = folder / unquote(self.path.lstrip("/").partition("?")[0])
             if behavior.redirect_to:
                 return self.plain(302, {"Location": behavior.redirect_to + self.path})
             if not path.is_file():
                 return self.plain(404)
-            if body and behavior.take("refusals"):
+            if behavior.take("refusals"):
                 return self.plain(503)
             size = path.stat().st_size
             first, last = 0, size - 1
@@ -84,8 +79,7 @@ def serving(folder: Path, behavior: Behavior) -> Iterator[str]:
                 self.send_response(200)
             self.send_header("Content-Length", str(last - first + 1))
             self.end_headers()
-            if body:
-                self.send(path, first, last + 1)
+            self.send(path, first, last + 1)
 
         def send(self, path: Path, first: int, end: int) -> None:
             if behavior.take("drops"):

@@ -1,5 +1,7 @@
+import base64
 import os
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -45,8 +47,35 @@ def test_a_path_and_a_file_address_are_read_in_the_middle(folder):
 
 def test_a_web_address_is_asked_for_the_wanted_bytes_alone(url, behavior):
     assert read_range(f"{url}/a.bin", 7, 100_000) == CONTENT[7:100_007]
-    assert size_of(f"{url}/a.bin") == len(CONTENT)
     assert behavior.sent == 100_000
+
+
+@pytest.mark.parametrize("ignores_ranges", [False, True])
+def test_the_size_is_found_by_reading_for_which_alone_an_address_may_be_signed(url, folder, behavior, ignores_ranges):
+    (folder / "empty.bin").touch()
+    behavior.ignores_ranges = ignores_ranges
+    assert size_of(f"{url}/a.bin?X-Amz-Signature=for-get") == len(CONTENT)
+    assert size_of(f"{url}/empty.bin") == 0
+
+
+def test_letters_and_spaces_in_an_address_are_sent_as_browsers_do(url, folder):
+    (folder / "für dich.bin").write_bytes(CONTENT)
+    assert read_range(f"{url}/für dich.bin", 3, 5) == CONTENT[3:8]
+    assert size_of(f"{url}/für dich.bin") == len(CONTENT)
+
+
+def test_a_password_in_an_address_is_refused_without_repeating_it():
+    with pytest.raises(SourceError, match=r"~/.netrc: machine host login USER") as refused:
+        size_of("https://me:5ecret@host/a.tar")
+    assert "5ecret" not in str(refused.value)
+
+
+def test_netrc_opens_its_host(url, behavior, tmp_path, monkeypatch):
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password 5ecret\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    read_range(f"{url}/a.bin", 0, 10)
+    assert behavior.requests[0][2] == "Basic " + base64.b64encode(b"me:5ecret").decode()
 
 
 def test_off_the_network_nothing_is_asked(url, behavior, monkeypatch):
@@ -108,6 +137,15 @@ def test_a_token_is_not_carried_to_another_host(url, behavior, folder, monkeypat
         assert read_range("hf://datasets/org/name/a.bin", 3, 4) == CONTENT[3:7]
     assert first.requests[0][2] == "Bearer hf_secret"
     assert [token for _, _, token in behavior.requests] == [None]
+
+
+def test_a_redirect_to_where_all_can_listen_is_not_followed():
+    safe, open_to_all = urlsplit("https://host/a"), urlsplit("http://host/a")
+    token = {"Authorization": "Bearer hf_secret"}
+    with pytest.raises(SourceError, match="https://host/a leads on to http://host/a, which is not safe to follow"):
+        _ranges._headers_after(safe, open_to_all, token)
+    assert _ranges._headers_after(open_to_all, safe, token) == {}
+    assert _ranges._headers_after(safe, safe, token) == token
 
 
 def test_a_hub_file_is_named_by_its_parts():

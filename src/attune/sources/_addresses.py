@@ -1,11 +1,13 @@
-"""Addresses taken apart: the one place that knows how `s3://` and `hf://` are written."""
+"""Addresses taken apart: the one place that knows how `s3://`, `hf://` and `https://` are written."""
 
 import os
 import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from urllib.parse import quote, unquote, urldefrag, urlsplit
 
 from attune.errors import SourceError
+from attune.sources._secrets import shown
 
 _S3 = re.compile(r"s3://(?P<bucket>[^/@:?#]+)/(?P<key>.*)")
 _HUB = re.compile(
@@ -29,6 +31,17 @@ class HubAddress:
         return bool(self.revision and _COMMIT.fullmatch(self.revision))
 
 
+@dataclass(frozen=True, slots=True)
+class WebAddress:
+    """A web address: how to get it, how to speak of it, and which content it must have."""
+
+    url: str
+    shown: str
+    host: str
+    name: str
+    sha256: str | None
+
+
 def read_s3(address: str) -> tuple[str, str]:
     """The bucket, and the key or prefix in it."""
     found = _S3.fullmatch(address)
@@ -48,6 +61,36 @@ def read_hub(address: str) -> HubAddress:
         )
     kind = "dataset" if found["kind"] == "datasets/" else "model"
     return HubAddress(found["repo"], kind, found["revision"], path)
+
+
+def read_web(address: str) -> WebAddress:
+    """The parts of `https://HOST/PATH[?QUERY][#sha256=…]`."""
+    url, fragment = urldefrag(address)
+    try:
+        parts = urlsplit(url)
+        is_sound = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_sound = False
+    if not is_sound:
+        raise SourceError(f"{shown(address)} is not a web address. Expected https://HOST/PATH.")
+    if "@" in parts.netloc:
+        raise SourceError(
+            f"{shown(address)} was given with a user and password in it, which would end up in files and logs. "
+            f"Put them into ~/.netrc: machine {parts.hostname} login USER password PASSWORD"
+        )
+    url = quote(url, safe="%/:=&?~#+!$,;'@()*[]")  # letters and spaces as browsers send them
+    name = PurePosixPath(unquote(parts.path)).name
+    name = re.sub(r"[^\w.-]", "_", name).lstrip(".")[-100:] or "file"
+    return WebAddress(url, shown(address), str(parts.hostname), name, _sha256(fragment, address))
+
+
+def _sha256(fragment: str, address: str) -> str | None:
+    if not fragment:
+        return None
+    found = re.fullmatch(r"sha256=([0-9a-fA-F]{64})", fragment)
+    if not found:
+        raise SourceError(f"{shown(address)}: after # only sha256=… is understood, with 64 hexadecimal digits.")
+    return found[1].lower()
 
 
 def hub_endpoint() -> str:

@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from attune.errors import SourceError
-from attune.sources._addresses import hub_endpoint, read_hub, read_s3
+from attune.sources._addresses import hub_endpoint, read_hub, read_s3, read_web
 from attune.sources._cache import Patience
+from attune.sources._http import credentials
 from attune.sources._s3_talk import open_client
 from attune.sources._secrets import shown
 
@@ -55,7 +56,7 @@ def size_of(address: str) -> int:
     """How many bytes there are in all."""
     scheme = _scheme(address)
     if scheme == "file":
-        return _path_of(address).stat().st_size
+        return _size_of_file(_path_of(address))
     if scheme == "s3":
         return _retried(address, lambda: int(_ask_s3(address, "head_object")["ContentLength"]))
     return _retried(address, partial(_ask_size, address, *_web_address(address)))
@@ -144,6 +145,13 @@ def _read_file(path: Path, start: int, length: int) -> bytes:
     return content
 
 
+def _size_of_file(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror}.") from error
+
+
 def _too_short(address: str, end: int) -> SourceError:
     return SourceError(
         f"{shown(address)} ends before byte {end}: it is cut off, or was changed since its manifest was made. "
@@ -158,7 +166,8 @@ def _web_address(address: str) -> tuple[str, Mapping[str, str]]:
     """The URL behind an address, and the headers it is asked with."""
     headers = {"User-Agent": "attune", "Accept-Encoding": "identity"}
     if _scheme(address) != "hf":
-        return address, headers
+        web = read_web(address)
+        return web.url, {**headers, **credentials(web.host)}
     from huggingface_hub import get_token, hf_hub_url
 
     token = get_token()
@@ -177,15 +186,22 @@ def _hub_file(address: str) -> dict[str, str]:
 
 
 def _ask_size(address: str, url: str, headers: Mapping[str, str]) -> int:
-    with _answered("HEAD", url, headers) as response:
-        _require_ok(address, response, (200,))
-        response.read()
-        return int(response.headers["Content-Length"])
+    """By asking for one byte: an address that is signed for reading may not be asked for its head."""
+    with _answered(url, {**headers, "Range": "bytes=0-0"}) as response:
+        if response.status == 416:  # there is no first byte
+            return 0
+        _require_ok(address, response, (200, 206))
+        size = response.length if response.status == 200 else _total(response)
+        if response.status == 206:
+            response.read()
+    if size is None:
+        raise SourceError(f"{shown(address)}: the server does not say how long it is. Fetch it, and give its path.")
+    return size
 
 
 def _read_web(address: str, url: str, headers: Mapping[str, str], start: int, length: int) -> bytes:
     wanted = {**headers, "Range": f"bytes={start}-{start + length - 1}"}
-    with _answered("GET", url, wanted) as response:
+    with _answered(url, wanted) as response:
         if response.status == 416:
             raise _too_short(address, start + length)
         _require_ok(address, response, (206,))
@@ -225,16 +241,15 @@ def _require_ok(address: str, response: HTTPResponse, wanted: tuple[int, ...]) -
 
 
 @contextmanager
-def _answered(method: str, url: str, headers: Mapping[str, str]) -> Iterator[HTTPResponse]:
+def _answered(url: str, headers: Mapping[str, str]) -> Iterator[HTTPResponse]:
     """The answer after redirects; its connection is used again when all of it was read."""
     for _ in range(REDIRECTS):
         where = urlsplit(url)
-        connection, response = _ask(method, where, headers)
+        connection, response = _ask(where, headers)
         if response.status in _MOVED:
             connection.close()
-            url = urljoin(url, response.headers["Location"])
-            if urlsplit(url).netloc != where.netloc:  # a token is for the host it was meant for
-                headers = {name: value for name, value in headers.items() if name != "Authorization"}
+            url = urljoin(url, response.headers.get("Location", ""))
+            headers = _headers_after(where, urlsplit(url), headers)
             continue
         try:
             yield response
@@ -247,14 +262,23 @@ def _answered(method: str, url: str, headers: Mapping[str, str]) -> Iterator[HTT
     raise SourceError(f"{shown(url)} was redirected more than {REDIRECTS} times.")
 
 
-def _ask(method: str, where: SplitResult, headers: Mapping[str, str]) -> tuple[HTTPConnection, HTTPResponse]:
+def _headers_after(before: SplitResult, after: SplitResult, headers: Mapping[str, str]) -> Mapping[str, str]:
+    """What a redirect is followed with: a token is for the host it was meant for, and never for all to see."""
+    if after.scheme not in ("http", "https") or (before.scheme, after.scheme) == ("https", "http"):
+        raise SourceError(f"{shown(before.geturl())} leads on to {shown(after.geturl())}, which is not safe to follow.")
+    if (before.scheme, before.netloc) == (after.scheme, after.netloc):
+        return headers
+    return {name: value for name, value in headers.items() if name != "Authorization"}
+
+
+def _ask(where: SplitResult, headers: Mapping[str, str]) -> tuple[HTTPConnection, HTTPResponse]:
     target = f"{where.path or '/'}?{where.query}" if where.query else where.path or "/"
     idle = _idle_of(where)
     while True:
         is_used = bool(idle)
         connection = idle.pop() if is_used else _connect(where)
         try:
-            connection.request(method, target, headers=dict(headers))
+            connection.request("GET", target, headers=dict(headers))
             return connection, connection.getresponse()
         except (OSError, HTTPException) as error:
             connection.close()

@@ -4,7 +4,7 @@ import hashlib
 import re
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-# What opens a door by itself: signatures of S3, CloudFront, Google and Azure, tokens and passwords by their usual names.
+# What opens a door by itself: signatures of S3, CloudFront, Google and Azure; the usual names of tokens and passwords.
 _SECRET = re.compile(
     r"x-(amz|goog|oss|cos)-.*|awsaccesskeyid|googleaccessid|key-pair-id|signature|sig|"
     r".*token|.*secret|.*password|(api|access)[-_]?key|auth(orization)?",
