@@ -13,11 +13,17 @@ AttuneError              a user's mistake or a state of the world the user can m
 └── Preempted            asked to stop: saved, exit 75
 """
 
+from attune.secrets import without_secrets
+
 
 class AttuneError(Exception):
     """A mistake with its remedy; the message is all the user sees."""
 
     exit_code = 2
+
+    def __str__(self) -> str:
+        """The message as it may be shown and logged, whatever address went into it."""
+        return without_secrets(super().__str__())
 
 
 class ConfigError(AttuneError):

@@ -9,6 +9,8 @@ from attune.corpora import inspect_audio, inspect_corpus, open_corpus
 from attune.errors import DataError
 from attune.types import Utterance
 
+from range_server import Behavior, serving
+
 
 @pytest.fixture
 def tone(tmp_path):
@@ -34,6 +36,17 @@ def test_a_short_utterance_may_be_a_tenth_of_a_second_off(tmp_path):
     soundfile.write(tmp_path / "a.wav", np.full(8000, 0.1), 16000)
     assert inspect_audio(Utterance("u", 0.59, tmp_path / "a.wav")) is None
     assert inspect_audio(Utterance("u", 0.61, tmp_path / "a.wav"))
+
+
+def test_what_opens_an_address_is_not_told_with_its_problem(tmp_path):
+    soundfile.write(tmp_path / "silent.wav", np.zeros(16000), 16000)
+    (tmp_path / "text.wav").write_text("no audio")
+    with serving(tmp_path, Behavior()) as url:
+        told = [
+            inspect_audio(Utterance("u", seconds, f"{url}/{name}.wav?X-Amz-Signature=5ecret"))
+            for name, seconds in (("silent", 1.0), ("text", 1.0), ("none", 1.0))
+        ]
+    assert all(each and url in each and "5ecret" not in each for each in told)
 
 
 def test_a_slice_beyond_the_end_is_a_problem(tone):

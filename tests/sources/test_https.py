@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from attune.errors import SourceError
-from attune.sources import Cache, Patience, locate, shown
+from attune.sources import Cache, Patience, locate
 from attune.sources import _fetch as fetching
 
 from servers.web import Fault, Site, tag_of, web
@@ -255,12 +255,6 @@ def test_addresses_that_differ_in_what_is_asked_for_are_two_files(cache, name):
         found = [locate(f"{url}/get?{name}={value}", cache).read_bytes() for value in ("large", "small")]
     assert found == [b"1", b"2"]
     assert len(cache.used) == 2
-
-
-def test_a_key_in_an_address_is_shown_as_a_digest():
-    told = shown("https://host/a?key=AIza5ecret&v=1")
-    assert "5ecret" not in told and told.endswith("&v=1")
-    assert shown(told) == told
 
 
 def test_a_password_in_an_address_is_refused_without_repeating_it(cache):

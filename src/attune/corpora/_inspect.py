@@ -11,7 +11,7 @@ from attune.audio.decode import SLACK_SECONDS, read_utterance
 from attune.corpora._manifest import Corpus, Problem
 from attune.errors import DataError
 from attune.processes import die_with_parent
-from attune.sources import content_of
+from attune.sources import content_of, shown
 from attune.types import SAMPLE_RATE, Utterance
 
 CHUNK = 16  # rows a worker is given at a time
@@ -24,10 +24,11 @@ def inspect_audio(utterance: Utterance) -> str | None:
     except DataError as error:
         return str(error)
     if not samples.any():
-        return f"{utterance.audio} is silent: every sample is zero"
+        return f"{shown(str(utterance.audio))} is silent: every sample is zero"
     seconds = len(samples) / SAMPLE_RATE
     if abs(seconds - utterance.seconds) > max(SLACK_SECONDS, 0.02 * utterance.seconds):
-        return f"{utterance.audio} has {seconds:.2f} s of audio; the manifest says {utterance.seconds:.2f} s"
+        audio = shown(str(utterance.audio))
+        return f"{audio} has {seconds:.2f} s of audio; the manifest says {utterance.seconds:.2f} s"
     return None
 
 

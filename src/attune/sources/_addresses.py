@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from urllib.parse import quote, unquote, urldefrag, urlsplit
 
 from attune.errors import SourceError
-from attune.sources._secrets import shown
+from attune.secrets import shown
 
 _S3 = re.compile(r"s3://(?P<bucket>[^/@:?#]+)/(?P<key>.*)")
 _HUB = re.compile(

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
 
 from attune.errors import SourceError
+from attune.secrets import shown, without_secrets
 from attune.sources._fetch import CHUNK, Body, StartOver, TryAgain, Unchanged
-from attune.sources._secrets import shown, without_secrets
 
 PASSING = (408, 425, 429)  # of the errors that are the client's, those that another try may mend
 REFUSED = {401: "it wants a user it knows", 403: "this user may not have it, or the permission has run out"}

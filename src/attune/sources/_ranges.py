@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from attune.errors import SourceError
+from attune.secrets import shown
 from attune.sources._addresses import hub_endpoint, read_hub, read_s3, read_web
 from attune.sources._cache import Patience
 from attune.sources._http import credentials
 from attune.sources._s3_talk import open_client
-from attune.sources._secrets import shown
 
 TIMEOUT_SECONDS = 30.0
 WAITS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)  # seconds before each new try; a try that brought something starts them anew

@@ -9,12 +9,12 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from attune.errors import SourceError
+from attune.secrets import without_secrets
 from attune.sources import Source
 from attune.sources._addresses import HubAddress, hub_endpoint, read_hub
 from attune.sources._cache import Cache, Entry, Patience
 from attune.sources._fetch import Ask, Listing, Remote, TryAgain, Unchanged, asked, bring
 from attune.sources._http import WebFile
-from attune.sources._secrets import without_secrets
 from attune.sources._verify import Hashes
 
 if TYPE_CHECKING:
