@@ -3,11 +3,12 @@
 import json
 import os
 import time
+from contextlib import nullcontext
 
 import pytest
 
 from attune.cli import main
-from attune.sources import Cache, contents, damaged, locate, prune
+from attune.sources import Body, Cache, Listing, Remote, bring, contents, damaged, locate, prune
 
 from servers.web import Site, web
 
@@ -25,9 +26,34 @@ def fetched(cache):
 
 
 def age(cache, source_end, days):
+    """As if the source had been fetched, and last been used, so many days ago."""
     (kept,) = [each for each in contents(cache) if each.entry.source.endswith(source_end)]
+    age_entry(cache, kept.entry, days)
+
+
+def age_entry(cache, entry, days):
     then = time.time() - days * 86_400
-    os.utime(cache.index(kept.entry.source), (then, then))
+    objects = [cache.object(file.sha256) for file in entry.files.values()]
+    for path in (cache.index(entry.source), cache.place_of(entry).parent, *objects):
+        os.utime(path, (then, then))
+
+
+def remote_of(content):
+    return Remote(lambda start, version: nullcontext(Body(iter([content]), 0, len(content), None)))
+
+
+@pytest.fixture
+def two_versions(cache, monkeypatch):
+    """A source, and what it was when a run was locked to it; it has changed since."""
+    monkeypatch.setattr("attune.sources._fetch.FRESH_SECONDS", 0)
+    site = Site({"/a": b"one"})
+    with web(site) as url:
+        locate(f"{url}/a", cache)
+        locked = cache.locked_to(dict(cache.used))
+        site.files["/a"] = b"two"
+        locate(f"{url}/a", cache)
+        site.files["/a"] = b"one"
+        yield f"{url}/a", locked
 
 
 def test_equal_files_are_kept_once(cache, fetched):
@@ -54,6 +80,34 @@ def test_damage_is_found_and_removed_and_fetched_again(cache, fetched, capsys):
     assert list(damaged(cache, remove=False)) == []
 
 
+def test_damage_of_a_version_that_only_a_lock_remembers_is_removed_too(cache, two_versions):
+    source, locked = two_versions
+    locate(source, locked).write_bytes(b"0ne")
+    assert [sources for _, sources in damaged(cache, remove=True)] == [[]]
+    assert locate(source, locked).read_bytes() == b"one"
+
+
+def test_damage_is_removed_from_every_folder_that_has_the_file(cache):
+    for name in ("x", "y"):
+        listing = Listing({"same": remote_of(b"same"), "own": remote_of(name.encode())}, is_folder=True)
+        folder = bring(f"test://{name}", lambda *_, listing=listing: listing, cache)
+    cache.index("test://x").unlink()
+    (folder / "same").write_bytes(b"5ame")
+    assert [sources for _, sources in damaged(cache, remove=True)] == [["test://y"]]
+    assert not list(cache.folder.glob("trees/*/*"))
+
+
+def test_what_a_locked_run_uses_stays_though_its_source_has_changed(cache, two_versions):
+    source, locked = two_versions
+    age_entry(cache, locked.locked[source], 40)
+    path = locate(source, locked)
+    prune(cache, 30)
+    assert path.read_bytes() == b"one"
+    age_entry(cache, locked.locked[source], 40)
+    assert prune(cache, 30).files == 1
+    assert not path.exists()
+
+
 def test_only_what_was_not_used_for_long_is_removed(cache, fetched):
     age(cache, "/a", 40)
     age(cache, "/b", 40)
@@ -62,10 +116,17 @@ def test_only_what_was_not_used_for_long_is_removed(cache, fetched):
     os.utime(cache.folder / "parts/old.part", (0, 0))
     pruned = prune(cache, 30)
     assert sorted(source[-2:] for source in pruned.sources) == ["/a", "/b"]
-    assert pruned.files >= 1
+    assert pruned.files == 2  # the part and what only /a was
+    assert not fetched["a"].exists()
     assert not (cache.folder / "parts/old.part").exists()
     assert fetched["same"].read_bytes() == b"two"
     assert [each.entry.source[-5:] for each in contents(cache)] == ["/same"]
+
+
+def test_less_than_no_days_are_refused(cache, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["cache", "prune", "--days", "-1"])
+    assert "-1 is less than 0" in capsys.readouterr().err
 
 
 def test_everything_can_be_removed(cache, fetched, capsys):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
+from attune.cli._ranks import at_least
 from attune.cli._terminal import add_json, print_json
 
 if TYPE_CHECKING:
@@ -17,7 +18,9 @@ EXAMPLE = "attune cache prune --days 90"
 def add_arguments(parser: ArgumentParser) -> None:
     """Take what to do."""
     parser.add_argument("action", choices=("ls", "verify", "prune"), help="what to do")
-    parser.add_argument("--days", type=float, default=30.0, help="prune: what was not used for so long (30)")
+    parser.add_argument(
+        "--days", type=at_least(0), default=30, metavar="N", help="prune: what was not used for so long (30)"
+    )
     parser.add_argument("--remove", action="store_true", help="verify: remove damaged files, to be fetched again")
     add_json(parser)
 

@@ -126,11 +126,13 @@ class Cache:
         write_text(self.index(entry.source), json.dumps(saved, indent=1) + "\n")
 
     def place(self, entry: Entry) -> Path:
-        """The entry's file or folder under its own name; its index is touched, so that it counts as used."""
+        """The entry's file or folder under its own name; it is touched, and its index, so that it counts as used."""
         try:
             if self.index(entry.source).exists():
                 os.utime(self.index(entry.source))
-            return self._place_folder(entry) if entry.is_folder else self._place_file(entry)
+            path = self._place_folder(entry) if entry.is_folder else self._place_file(entry)
+            os.utime(path.parent)
+            return path
         except OSError as error:
             raise self.cannot_write(entry.source, error) from error
 

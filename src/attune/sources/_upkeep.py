@@ -53,8 +53,8 @@ def damaged(cache: Cache, remove: bool) -> Iterator[tuple[Path, list[str]]]:
             continue
         users = [each.entry for each in kept if any(file.sha256 == wanted for file in each.entry.files.values())]
         if remove:
-            for entry in users:
-                shutil.rmtree(cache.place_of(entry).parent, ignore_errors=True)
+            for place in list(_places_with(cache, path)):
+                shutil.rmtree(place, ignore_errors=True)
             path.unlink()
         yield path, [entry.source for entry in users]
 
@@ -68,10 +68,10 @@ def prune(cache: Cache, days: float) -> Pruned:
     live = [kept.entry for kept in contents(cache)]
     needed = {file.sha256 for entry in live for file in entry.files.values()}
     places = {cache.place_of(entry).parent for entry in live}
-    for room in ("files", "trees"):
-        for folder in (cache.folder / room).glob("*"):
-            if folder not in places and (days == 0 or now - folder.stat().st_mtime >= SETTLED):
-                shutil.rmtree(folder, ignore_errors=True)
+    for folder in _places(cache):
+        # What a run is locked to may be in no index any more, and is in use all the same.
+        if folder not in places and now - folder.stat().st_mtime >= _patience(days, days * DAY):
+            shutil.rmtree(folder, ignore_errors=True)
     removed = [_remove(path) for path in list(_unneeded(cache, needed, now, days))]
     return Pruned(tuple(kept.entry.source for kept in old), len(removed), sum(removed))
 
@@ -81,10 +81,29 @@ def objects(cache: Cache) -> list[Path]:
     return sorted(path for path in (cache.folder / "objects").glob("*/*") if path.is_file())
 
 
+def _places(cache: Cache) -> list[Path]:
+    """Every folder in which a file or a tree of files has its own name."""
+    return [folder for room in ("files", "trees") for folder in (cache.folder / room).glob("*")]
+
+
+def _places_with(cache: Cache, path: Path) -> Iterator[Path]:
+    """Those that have this very file."""
+    for folder in _places(cache):
+        if any(each.is_file() and each.samefile(path) for each in folder.rglob("*")):
+            yield folder
+
+
+def _patience(days: float, seconds: float) -> float:
+    """For how long something must have lain still; when all is to go, not at all."""
+    return max(seconds, SETTLED) if days else 0.0
+
+
 def _unneeded(cache: Cache, needed: set[str], now: float, days: float) -> Iterator[Path]:
     for path in objects(cache):
-        is_settled = days == 0 or now - path.stat().st_ctime >= SETTLED
-        if path.parent.name + path.name not in needed and is_settled:
+        about = path.stat()
+        is_placed = about.st_nlink > 1
+        is_settled = now - about.st_mtime >= _patience(days, 0.0)
+        if path.parent.name + path.name not in needed and is_settled and not is_placed:
             yield path
     for path in (cache.folder / "parts").glob("*"):
         if now - path.stat().st_mtime >= min(days, 1) * DAY:
