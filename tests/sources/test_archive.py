@@ -42,6 +42,12 @@ def test_a_tar_is_unpacked(tmp_path, compression):
     assert (tmp_path / "out/a/b.txt").read_bytes() == b"b"
 
 
+def test_a_tar_of_a_folder_from_within_is_unpacked(tmp_path):
+    folder = {"type": tarfile.DIRTYPE}
+    unpack(tar(tmp_path / "a.tar", (".", folder), ("./a", folder), ("./a/b.txt", b"b")), tmp_path / "out")
+    assert everything_in(tmp_path / "out") == ["a", "a/b.txt"]
+
+
 def test_a_zip_is_unpacked(tmp_path):
     unpack(zipped(tmp_path / "a.zip", a__b=b"b"), tmp_path / "out")
     assert (tmp_path / "out/a/b").read_bytes() == b"b"

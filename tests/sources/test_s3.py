@@ -12,7 +12,7 @@ from attune.sources import Cache, Patience, locate, push
 from attune.sources import _fetch as fetching
 
 from servers.s3 import KEY, SECRET, Between, moto, proxy, rclone
-from servers.web import Fault
+from servers.web import Fault, Quiet, serving
 
 QUICK = Patience(timeout=3.0, tries=3, first_wait=0.01, longest_wait=0.02)
 WEIGHTS = bytes(range(256)) * 5000
@@ -178,6 +178,49 @@ def test_a_push_appears_whole_and_comes_back_byte_by_byte(s3, cache, tmp_path):
         push(folder, "s3://speech/models/mine", "again")
 
 
+def test_readers_of_a_push_go_by_its_list(s3, cache, tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name in ("a.json", "b.json"):
+        (folder / name).write_bytes(b"{}")
+    push(folder, "s3://speech/m", "")
+    put(s3, m__stray_json=b"{}")
+    assert names_in(locate("s3://speech/m/", cache)) == ["a.json", "b.json"]
+    s3.delete_object(Bucket="speech", Key="m/a.json")
+    with pytest.raises(SourceError, match=r"s3://speech/m/ names a.json, and there is no m/a.json"):
+        locate("s3://speech/m/", Cache(tmp_path / "other", patience=QUICK))
+
+
+def test_an_upload_that_is_refused_is_told(tmp_path, s3, monkeypatch):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/a.json").write_bytes(b"{}")
+
+    class NoUploads(Quiet):
+        def do_PUT(self):
+            self.rfile.read(int(self.headers["Content-Length"] or 0))
+            is_upload = not self.headers["If-None-Match"]
+            self.say(403 if is_upload else 200, b"<Error><Code>AccessDenied</Code></Error>" if is_upload else b"")
+
+        def do_GET(self):
+            self.say(200, b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>")
+
+        def say(self, status, content):
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+    with serving(NoUploads) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        with pytest.raises(SourceError, match=r"s3://speech/m/: access is refused \(AccessDenied\). Check AWS_ACCESS"):
+            push(tmp_path / "model", "s3://speech/m/", "")
+
+
+def test_a_time_in_a_key_is_no_drive(s3, cache):
+    s3.put_object(Bucket="speech", Key="m/12:30.wav", Body=b"1")
+    assert names_in(locate("s3://speech/m/", cache)) == ["12:30.wav"]
+
+
 def test_a_push_that_was_cut_off_is_not_taken_for_a_model_and_can_be_completed(s3, cache, tmp_path):
     folder = tmp_path / "model"
     folder.mkdir()
@@ -258,8 +301,6 @@ def test_credentials_that_are_wrong_are_named_and_never_repeated(disk, cache, mo
 
 
 def test_expired_credentials_are_called_so(s3, cache, moto_url, monkeypatch):
-    from servers.web import Quiet, serving
-
     class Expired(Quiet):
         def do_GET(self):
             said = b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"

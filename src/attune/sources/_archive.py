@@ -1,6 +1,7 @@
 """Archives of others, read member by member: nothing is written outside the folder, and nothing larger than told."""
 
 import lzma
+import re
 import shutil
 import stat
 import tarfile
@@ -32,9 +33,9 @@ class Member:
 
 
 def require_inside(name: str, where: str) -> PurePosixPath:
-    """The relative path that a name from outside is, or a refusal: no `..`, no root, no drive."""
+    """The relative path that a name from outside is, or a refusal: no `..`, no root, no drive, no scheme."""
     path = PurePosixPath(name)
-    is_odd = not path.parts or "\\" in name or "\0" in name or ":" in path.parts[0]
+    is_odd = not path.parts or "\\" in name or "\0" in name or re.match(r"[A-Za-z][\w+.-]*:", name)
     if is_odd or path.is_absolute() or ".." in path.parts:
         raise SourceError(
             f"{where} names a file {name!r}, which would lie outside its folder. It is refused as a whole."
@@ -120,7 +121,8 @@ def _checked(archive: Path, members: Iterator[Member]) -> Iterator[Member]:
 def _tar_members(path: Path, archive: tarfile.TarFile) -> Iterator[Member]:
     for info in archive:
         if info.isdir():
-            require_inside(info.name, str(path))
+            if info.name != ".":  # the folder that was packed from within
+                require_inside(info.name, str(path))
         elif info.isreg() and not info.issparse():
             yield Member(info.name, info.size, lambda info=info: _opened(path, archive, info))  # type: ignore[misc]
         else:

@@ -23,10 +23,19 @@ def push_folder(folder: Path, client: Any, bucket: str, prefix: str, address: st
     _require_free(client, bucket, prefix, address)
     _claim(client, bucket, f"{prefix}{BEGUN}", listing, address)
     for name in names:
-        client.upload_file(str(folder / name), bucket, f"{prefix}{name}")
+        _upload(client, folder / name, bucket, f"{prefix}{name}")
     if not _put_if_absent(client, bucket, f"{prefix}{FILES}", listing):
         raise SourceError(f"{address}: another push was completed meanwhile. Look at it, or choose another prefix.")
     client.delete_object(Bucket=bucket, Key=f"{prefix}{BEGUN}")
+
+
+def _upload(client: Any, path: Path, bucket: str, key: str) -> None:
+    from boto3.exceptions import S3UploadFailedError
+
+    try:
+        client.upload_file(str(path), bucket, key)
+    except S3UploadFailedError as error:
+        raise error.__context__ or error from None  # what the server said, as any other refusal
 
 
 def read_files(client: Any, bucket: str, prefix: str) -> Mapping[str, str]:

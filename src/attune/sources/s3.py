@@ -113,8 +113,8 @@ def _ask_folder(place: _Place, known: Entry | None, names: Sequence[str] | None 
         raise SourceError(f"{place.address}: a push to it was begun and not finished. Push again to complete it.")
     told_by_push = read_files(place.client, place.bucket, prefix) if FILES in found else {}
     found = {name: each for name, each in found.items() if name not in (FILES, BEGUN)}
-    if names:
-        found = _named(place, found, names)
+    if names or told_by_push:
+        found = _named(place, found, names or list(told_by_push))
     state = sorted(f"{name} {each['ETag']} {each['Size']}" for name, each in found.items())
     revision = hashlib.sha256("\n".join(state).encode()).hexdigest()[:32]
     if known and known.revision == revision:
