@@ -56,6 +56,34 @@ def ids(micros):
     return Counter(utterance.id for micro in micros for utterance in micro.utterances)
 
 
+def made_of(shards, seconds):
+    """The same stream with these shards: the seconds of each sample, none where it is bad."""
+
+    def samples(name, start):
+        for index, length in enumerate(seconds[name][start:], start + 1):
+            utterance = Utterance(f"{name}-{index}", length) if length else None
+            yield Sample(utterance, b"x", index, "" if length else f"{name}-{index} is bad")
+
+    return dataclasses.replace(shards, names=tuple(seconds), samples=samples, window=2)
+
+
+def test_a_stream_without_anything_to_train_on_says_why(shards):
+    nothing = made_of(shards, {"a": [30.0, 31.0], "b": [0.0, 0.0]})
+    bounds = rules(max_seconds=20.0, drops_bad_rows=True)
+    with pytest.raises(DataError, match="Nothing in the stream can be trained on") as told:
+        next(stream_micros(Position(), nothing, bounds, Part(0, 1, False)))
+    assert "b-1 is bad" in str(told.value) and "2 utterances of block" in str(told.value)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_whole_shard_of_bad_samples_ends_nothing_and_is_told(shards, seed):
+    mixed = dataclasses.replace(made_of(shards, {"a": [1.0] * 4, "b": [0.0, 0.0]}), seed=seed)
+    micros = epochs(stream_micros(Position(), mixed, rules(drops_bad_rows=True), Part(0, 1, False)), 3)
+    assert set(ids(micros).values()) == {3}
+    reasons = Counter(dropped.reason for micro in micros for dropped in micro.dropped)
+    assert set(reasons.values()) <= {2, 3} and len(reasons) == 2  # the last may be told with the next epoch
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
 def test_every_id_is_once_in_every_epoch_on_any_number_of_ranks(shards, ranks):
     of_rank = [epochs(stream_micros(Position(), shards, rules(), Part(rank, ranks, False)), 3) for rank in range(ranks)]
@@ -181,7 +209,7 @@ def test_a_stream_with_nothing_in_it_ends_with_a_message(tmp_path, shards):
     with tarfile.open(tmp_path / "empty.tar", "w") as archive:
         put(archive, "readme.md", b"nothing")
     empty = dataclasses.replace(shards, names=(str(tmp_path / "empty.tar"),))
-    with pytest.raises(DataError, match="no utterance that can be used"):
+    with pytest.raises(DataError, match="no recording in the sample"):
         next(stream_micros(Position(), empty, rules(drops_bad_rows=True), Part(0, 1, False)))
 
 

@@ -262,6 +262,8 @@ def test_a_stream_is_looked_into_and_one_that_is_not_there_is_told(recipe):
     stream = ["data.train=[]", "data.stream.window=10"]
     found = checked(recipe, *stream, f"data.stream.shards=[{recipe.parent}/shards]")
     assert found.can_run and [split.rows.name for split in found.splits] == ["dev", "test"]
+    short = checked(recipe, *stream, f"data.stream.shards=[{recipe.parent}/shards]", "data.max_seconds=0.2")
+    assert "those of 0.1 to 0.2 s are trained on" in short.troubles[0]
     (trouble,) = checked(recipe, *stream, f"data.stream.shards=[{recipe.parent}/bad.tar]").troubles
     assert trouble.endswith("bad.tar: a: no recording in the sample")
     (trouble,) = checked(recipe, *stream, "data.stream.shards=[nowhere]").troubles

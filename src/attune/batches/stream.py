@@ -12,7 +12,7 @@ import hashlib
 import json
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -108,18 +108,32 @@ def stream_micros(position: Position, shards: Shards, rules: Rules, part: Part) 
     """Every micro-batch a rank will compute, from a position on, epoch after epoch without end."""
     step, heard, done = position.step, position.heard, position.step_in_epoch
     start = Cursor(position.epoch, position.block, position.shard, position.byte)
+    steps_of_epoch, untold = 0, list[Dropped]()  # a block may have none, and what it leaves out is told all the same
     for block in _blocks_from(start, shards):
+        if block.cursor != start:
+            done = 0
         if block.cursor.block == 0 and block.cursor != start:
-            heard = 0.0
+            _require_some(steps_of_epoch, untold)
+            steps_of_epoch, heard = 0, 0.0
         plan, dropped = plan_block(block, rules)
+        untold += dropped if not done else ()
         seconds = np.array([utterance.seconds for utterance in block.utterances])
-        for number in range(plan.steps):
+        for number in range(done, plan.steps):
             first, last = (plan.bounds[min(plan.micros, each * plan.micros_per_step)] for each in (number, number + 1))
-            if number >= done or block.cursor != start:
-                step += 1
-                heard += float(seconds[plan.order[first:last]].sum())
-                after = _position(step, heard, number + 1, block.cursor)
-                yield from _slots(block, plan, number, after, part, dropped if number == 0 else ())
+            step += 1
+            heard += float(seconds[plan.order[first:last]].sum())
+            yield from _slots(block, plan, number, _position(step, heard, number + 1, block.cursor), part, untold)
+            untold = []
+        steps_of_epoch += plan.steps
+
+
+def _require_some(steps: int, left_out: Sequence[Dropped]) -> None:
+    if not steps:
+        reasons = [f"  {each.reason}" for each in left_out[:10]] or ["  its shards hold no utterance"]
+        raise DataError(
+            "\n".join(["Nothing in the stream can be trained on:", *reasons])
+            + "\nMend the shards, or data.min_seconds and data.max_seconds."
+        )
 
 
 def plan_block(block: Block, rules: Rules) -> tuple[Plan, tuple[Dropped, ...]]:
@@ -166,7 +180,6 @@ def read_block(shards: Shards, cursor: Cursor, stop: Event | None = None) -> Blo
 
 def _blocks_from(cursor: Cursor, shards: Shards) -> Iterator[Block]:
     """Block after block; the next ones are read while one is trained on."""
-    empty = 0
     stop = Event()
     pool = ThreadPoolExecutor(1)
     try:
@@ -174,11 +187,7 @@ def _blocks_from(cursor: Cursor, shards: Shards) -> Iterator[Block]:
         while True:
             while len(coming) <= AHEAD:
                 coming.append(pool.submit(_read_next, shards, coming[-1], stop))
-            block = coming.popleft().result()
-            yield block
-            empty = 0 if block.utterances else empty + 1
-            if empty > 1 and block.cursor.block == 0:
-                raise DataError("The shards of the stream hold no utterance that can be used.")
+            yield coming.popleft().result()
     finally:  # the last step is taken; nobody waits for what was read ahead
         stop.set()
         pool.shutdown(cancel_futures=True)
@@ -193,12 +202,12 @@ def _position(step: int, heard: float, in_block: int, cursor: Cursor) -> Positio
 
 
 def _slots(
-    block: Block, plan: Plan, step: int, after: Position, part: Part, dropped: tuple[Dropped, ...]
+    block: Block, plan: Plan, step: int, after: Position, part: Part, dropped: Sequence[Dropped]
 ) -> Iterator[Micro]:
     for slot in slots_of(part.rank, part.ranks, plan.micros_per_step, part.aligned) or [None]:
         rows = plan.order[:0] if slot is None else plan.micro(step, slot)
         utterances = tuple(block.utterances[row] for row in rows)
-        yield Micro(after, slot or 0, rows, utterances, dropped if slot == 0 else ())
+        yield Micro(after, slot or 0, rows, utterances, tuple(dropped) if slot == 0 else ())
 
 
 def _name(cursor: Cursor) -> str:

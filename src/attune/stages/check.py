@@ -195,9 +195,17 @@ def _look_into_stream(recipe: Recipe, troubles: list[str]) -> None:
         return
     with _gathering(troubles, "data.stream: "):
         shards = expand_shards(recipe.data.stream.shards)
-        for sample in islice(samples_of(shards[0]), SAMPLES):
-            if isinstance(sample.found, Skipped) and recipe.data.bad_rows == "fail":
-                troubles.append(f"data.stream: {sample.found.which}: {sample.found.reason}")
+        found = [sample.found for sample in islice(samples_of(shards[0]), SAMPLES)]
+        skipped = [each for each in found if isinstance(each, Skipped)]
+        if recipe.data.bad_rows == "fail":
+            troubles.extend(f"data.stream: {each.which}: {each.reason}" for each in skipped)
+        seconds = [each.seconds or 0.0 for each in found if not isinstance(each, Skipped)]
+        shortest, longest = recipe.data.min_seconds, recipe.data.max_seconds
+        if seconds and not any(shortest <= each <= longest for each in seconds):
+            troubles.append(
+                f"data.stream: its first utterances have {min(seconds):.2f} to {max(seconds):.2f} s, and "
+                f"those of {shortest:g} to {longest:g} s are trained on (data.min_seconds, data.max_seconds)."
+            )
 
 
 def _plan(recipe: Recipe, corpus: Corpus, troubles: list[str]) -> Plan | None:
