@@ -56,7 +56,7 @@ def read(place: Place, options: Options) -> dict[str, Iterator[Found]]:
     } or {split: (place.folder, paths, _parquet_cells) for split, paths in _parquet(place.folder).items()}
     if not splits:
         raise DataError(f"{place.source} is neither a data set that save_to_disk wrote nor a folder of Parquet files.")
-    return {name: _rows(name, paths, cells, place, options) for name, (_, paths, cells) in splits.items()}
+    return {name: _rows(name, root, paths, cells, place, options) for name, (root, paths, cells) in splits.items()}
 
 
 def _require_arrow() -> None:
@@ -86,10 +86,12 @@ def _parquet(folder: Path) -> dict[str, list[Path]]:
     return splits
 
 
-def _rows(split: str, paths: list[Path], cells: Cells, place: Place, options: Options) -> Iterator[Found]:
+def _rows(split: str, root: Path, paths: list[Path], cells: Cells, place: Place, options: Options) -> Iterator[Found]:
     for path in paths:
+        # Sets of several languages have the same file names in each folder, so the folders are part of a row's name.
+        name = path.relative_to(root).with_suffix("").as_posix() if path != root else path.stem
         for number, (fields, cell) in enumerate(cells(path, options)):
-            yield _row(f"{split}/{path.stem}/{number:06d}", path, fields, cell, place, options)
+            yield _row(f"{split}/{name}/{number:06d}", path, fields, cell, place, options)
 
 
 def _row(name: str, path: Path, fields: dict[str, Any], cell: _Cell, place: Place, options: Options) -> Found:
