@@ -1,11 +1,14 @@
 """Data sets of the hub: which file and which column a recording is read from."""
 
+import json
+
 import pyarrow
 import pyarrow.parquet
 import pytest
 
 from attune import catalog
 from attune.corpora import Place, open_manifest, prepare_split
+from attune.errors import DataError
 from attune.sources import content_of
 
 import miniatures
@@ -51,3 +54,55 @@ def test_one_parquet_file_is_a_data_set(tmp_path):
     rows = prepare(tmp_path / "train.parquet", tmp_path / "to", copy=True)
     assert recordings(rows) == [content]
     assert rows[0].audio == tmp_path / "to/audio/train/train/000000.flac"
+
+
+def two_columns(path):
+    """A file with two recordings in each row; the first column is the one that rows are read from."""
+    noisy, clean = miniatures.encoded(), miniatures.encoded()
+    write(path, noisy=column([noisy]), clean=column([clean]), text=["a"])
+    return noisy, clean
+
+
+def test_another_audio_column_than_the_first_must_be_copied(tmp_path):
+    noisy, clean = two_columns(tmp_path / "train.parquet")
+    assert recordings(prepare(tmp_path, tmp_path / "first", audio="noisy")) == [noisy]
+    with pytest.raises(DataError, match=r"are read from the column 'noisy', not from 'clean'.*copy=true"):
+        prepare(tmp_path, tmp_path / "other", audio="clean")
+    assert recordings(prepare(tmp_path, tmp_path / "copied", audio="clean", copy=True)) == [clean]
+
+
+@pytest.mark.parametrize("kind", [pyarrow.binary(), pyarrow.large_binary()])
+@pytest.mark.parametrize("copy", [False, True])
+def test_recordings_may_be_a_column_of_plain_bytes(tmp_path, kind, copy):
+    contents = [miniatures.encoded(), miniatures.encoded()]
+    write(tmp_path / "train.parquet", audio=pyarrow.array(contents, kind), text=["a", "b"])
+    assert recordings(prepare(tmp_path, tmp_path / "to", copy=copy)) == contents
+
+
+def test_plain_bytes_beside_the_audio_must_be_copied(tmp_path):
+    usual, plain = miniatures.encoded(), miniatures.encoded()
+    write(tmp_path / "train.parquet", raw=pyarrow.array([plain]), audio=column([usual]), text=["a"])
+    assert recordings(prepare(tmp_path, tmp_path / "first")) == [usual]
+    with pytest.raises(DataError, match="copy=true"):
+        prepare(tmp_path, tmp_path / "other", audio="raw")
+
+
+def test_a_column_without_recordings_is_refused(tmp_path):
+    write(tmp_path / "train.parquet", audio=column([miniatures.encoded()]), text=["a"])
+    with pytest.raises(DataError, match="the column 'text' holds no recordings, but string"):
+        prepare(tmp_path, tmp_path / "to", audio="text")
+
+
+def save(folder, table, *names):
+    """What `save_to_disk` writes, as far as it matters: a table under each name, the first one listed."""
+    folder.mkdir(parents=True)
+    for name in names:
+        with pyarrow.OSFile(str(folder / name), "wb") as file, pyarrow.ipc.new_stream(file, table.schema) as stream:
+            stream.write_table(table)
+    (folder / "state.json").write_text(json.dumps({"_split": "train", "_data_files": [{"filename": names[0]}]}))
+
+
+def test_an_arrow_file_may_have_a_column_of_plain_bytes_too(tmp_path):
+    contents = [miniatures.encoded(), miniatures.encoded()]
+    save(tmp_path / "set", pyarrow.table({"audio": pyarrow.array(contents), "text": ["a", "b"]}), "data-0.arrow")
+    assert recordings(prepare(tmp_path / "set", tmp_path / "to")) == contents

@@ -19,6 +19,7 @@ from attune.corpora._rows import NAMES, BadRow, read_row
 from attune.corpora._scan import audio_path
 from attune.errors import DataError
 from attune.files import completed
+from attune.sources._content import audio_column
 
 TEXTS = (*NAMES["text"], "transcription", "normalized_text")
 BATCH = 256  # rows looked at together
@@ -132,12 +133,12 @@ def _arrow_cells(path: Path, options: Options) -> Iterator[tuple[dict[str, Any],
     for batch in _arrow_batches(whole):
         _require_column(path, batch.schema, options)
         others = batch.drop_columns([options.audio]).to_pylist()
-        contents, paths = (batch.column(options.audio).field(name) for name in ("bytes", "path"))
+        contents, paths = _contents_and_paths(batch.column(options.audio))
         places = _places(contents, whole.address)
         for number, fields in enumerate(others):
             first, end = places[number]
             content = bytes(whole[first:end]) if contents[number].is_valid else None
-            yield fields, _Cell(content, paths[number].as_py(), first)
+            yield fields, _Cell(content, paths[number], first)
 
 
 def _arrow_batches(whole: Any) -> Iterator[Any]:
@@ -148,6 +149,12 @@ def _arrow_batches(whole: Any) -> Iterator[Any]:
     except pyarrow.ArrowInvalid:  # the other of the two formats, which can be read in any order
         file = pyarrow.ipc.open_file(pyarrow.BufferReader(whole))
         yield from (file.get_batch(number) for number in range(file.num_record_batches))
+
+
+def _contents_and_paths(column: Any) -> tuple[Any, list[str | None]]:
+    if not column.type.num_fields:
+        return column, [None] * len(column)
+    return column.field("bytes"), column.field("path").to_pylist()
 
 
 def _places(contents: Any, base: int) -> list[tuple[int, int]]:
@@ -169,6 +176,7 @@ def _parquet_cells(path: Path, options: Options) -> Iterator[tuple[dict[str, Any
     except (OSError, pyarrow.ArrowInvalid) as error:
         raise DataError(f"{path} cannot be read as Parquet: {error}") from error
     _require_column(path, file.schema_arrow, options)
+    _require_readable(path, file.schema_arrow, options)
     for number, fields in enumerate(row for batch in file.iter_batches(BATCH) for row in batch.to_pylist()):
         audio = fields.pop(options.audio)
         audio = {"bytes": audio} if isinstance(audio, bytes) else audio or {}
@@ -176,8 +184,24 @@ def _parquet_cells(path: Path, options: Options) -> Iterator[tuple[dict[str, Any
 
 
 def _require_column(path: Path, schema: Any, options: Options) -> None:
+    from pyarrow import types
+
+    choice = f"give audio=COLUMN, one of {', '.join(schema.names)}."
     if options.audio not in schema.names:
-        raise DataError(f"{path} has no column {options.audio!r}; give audio=COLUMN, one of {', '.join(schema.names)}.")
+        raise DataError(f"{path} has no column {options.audio!r}; {choice}")
+    kind = schema.field(options.audio).type
+    if not (types.is_struct(kind) or types.is_binary(kind) or types.is_large_binary(kind)):
+        raise DataError(f"{path}: the column {options.audio!r} holds no recordings, but {kind}; {choice}")
+
+
+def _require_readable(path: Path, schema: Any, options: Options) -> None:
+    """A manifest names rows and not columns, so recordings of any other column than the reader's must be copied."""
+    chosen = audio_column(schema)
+    if not options.copy and chosen not in (None, options.audio):
+        raise DataError(
+            f"The rows of {path} are read from the column {chosen!r}, not from {options.audio!r}. "
+            "Give copy=true, which writes each recording to a file of its own."
+        )
 
 
 CORPUS = Layout(read, Options)

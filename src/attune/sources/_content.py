@@ -47,7 +47,7 @@ def parquet_recording(path: Path, row: int) -> bytes:
     group, first = _group_of(path, row)
     key = (str(path), group)
     if key not in _groups:
-        _groups[key] = _opened(str(path)).read_row_group(group, columns=[_audio_column(path)]).combine_chunks()
+        _groups[key] = _opened(str(path)).read_row_group(group, columns=[_audio_bytes(path)]).combine_chunks()
         while len(_groups) > GROUPS:
             _groups.popitem(last=False)
     _groups.move_to_end(key)
@@ -71,15 +71,22 @@ def _group_of(path: Path, row: int) -> tuple[int, int]:
     raise DataError(f"{path} has {first} rows, and no row {row}. Run `attune prepare` anew.")
 
 
-def _audio_column(path: Path) -> str:
-    """The column that holds recordings: a struct with `bytes`, as HF data sets write it."""
-    import pyarrow
+def audio_column(schema: Any) -> str | None:
+    """The column that recordings are read from: the first with `bytes` in it, as HF data sets have, or of bytes."""
+    from pyarrow import types
 
-    fields = _opened(str(path)).schema_arrow
-    for field in fields:
-        if pyarrow.types.is_struct(field.type) and field.type.get_field_index("bytes") >= 0:
-            return f"{field.name}.bytes"
-    raise DataError(f"{path} has no audio column; found {', '.join(fields.names)}.")
+    structs = [each.name for each in schema if types.is_struct(each.type) and each.type.get_field_index("bytes") >= 0]
+    plain = [each.name for each in schema if types.is_binary(each.type) or types.is_large_binary(each.type)]
+    return next(iter(structs + plain), None)
+
+
+def _audio_bytes(path: Path) -> str:
+    """What to read of a file for its recordings alone: not the paths beside them."""
+    schema = _opened(str(path)).schema_arrow
+    name = audio_column(schema)
+    if name is None:
+        raise DataError(f"{path} has no audio column; found {', '.join(schema.names)}.")
+    return f"{name}.bytes" if schema.field(name).type.num_fields else name
 
 
 _files: dict[str, Any] = {}
