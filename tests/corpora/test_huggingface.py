@@ -106,3 +106,20 @@ def test_an_arrow_file_may_have_a_column_of_plain_bytes_too(tmp_path):
     contents = [miniatures.encoded(), miniatures.encoded()]
     save(tmp_path / "set", pyarrow.table({"audio": pyarrow.array(contents), "text": ["a", "b"]}), "data-0.arrow")
     assert recordings(prepare(tmp_path / "set", tmp_path / "to")) == contents
+
+
+def test_only_the_files_that_the_data_set_lists_are_its_data(tmp_path):
+    content = miniatures.encoded()
+    table = pyarrow.table({"audio": column([content]), "text": ["a"]})
+    save(tmp_path / "set", table, "data-00000-of-00001.arrow", "cache-0123456789abcdef.arrow")
+    assert recordings(prepare(tmp_path / "set", tmp_path / "to")) == [content]
+
+
+def test_a_saved_data_set_that_lacks_a_file_or_its_list_is_refused(tmp_path):
+    save(tmp_path / "set", pyarrow.table({"audio": column([b"x"]), "text": ["a"]}), "data-0.arrow")
+    (tmp_path / "set/data-0.arrow").unlink()
+    with pytest.raises(DataError, match=r"set is not whole: data-0\.arrow is missing"):
+        prepare(tmp_path / "set", tmp_path / "to")
+    (tmp_path / "set/state.json").write_text("{}")
+    with pytest.raises(DataError, match=r"state\.json does not list the files"):
+        prepare(tmp_path / "set", tmp_path / "to")

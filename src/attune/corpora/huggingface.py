@@ -52,9 +52,9 @@ Cells = Callable[[Path, Options], Iterator[tuple[dict[str, Any], _Cell]]]
 def read(place: Place, options: Options) -> dict[str, Iterator[Found]]:
     """The splits of a data set, by the names it has for them."""
     _require_arrow()
-    splits = {
-        split: (folder, sorted(folder.glob("*.arrow")), _arrow_cells) for split, folder in _saved(place.folder).items()
-    } or {split: (place.folder, paths, _parquet_cells) for split, paths in _parquet(place.folder).items()}
+    splits = {split: (folder, _listed(folder), _arrow_cells) for split, folder in _saved(place.folder).items()} or {
+        split: (place.folder, paths, _parquet_cells) for split, paths in _parquet(place.folder).items()
+    }
     if not splits:
         raise DataError(f"{place.source} is neither a data set that save_to_disk wrote nor a folder of Parquet files.")
     return {name: _rows(name, root, paths, cells, place, options) for name, (root, paths, cells) in splits.items()}
@@ -75,6 +75,19 @@ def _saved(folder: Path) -> dict[str, Path]:
         split = json.loads((folder / "state.json").read_text()).get("_split")
         return {split or folder.name: folder}
     return {}
+
+
+def _listed(folder: Path) -> list[Path]:
+    """The Arrow files of a split. Others may lie beside them: HF keeps what it computed of a set in files like them."""
+    state = folder / "state.json"
+    try:
+        paths = [folder / each["filename"] for each in json.loads(state.read_text(encoding="utf-8"))["_data_files"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{state} does not list the files of the data set. Save it anew, with save_to_disk.") from error
+    for path in paths:
+        if not path.is_file():
+            raise DataError(f"{folder} is not whole: {path.name} is missing. Copy or save it again.")
+    return paths
 
 
 def _parquet(folder: Path) -> dict[str, list[Path]]:
