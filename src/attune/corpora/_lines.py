@@ -2,12 +2,13 @@
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from attune.corpora._rows import NAMES
+from attune.corpora._tables import ENCODING, ERRORS, cells_of, reader_of
 from attune.errors import DataError
 
 
@@ -48,27 +49,11 @@ def table_lines(path: Path, copy: BinaryIO) -> Iterator[Line]:
 
 def _records(path: Path) -> Iterator[tuple[int, dict[str, str] | str]]:
     """Line number and cells of each record, or why it has none."""
-    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        reader = _reader(file, path)
+    with path.open(encoding=ENCODING, errors=ERRORS, newline="") as file:
+        reader = reader_of(file, path)
         header = _header(reader, path)
-        while True:
-            number = reader.line_num + 1  # a quoted cell may span lines; a record is named by its first
-            record = _next_record(reader, header)
-            if record is None:
-                return
-            if isinstance(record, str) and reader.line_num > number:  # rows were swallowed, not one is bad
-                raise DataError(
-                    f"{path}:{number}: {record}, in a row that goes on to line {reader.line_num}. "
-                    "Is a quote opened there and not closed?"
-                )
-            if record:
-                yield number, record
-
-
-def _reader(file: Iterable[str], path: Path) -> Any:
-    if path.suffix.lower() == ".tsv":  # by convention nothing is quoted in TSV, and a quote is a quote
-        return csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-    return csv.reader(file, strict=True)
+        for number, cells in cells_of(reader, path, range(len(header), len(header) + 1)):
+            yield number, cells if isinstance(cells, str) else dict(zip(header, cells, strict=True))
 
 
 def _header(reader: Any, path: Path) -> list[str]:
@@ -83,20 +68,3 @@ def _header(reader: Any, path: Path) -> list[str]:
             f"found {', '.join(header)[:200] or 'nothing'}."
         )
     return header
-
-
-def _next_record(reader: Any, header: Sequence[str]) -> dict[str, str] | str | None:
-    """The cells of the next record, none for a blank line; why there are none; or nothing at the end."""
-    try:
-        cells = next(reader, None)
-    except csv.Error as error:
-        return f"not valid CSV: {error}"
-    if not cells:
-        return None if cells is None else {}
-    if len(cells) != len(header):
-        return f"{len(cells)} cells; the first line names {len(header)} columns"
-    try:
-        "".join(cells).encode()
-    except UnicodeEncodeError:
-        return "not UTF-8 text"
-    return dict(zip(header, cells, strict=True))

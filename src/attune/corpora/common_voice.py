@@ -35,6 +35,9 @@ def read(place: Place, options: Options) -> dict[str, Iterator[Found]]:
 def _rows(clips: Path, table: Path, options: Options) -> Iterator[Found]:
     durations = _durations(clips.with_name("clip_durations.tsv"))
     for record in records_of(table, ("path", "sentence", "client_id")):
+        if isinstance(record, Skipped):
+            yield record
+            continue
         name = record["path"] if Path(record["path"]).suffix else f"{record['path']}.mp3"
         if Path(name).name != name:
             yield Skipped(name, "a path that leads out of clips/")
@@ -63,13 +66,13 @@ def _durations(table: Path) -> Mapping[str, float]:
     if not table.exists():
         return {}
     try:
-        records = [(record["clip"], record["duration[ms]"]) for record in records_of(table, ("clip", "duration[ms]"))]
+        records = [each for each in records_of(table, ("clip", "duration[ms]")) if not isinstance(each, Skipped)]
     except DataError:
         return {}
     return {
-        clip: int(milliseconds) / 1000
-        for clip, milliseconds in records
-        if milliseconds.isdecimal() and milliseconds.strip("0")
+        record["clip"]: int(record["duration[ms]"]) / 1000
+        for record in records
+        if record["duration[ms]"].isdecimal() and record["duration[ms]"].strip("0")
     }
 
 

@@ -37,6 +37,9 @@ def _rows(path: Path, options: Options) -> Iterator[Found]:
     named = [options.audio, options.text, options.id, options.speaker, options.language, options.seconds]
     root = Path(options.root).absolute() if options.root else path.parent
     for number, record in enumerate(records_of(path, [name for name in (*named, *options.labels) if name]), 2):
+        if isinstance(record, Skipped):
+            yield record
+            continue
         audio = record[options.audio]
         if not audio:
             yield Skipped(f"{path.name}:{number}", "no audio")

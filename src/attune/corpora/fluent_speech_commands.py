@@ -19,6 +19,9 @@ def read(place: Place, options: NoOptions) -> dict[str, Iterator[Found]]:
 
 def _rows(root: Path, table: Path) -> Iterator[Found]:
     for record in records_of(table, ("path", "speakerId", "transcription", *SLOTS)):
+        if isinstance(record, Skipped):
+            yield record
+            continue
         if ".." in Path(record["path"]).parts:
             yield Skipped(record["path"], "a path that leads out of the corpus")
             continue
