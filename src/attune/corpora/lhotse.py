@@ -1,4 +1,4 @@
-"""Lhotse cuts: cuts*.jsonl or .jsonl.gz over plain recordings; mixed cuts and commands are left out."""
+"""Lhotse cuts: cuts*.jsonl or .jsonl.gz over plain recordings; mixed and transformed cuts and commands are left out."""
 
 import gzip
 import json
@@ -51,6 +51,9 @@ def _row(cut: dict[str, Any], root: Path) -> Found:
     if len(sources) != 1 or sources[0].get("type") not in ("file", "url"):
         kinds = ", ".join(str(source.get("type")) for source in sources) or "nothing"
         return Skipped(name, f"a recording that is not one plain file: {kinds}")
+    if names := _transforms(recording):
+        reason = f"its recording has transforms ({names}), which are not in its file; write them with save_audios"
+        return Skipped(name, reason)
     said = sorted(cut.get("supervisions") or [], key=lambda each: each.get("start", 0.0))
     start, seconds = float(cut.get("start", 0.0)), float(cut.get("duration", 0.0))
     is_whole = start == 0 and abs(float(recording.get("duration", 0.0)) - seconds) < NEAR
@@ -65,6 +68,12 @@ def _row(cut: dict[str, Any], root: Path) -> Found:
         language=said[0].get("language") if said else None,
         channel=channel if isinstance(channel, int) and len(sources[0].get("channels") or [0]) > 1 else None,
     )
+
+
+def _transforms(recording: dict[str, Any]) -> str:
+    """What Lhotse would do to a recording after reading it; another rate alone leaves every time where it was."""
+    names = {str(each.get("name")) for each in recording.get("transforms") or []}
+    return ", ".join(sorted(names - {"Resample"}))
 
 
 CORPUS = Layout(read, Options)
