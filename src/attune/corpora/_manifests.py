@@ -34,4 +34,9 @@ def files_of(place: Place, *suffixes: str) -> dict[str, Path]:
     splits = {path.name.partition(".")[0]: path for path in paths}
     if len(splits) < len(paths):
         raise DataError(f"Two files of {place.source} would make one split: {', '.join(path.name for path in paths)}.")
+    for name, path in splits.items():  # told before anything is put into a folder that will be read again
+        if path.resolve() == (place.to / f"{name}.jsonl").resolve():
+            raise DataError(
+                f"{path} is read, and what is made of it would have its name. Nothing was written; give another --to."
+            )
     return splits

@@ -18,6 +18,7 @@ from attune.corpora._inspect import settle_worker
 from attune.corpora._layout import Found, Skipped
 from attune.corpora._rows import BadRow, checked, read_row, write_row
 from attune.corpora._scan import Unusable, hash_id, look_at
+from attune.errors import DataError
 from attune.files import completed, write_text
 from attune.sources import is_address
 
@@ -42,6 +43,7 @@ def prepare_split(split: str, found: Iterable[Found], to: Path, jobs: int) -> Ge
     """Write `to/SPLIT.jsonl`, unless it is there; yields how many rows are done."""
     manifest = to / f"{split}.jsonl"
     if manifest.exists():
+        _require_account(split, to)
         return replace(_account(split, to), was_there=True)
     journal = to / f".{split}.measured.jsonl"
     left_out: list[Skipped] = []
@@ -180,6 +182,15 @@ def _in_processes(
 
 def _account_path(split: str, to: Path) -> Path:
     return to / f"{split}.prepared.json"
+
+
+def _require_account(split: str, to: Path) -> None:
+    """The account is written before the manifest, so one without it is somebody else's."""
+    if not _account_path(split, to).exists():
+        raise DataError(
+            f"{to / f'{split}.jsonl'} is there, and was not made by `attune prepare`. Nothing was overwritten. "
+            "Give another --to, or move the file away."
+        )
 
 
 def _write_account(split: str, to: Path, rows: int, seconds: float, left_out: Sequence[Skipped]) -> None:
