@@ -119,10 +119,10 @@ def _sample(shard: str, key: str, members: Mapping[str, tarfile.TarInfo], end: i
         row = _row(key, {suffix: file.read_at(each.offset_data, each.size) for suffix, each in _notes(members)})
         row = replace(row, audio=shard, first_byte=audio.offset_data, byte_count=audio.size)
         if row.seconds is None:
-            row = replace(row, seconds=audio_seconds(key, content))
+            row = replace(row, seconds=audio_seconds("the recording", content))
         return Sample(checked(row), end, content)
     except (BadRow, DataError) as error:
-        return Sample(Skipped(f"{shown(shard)}: {key}", str(error).replace(key, "the recording")), end)
+        return Sample(Skipped(f"{shown(shard)}: {key}", str(error)), end)
 
 
 def _notes(members: Mapping[str, tarfile.TarInfo]) -> list[tuple[str, tarfile.TarInfo]]:
@@ -138,10 +138,17 @@ def _row(key: str, notes: Mapping[str, bytes]) -> Row:
         if suffix.endswith(".json"):
             fields |= _object(note)
         else:
-            fields["text"] = note.decode("utf-8-sig", errors="strict").strip()
+            fields["text"] = _text(suffix, note)
     # Where the recording was before it was put into the shard is no news.
     fields = {name: value for name, value in fields.items() if name not in ("audio", "audio_filepath", "path", "wav")}
     return read_row(json.dumps({"id": key, "audio": key, **fields}).encode())
+
+
+def _text(suffix: str, note: bytes) -> str:
+    try:
+        return note.decode("utf-8-sig").strip()
+    except UnicodeDecodeError as error:
+        raise BadRow(f"its {suffix} is not UTF-8 text") from error
 
 
 def _object(note: bytes) -> dict[str, Any]:

@@ -1,0 +1,28 @@
+"""Tar shards: bad samples, patterns that mean nothing, and addresses that must not be written down."""
+
+import tarfile
+
+import pytest
+
+from attune.corpora import Skipped, samples_of
+
+import miniatures
+
+
+@pytest.mark.parametrize(
+    ("name", "note", "reason"),
+    [
+        ("b.txt", "café".encode("latin-1"), "its .txt is not UTF-8 text"),
+        ("b.lab", b"\xff\xfeh\x00i\x00", "its .lab is not UTF-8 text"),
+        ("b.json", '{"text": "café"}'.encode("latin-1"), "its .json is not JSON"),
+    ],
+)
+def test_a_note_that_is_not_utf8_costs_its_sample_alone(tmp_path, name, note, reason):
+    with tarfile.open(tmp_path / "s.tar", "w") as archive:
+        for key in "abc":
+            miniatures.put(archive, f"{key}.flac", miniatures.encoded())
+            own, content = (name, note) if key == "b" else (f"{key}.txt", b"fine")
+            miniatures.put(archive, own, content)
+    first, second, third = [sample.found for sample in samples_of(str(tmp_path / "s.tar"))]
+    assert isinstance(second, Skipped) and second.which.endswith("s.tar: b") and second.reason.startswith(reason)
+    assert (first.id, third.id) == ("a", "c")
