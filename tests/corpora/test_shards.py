@@ -4,7 +4,8 @@ import tarfile
 
 import pytest
 
-from attune.corpora import Skipped, samples_of
+from attune.corpora import Skipped, expand_shards, samples_of
+from attune.errors import DataError
 
 import miniatures
 
@@ -26,3 +27,9 @@ def test_a_note_that_is_not_utf8_costs_its_sample_alone(tmp_path, name, note, re
     first, second, third = [sample.found for sample in samples_of(str(tmp_path / "s.tar"))]
     assert isinstance(second, Skipped) and second.which.endswith("s.tar: b") and second.reason.startswith(reason)
     assert (first.id, third.id) == ("a", "c")
+
+
+@pytest.mark.parametrize("source", ["x-{5..1}.tar", "a-{00..02}-{9..3}.tar", "s3://bucket/x-{5..1}.tar"])
+def test_a_range_of_shards_that_runs_backward_is_told(tmp_path, source):
+    with pytest.raises(DataError, match=r"\{\d\.\.\d\} .* runs backward; write the smaller number first"):
+        expand_shards([source])

@@ -58,6 +58,8 @@ def _braces(source: str) -> Iterator[str]:
         yield source
         return
     first, last = match.groups()
+    if int(last) < int(first):
+        raise DataError(f"{match[0]} in {shown(source)} runs backward; write the smaller number first.")
     for number in range(int(first), int(last) + 1):
         yield from _braces(f"{source[: match.start()]}{number:0{len(first)}d}{source[match.end() :]}")
 
