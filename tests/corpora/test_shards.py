@@ -4,7 +4,8 @@ import tarfile
 
 import pytest
 
-from attune.corpora import Skipped, expand_shards, samples_of
+from attune.corpora import Place, Skipped, expand_shards, samples_of
+from attune.corpora.shards import CORPUS
 from attune.errors import DataError
 
 import miniatures
@@ -33,3 +34,32 @@ def test_a_note_that_is_not_utf8_costs_its_sample_alone(tmp_path, name, note, re
 def test_a_range_of_shards_that_runs_backward_is_told(tmp_path, source):
     with pytest.raises(DataError, match=r"\{\d\.\.\d\} .* runs backward; write the smaller number first"):
         expand_shards([source])
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://bucket.example/x-{0..3}.tar?X-Amz-Expires=600&X-Amz-Signature=SECRET",
+        "https://me:SECRET@bucket.example/x.tar",
+        "http://bucket.example/x.tar?part=a/b&sig=SECRET",
+    ],
+)
+def test_an_address_with_a_secret_is_not_written_into_a_manifest(tmp_path, address):
+    with pytest.raises(DataError, match=r"bucket\.example/x.*would be written into every row") as refused:
+        CORPUS.read(Place(address, tmp_path), CORPUS.options())
+    assert "SECRET" not in str(refused.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "https://bucket.example/x.tar",
+        "HTTPS://bucket.example/a%20b.tar?path=a/b c&empty",
+        "s3://bucket/sig=1/",
+        "/data/key=1&sig=2.tar",
+        "https://[bad",
+    ],
+)
+def test_other_addresses_and_paths_may_be_written(tmp_path, source):
+    assert list(CORPUS.read(Place(source, tmp_path), CORPUS.options())) == ["train"]
