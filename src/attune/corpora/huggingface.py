@@ -19,7 +19,7 @@ from attune.corpora._rows import NAMES, BadRow, read_row
 from attune.corpora._scan import audio_path
 from attune.errors import DataError
 from attune.files import completed
-from attune.sources._content import audio_column
+from attune.sources import audio_column
 
 TEXTS = (*NAMES["text"], "transcription", "normalized_text")
 BATCH = 256  # rows looked at together

@@ -14,7 +14,7 @@ from attune.errors import SourceError
 from attune.secrets import shown, without_secrets
 from attune.sources._archive import open_archive, read_member, require_inside, unpack
 from attune.sources._cache import Cache, Entry, File, Patience, Progress, entry_from, unwatched
-from attune.sources._content import content_of, contents_of
+from attune.sources._content import audio_column, content_of, contents_of
 from attune.sources._fetch import Ask, Body, Listing, Remote, TryAgain, Unchanged, bring, with_file
 from attune.sources._ranges import is_address, list_prefix, network_is_forbidden, read_range, size_of
 from attune.sources._upkeep import Kept, Pruned, contents, damaged, prune
@@ -35,6 +35,7 @@ __all__ = [
     "Source",
     "TryAgain",
     "Unchanged",
+    "audio_column",
     "bring",
     "content_of",
     "contents",
