@@ -15,7 +15,7 @@ def read(folder, transforms):
     cut = {"id": "u", "type": "MonoCut", "start": 1.0, "duration": 0.5, "channel": 0}
     row = {**cut, "recording": recording | transforms, "supervisions": [{"text": "hi", "start": 0}]}
     miniatures.text(folder / "cuts.jsonl", json.dumps(row))
-    (found,) = CORPUS.read(Place(str(folder), folder), CORPUS.options())["cuts"]
+    (found,) = CORPUS.read(Place(str(folder), folder / "to"), CORPUS.options())["cuts"]
     return found
 
 
