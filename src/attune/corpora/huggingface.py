@@ -213,7 +213,7 @@ def _require_readable(path: Path, schema: Any, options: Options) -> None:
     if not options.copy and chosen not in (None, options.audio):
         raise DataError(
             f"The rows of {path} are read from the column {chosen!r}, not from {options.audio!r}. "
-            "Give copy=true, which writes each recording to a file of its own."
+            "Give copy=true, which writes each recording to a file of its own, and another --to."
         )
 
 
