@@ -258,6 +258,14 @@ class Tallied(Protocol):
         """
 
 
+@runtime_checkable
+class Narrowing(Protocol):
+    """A model that decodes in a narrower type with some of it in its own; all others are cast whole."""
+
+    def narrowed(self, dtype: torch.dtype) -> Any:
+        """The same weights as a model that decodes so."""
+
+
 class Model(Protocol):
     """What the loop trains and the search decodes; an `nn.Module`."""
 

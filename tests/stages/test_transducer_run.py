@@ -98,6 +98,22 @@ def test_a_language_model_that_does_not_fit_is_told_before_training(recipe, tmp_
     assert not list((tmp_path / "run" / "checkpoints").glob("*"))
 
 
+def test_a_fallback_that_a_transducer_does_not_have_is_told_before_training(recipe, tmp_path):
+    for decode in ({"fallback": True}, {"final": {"fallback": True, "lm": None}}):
+        with pytest.raises(ModelError, match=r"decode\.fallback is for models that say one token after another"):
+            attune.train(recipe, run=str(tmp_path / "run"), decode=decode)
+        assert not list((tmp_path / "run" / "checkpoints").glob("*"))
+
+
+def test_a_check_tells_of_searches_that_cannot_be_made(recipe, tmp_path, capsys):
+    write_arpa(tmp_path / "other.arpa", ["one"], pieces=["▁stranger"])
+    words = ["decode.fallback=true", f"decode.final.lm={tmp_path / 'other.arpa'}"]
+    assert main(["check", str(recipe), "--no-audio", *words]) == 2
+    told = " ".join(capsys.readouterr().out.split())
+    assert "decode.fallback is for models" in told and "'▁stranger' are none of the model's tokens" in told
+    assert main(["check", str(recipe), "--no-audio"]) == 0
+
+
 def test_a_language_model_needs_a_beam_and_a_family_that_can_use_it(recipe, tmp_path):
     with pytest.raises(ConfigError, match="decode.final.lm: a language model needs search: beam"):
         attune.train(recipe, decode={"final": {"search": "greedy"}})

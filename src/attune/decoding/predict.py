@@ -15,7 +15,7 @@ from attune.batches.load import Loaded, Micro, Position
 from attune.batches.plan import Plan
 from attune.decoding.fallback import find
 from attune.decoding.search import Search
-from attune.types import Built, Hypothesis
+from attune.types import Built, Hypothesis, Narrowing
 from attune.world import NARROW, World
 
 
@@ -36,10 +36,12 @@ def decode(built: Built, batches: Iterable[Loaded], settings: Search, world: Wor
 
 
 def ready(model: Any, settings: Search) -> Any:
-    """The model as a search wants it: without dropout, and a copy where its weights must be narrower."""
+    """The model as a search wants it: without dropout, and a copy where it must be narrower."""
+    model.eval()
     if settings.precision == "fp32":
-        return model.eval()
-    return copy.deepcopy(model).eval().to(NARROW[settings.precision])
+        return model
+    dtype = NARROW[settings.precision]
+    return model.narrowed(dtype) if isinstance(model, Narrowing) else copy.deepcopy(model).to(dtype)
 
 
 def share(plan: Plan, world: World) -> Iterator[Micro]:

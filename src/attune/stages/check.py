@@ -34,9 +34,10 @@ from attune.site import Site
 from attune.stages.assemble import Assembled, assemble
 from attune.stages.begin import First, give_first_weights, open_origin, prepare, with_local_files
 from attune.stages.data import planner, training_rows
-from attune.stages.evaluate import Decoding
+from attune.stages.evaluate import Decoding, search_of
 from attune.stages.rates import schedule_of
 from attune.types import SAMPLE_RATE, Hypothesis, Utterance
+from attune.world import World
 
 TRAIN, DEV, TEST = "train", "dev", "test"
 UNREADABLE = "\N{REPLACEMENT CHARACTER}"  # how tokenizers read the token of what they do not know
@@ -151,6 +152,8 @@ def check_recipe(recipe: Recipe, decodes: bool, site: Site) -> Generator[Decodin
         train = corpora.get(TRAIN)
         plan = _plan(recipe, train, troubles) if train else None
         begun = _begin(recipe, train, Path(folder), site, troubles) if train else None
+        if begun:
+            _check_searches(recipe, begun.assembled, site, troubles)
         splits = []
         for corpus in corpora.values():
             rows = yield from _check_rows(corpus, decodes, site)
@@ -224,6 +227,12 @@ def _begin(recipe: Recipe, corpus: Corpus, scratch: Path, site: Site, troubles: 
         assembled = assemble(recipe, task, assets)
         return _Begun(assembled, give_first_weights(assembled, recipe, origin, task))
     return None
+
+
+def _check_searches(recipe: Recipe, assembled: Assembled, site: Site, troubles: list[str]) -> None:
+    for config in filter(None, (recipe.decode, recipe.decode.final)):
+        with _gathering(troubles):
+            search_of(config, assembled.built, site, World.alone())
 
 
 def _check_rows(corpus: Corpus, decodes: bool, site: Site) -> Generator[Decoding, None, RowsCheck]:

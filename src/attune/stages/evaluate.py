@@ -76,6 +76,8 @@ def told_sample(count: int, total: int) -> str:
 
 def search_of(config: SearchConfig, built: Built, site: Site, world: World) -> Search:
     """The recipe's search settings as the decoder takes them, with the language model they name."""
+    if config.fallback and built.seconds_per_frame is not None:  # hypotheses with frames are a transducer's
+        raise ModelError("decode.fallback is for models that say one token after another. Set it to false.")
     plain = Search(config.search, config.beam, config.length_power, config.fallback, config.precision)
     if config.lm is None:
         return plain

@@ -5,6 +5,8 @@ import torch
 
 from attune.batches.load import collate
 from attune.corpora import open_manifest
+from attune.decoding.predict import ready
+from attune.decoding.search import Search
 from attune.errors import ConfigError
 from attune.families.transducer import FAMILY, Config
 from attune.families.transducer.build import build_transducer
@@ -176,6 +178,12 @@ def test_half_precision_gives_nearly_the_same_loss_and_finite_gradients(task, en
     loss.backward()
     assert float(loss.detach()) == pytest.approx(full, rel=2e-2)
     assert all(bool(weight.grad.isfinite().all()) for weight in model.parameters())
+
+
+def test_a_model_that_was_decoded_narrowly_can_be_trained_on(built):
+    narrow = ready(built.model.train(), Search(precision="bf16"))
+    assert narrow is not built.model and built.model.narrow is None
+    assert not any(module.training for module in built.model.modules())  # or the loop would not wake it all up
 
 
 def test_lora_leaves_the_output_alone_which_the_loss_reads_without_calling_it(task):

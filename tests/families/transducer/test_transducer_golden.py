@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from attune.batches.load import collate
+from attune.decoding.predict import ready
 from attune.decoding.search import Search, search
 from attune.families.transducer import FAMILY, Config
 from attune.families.transducer.names import to_nemo
@@ -132,6 +133,20 @@ def test_greedy_results_are_those_of_the_clip_alone_in_any_company(model, order)
         clip = model.expected["clips"][index]
         assert list(hypothesis.tokens) == clip["greedy"]["ids"]
         assert model.built.read(hypothesis) == clip["greedy"]["text"]
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("kind", ["greedy", "beam"])
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_a_narrow_encoder_hears_nearly_the_same_and_is_searched_in_full_precision(model, precision, kind):
+    settings = Search(kind, beam=4, precision=precision)
+    batch = model.batch(0, 1, 2, 3)
+    scorer, full = ready(model.model, settings).scorer(batch), model.model.scorer(batch)
+    assert scorer.frames.dtype == torch.float32
+    difference = max(farthest(scorer.frames[row, :own], full.frames[row, :own]) for row, own in enumerate(full.lengths))
+    assert 0 < difference < 0.05 * float(full.frames.abs().max())
+    assert all(np.isfinite(found.score) and found.tokens for found in search(scorer, settings))
+    assert all(weight.dtype == torch.float32 for weight in model.model.parameters())
 
 
 @torch.no_grad()

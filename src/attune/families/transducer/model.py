@@ -1,8 +1,10 @@
 """A transducer as the loop trains it and the search decodes it."""
 
 # B batch, T samples, F frames, U labels, J joint width
+import copy
 from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor, nn
 
 from attune.audio.masking import mask_features
@@ -34,6 +36,7 @@ class TransducerModel(nn.Module):
         self.shape = shape
         self.described = described  # NeMo's configuration of it
         self.joint_cells = joint_cells
+        self.narrow: torch.dtype | None = None  # what the encoder computes in for a search, if not in its own type
         self.pieces = tuple(pieces)  # how each label is written
         labels = len(self.pieces)
         self.lattice = Lattice(
@@ -60,9 +63,17 @@ class TransducerModel(nn.Module):
         return Loss(each.sum(), batch.target_lengths.clamp(min=1).sum())
 
     def scorer(self, batch: Batch) -> ModelScorer:
-        """What a search can search."""
-        encoded, lengths = self.encode(batch)
+        """What a search can search. The encoder may be narrow; nets and joint, which add up, are as their weights."""
+        with torch.autocast(batch.audio.device.type, self.narrow, enabled=self.narrow is not None):
+            encoded, lengths = self.encode(batch)
+        encoded = encoded.to(self.joint.enc.weight.dtype)
         return ModelScorer(self.decoder.prediction, self.joint, encoded, lengths, self.lattice)
+
+    def narrowed(self, dtype: torch.dtype) -> "TransducerModel":
+        """The same model, whose encoder computes in `dtype` for a search: features and norms are too wide for that."""
+        narrow = copy.copy(self)
+        narrow.narrow = dtype
+        return narrow
 
     def frames(self, samples: int) -> int:
         """How many frames the encoder makes of this much audio."""
