@@ -98,7 +98,16 @@ def test_a_token_the_file_does_not_know_is_as_likely_as_the_unknown_or_the_least
     assert model.start(1)[0][0, 4] == pytest.approx((-0.3 - 1.5) * math.log(10))
     arpa.write_text(ARPA.replace("-1.5\t<unk>\n", "").replace("ngram 1=6", "ngram 1=5"), encoding="utf-8")
     model = read_arpa(arpa, PIECES, torch.device("cpu"))
-    assert model.start(1)[0].isfinite().all()
+    assert model.start(1)[0][0, 4] == pytest.approx((-0.3 - 0.8) * math.log(10))  # c, not the begin's or a bigram's
+
+
+def test_what_stands_for_never_in_a_file_is_not_the_least_likely_token(arpa):
+    arpa.write_text(ARPA.replace("-1.5\t<unk>\n", "").replace("-0.8\tc", "-99\tc"), encoding="utf-8")
+    model = read_arpa(arpa, PIECES, torch.device("cpu"))
+    assert model.start(1)[0][0, 4] == pytest.approx((-0.3 - 0.6) * math.log(10))
+    arpa.write_text("\\1-grams:\n-99\t<s>\t-0.3\n\\end\\\n", encoding="utf-8")
+    with pytest.raises(ModelError, match="it has no n-grams"):
+        read_arpa(arpa, PIECES, torch.device("cpu"))
 
 
 def test_a_model_over_other_tokens_is_refused(arpa):

@@ -22,6 +22,7 @@ from attune.types import States
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
 LN_10 = math.log(10)
 SECTION = re.compile(r"\\(?:(\d+)-grams:|data\\|end\\)")
+NEVER = -99 * LN_10  # how the format writes what is never said, such as a begin
 SHOWN_WORDS = 5
 
 Gram = tuple[int, ...]
@@ -96,9 +97,11 @@ def read_arpa(path: Path, pieces: Sequence[str], device: torch.device) -> NGram:
             entries[tuple(ids[word] for word in words)] = (log_prob, backoff)
         elif len(words) == 1:
             strangers += words
-    if strangers or not entries:
+    single = [log_prob for gram, (log_prob, _) in entries.items() if len(gram) == 1 and gram[0] < len(pieces)]
+    said = [log_prob for log_prob in single if log_prob > NEVER]
+    if strangers or not said:
         raise ModelError(_unfit(path, strangers))
-    lowest = min(log_prob for log_prob, _ in entries.values()) if unknown is None else unknown
+    lowest = min(said) if unknown is None else unknown
     for token in range(len(pieces)):  # each has a probability: otherwise nothing that contains it could be found
         entries.setdefault((token,), (lowest, 0.0))
     return NGram(entries, len(pieces), device)
