@@ -209,6 +209,12 @@ def test_a_stateless_net_says_the_same_label_by_label():
     assert [embed.embedding_dim for embed in net.embeds] == [14, 3, 3]
 
 
+@pytest.mark.parametrize("context", [1, 2, 3])
+def test_a_stateless_net_says_what_comes_first_where_no_utterance_has_a_label(context):
+    net = StatelessNet(9, context, PredictionShape(20, 0, context, has_norm=True, dropout=0.0))
+    assert torch.equal(net(torch.zeros(2, 0, dtype=torch.long)), net.start(2)[0][:, None])
+
+
 def test_a_task_without_text_is_refused(tmp_path, corpus):
     config = ClassifyConfig(label="register")
     Classify.prepare(config, corpus, tmp_path)

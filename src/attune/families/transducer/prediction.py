@@ -75,8 +75,10 @@ class StatelessNet(nn.Module):
 
     def forward(self, labels: Tensor) -> Tensor:
         """What it says (B, U + 1, P) before the first and after each of the labels (B, U)."""
-        before = labels.new_full((len(labels), len(self.embeds) - 1), self.blank)
-        said = self._say(torch.cat([before, labels], dim=1).unfold(1, len(self.embeds), 1))
+        context = len(self.embeds)
+        before = labels.new_full((len(labels), context), self.blank)
+        # The first window has no label yet. It is there because no window fits where no utterance has a label.
+        said = self._say(torch.cat([before, labels], dim=1).unfold(1, context, 1)[:, 1:])
         return torch.cat([said.new_zeros(len(said), 1, said.shape[2]), said], dim=1)
 
     def start(self, rows: int) -> tuple[Tensor, States]:
