@@ -13,7 +13,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from attune import catalog
-from attune.errors import ModelError
+from attune.errors import ConfigError, ModelError
 from attune.recipe import Recipe
 from attune.site import Site
 from attune.sources import locate
@@ -96,6 +96,7 @@ def _prepare_task(recipe: Recipe, origin: Origin, utterances: Iterable[Utterance
     """Take over the vocabulary of the pretrained model where it will do; otherwise learn one."""
     family: Family = catalog.find("families", recipe.model.family)
     if family.brings_tokens(recipe.model.config):
+        _require_own_tokens(family, recipe, origin)
         return
     task, own = catalog.find("tasks", recipe.task.name), origin.own
     if recipe.data.bad_rows == "drop":
@@ -104,6 +105,15 @@ def _prepare_task(recipe: Recipe, origin: Origin, utterances: Iterable[Utterance
         shutil.copytree(own.task, folder, dirs_exist_ok=True)
     else:
         task.prepare(recipe.task.config, utterances, folder)
+
+
+def _require_own_tokens(family: Family, recipe: Recipe, origin: Origin) -> None:
+    """Refuse weights that were trained with a task's tokens: others in their assets are those of an ancestor."""
+    own = origin.own
+    if own and own.recipe.model.family == recipe.model.family and not family.brings_tokens(own.recipe.model.config):
+        raise ConfigError(
+            "These weights have no tokens of their own: they were trained with their task's. Set model.tokens=task."
+        )
 
 
 @dataclass(frozen=True, slots=True)

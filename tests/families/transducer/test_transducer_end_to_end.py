@@ -168,6 +168,16 @@ def test_a_nemo_file_takes_on_the_tasks_tokens_and_says_how_many_rows_it_kept(re
     assert archive.config["joint"]["num_classes"] == 39 and archive.config["nemo_version"] == "3.0.0"
     again = attune.train(recipe, run=f"{recipe.parent}/newer", model={**settings, "weights": str(run.model)})
     assert json.loads((again.folder / "start.json").read_text())["new_tensors"] == []
+    assert values(again.folder) == values(again.model, batch=2)
+    _refuses_to_forget_its_tokens(recipe, run)
+
+
+def _refuses_to_forget_its_tokens(recipe, run):
+    """With the files of a .nemo that the weights descend from, its tokens come along, and mean nothing any more."""
+    for weights in (run.folder, run.model):
+        model, task = from_nemo(weights, tokens="own"), {"tokens": "characters", "vocabulary": None}
+        with pytest.raises(ConfigError, match=r"trained with their task's\. Set model\.tokens=task"):
+            attune.train(recipe, run=f"{recipe.parent}/back", model=model, task=task)
 
 
 def _drained(generator):
