@@ -180,6 +180,22 @@ def _refuses_to_forget_its_tokens(recipe, run):
             attune.train(recipe, run=f"{recipe.parent}/back", model=model, task=task)
 
 
+def test_a_check_lists_the_characters_that_the_tokens_of_a_nemo_file_cannot_spell(recipe, nemo):
+    overrides = [f"run={recipe.parent}/odd", f"model.weights={nemo}", "model.encoder=null", "model.size=null"]
+    overrides += ["model.tokens=own", "task.tokens=characters", "task.vocabulary=null", f"data.dev=[{_odd(recipe)}]"]
+    found = _drained(check_recipe(recipes.load(recipe, overrides).recipe, False, this_site(workers=0)))
+    (dev,) = (split for split in found.splits if split.rows.name == "dev")
+    assert dev.unknown == {"2": 2, "ß": 1}
+
+
+def _odd(recipe):
+    rows = [json.loads(line) for line in (recipe.parent / "dev/manifest.jsonl").read_text().splitlines()]
+    texts = ["r2d2 erases", "stop ß 2", *["stop"] * len(rows)]
+    odd = recipe.parent / "dev/odd.jsonl"
+    odd.write_text("".join(json.dumps({**row, "text": text}) + "\n" for row, text in zip(rows, texts, strict=False)))
+    return odd
+
+
 def _drained(generator):
     while True:
         try:

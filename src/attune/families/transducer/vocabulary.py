@@ -19,6 +19,8 @@ from attune.text.tokenizers.characters import tidy
 from attune.text.tokenizers.pieces import Pieces
 from attune.types import Hypothesis, SpelledTask, Task, TextTask, Utterance
 
+UNREADABLE = "\N{REPLACEMENT CHARACTER}"
+
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
@@ -53,8 +55,9 @@ class OwnPieces:
         return tuple(self.processor.encode(tidy(text)))
 
     def decode(self, labels: tuple[int, ...]) -> str:
-        """The text that labels spell."""
-        return tidy(self.processor.decode(list(labels)))
+        """The text that labels spell; what they do not know is written as everywhere, whatever this model writes."""
+        unknown = self.processor.decode([self.processor.unk_id()])
+        return tidy(self.processor.decode(list(labels)).replace(unknown, UNREADABLE))
 
 
 def own_vocabulary(assets: Path, task: Task) -> Vocabulary:
