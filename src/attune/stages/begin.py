@@ -20,6 +20,8 @@ from attune.sources import locate
 from attune.stages.assemble import Assembled, Pretrained, is_own, open_pretrained, start_from
 from attune.types import Family, Respelled, Utterance
 
+TOKENS_OF_A_TASK = ("tokenizer", "vocabulary")  # the settings that say which
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -108,11 +110,21 @@ def _prepare_task(recipe: Recipe, origin: Origin, utterances: Iterable[Utterance
 
 
 def _require_own_tokens(family: Family, recipe: Recipe, origin: Origin) -> None:
-    """Refuse weights that were trained with a task's tokens: others in their assets are those of an ancestor."""
-    own = origin.own
+    """Refuse weights that were trained with a task's tokens, and tokens of the task that would not be learned.
+
+    Weights of a task's tokens may still have others in their assets: those of an ancestor.
+    """
+    own, task = origin.own, recipe.task.config
     if own and own.recipe.model.family == recipe.model.family and not family.brings_tokens(own.recipe.model.config):
         raise ConfigError(
             "These weights have no tokens of their own: they were trained with their task's. Set model.tokens=task."
+        )
+    unused = [name for name in TOKENS_OF_A_TASK if getattr(task, name, None) is not None]
+    if unused:
+        instead = ", or set model.tokens=task" if callable(family.has_own_tokens) else ""
+        raise ConfigError(
+            f"The model learns text in its own tokens: task.{unused[0]} ({getattr(task, unused[0])}) is not used. "
+            f"Leave it and task.tokens out{instead}."
         )
 
 

@@ -36,6 +36,8 @@ optimizer: {{lr: 0.003}}
 train: {{steps: 4, warmup: 1, eval_every: 4, save_every: 2, log_every: 1}}
 """
 
+OWN = {"tokens": "characters", "vocabulary": None}  # the task's own tokens, when the weights' are learned
+
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory):
@@ -139,7 +141,7 @@ def test_a_run_that_is_killed_and_goes_on_ends_in_the_same_bits(recipe, run):
 
 
 def test_a_nemo_file_is_trained_on_with_its_own_tokens(recipe, nemo):
-    run = attune.train(recipe, run=f"{recipe.parent}/own", model=from_nemo(nemo, tokens="own"))
+    run = attune.train(recipe, run=f"{recipe.parent}/own", model=from_nemo(nemo, tokens="own"), task=OWN)
     assert not any(run.task.iterdir())
     before, after = read_archive(nemo), read_archive(run.model / "model.nemo")
     assert before.config_text == after.config_text and before.files == after.files
@@ -149,9 +151,17 @@ def test_a_nemo_file_is_trained_on_with_its_own_tokens(recipe, nemo):
     assert values(run.folder) == values(run.model, batch=2)
 
 
+@pytest.mark.parametrize(
+    ("key", "asked"), [("vocabulary", {}), ("tokenizer", {"vocabulary": None, "tokenizer": "nowhere.model"})]
+)
+def test_tokens_of_the_task_that_would_not_be_learned_are_refused(recipe, nemo, key, asked):
+    with pytest.raises(ConfigError, match=rf"task\.{key} .* or set model\.tokens=task"):
+        attune.train(recipe, run=f"{recipe.parent}/unused-{key}", model=from_nemo(nemo, tokens="own"), task=asked)
+
+
 def test_frozen_norms_keep_their_statistics(recipe, nemo):
     settings = from_nemo(nemo, tokens="own", batch_norm="frozen", gradient_checkpointing=True)
-    run = attune.train(recipe, run=f"{recipe.parent}/frozen", model=settings)
+    run = attune.train(recipe, run=f"{recipe.parent}/frozen", model=settings, task=OWN)
     before, after = read_archive(nemo).tensors, read_archive(run.model / "model.nemo").tensors
     kept = [name for name in before if "running" in name or "tracked" in name]
     assert kept and all(torch.equal(before[name], after[name]) for name in kept)
@@ -175,9 +185,9 @@ def test_a_nemo_file_takes_on_the_tasks_tokens_and_says_how_many_rows_it_kept(re
 def _refuses_to_forget_its_tokens(recipe, run):
     """With the files of a .nemo that the weights descend from, its tokens come along, and mean nothing any more."""
     for weights in (run.folder, run.model):
-        model, task = from_nemo(weights, tokens="own"), {"tokens": "characters", "vocabulary": None}
+        model = from_nemo(weights, tokens="own")
         with pytest.raises(ConfigError, match=r"trained with their task's\. Set model\.tokens=task"):
-            attune.train(recipe, run=f"{recipe.parent}/back", model=model, task=task)
+            attune.train(recipe, run=f"{recipe.parent}/back", model=model, task=OWN)
 
 
 def test_a_check_lists_the_characters_that_the_tokens_of_a_nemo_file_cannot_spell(recipe, nemo):
@@ -206,6 +216,7 @@ def _drained(generator):
 
 def test_a_nemo_file_is_evaluated_as_it_is(recipe, nemo, tmp_path):
     overrides = [f"model.weights={nemo}", "model.encoder=null", "model.size=null", "model.tokens=own"]
+    overrides += ["task.tokens=characters", "task.vocabulary=null"]
     words = ["evaluate", str(recipe), "--on", "dev", "--out", str(tmp_path / "out.jsonl"), "--workers=0", *overrides]
     assert main(words) in (0, None)
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 6

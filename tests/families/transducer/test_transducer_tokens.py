@@ -130,6 +130,13 @@ def test_weights_that_say_what_they_are_leave_no_choice_of_size(nemo, tmp_path):
         FAMILY.build(Config(weights="x", encoder="conformer", size="small"), task, tmp_path)
 
 
+@pytest.mark.parametrize("settings", [{"prediction": "stateless"}, {"durations": (0, 1, 2)}])
+def test_weights_that_say_what_they_are_leave_no_choice_of_nets_and_durations(nemo, tmp_path, settings):
+    FAMILY.adopt(Config(weights=str(nemo)), nemo, tmp_path)
+    with pytest.raises(ConfigError, match="leave out model.encoder, model.size, model.prediction and model.durations"):
+        FAMILY.build(Config(weights="x", **settings), Transcribe(TranscribeConfig(), tmp_path), tmp_path)
+
+
 def test_pieces_are_written_as_sentencepiece_writes_them():
     assert Characters(("a", " ")).pieces == ("<blank>", "<unk>", "a", "▁")
     pieces = Pieces.learn(TEXTS, "bpe", 64)

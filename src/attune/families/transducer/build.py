@@ -41,8 +41,11 @@ def build_transducer(config: Config, task: Task, assets: Path) -> Built:
 def description(config: Config, assets: Path) -> dict[str, Plain]:
     """NeMo's configuration of the model: the one that came with the weights, or that of the config's size."""
     described = read_config(assets)
-    if described is not None and config.size is not None:
-        raise ConfigError("The weights say what model they belong to: leave out model.encoder and model.size.")
+    if described is not None and (config.size, config.prediction, config.durations) != (None, "lstm", ()):
+        raise ConfigError(
+            "The weights say what model they belong to: leave out model.encoder, model.size, model.prediction and "
+            "model.durations."
+        )
     if described is None and config.size is None:
         raise ConfigError("The weights do not say what model they belong to: set model.encoder and model.size.")
     return preset(config) if described is None else resolved(described)
