@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Literal
 
@@ -171,8 +171,10 @@ def load(source: str | Path, device: str = "auto", long: Long = "pauses", fallba
     """
     site = this_site(device=device)
     world = _world(device)
-    overrides = ["model.timestamps=true"] if long == "windows" else []
-    subject = open_subject(str(source), overrides, site)
+    subject = open_subject(str(source), [], site)
+    if long == "windows":
+        _require_times(subject.pretrained.recipe)
+        subject = open_subject(str(source), ["model.timestamps=true"], site)
     pretrained = subject.pretrained
     assembled, decode = load_subject(pretrained, world), pretrained.recipe.decode
     locked = as_locked(subject.run, site) if subject.run else site
@@ -181,6 +183,14 @@ def load(source: str | Path, device: str = "auto", long: Long = "pauses", fallba
         settings = replace(settings, fallback=fallback)
     built = replace(assembled.built, model=ready(assembled.built.model, settings))
     return Recognizer(pretrained.recipe, replace(assembled, built=built), settings, world, long)
+
+
+def _require_times(recipe: Recipe) -> None:
+    if "timestamps" not in {setting.name for setting in fields(recipe.model.config)}:
+        raise ModelError(
+            f"Only models that say times can read window after window; the family {recipe.model.family!r} does not. "
+            "Have recordings cut in their pauses instead."
+        )
 
 
 def load_audio(source: str | Path, rate: int = SAMPLE_RATE) -> NDArray[np.float32]:

@@ -2,7 +2,9 @@
 
 import json
 
+import numpy as np
 import pytest
+import soundfile
 import torch
 from safetensors.torch import load_file
 
@@ -11,6 +13,7 @@ from attune import recipe as recipes
 from attune.cli import main
 from attune.errors import ConfigError
 from attune.families.transducer.archive import read_archive
+from attune.families.transducer.model import TransducerModel
 from attune.families.transducer.shape import read_shape
 from attune.files import sha256
 from attune.site import this_site
@@ -118,6 +121,40 @@ def test_what_transformers_has_no_format_for_is_refused(run, tmp_path, capsys):
     assert main(["export", str(run.folder), "--to", str(tmp_path / "out"), "--for-transformers"]) == 2
     assert "FastConformer encoders" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def _long_rows(recipe):
+    """A manifest with one row of 70 s: the same words again and again, with pauses."""
+    audio = recipe.parent / "dev/audio/00000.wav"
+    once = np.pad(attune.load_audio(audio), (0, 8000))
+    many = np.tile(once, 70 * 16_000 // len(once) + 1)[: 70 * 16_000]
+    soundfile.write(recipe.parent / "long.wav", many, 16_000)
+    row = {"audio": str(recipe.parent / "long.wav"), "text": "one", "seconds": 70.0}
+    (recipe.parent / "long.jsonl").write_text(json.dumps(row) + "\n")
+    return recipe.parent / "long.jsonl"
+
+
+def test_long_recordings_are_cut_to_be_transcribed_and_heard_whole_where_they_are_learned(run, recipe, monkeypatch):
+    heard = []
+    encode = TransducerModel.encode
+    monkeypatch.setattr(TransducerModel, "encode", lambda self, batch: heard.append(batch) or encode(self, batch))
+    rows = _long_rows(recipe)
+    attune.load(run.folder, device="cpu").transcribe(rows.with_suffix(".wav"))
+    assert max(int(batch.lengths.max()) for batch in heard) <= 60 * 16_000
+    heard.clear()
+    data = {"train": [str(rows)], "dev": [str(rows)], "test": [], "max_seconds": 80.0}
+    long = attune.train(recipe, run=f"{recipe.parent}/long", data=data, task=OWN, train={"steps": 2})
+    assert {int(batch.lengths.max()) for batch in heard} == {70 * 16_000}
+    heard.clear()
+    words = ["--on", str(rows), "--workers=0"]
+    assert main(["evaluate", str(long.folder), *words, "data.long_rows=split"]) == 0
+    assert max(int(batch.lengths.max()) for batch in heard) <= 60 * 16_000
+
+
+def test_a_transducer_does_not_read_window_after_window(run, recipe, capsys):
+    audio = recipe.parent / "dev/audio/00000.wav"
+    assert main(["transcribe", str(run.folder), str(audio), "--device", "cpu", "--long", "windows"]) == 2
+    assert "the family 'transducer' does not" in capsys.readouterr().err
 
 
 def test_statistics_of_norms_are_in_the_checkpoint(run):

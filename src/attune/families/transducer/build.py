@@ -16,6 +16,10 @@ from attune.families.transducer.vocabulary import own_vocabulary, read_config, t
 from attune.plain_yaml import Plain
 from attune.types import Built, Task
 
+# Attention takes memory by the square of it, and all encoders learned from shorter ones. A row of a manifest that is
+# longer is still heard whole, in training and evaluation, unless data.long_rows is split.
+LONGEST_SECONDS = 60.0
+
 
 def build_transducer(config: Config, task: Task, assets: Path) -> Built:
     """The model that the files in `assets` or the config describe, with fresh weights."""
@@ -33,6 +37,7 @@ def build_transducer(config: Config, task: Task, assets: Path) -> Built:
         model,
         vocabulary.target,
         vocabulary.read,
+        longest_seconds=LONGEST_SECONDS,
         seconds_per_frame=model.seconds_per_frame,
         pieces=vocabulary.pieces,
     )
