@@ -1,7 +1,7 @@
 from attune.decoding.words import words_of
 from attune.types import Built, Hypothesis, Word
 
-PIECES = ("▁the", "re", "▁is", "n", "'", "t")
+PIECES = ("▁the", "re", "▁is", "n", "'", "t", "▁")
 
 
 def built(**settings):
@@ -21,6 +21,12 @@ def test_a_first_token_begins_a_word_even_if_it_would_not_elsewhere():
     found = Hypothesis((1, 2), -3.0, (0, 4), (0.9, 0.5))
     words = words_of(found, built(pieces=PIECES, seconds_per_frame=0.04))
     assert words == (Word("re", 0.0, 0.9), Word("is", 0.16, 0.5))
+
+
+def test_a_space_alone_is_neither_a_word_nor_when_one_begins_nor_how_sure_it_is():
+    found = Hypothesis((3, 6, 6, 5, 1, 6), -3.0, (0, 2, 3, 9, 10, 12), (0.9, 0.1, 0.2, 0.8, 0.7, 0.3))
+    words = words_of(found, built(pieces=PIECES, seconds_per_frame=0.04))
+    assert words == (Word("n", 0.0, 0.9), Word("tre", 0.36, 0.7))
 
 
 def test_nothing_said_has_no_words_and_other_families_tell_none():

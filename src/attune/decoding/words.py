@@ -24,6 +24,10 @@ def words_of(hypothesis: Hypothesis, built: Built, offset: float = 0.0) -> tuple
 
 
 def _bounds(tokens: tuple[int, ...], built: Built) -> Iterator[tuple[int, int]]:
-    """Where words begin and end; the first token begins one in any case."""
-    begins = [place for place, token in enumerate(tokens) if built.pieces[token].startswith(WORD_BEGINS) or place == 0]
-    return pairwise([*begins, len(tokens)])
+    """Where words begin and end; the first token begins one in any case, and a space alone is part of none."""
+    pieces = [built.pieces[token] for token in tokens]
+    begins = [place for place, piece in enumerate(pieces) if piece.startswith(WORD_BEGINS) or place == 0]
+    for begin, last in pairwise([*begins, len(pieces)]):
+        first = begin + (pieces[begin] == WORD_BEGINS)
+        if first < last:
+            yield first, last
