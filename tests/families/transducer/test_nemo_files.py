@@ -4,6 +4,7 @@ import io
 import os
 import pickle
 import tarfile
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import torch
 from attune.errors import AttuneError, ModelError
 from attune.families.transducer import FAMILY, Config
 from attune.families.transducer.archive import CONFIG, WEIGHTS, Archive, read_archive, resolved, write_archive
+from attune.families.transducer.front_end import FrontEnd
 from attune.families.transducer.shape import read_shape
 from attune.plain_yaml import read_data, write_data
 from attune.tasks.transcribe import Transcribe, TranscribeConfig
@@ -190,6 +192,62 @@ def test_what_a_conformer_does_otherwise_is_named(change):
     config = read_archive(golden_folder("conformer") / "model.nemo").config
     with pytest.raises(ModelError, match="attune does not do"):
         read_shape({**config, "encoder": {**config["encoder"], **change}})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"mag_power": "1.0"},
+        {"log": "false"},
+        {"log_zero_guard_type": "clamp"},
+        {"log_zero_guard_value": "1e-10"},
+        {"log_zero_guard_value": "tiny"},
+        {"exact_pad": True},
+    ],
+)
+def test_what_a_front_end_does_otherwise_is_named(archive, change):
+    (name,) = change
+    with pytest.raises(ModelError, match=rf"preprocessor\.{name} .*(attune does not do|not a number)"):
+        read_shape({**archive.config, "preprocessor": {**archive.config["preprocessor"], **change}})
+
+
+def test_what_nemo_writes_of_its_front_end_by_default_is_as_if_it_were_not_written(archive):
+    defaults = {"mag_power": "2.0", "log": "true", "log_zero_guard_type": "add", "preemph": "0.97", "exact_pad": False}
+    written = {**archive.config["preprocessor"], **defaults, "log_zero_guard_value": "5.960464477539063e-08"}
+    samples = {**written, "window_size": None, "n_window_size": "400", "window_stride": None, "n_window_stride": 160}
+    expected = read_shape(archive.config)
+    assert read_shape({**archive.config, "preprocessor": written}) == expected
+    assert read_shape({**archive.config, "preprocessor": samples}) == expected
+
+
+@pytest.mark.parametrize("preemphasis", ["0.0", None, "0.5"])
+def test_a_front_end_with_another_preemphasis_hears_with_that(archive, preemphasis):
+    changed = {**archive.config["preprocessor"], "preemph": preemphasis}
+    shape = read_shape({**archive.config, "preprocessor": changed}).front_end
+    assert shape.preemphasis == float(preemphasis or 0)
+    audio, lengths = torch.randn(1, 8000, generator=torch.Generator().manual_seed(0)), torch.tensor([8000])
+    before = torch.cat([torch.zeros(1, 1), audio[:, :-1]], 1)
+    plain = FrontEnd(replace(shape, preemphasis=0.0)).eval()
+    expected = plain(audio - shape.preemphasis * before, lengths)[0]
+    assert torch.allclose(FrontEnd(shape).eval()(audio, lengths)[0], expected, atol=1e-4)
+
+
+def with_durations(*durations):
+    config = read_archive(golden_folder("fastconformer-tdt") / "model.nemo").config
+    settings = {**config["loss"]["tdt_kwargs"], "durations": list(durations)}
+    return {**config, "loss": {**config["loss"], "tdt_kwargs": settings}}
+
+
+def test_durations_are_whole_numbers_however_they_are_written():
+    assert read_shape(with_durations("0", 1, "2.0", 3.0)).durations == (0, 1, 2, 3)
+    for wrong in ("1.5", "much"):
+        with pytest.raises(ModelError, match=rf"loss\.tdt_kwargs\.durations of the .* not a .*number: '{wrong}'"):
+            read_shape(with_durations("0", "1", wrong))
+
+
+def test_durations_without_a_single_frame_leave_utterances_that_cannot_be_learned():
+    with pytest.raises(ModelError, match=r"durations \(0, 2\) have no 1"):
+        read_shape(with_durations("0", "2"))
 
 
 def test_a_hybrid_model_is_the_transducer_in_it(tmp_path, archive):

@@ -229,6 +229,7 @@ def test_a_task_without_text_is_refused(tmp_path, corpus):
         ({"tokens": "task"}, "encoder` and `size`"),
         ({"tokens": "task", "size": "large"}, "both"),
         ({"tokens": "task", "size": "large", "encoder": "conformer", "durations": (1, 2)}, "need a 0"),
+        ({"tokens": "task", "size": "large", "encoder": "conformer", "durations": (0, 2)}, "and a 1"),
     ],
 )
 def test_settings_that_describe_no_model_are_refused(settings, message):

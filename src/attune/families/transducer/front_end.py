@@ -14,7 +14,6 @@ from attune.audio.features import within
 from attune.families.transducer.shape import FrontEndShape
 from attune.types import SAMPLE_RATE
 
-PREEMPHASIS = 0.97
 LEAST_ENERGY = 2.0**-24
 LEAST_DEVIATION = 1e-5
 
@@ -46,7 +45,8 @@ class FrontEnd(nn.Module):
             if self.training:
                 audio = audio + self.shape.dither * torch.randn_like(audio)
             # The window about the samples' end is nobody's own frame.
-            energies = self._energies(_emphasized(audio, lengths))[..., : self.frames(audio.shape[1])]
+            emphasized = _emphasized(audio, lengths, self.shape.preemphasis)
+            energies = self._energies(emphasized)[..., : self.frames(audio.shape[1])]
             counts = (lengths // self.shape.hop).clamp(min=1)
             return _normalized((energies + LEAST_ENERGY).log(), counts).float(), counts
 
@@ -65,8 +65,8 @@ class FrontEnd(nn.Module):
         return self.featurizer.fb.to(dtype) @ powers
 
 
-def _emphasized(audio: Tensor, lengths: Tensor) -> Tensor:
-    emphasized = torch.cat([audio[:, :1], audio[:, 1:] - PREEMPHASIS * audio[:, :-1]], dim=1)
+def _emphasized(audio: Tensor, lengths: Tensor, preemphasis: float) -> Tensor:
+    emphasized = torch.cat([audio[:, :1], audio[:, 1:] - preemphasis * audio[:, :-1]], dim=1)
     return emphasized.masked_fill(~within(lengths, audio.shape[1]), 0)
 
 

@@ -119,7 +119,7 @@ def _preprocessor(shape: Shape) -> dict[str, Any]:
         "hop_length": shape.front_end.hop,
         "n_fft": shape.front_end.transform,
         "win_length": shape.front_end.window,
-        "preemphasis": 0.97,
+        "preemphasis": shape.front_end.preemphasis,
     }
 
 

@@ -54,5 +54,5 @@ class Config:
             raise ValueError("give both `encoder` and `size`, or neither")
         if self.weights is None and self.encoder is None:
             raise ValueError("give `weights` to start from, or `encoder` and `size` of a new model")
-        if self.durations and (0 not in self.durations or max(self.durations) == 0):
-            raise ValueError("`durations` need a 0 and something longer")
+        if self.durations and not {0, 1} <= set(self.durations):
+            raise ValueError("`durations` need a 0 and a 1: without them some utterances cannot be aligned at all")

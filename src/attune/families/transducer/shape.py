@@ -5,6 +5,7 @@ A configuration is plain data (`Plain`): numbers may be text, as they are in a Y
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -30,6 +31,7 @@ class FrontEndShape:
     hop: int  # samples
     transform: int  # points of the Fourier transform
     dither: float
+    preemphasis: float = 0.97
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,10 @@ class _Section:
             raise ModelError(f"{self.name}{key} of the configuration is not a number: {text!r}.") from error
 
     def whole(self, key: str, default: int | None = None) -> int:
-        return int(self.number(key, default))
+        number = self.number(key, default)
+        if not number.is_integer():
+            raise ModelError(f"{self.name}{key} of the configuration is not a whole number: {self.text(key)!r}.")
+        return int(number)
 
     def first(self, key: str) -> int:
         """The one number of a list, or a number."""
@@ -173,6 +178,10 @@ class _Section:
                 f"{self.name}{key} is {found!r}, which attune does not do ({', '.join(allowed)}). {SUPPORTED}"
             )
         return found
+
+    def require_number(self, key: str, only: float) -> None:
+        if not math.isclose(self.number(key, only), only, rel_tol=1e-6):
+            raise ModelError(f"{self.name}{key} is {self.text(key)}, which attune does not do ({only}). {SUPPORTED}")
 
     def kind(self) -> str:
         return self.text("_target_", "").rpartition(".")[2]
@@ -203,15 +212,21 @@ def _front_end(section: _Section) -> FrontEndShape:
     section.require("normalize", "per_feature", default="per_feature")
     section.require("window", "hann", default="hann")
     section.require("frame_splicing", "1", default="1")
+    section.require("log", "true", "True", default="true")
+    section.require("log_zero_guard_type", "add", default="add")
+    section.require("exact_pad", "false", "False", default="false")
+    section.require_number("log_zero_guard_value", 2.0**-24)
+    section.require_number("mag_power", 2.0)
     if section.whole("sample_rate", SAMPLE_RATE) != SAMPLE_RATE:
         raise ModelError(f"The model hears {section.text('sample_rate')} Hz; attune's audio has {SAMPLE_RATE}.")
-    window = round(section.number("window_size", 0.02) * SAMPLE_RATE)
+    window = section.whole("n_window_size", round(section.number("window_size", 0.02) * SAMPLE_RATE))
     return FrontEndShape(
         bins=section.whole("features", 64),
         window=window,
-        hop=round(section.number("window_stride", 0.01) * SAMPLE_RATE),
+        hop=section.whole("n_window_stride", round(section.number("window_stride", 0.01) * SAMPLE_RATE)),
         transform=section.whole("n_fft") if section.has("n_fft") else 1 << (window - 1).bit_length(),
         dither=section.number("dither", 1e-5),
+        preemphasis=section.number("preemph", 0.0 if "preemph" in section.values else 0.97),  # NeMo's null is none
     )
 
 
@@ -325,7 +340,10 @@ def _durations(root: _Section) -> tuple[int, ...]:
     durations = root.section("loss").section("tdt_kwargs").values.get("durations")
     if not isinstance(durations, Sequence) or isinstance(durations, str) or not durations:
         raise ModelError("loss.tdt_kwargs.durations of the configuration is not a list of numbers.")
-    return tuple(int(str(duration)) for duration in durations)
+    read = tuple(_Section({"durations": each}, "loss.tdt_kwargs.").whole("durations") for each in durations)
+    if 1 not in read:
+        raise ModelError(f"The model's durations {read} have no 1, and some utterances cannot be aligned without one.")
+    return read
 
 
 def _loss(root: _Section, durations: tuple[int, ...]) -> LossShape:
