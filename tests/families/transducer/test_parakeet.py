@@ -1,11 +1,12 @@
 """What is written for transformers is loaded by transformers, and says the same."""
 
+import io
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from sentencepiece import SentencePieceProcessor
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
 from attune.batches.load import collate
 from attune.decoding.search import Search, search
@@ -104,6 +105,23 @@ def test_transformers_tokenizer_has_the_same_numbers_and_texts(tmp_path, kind):
         labels = [number - 1 for number in pieces.encode(text)]
         assert theirs.encode(text, add_special_tokens=False) == labels
         assert theirs.decode(labels, group_tokens=False) == text
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@pytest.mark.parametrize("rule", ["nmt_nfkc_cf", "nfkc", "identity"])
+def test_text_is_normalized_as_sentencepiece_was_told(tmp_path, kind, rule):
+    from transformers import AutoTokenizer
+
+    model = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS), model_writer=model, model_type=kind, vocab_size=32, bos_id=-1, eos_id=-1,
+        normalization_rule_name=rule, minloglevel=2,
+    )  # fmt: skip
+    ours = SentencePieceProcessor(model_proto=model.getvalue())
+    write_parakeet(make_model(), model.getvalue(), tmp_path)
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    for text in (*TEXTS, "ＳＴＯＰ", "Stop TWO", " ﬁve  ①\u3000two "):
+        assert theirs.encode(text, add_special_tokens=False) == ours.encode(text)
 
 
 def test_golden_tokenizers_too(tmp_path):
