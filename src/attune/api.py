@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import starmap
 from pathlib import Path
 from typing import Literal
 
@@ -44,11 +45,20 @@ BATCH_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
+class Alternative:
+    """One of the texts that a beam found, and its log-probability."""
+
+    text: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
 class Spoken:
-    """What was said, and its words with their times where the model can tell those."""
+    """What was said, its words with their times where the model can tell those, and the best few where asked for."""
 
     text: str
     words: tuple[Word, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +87,15 @@ class Recognizer:
         """
         return self._predict("transcribe", audio, rate)
 
-    def listen(self, recordings: Sequence[Audio], rate: int = SAMPLE_RATE) -> list[Spoken]:
-        """What `transcribe` says of each of many recordings, with the words' times."""
+    def listen(self, recordings: Sequence[Audio], rate: int = SAMPLE_RATE, alternatives: int = 0) -> list[Spoken]:
+        """What `transcribe` says of each of many recordings, with the words' times.
+
+        With `alternatives`, a beam at least as wide is searched, and up to so many different texts are told, best
+        first; those of a recording that has to be cut are not.
+        """
         self._require("transcribe")
-        return self._hear(recordings, rate)
+        hearing = replace(self, search=_keeping(self.search, alternatives)) if alternatives else self
+        return hearing._hear(recordings, rate)
 
     def classify(self, audio: Audio | Sequence[Audio], rate: int = SAMPLE_RATE) -> str | list[str]:
         """The label of one recording, or of each of many; takes what `transcribe` takes."""
@@ -128,11 +143,17 @@ class Recognizer:
 
     def _hear_in_pieces(self, recordings: Sequence[NDArray[np.float32]]) -> list[Spoken]:
         """What is said in each recording, of its pieces in one line."""
-        built = self.assembled.built
         pieces = [self._pieces(samples) for samples in recordings]
         found = iter(self._search([piece.samples for each in pieces for piece in each]))
         said = [[(next(found), piece.start) for piece in each] for each in pieces]
-        return [_joined([Spoken(built.read(one), words_of(one, built, start)) for one, start in each]) for each in said]
+        return [_joined([self._spoken(one, start) for one, start in each]) for each in said]
+
+    def _spoken(self, found: Hypothesis, start: float) -> Spoken:
+        built = self.assembled.built
+        scores: dict[str, float] = {}
+        for each in (found, *found.others) if self.search.alternatives else ():
+            scores.setdefault(built.read(each), each.score)  # other tokens may spell the same
+        return Spoken(built.read(found), words_of(found, built, start), tuple(starmap(Alternative, scores.items())))
 
     def _pieces(self, samples: NDArray[np.float32]) -> list[_Piece]:
         """The recording, or what is said in it, cut in pauses into what the model can hear at once."""
@@ -259,7 +280,13 @@ def as_samples(audio: Audio, rate: int) -> NDArray[np.float32]:
     return resample(array, rate, SAMPLE_RATE)
 
 
+def _keeping(search: Search, alternatives: int) -> Search:
+    return replace(search, kind="beam", beam=max(search.beam, alternatives), alternatives=alternatives)
+
+
 def _joined(parts: Sequence[Spoken]) -> Spoken:
+    if len(parts) == 1:
+        return parts[0]
     text = " ".join(part.text for part in parts if part.text)
     return Spoken(text, tuple(word for part in parts for word in part.words))
 

@@ -121,6 +121,7 @@ class Hypothesis:
     score: float
     frames: tuple[int, ...] = ()
     confidences: tuple[float, ...] = ()
+    others: tuple[Hypothesis, ...] = ()  # the next best, where the search was asked for them
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,15 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from attune.decoding.search import Search, search
+from attune.decoding.transducer_beam import Beam, beam_search
 from attune.errors import ModelError
 from attune.types import FrameScorer, Hypothesis, LabelScorer
+
+from transducers import random_frames, random_transducer
 
 
 def test_settings_choose_the_search():
@@ -54,6 +58,20 @@ def test_a_beams_hypotheses_are_compared_by_their_score_per_token_or_by_the_scor
     certain_once_begun = [[1.0, 0.0, 0.0, 0.0], [0.45, 0.0, 0.35, 0.2], [0.1, 0.0, 0.0, 0.9], [0.9, 0.0, 0.1, 0.0]]
     assert search(TokenTable(certain_once_begun), Search("beam", 3))[0].tokens == (2, 3)
     assert search(TokenTable(certain_once_begun), Search("beam", 3, length_power=0.0))[0].tokens == ()
+
+
+def test_a_beam_keeps_as_many_alternatives_as_it_is_asked_for():
+    (found,) = search(TokenTable(TOKENS), Search("beam", beam=3, alternatives=3))
+    assert found.tokens == (3,) and len(found.others) == 2
+    assert search(TokenTable(TOKENS), Search("beam", beam=3))[0] == replace(found, others=())
+    transducer = random_transducer(seed=3).scorer(random_frames((6, 9)))
+    every = beam_search(transducer, Beam(4))
+    found = search(transducer, Search("beam", beam=4, alternatives=3))
+    assert [(each.tokens, *(other.tokens for other in each.others)) for each in found] == [
+        tuple(each.tokens for each in ranked[:3]) for ranked in every
+    ]
+    with pytest.raises(ModelError, match="keeps no alternatives"):
+        search(FrameScorer(torch.zeros(1, 2, 2), torch.tensor([2])), Search("beam", alternatives=2))
 
 
 @pytest.mark.parametrize("settings", [Search("greedy"), Search("beam", beam=2)])

@@ -1,11 +1,13 @@
 """A transducer from a recipe: greedy while it trains, a beam with a language model at the end."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 import attune
 from attune.cli import main
+from attune.decoding.search import Search
 from attune.errors import ConfigError, ModelError
 from attune.report.predictions import read_predictions
 
@@ -88,6 +90,26 @@ def test_transcripts_as_json_have_words_with_their_times(run, recipe, capsys):
     assert starts == sorted(starts) and starts[0] >= 0 and starts[-1] < seconds
     assert all(start == pytest.approx(round(start / (HOP / 16_000)) * HOP / 16_000) for start in starts)
     assert all(0 < word["confidence"] <= 1 for word in found["words"])
+
+
+def test_transcripts_as_json_have_the_best_few_where_they_are_asked_for(run, recipe, capsys):
+    audio = recipe.parent / "dev" / "audio" / "00000.wav"
+    words = ["transcribe", str(run.folder), str(audio), "--device", "cpu"]
+    assert main([*words, "--json", "--nbest", "3"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    texts = [each["text"] for each in found["alternatives"]]
+    assert texts[0] == found["text"] and 1 < len(texts) <= 3 and len(set(texts)) == len(texts)
+    assert all(each["score"] < 0 for each in found["alternatives"])
+    assert main([*words, "--nbest", "3"]) == 2 and "--nbest is shown by --json" in capsys.readouterr().err
+    spoken = attune.load(run.folder, device="cpu").listen([audio])[0]
+    assert spoken.text == found["text"] and spoken.alternatives == ()
+
+
+def test_a_model_that_is_searched_greedily_is_searched_by_a_beam_for_alternatives(run, recipe):
+    greedy = attune.load(run.folder, device="cpu")
+    greedy = replace(greedy, search=Search("greedy", beam=2))
+    (spoken,) = greedy.listen([recipe.parent / "dev/audio/00000.wav"], alternatives=4)
+    assert spoken.alternatives[0].text == spoken.text and len(spoken.alternatives) > 1
 
 
 def test_a_language_model_that_does_not_fit_is_told_before_training(recipe, tmp_path):

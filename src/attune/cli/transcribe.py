@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attune.cli._ranks import add_launch, cluster_of, devices
+from attune.cli._ranks import add_launch, at_least, cluster_of, devices
 from attune.cli._terminal import add_json, print_json
 from attune.errors import AttuneError, ConfigError, DataError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from attune.api import Long, Recognizer
+    from attune.api import Alternative, Long, Recognizer
     from attune.types import Word
 
 HELP = "transcribe audio files, or all those in a folder, with a run or a model"
@@ -35,6 +35,7 @@ class Transcript:
     text: str | None = None
     problem: str | None = None
     words: tuple[Word, ...] = ()  # with their times, where the model can tell those
+    alternatives: tuple[Alternative, ...] = ()  # best first, where they are asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="cut long recordings in their pauses (default), or read them window after window by the model's times",
     )
     parser.add_argument("--fallback", action="store_true", help="decode what repeats itself anew, as decode.fallback")
+    parser.add_argument(
+        "--nbest", type=at_least(1), default=0, metavar="N", help="with --json: the best N texts of a beam search"
+    )
     add_json(parser)
 
 
@@ -71,6 +75,8 @@ def run(arguments: Namespace) -> int:
 
     if arguments.launch == "ray" and arguments.out is None:
         raise ConfigError("--launch ray needs --out FILE, where each result is kept as soon as it is there.")
+    if arguments.nbest and (not arguments.json or arguments.launch == "ray"):
+        raise ConfigError("--nbest is shown by --json, and not under --launch ray.")
     lines = Lines(arguments.out) if arguments.out else None
     wanted = [path for path in _files(arguments.files) if lines is None or path not in lines.ids]
     done = []
@@ -101,7 +107,7 @@ def _transcribed(arguments: Namespace, wanted: Sequence[str]) -> Iterator[Transc
     from attune.api import load
 
     recognizer = load(arguments.model, arguments.device, arguments.long, arguments.fallback or None)
-    yield from transcripts(recognizer, wanted)
+    yield from transcripts(recognizer, wanted, arguments.nbest)
 
 
 class _Worker:
@@ -119,7 +125,7 @@ class _Worker:
         return {name: [getattr(each, name) for each in done] for name in ("path", "text", "problem")}
 
 
-def transcripts(recognizer: Recognizer, sources: Iterable[str]) -> Iterator[Transcript]:
+def transcripts(recognizer: Recognizer, sources: Iterable[str], alternatives: int = 0) -> Iterator[Transcript]:
     """Every file in its turn, a batch at a time; a bad one does not keep the others from being transcribed."""
     from attune.api import BATCH_SECONDS
     from attune.types import SAMPLE_RATE
@@ -128,9 +134,9 @@ def transcripts(recognizer: Recognizer, sources: Iterable[str]) -> Iterator[Tran
     for path in _files(sources):
         waiting.append(_read(path))
         if sum(len(recording.samples) for recording in waiting) >= BATCH_SECONDS * SAMPLE_RATE:
-            yield from _transcribe(recognizer, waiting)
+            yield from _transcribe(recognizer, waiting, alternatives)
             waiting = []
-    yield from _transcribe(recognizer, waiting)
+    yield from _transcribe(recognizer, waiting, alternatives)
 
 
 def _files(sources: Iterable[str]) -> Iterator[str]:
@@ -151,11 +157,12 @@ def _read(path: str) -> _Recording:
         return _Recording(path, (), str(error))
 
 
-def _transcribe(recognizer: Recognizer, recordings: Sequence[_Recording]) -> Iterator[Transcript]:
-    said = iter(recognizer.listen([recording.samples for recording in recordings if not recording.problem]))
+def _transcribe(recognizer: Recognizer, recordings: Sequence[_Recording], alternatives: int) -> Iterator[Transcript]:
+    readable = [recording.samples for recording in recordings if not recording.problem]
+    said = iter(recognizer.listen(readable, alternatives=alternatives))
     for recording in recordings:
         if recording.problem:
             yield Transcript(recording.path, problem=recording.problem)
         else:
             spoken = next(said)
-            yield Transcript(recording.path, spoken.text, words=spoken.words)
+            yield Transcript(recording.path, spoken.text, words=spoken.words, alternatives=spoken.alternatives)

@@ -1,7 +1,7 @@
 """Find the best hypothesis for each utterance of a batch. The result does not depend on who shares the batch."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from attune.decoding import ctc, labels, tokens, transducer
@@ -27,7 +27,8 @@ class Search:
 
     A beam's hypotheses are compared by score / length ** `length_power`. With `fallback`, a doubtful result found token
     by token is decoded anew (`decoding/fallback.py`). A transducer's beam may listen to a language model, read from the
-    file `lm`. A narrower precision is quicker on a GPU, and may now and then find another hypothesis.
+    file `lm`. A narrower precision is quicker on a GPU, and may now and then find another hypothesis. A beam that is
+    asked for `alternatives` keeps so many of its hypotheses, the best among them.
     """
 
     kind: Literal["greedy", "beam"] = "greedy"
@@ -38,6 +39,7 @@ class Search:
     lm: str | None = None
     lm_weight: float = 0.0
     language_model: LanguageModel | None = field(default=None, repr=False, compare=False)
+    alternatives: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """The settings as plain data."""
@@ -57,6 +59,8 @@ def search(scorer: Scorer, settings: Search) -> list[Hypothesis]:
         return _sound(_search_transducer(scorer, settings), len(scorer.lengths))
     if not isinstance(scorer, FrameScorer | LabelScorer):
         return _sound(_search_tokens(scorer, settings), len(scorer.prefixes))
+    if settings.alternatives:
+        raise ModelError("This model's search keeps no alternatives: transducers' and token by token ones do.")
     if scorer.log_probs.isnan().any():
         raise ModelError(DIVERGED)
     if isinstance(scorer, LabelScorer):
@@ -67,18 +71,20 @@ def search(scorer: Scorer, settings: Search) -> list[Hypothesis]:
 def _search_tokens(scorer: TokenScorer, settings: Search) -> list[Hypothesis]:
     if settings.kind == "greedy":
         return tokens.greedy(scorer)
-    return _firsts(tokens.beam_search(scorer, settings.beam, settings.length_power))
+    wanted = max(1, settings.alternatives)
+    return _firsts(tokens.beam_search(scorer, settings.beam, settings.length_power, wanted), wanted)
 
 
 def _search_transducer(scorer: TransducerScorer, settings: Search) -> list[Hypothesis]:
     if settings.kind == "greedy":
         return transducer.greedy(scorer, graphed=scorer.device.type == "cuda")
     beam = Beam(settings.beam, settings.length_power, language_model=settings.language_model, weight=settings.lm_weight)
-    return _firsts(beam_search(scorer, beam))
+    return _firsts(beam_search(scorer, beam), max(1, settings.alternatives))
 
 
-def _firsts(ranked: list[list[Hypothesis]]) -> list[Hypothesis]:
-    return [best for hypotheses in ranked for best in hypotheses[:1]]  # among NaN there is no best
+def _firsts(ranked: list[list[Hypothesis]], wanted: int) -> list[Hypothesis]:
+    """The best of each utterance, with the next best up to `wanted`; among NaN there is no best."""
+    return [replace(found[0], others=tuple(found[1:wanted])) for found in ranked if found]
 
 
 def _sound(found: list[Hypothesis], expected: int) -> list[Hypothesis]:
