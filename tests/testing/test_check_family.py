@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from attune.audio.features import fbank, within
+from attune.audio.masking import mask_features
 from attune.corpora import open_manifest
 from attune.families.ssl import FAMILY, Config
 from attune.tasks.classify import Classify, ClassifyConfig
@@ -33,6 +34,8 @@ class Sound(nn.Module):
 
     def logits(self, batch):
         frames, lengths = fbank(batch.audio, batch.lengths)
+        if batch.masks:
+            frames = mask_features(frames, lengths, batch.masks.seeds, batch.masks.settings)
         return self.output(self.pool(frames.float(), lengths))
 
     def loss(self, batch):
@@ -98,6 +101,17 @@ class GivesNaN(Sound):
         return LabelScorer(super().scorer(batch).log_probs * torch.nan)
 
 
+class LooksBehindMasks(Sound):
+    def logits(self, batch):
+        return super().logits(replace(batch, masks=None))
+
+
+class DrawsMasksOverTheBatch(Sound):
+    def logits(self, batch):
+        longest = batch.lengths.amax().expand_as(batch.lengths)
+        return super().logits(replace(batch, lengths=longest) if batch.masks else batch)
+
+
 @pytest.fixture(scope="module")
 def case(tmp_path_factory):
     folder = tmp_path_factory.mktemp("case")
@@ -136,6 +150,8 @@ def test_a_sound_model_passes(case):
         (LeavesAWeightUntrained, "gradients: the trainable parameter unused.weight gets none"),
         (SearchesSomethingElse, "search: the loss computed from the scorer"),
         (GivesNaN, "search: the loss computed from the scorer"),
+        (LooksBehindMasks, "masks: the loss is the same with and without"),
+        (DrawsMasksOverTheBatch, "masks: the loss of a batch with masks"),
     ],
 )
 def test_a_broken_promise_is_named(case, model, promise):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
+from attune.audio.masking import mask_features
 from attune.testing.family import _lattice_loss
 from attune.types import Built, Family, Loss
 
@@ -34,7 +35,7 @@ class Model(torch.nn.Module):
 
     def scorer(self, batch):
         rows = zip(batch.audio, batch.lengths.tolist(), strict=True)
-        return self.net.scorer([self._spectrum(audio[: length // HOP * HOP]) for audio, length in rows])
+        return self.net.scorer(masked(batch, [self._spectrum(audio[: length // HOP * HOP]) for audio, length in rows]))
 
     def loss(self, batch):
         return Loss(_lattice_loss(self.scorer(batch), batch), batch.target_lengths.sum())
@@ -42,6 +43,15 @@ class Model(torch.nn.Module):
     def _spectrum(self, audio):
         spectrum = torch.fft.rfft(audio.view(-1, HOP)).abs()[:, : 4 * BINS]
         return (spectrum.view(-1, BINS, 4).mean(2) + 0.1).log()
+
+
+def masked(batch, spectra):
+    if not batch.masks:
+        return spectra
+    rows = zip(spectra, batch.masks.seeds, strict=True)
+    return [
+        mask_features(each[None], torch.tensor([len(each)]), [seed], batch.masks.settings)[0] for each, seed in rows
+    ]
 
 
 def target(utterance):

@@ -1,7 +1,7 @@
 """Does a family keep what every other part of attune relies on? Checked on real utterances, on the CPU.
 
 An utterance's result depends on that utterance alone; losses are sums; the state dict is the whole model; whatever is
-trainable is trained; and what is searched is what was trained.
+trainable is trained; what the recipe masks is not seen; and what is searched is what was trained.
 """
 
 # B batch, F frames, U tokens, V vocabulary
@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from attune.audio.settings import MasksConfig
 from attune.batches.load import Reader
 from attune.decoding import tokens, transducer
 from attune.testing.problems import differences, require_none, without_gradient
@@ -26,6 +27,7 @@ from attune.types import (
     Family,
     FrameScorer,
     LabelScorer,
+    Masks,
     Scorer,
     Task,
     TokenScorer,
@@ -51,7 +53,7 @@ def check_family(
         batches = _batches(Reader(utterances, built.target), len(utterances))
         prompts = {each.id: built.prompt(each) for each in utterances} if built.prompt else {}
         subject = _Subject(built.model.eval(), batches, prompts, tolerance)
-        checks = (_neighbours, _order, _padding, _additivity, _frames, _teacher_forcing, _prompts)
+        checks = (_neighbours, _order, _padding, _additivity, _masks, _frames, _teacher_forcing, _prompts)
         problems = [problem for check in checks for problem in check(subject)]
         problems += _save_and_load(subject, lambda: family.build(config, task, assets).model.eval())
         problems += _gradients(subject)
@@ -142,6 +144,20 @@ def _additivity(subject: _Subject) -> Iterator[str]:
     total, count = subject.loss(subject.batches.together)
     yield from subject.compare("sums: the loss of a batch against its utterances' added up", sum(totals), total)
     yield from subject.compare("sums: the count of a batch against its utterances' added up", sum(counts), count)
+
+
+def _masks(subject: _Subject) -> Iterator[str]:
+    together = subject.batches.together
+    seeds = {name: seed for seed, name in enumerate(together.ids)}
+    alone = torch.stack([subject.loss(_masked(batch, seeds))[0] for batch in subject.batches.alone])
+    total = subject.loss(_masked(together, seeds))[0]
+    if torch.equal(total, subject.loss(together)[0]):
+        yield "masks: the loss is the same with and without; hide what `batch.masks` says by `mask_features`"
+    yield from subject.compare("masks: the loss of a batch with masks against its utterances'", alone.sum(), total)
+
+
+def _masked(batch: Batch, seeds: Mapping[str, int]) -> Batch:
+    return replace(batch, masks=Masks(tuple(seeds[name] for name in batch.ids), MasksConfig(time_part=0.5)))
 
 
 def _frames(subject: _Subject) -> Iterator[str]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from attune.audio.settings import MasksConfig
 from attune.batches.load import Reader, collate
 from attune.corpora import open_manifest
 from attune.decoding.search import Search, search
@@ -19,6 +20,7 @@ from attune.tasks.classify import Classify, ClassifyConfig
 from attune.tasks.transcribe import Transcribe, TranscribeConfig
 from attune.testing import check_family, make_corpus
 from attune.testing.data import speak
+from attune.types import Masks
 
 from tiny_whisper import MULTILINGUAL, write_whisper
 
@@ -62,6 +64,22 @@ def test_keeps_every_promise(folders, corpus, tmp_path, window):
     build(folders["en"], tmp_path)
     task = Transcribe(TranscribeConfig(), tmp_path)
     check_family(FAMILY, Config(weights="", window=window), task, corpus[:3], tmp_path)
+
+
+@pytest.mark.parametrize("window", ["full", "trimmed"])
+def test_masks_of_time_hide_what_is_heard_and_not_the_silence_after_it(folders, tmp_path, window):
+    built = build(folders["en"], tmp_path, window=window)
+    samples = np.concatenate(tones(1.0, 2.0))
+    plain = collate([("short", samples[:16_000], (1, 2)), ("packed", samples, (1, 2))])
+    settings = MasksConfig(time_masks=4, time_part=1.0, frequency_masks=0)
+    heard = []
+    built.model.model.encoder.register_forward_pre_hook(lambda _, given: heard.append(given[0]))
+    built.model.encode(plain)
+    built.model.encode(replace(plain, masks=Masks((1, 2), settings)))
+    is_hidden = (heard[0] != heard[1]).all(1)  # (B, F)
+    assert not is_hidden[0, 100:].any() and not is_hidden[1, 300:].any()
+    assert is_hidden[0, :100].sum() > 20 and is_hidden[1, :300].sum() > 60
+    assert not heard[1].transpose(1, 2)[is_hidden].any()
 
 
 def test_loss_and_logits_are_those_of_transformers(folders, corpus, tmp_path):

@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attune.audio.features import within
-from attune.families.whisper.features import log_mel
+from attune.audio.masking import mask_features
+from attune.families.whisper.features import HOP, log_mel
 from attune.families.whisper.layers import EncoderDecoder, sinusoids
 from attune.families.whisper.scorer import Rules, WhisperScorer
 from attune.families.whisper.shape import Shape
@@ -76,6 +77,11 @@ class WhisperModel(nn.Module):
         """The encoder's states (B, F, D), and which of them are each row's own."""
         windows = windows_of(self.window, batch.lengths, batch.audio.shape[1], self.shape.source_positions)
         mels = log_mel(batch.audio, batch.lengths, self.shape.mels, 2 * windows.width)
+        if batch.masks:
+            # Of the audio, not of the window: in 30 s, most masks would hide the silence after it.
+            heard = (-(-batch.lengths // HOP)).clamp(max=mels.shape[2])
+            masked = mask_features(mels.transpose(1, 2), heard, batch.masks.seeds, batch.masks.settings)
+            mels = masked.transpose(1, 2)
         return windows, self.model.encoder(windows.clear(mels), windows.mask())
 
 
