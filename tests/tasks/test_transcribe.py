@@ -49,6 +49,25 @@ def test_what_is_to_be_learned_can_be_asked_without_a_vocabulary(tmp_path):
     assert (task.language, task.text(UTTERANCES[0])) == ("en", "hello world")
 
 
+TIMED = Utterance("t", 3.0, text="<|0.00|> Hello, world!<|1.20|><|1.40|> No!<|2.60|>")
+
+
+def test_times_in_a_text_are_no_words(tmp_path):
+    task = prepared(tmp_path, normalizer="basic")
+    assert task.text(TIMED) == "<|0.00|>hello world<|1.20|><|1.40|>no<|2.60|>"  # for models that say when
+    assert task.reference(TIMED) == "Hello, world! No!"
+    assert task.read(Hypothesis(task.target(TIMED), 0.0)) == "hello world no"
+    written = prepared(tmp_path / "written", normalizer="basic", learn="written")
+    assert written.text(TIMED) == TIMED.text
+
+
+def test_times_in_a_text_get_no_tokens(tmp_path):
+    config = TranscribeConfig()
+    TASK.prepare(config, [TIMED], tmp_path)
+    assert not {"<", "|", "0"} & set(TASK(config, tmp_path).pieces)
+    assert TASK.serves(config, tmp_path, [TIMED])
+
+
 def test_equal_neighbours_need_a_frame_between_them(tmp_path):
     task = prepared(tmp_path)
     assert task.frames_needed(()) == 0

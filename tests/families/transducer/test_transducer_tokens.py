@@ -118,6 +118,14 @@ def test_the_same_tokens_leave_everything_as_it_is(nemo, tmp_path):
     assert respelled.tensors is tensors and not respelled.note and not respelled.renewed
 
 
+def test_own_tokens_spell_no_times(nemo, tmp_path):
+    config = Config(weights=str(nemo), tokens="own")
+    FAMILY.adopt(config, nemo, tmp_path)
+    built = FAMILY.build(config, Transcribe(TranscribeConfig(), tmp_path), tmp_path)
+    timed = Utterance("t", 1.0, text="<|0.00|>three zero<|1.00|><|1.20|>two one<|2.00|>")
+    assert built.target(timed) == built.target(Utterance("p", 1.0, text="three zero two one"))
+
+
 def test_own_tokens_need_weights_that_have_some(tmp_path):
     with pytest.raises(ConfigError, match="Set model.tokens=task"):
         FAMILY.build(Config(weights="runs/x"), Transcribe(TranscribeConfig(), tmp_path), tmp_path)

@@ -20,7 +20,7 @@ from attune.tasks.classify import Classify, ClassifyConfig
 from attune.tasks.transcribe import Transcribe, TranscribeConfig
 from attune.testing import check_family, make_corpus
 from attune.testing.data import speak
-from attune.types import Masks
+from attune.types import Hypothesis, Masks, Prediction, Utterance
 
 from tiny_whisper import MULTILINGUAL, write_whisper
 
@@ -110,6 +110,19 @@ def test_prompts_and_pads_are_not_learned_and_the_end_is(folders, corpus, tmp_pa
         assert row[row != NOT_LEARNED].tolist() == [*target[target.index(start) + 1 :]]
         assert row[row != NOT_LEARNED][-1] == end
     assert (labels[0] == end).sum() == 1  # pads are not
+
+
+@pytest.mark.parametrize("normalizer", ["basic", "none"])
+def test_times_in_a_text_are_learned_or_left_out_and_are_never_scored(folders, tmp_path, normalizer):
+    build(folders["many"], tmp_path)
+    task = Transcribe(TranscribeConfig(language="th", normalizer=normalizer), tmp_path)
+    utterance = Utterance("t", 3.0, text="<|0.00|> สวัสดี<|1.20|><|1.40|> ครับ<|2.60|>")
+    for has_times in (True, False):
+        built = FAMILY.build(Config(weights="", timestamps=has_times), task, tmp_path)
+        target = built.target(utterance)
+        assert [token - 268 for token in target if token >= 268] == ([0, 60, 70, 130] if has_times else [])
+        perfect = Prediction("t", built.read(Hypothesis(target, 0.0)), task.reference(utterance))
+        assert task.score([perfect]).values["wer"].value == 0
 
 
 @pytest.mark.parametrize("window", ["full", "trimmed"])

@@ -15,6 +15,7 @@ from attune.errors import ConfigError, ModelError
 from attune.families.transducer.archive import CONFIG, tokenizer_files
 from attune.plain_yaml import Plain, read_data
 from attune.text import tokenizers
+from attune.text.times import without_times
 from attune.text.tokenizers.characters import tidy
 from attune.text.tokenizers.pieces import Pieces
 from attune.types import Hypothesis, SpelledTask, Task, TextTask, Utterance
@@ -64,10 +65,10 @@ def own_vocabulary(assets: Path, task: Task) -> Vocabulary:
     """The tokens that came with the weights, for the task's text."""
     if not isinstance(task, TextTask):
         raise ConfigError("A transducer learns text, and this task has none. Set task.name=transcribe.")
-    pieces, text = own_pieces(assets), task.text
+    pieces, text, language = own_pieces(assets), task.text, task.language
     return Vocabulary(
         pieces.pieces,
-        lambda utterance: pieces.encode(text(utterance)),
+        lambda utterance: pieces.encode(without_times(text(utterance), utterance.language or language)),
         lambda hypothesis: pieces.decode(hypothesis.tokens),
     )
 

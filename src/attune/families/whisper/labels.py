@@ -7,7 +7,6 @@ models know neither language nor task.
 """
 
 import functools
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +16,11 @@ from tokenizers import Tokenizer
 
 from attune import catalog
 from attune.errors import DataError, ModelError, TooLong
+from attune.text.languages import is_spaced, without_region
+from attune.text.times import split_at_times, without_times
 
 UNKNOWN_LANGUAGE = -1  # stands for the language until the model has detected it
 SECONDS_PER_TIMESTAMP = 0.02
-UNSPACED = frozenset({"zh", "ja", "th", "lo", "my", "yue"})  # written without spaces between words
-_MARK = re.compile(r"<\|(\d+\.\d\d)\|>")
 
 SpeechTask = Literal["transcribe", "translate"]
 
@@ -58,7 +57,7 @@ class Vocabulary:
 
     def language(self, code: str) -> int:
         """The token of a language, by its code; `sv-SE` is `sv`."""
-        short = code.partition("-")[0].lower()
+        short = without_region(code)
         if short not in self.languages:
             raise DataError(f"This Whisper model does not know the language {code!r}{self._did_you_mean(short)}.")
         return self.languages[short]
@@ -66,8 +65,7 @@ class Vocabulary:
     def encode(self, text: str, language: str | None) -> tuple[int, ...]:
         """Text as tokens, with the space before the first word that Whisper learned to expect."""
         text = text.strip()
-        is_spaced = (language or "en").partition("-")[0].lower() not in UNSPACED
-        spaced = self.spelled(f" {text}") if text and is_spaced else ()
+        spaced = self.spelled(f" {text}") if text and is_spaced(language) else ()
         # Where the space would be a token of its own, decoding suppresses it at the beginning.
         return spaced if spaced and spaced[0] not in self.spelled(" ") else self.spelled(text)
 
@@ -106,7 +104,7 @@ def prefix(vocabulary: Vocabulary, told: Told, positions: int) -> tuple[int, ...
     if vocabulary.is_multilingual:
         tokens.append(UNKNOWN_LANGUAGE if told.language is None else vocabulary.language(told.language))
         tokens.append(vocabulary.tasks[told.task])
-    elif told.language is not None and told.language.partition("-")[0].lower() != "en":
+    elif told.language is not None and without_region(told.language) != "en":
         raise DataError(f"An English-only Whisper model cannot learn {told.language!r}. Use a multilingual one.")
     if not told.has_timestamps:
         tokens.append(vocabulary.without_timestamps)
@@ -118,16 +116,20 @@ def sequence(vocabulary: Vocabulary, told: Told, positions: int, text: str, seco
     tokens = prefix(vocabulary, told, positions)
     if UNKNOWN_LANGUAGE in tokens:
         raise DataError("Its language is not known. Give the row a `language`, or the recipe task.language.")
-    said = _timed(vocabulary, told, text, seconds) if told.has_timestamps else vocabulary.encode(text, told.language)
+    said = _timed(vocabulary, told, text, seconds) if told.has_timestamps else _untimed(vocabulary, told, text)
     tokens = (*tokens, *said, vocabulary.end)
     if len(tokens) > positions:
         raise TooLong(f"Its text needs {len(tokens)} tokens, and Whisper has room for {positions}. Split it.")
     return tokens
 
 
+def _untimed(vocabulary: Vocabulary, told: Told, text: str) -> tuple[int, ...]:
+    return vocabulary.encode(without_times(text, told.language), told.language)
+
+
 def _timed(vocabulary: Vocabulary, told: Told, text: str, seconds: float) -> tuple[int, ...]:
     """Tokens between timestamps: those written in the text as <|1.20|>, or else the whole duration."""
-    parts = _MARK.split(text)  # text, time, text, time, …
+    parts = split_at_times(text)
     if len(parts) == 1:
         parts = ["", "0.00", text, f"{seconds:.2f}", ""]
     tokens: list[int] = []

@@ -1,6 +1,7 @@
 """Transcribe speech: text as characters or SentencePiece tokens, learned with CTC.
 
 The normalizer shapes what is learned and what is scored; the `raw_` figures compare the texts as they were written.
+Times in a text (`<|1.20|>`) are for models that learn to say when; they are never normalized, spelled or scored.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from attune import catalog
 from attune.errors import DataError
 from attune.scoring.error_rates import score_texts
 from attune.text import tokenizers
+from attune.text.times import between_times, without_times
 from attune.text.tokenizers import Tokenizer
 from attune.text.tokenizers.characters import UNKNOWN, Characters
 from attune.text.tokenizers.pieces import Pieces
@@ -98,7 +100,7 @@ class Transcribe:
             Pieces.read(Path(config.tokenizer).expanduser()).save(folder)
             return
         normalize = catalog.find("text.normalizers", config.normalizer)
-        texts = (_learned(config, normalize, utterance) for utterance in utterances)
+        texts = (_spelled(config, normalize, utterance) for utterance in utterances)
         tokenizers.train(config.tokens, texts, folder, config.vocabulary)
 
     @staticmethod
@@ -112,20 +114,20 @@ class Transcribe:
         if config.tokenizer:
             return tokenizer.fingerprint == Pieces.read(Path(config.tokenizer).expanduser()).fingerprint
         normalize = catalog.find("text.normalizers", config.normalizer)
-        texts = (_learned(config, normalize, utterance) for utterance in utterances)
+        texts = (_spelled(config, normalize, utterance) for utterance in utterances)
         return not any(UNKNOWN in tokenizer.encode(text) for text in texts)
 
     def text(self, utterance: Utterance) -> str:
-        """The text to learn."""
+        """The text to learn, with the times that are written in it."""
         return _learned(self.config, self.normalize, utterance)
 
     def target(self, utterance: Utterance) -> tuple[int, ...]:
         """The text to learn as token ids."""
-        return self.tokenizer.encode(self.text(utterance))
+        return self.tokenizer.encode(_spelled(self.config, self.normalize, utterance))
 
     def reference(self, utterance: Utterance) -> str:
-        """The text as it was written."""
-        return _text(utterance)
+        """The text as it was written, without times."""
+        return without_times(_text(utterance), _language(self.config, utterance))
 
     def frames_needed(self, target: Sequence[int]) -> int:
         """CTC emits each token on a frame of its own, and a blank between two equal ones."""
@@ -156,7 +158,16 @@ class Transcribe:
 
 
 def _learned(config: TranscribeConfig, normalize: Callable[[str], str], utterance: Utterance) -> str:
-    return _text(utterance) if config.learn == "written" else normalize(_text(utterance))
+    return _text(utterance) if config.learn == "written" else between_times(_text(utterance), normalize)
+
+
+def _spelled(config: TranscribeConfig, normalize: Callable[[str], str], utterance: Utterance) -> str:
+    """What is learned in the task's own tokens, of which none is a time."""
+    return without_times(_learned(config, normalize, utterance), _language(config, utterance))
+
+
+def _language(config: TranscribeConfig, utterance: Utterance) -> str | None:
+    return utterance.language or config.language
 
 
 def _text(utterance: Utterance) -> str:

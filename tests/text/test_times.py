@@ -1,0 +1,31 @@
+import pytest
+
+from attune.text.languages import joined
+from attune.text.times import between_times, split_at_times, without_times
+
+TIMED = "<|0.00|> Hello there.<|1.20|><|1.40|> Bye.<|2.60|>"
+
+
+def test_a_text_is_parted_at_its_times():
+    assert split_at_times("a<|0.50|> b") == ["a", "0.50", " b"]
+
+
+def test_what_lies_between_times_is_changed_and_they_are_not():
+    assert between_times("<|0.00|>a<|1.20|>b", str.upper) == "<|0.00|>A<|1.20|>B"
+
+
+def test_what_is_said_is_left_when_times_are_taken_away():
+    assert without_times(TIMED, "en") == "Hello there. Bye."
+    assert without_times("<|0.00|>你好<|1.00|><|1.20|>世界<|2.00|>", "zh-CN") == "你好世界"
+    assert without_times("<|0.00|><|1.00|>", "en") == ""
+
+
+@pytest.mark.parametrize("text", ["", " a  b ", "<|endoftext|>", "<|1.2|> <1.20>"])
+def test_a_text_without_times_is_left_alone(text):
+    assert without_times(text, "en") == text
+    assert between_times(text, lambda whole: f"{whole}!") == f"{text}!"
+
+
+@pytest.mark.parametrize(("language", "expected"), [("en", "a b"), (None, "a b"), ("ja", "ab"), ("yue-HK", "ab")])
+def test_texts_are_joined_as_their_language_is_written(language, expected):
+    assert joined(["a ", "", " b"], language) == expected
