@@ -158,3 +158,13 @@ def test_a_range_goes_from_low_to_high():
         NoiseConfig(folder="noises", snr_db=(20.0, 5.0))
     with pytest.raises(ValueError, match="gain_db"):
         AugmentConfig(gain_db=(1.0, -1.0))
+
+
+def test_a_speed_that_makes_it_longer_than_the_model_hears_is_left_out():
+    speech = np.ones(16_000, np.float32)
+    slow, fast = (Augmenter(AugmentConfig(speeds=(speed,)), longest_seconds=1.0) for speed in (0.9, 1.1))
+    assert len(slow(speech, np.random.default_rng(0))) == 16_000
+    assert len(slow(speech[:14_400], np.random.default_rng(0))) == 16_000
+    # What was too long before is no matter of speeds.
+    assert len(fast(np.ones(17_600, np.float32), np.random.default_rng(0))) == 16_000
+    assert len(slow(np.ones(17_600, np.float32), np.random.default_rng(0))) == 17_600

@@ -27,15 +27,20 @@ class Augmenter:
     settings: AugmentConfig
     noises: tuple[Path, ...] = ()
     rooms: tuple[Path, ...] = ()
+    longest_seconds: float = math.inf  # what the model hears at once
 
     def __call__(
         self, samples: Samples, generator: np.random.Generator, fits: Callable[[int], bool] = lambda _: True
     ) -> Samples:
-        """The samples as they sound this time; a speed at which the length would not fit is left out."""
+        """The samples as they sound this time; a speed at which the length would not fit is left out.
+
+        The same goes for one that would make it too long to be heard: the end of the text would have no audio.
+        """
         settings = self.settings
         if settings.speeds:
             faster = change_speed(samples, float(generator.choice(settings.speeds)))
-            samples = faster if fits(len(faster)) else samples
+            is_heard = len(faster) <= self.longest_seconds * SAMPLE_RATE
+            samples = faster if is_heard and fits(len(faster)) else samples
         if settings.rooms and generator.random() < settings.rooms.chance:
             samples = hear_in_room(samples, read_response(_draw(self.rooms, generator)))
         if settings.noise and generator.random() < settings.noise.chance:
@@ -49,11 +54,11 @@ class Augmenter:
         return add_noise(samples, noise, generator.uniform(*settings.snr_db))
 
 
-def open_augmenter(settings: AugmentConfig) -> Augmenter:
+def open_augmenter(settings: AugmentConfig, longest_seconds: float | None = None) -> Augmenter:
     """List the noises and rooms once, in an order that is the same on every machine."""
     noises = _audio_files("augment.noise.folder", settings.noise.folder) if settings.noise else ()
     rooms = _responses(settings.rooms.folder) if settings.rooms else ()
-    return Augmenter(settings, noises, rooms)
+    return Augmenter(settings, noises, rooms, longest_seconds or math.inf)
 
 
 def generator_for(seed: int, epoch: int, utterance_id: str) -> np.random.Generator:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attune.audio.augment import open_augmenter
+from attune.audio.augment import Augmenter, open_augmenter
 from attune.audio.settings import AugmentConfig
 from attune.batches.load import Reader
 from attune.batches.mix import Share, draw, shares, turns
@@ -102,14 +102,14 @@ def training_reader(recipe: Recipe, corpus: Corpus | None, assembled: Assembled,
         drops_bad_rows=recipe.data.bad_rows == "drop",
         drops_long_rows=recipe.data.drops_long_rows,
         pack=built.pack,
-        augmenter=open_augmenter(_with_local_folders(recipe.augment, site)) if recipe.augment else None,
+        augmenter=_augmenter(recipe.augment, built.longest_seconds, site) if recipe.augment else None,
         seed=recipe.seed,
         rows=len(corpus) if corpus and recipe.data.mix else None,
     )
 
 
-def _with_local_folders(augment: AugmentConfig, site: Site) -> AugmentConfig:
-    """The settings with the folders of recordings where they are on this machine."""
+def _augmenter(augment: AugmentConfig, longest_seconds: float | None, site: Site) -> Augmenter:
+    """What varies the audio, with the folders of recordings where they are on this machine."""
     parts = {"rooms": augment.rooms, "noise": augment.noise}
     local = {name: replace(part, folder=str(locate(part.folder, site.cache))) for name, part in parts.items() if part}
-    return replace(augment, **local)  # type: ignore[arg-type]
+    return open_augmenter(replace(augment, **local), longest_seconds)  # type: ignore[arg-type]

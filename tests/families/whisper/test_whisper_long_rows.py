@@ -11,9 +11,12 @@ from attune import recipe as recipes
 from attune.audio.vad import cut_in_pauses
 from attune.corpora import Pieces, open_corpus
 from attune.errors import ConfigError, TooLong
+from attune.families.whisper import FAMILY
 from attune.site import Site
 from attune.sources import Cache
+from attune.stages.assemble import assemble
 from attune.stages.check import check_recipe
+from attune.stages.data import training_reader
 from attune.stages.subject import evaluate_subject, open_subject
 from attune.testing import make_corpus
 from attune.testing.data import speak
@@ -142,6 +145,19 @@ def test_a_text_without_room_is_left_out_of_training_like_a_long_recording(folde
     run = attune.train(folder / "recipe.yaml", **overrides)
     dropped = [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines() if "dropped" in line]
     assert len(dropped) == 1 and "needs 53 tokens" in dropped[0]["reason"]
+
+
+def test_no_speed_makes_a_row_longer_than_the_window(folder, tmp_path):
+    for name, seconds in (("short", 20.0), ("just", 29.0), ("rounded", 30.01)):
+        soundfile.write(tmp_path / f"{name}.wav", np.zeros(round(seconds * 16_000), np.float32), 16_000)
+    rows = [{"id": name, "audio": f"{name}.wav", "text": "x"} for name in ("short", "just", "rounded")]
+    (tmp_path / "manifest.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recipe = recipes.load(folder / "recipe.yaml", ["augment.speeds=[0.9]"]).recipe
+    FAMILY.adopt(recipe.model.config, folder / "model", tmp_path)
+    corpus = open_corpus("train", [tmp_path / "manifest.jsonl"], tmp_path)
+    reader = training_reader(recipe, corpus, assemble(recipe, tmp_path, tmp_path), Site(Cache(tmp_path), workers=0))
+    batch, _ = reader.read(np.arange(3))
+    assert (batch.lengths / 16_000).tolist() == pytest.approx([20 / 0.9, 29.0, 30.01], abs=1e-3)
 
 
 def test_audio_that_can_no_longer_be_read_stays_whole(tmp_path):
