@@ -115,13 +115,17 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """What a search found: token ids and their log-probability; a transducer's have a frame and a probability each."""
+    """What a search found: token ids and their log-probability; a transducer's have a frame and a probability each.
+
+    `sureness` is the log-probability among what the search's filters allowed, where tokens are found one by one.
+    """
 
     tokens: tuple[int, ...]
     score: float
     frames: tuple[int, ...] = ()
     confidences: tuple[float, ...] = ()
     others: tuple[Hypothesis, ...] = ()  # the next best, where the search was asked for them
+    sureness: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,9 +49,9 @@ TOKENS = [[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.6, 0.4], [0.4, 0.0, 0.3, 0.3], [1.0
 
 def test_tokens_are_searched_one_by_one_or_by_a_beam():
     (found,) = search(TokenTable(TOKENS), Search("greedy"))
-    assert found == Hypothesis((2,), pytest.approx(math.log(0.24)))
+    assert found == Hypothesis((2,), pytest.approx(math.log(0.24)), sureness=pytest.approx(math.log(0.24)))
     (found,) = search(TokenTable(TOKENS), Search("beam", beam=2))
-    assert found == Hypothesis((3,), pytest.approx(math.log(0.4)))
+    assert found == Hypothesis((3,), pytest.approx(math.log(0.4)), sureness=pytest.approx(math.log(0.4)))
 
 
 def test_a_beams_hypotheses_are_compared_by_their_score_per_token_or_by_the_score_alone():

@@ -187,6 +187,25 @@ def test_what_is_suppressed_is_never_said(find):
     assert not {token for each in found for token in each.tokens} & set(unwanted)
 
 
+def sureness(scorer, row, said):
+    """The log-probability of what was said among what could be said; at the limit there was no choice but the end."""
+    total, tokens = 0.0, (*said, END)[: scorer.limits[row]]
+    for step, token in enumerate(tokens):
+        (allowed,) = scorer.filters[0](log_probs_after(scorer, row, said[:step])[None], None, None)
+        total += float(allowed.log_softmax(-1)[token])
+    return total
+
+
+@pytest.mark.parametrize("find", SEARCHES)
+def test_how_sure_it_was_is_measured_among_what_the_filters_allow(find):
+    scorer = mixed(GruModel(vocabulary=12, sharpness=2.0), filters=(suppress(torch.tensor([2, 3, 4, 5])),))
+    found = find(scorer)
+    expected = [sureness(scorer, row, each.tokens) for row, each in enumerate(found)]
+    assert [each.sureness for each in found] == pytest.approx(expected, abs=1e-4)
+    assert all(each.sureness > each.score for each in found)
+    assert {len(each.tokens) == limit for each, limit in zip(found, scorer.limits, strict=True)} == {True, False}
+
+
 @pytest.mark.parametrize("length_power", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_wide_beam_finds_what_enumerating_everything_finds(seed, length_power):

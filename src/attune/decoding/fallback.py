@@ -64,7 +64,9 @@ def fall_back(
 
 def is_doubtful(hypothesis: Hypothesis, text: str) -> bool:
     """Whether the model was unsure of it, or says the same over and over."""
-    mean = hypothesis.score / (len(hypothesis.tokens) + 1)
+    # OpenAI's limit is for probabilities that are computed after the filters: a time that is due may be improbable.
+    total = hypothesis.score if hypothesis.sureness is None else hypothesis.sureness
+    mean = total / (len(hypothesis.tokens) + 1)
     return mean < LEAST_MEAN_SCORE or repetition(text) > MOST_REPETITION
 
 
