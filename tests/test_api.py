@@ -8,7 +8,7 @@ import pytest
 import soundfile
 
 import attune
-from attune.api import dotted
+from attune.api import as_samples, dotted
 from attune.errors import ConfigError, DataError, ModelError
 
 from ranks import run_ranks
@@ -63,6 +63,26 @@ def test_ranks_share_the_work_and_all_get_the_answer(run, model, files):
         return attune.load(run.folder, device="cpu").transcribe(files)
 
     assert run_ranks(2, on_ranks) == [model.transcribe(files)] * 2
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.int16, np.int32])
+def test_integers_are_parts_of_the_loudest(kind):
+    loudest = -float(np.iinfo(kind).min)
+    found = as_samples((np.array([-1.0, 0.0, 0.5]) * loudest).astype(kind), 16_000)
+    assert found.dtype == np.float32 and found.tolist() == [-1.0, 0.0, 0.5]
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.int64, bool, str])
+def test_numbers_of_which_nobody_knows_the_loudest_are_refused(kind):
+    with pytest.raises(DataError, match=r"floats from -1 to 1, or signed integers of 8, 16 or 32 bits"):
+        as_samples(np.ones(4, kind), 16_000)
+
+
+def test_samples_in_rows_are_not_taken_for_channels():
+    stereo = np.stack([np.zeros(100), np.ones(100)])
+    assert as_samples(stereo, 16_000).tolist() == [0.5] * 100
+    with pytest.raises(DataError, match=r"\(100, 2\) looks like \(samples, channels\): transpose it"):
+        as_samples(stereo.T, 16_000)
 
 
 def test_what_is_not_a_recording_is_told(model, tmp_path):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import starmap
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -42,6 +42,7 @@ from attune.world import World, choose_device
 Audio = str | Path | ArrayLike
 Long = Literal["pauses", "windows"]
 BATCH_SECONDS = 120.0
+INTEGERS = (np.int8, np.int16, np.int32)  # of wider ones, nobody knows what is loud
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +83,9 @@ class Recognizer:
     def transcribe(self, audio: Audio | Sequence[Audio], rate: int = SAMPLE_RATE) -> str | list[str]:
         """The text of one recording, or of each of many: paths, URLs, or arrays sampled at `rate`.
 
-        An array is (samples,) or (channels, samples). Recordings longer than the model can hear at once are cut in
-        their pauses, or read window after window by a model that says when. Under torchrun, the ranks share the work.
+        An array is (samples,) or (channels, samples), of floats from -1 to 1 or of integers as they were recorded.
+        Recordings longer than the model can hear at once are cut in their pauses, or read window after window by a
+        model that says when. Under torchrun, the ranks share the work.
         """
         return self._predict("transcribe", audio, rate)
 
@@ -269,9 +271,9 @@ def as_samples(audio: Audio, rate: int) -> NDArray[np.float32]:
     """One recording as mono samples at the models' rate."""
     if isinstance(audio, str | Path):
         return load_audio(audio)
-    array = np.asarray(audio, dtype=np.float32)
+    array = _as_floats(np.asarray(audio))
     if array.ndim == 2:
-        array = array.mean(0)
+        array = _mono(array)
     if array.ndim != 1 or not array.size or not np.isfinite(array).all():
         raise DataError(
             f"An array of shape {array.shape} is not a recording: (samples,) or (channels, samples), "
@@ -282,6 +284,26 @@ def as_samples(audio: Audio, rate: int) -> NDArray[np.float32]:
 
 def _keeping(search: Search, alternatives: int) -> Search:
     return replace(search, kind="beam", beam=max(search.beam, alternatives), alternatives=alternatives)
+
+
+def _as_floats(array: NDArray[Any]) -> NDArray[np.float32]:
+    """Samples from -1 to 1; integers are parts of the loudest that their type has room for."""
+    if array.dtype.kind == "f":
+        return array.astype(np.float32, copy=False)
+    if array.dtype in INTEGERS:
+        return array.astype(np.float32) / -np.float32(np.iinfo(array.dtype).min)
+    raise DataError(
+        f"An array of {array.dtype} is not a recording. Give floats from -1 to 1, or signed integers of 8, 16 or 32 "
+        "bits, as they were recorded."
+    )
+
+
+def _mono(array: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The mean of the channels, which come first."""
+    if array.shape[0] > array.shape[1]:
+        raise DataError(f"An array of shape {array.shape} looks like (samples, channels): transpose it.")
+    mean: NDArray[np.float32] = array.mean(0)
+    return mean
 
 
 def _joined(parts: Sequence[Spoken]) -> Spoken:
