@@ -125,6 +125,13 @@ def test_an_exported_folder_says_language_and_task_and_float32(assets, tmp_path)
     assert not {"forced_decoder_ids", "torch_dtype"} & config.keys()
 
 
+@pytest.mark.parametrize(("told", "written"), [("sv-SE", "sv"), ("zh-CN", "zh"), ("EN", "en"), (None, None)])
+def test_a_language_is_exported_as_transformers_knows_it(assets, tmp_path, told, written):
+    adopt_weights(write_whisper(tmp_path / "many", MULTILINGUAL), assets, None)
+    export_files(Told(told), assets, tmp_path)
+    assert json.loads((tmp_path / "generation_config.json").read_text())["language"] == written
+
+
 @pytest.mark.parametrize("name", ["whisper-tiny", "whisper-tiny.en"])
 def test_what_is_never_said_is_openais_own_list(name):
     folder = real(name)

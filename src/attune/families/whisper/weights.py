@@ -21,6 +21,7 @@ from attune.families.whisper.labels import Told, Vocabulary
 from attune.families.whisper.openai import config_of, generation_config_of, renamed
 from attune.families.whisper.shape import read_shape
 from attune.files import write_text
+from attune.text.languages import without_region
 
 CONFIG, GENERATION, PREPROCESSOR = "config.json", "generation_config.json", "preprocessor_config.json"
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
@@ -50,7 +51,7 @@ def export_files(told: Told, assets: Path, folder: Path) -> None:
     generation = {key: value for key, value in _read_json(assets / GENERATION).items() if key != "forced_decoder_ids"}
     generation["return_timestamps"] = told.has_timestamps
     if generation.get("is_multilingual"):
-        generation |= {"language": told.language, "task": told.task}
+        generation |= {"language": told.language and without_region(told.language), "task": told.task}
     _write_json(folder / GENERATION, generation)
 
 
