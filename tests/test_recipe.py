@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,6 +50,19 @@ def test_language_no_is_norwegian_and_lr_1e_4_is_a_number(folder):
     assert recipe.model.family == "toy.family"
     assert recipe.model.config.width == 8
     assert recipe.decode.final is None
+
+
+@pytest.mark.parametrize(
+    ("overrides", "longest"),
+    [((), 30), (("data.long_rows=drop",), 30), (("data.long_rows=fail",), math.inf),
+     (("data.long_rows=fail", "data.max_seconds=20"), 20), (("data.max_seconds=60",), 60)],
+)  # fmt: skip
+def test_no_row_is_left_out_for_its_length_where_long_rows_are_to_stop_the_run(folder, overrides, longest):
+    recipe = load(Path("whole.yaml"), overrides).recipe
+    assert recipe.data.longest_seconds == longest
+    assert recipe.data.max_seconds == (None if longest == math.inf else longest)  # as a run's own recipe has it
+    Path("again.yaml").write_text(recipes.resolved_yaml(recipe))
+    assert load(Path("again.yaml")).recipe == recipe
 
 
 def test_the_value_of_an_override_is_read_like_one_of_a_file(folder):

@@ -6,6 +6,7 @@ the last word. Everything wrong with all of them is reported at once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,6 +36,7 @@ from attune.sources import shown
 from attune.training.settings import AdaptConfig, OptimizerConfig, TrainConfig
 
 DEFAULT = "default"
+MAX_SECONDS = 30.0
 
 # A run may go on under another one of these when asked to; under anything else it would be another experiment.
 SCHEDULE_KEYS = frozenset({"train.steps", "train.warmup", "train.schedule", "train.restart_every", "optimizer.lr"})
@@ -54,7 +56,10 @@ class DataConfig:
     stream: Annotated[StreamConfig | None, Field(description="Shards to learn from, instead of data.train.")] = None
     dev: Annotated[Manifests, Field(description="Manifests scored during training.")] = ()
     test: Annotated[Manifests, Field(description="Manifests scored at the end.")] = ()
-    max_seconds: Annotated[float, Field(gt=0, description="Longer utterances are not trained on.")] = 30.0
+    max_seconds: Annotated[
+        float | None,
+        Field(gt=0, description="Longer utterances are not trained on. Unset: 30, or none where long_rows is fail."),
+    ] = None
     min_seconds: Annotated[float, Field(ge=0, description="Shorter utterances are not trained on.")] = 0.1
     bad_rows: Annotated[
         Literal["fail", "drop"], Field(description="Stop at a row that cannot be used, or count it and go on.")
@@ -63,6 +68,16 @@ class DataConfig:
         Literal["fail", "drop", "split"] | None,
         Field(description="Rows too long for the model: as bad_rows, or cut in pauses to be scored, never trained on."),
     ] = None
+
+    def __post_init__(self) -> None:
+        # What is left out would not stop the run. A number is written out with a run's recipe, as other defaults are.
+        if self.max_seconds is None and self.long_rows != "fail":
+            object.__setattr__(self, "max_seconds", MAX_SECONDS)
+
+    @property
+    def longest_seconds(self) -> float:
+        """The longest utterance that is trained on."""
+        return math.inf if self.max_seconds is None else self.max_seconds
 
     @property
     def drops_long_rows(self) -> bool:
@@ -291,8 +306,9 @@ def _disagreements(sections: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     train: TrainConfig | None = sections.get("train")
     if data:
         yield from _disagreements_in_data(data)
-    if data and data.min_seconds >= data.max_seconds:
-        yield "data.min_seconds", f"must be less than max_seconds ({data.max_seconds:g}), found {data.min_seconds:g}"
+    if data and data.min_seconds >= data.longest_seconds:
+        wrong = f"must be less than max_seconds ({data.longest_seconds:g}), found {data.min_seconds:g}"
+        yield "data.min_seconds", wrong
     if data and (data.bad_rows, data.long_rows) == ("drop", "fail"):
         yield "data.long_rows", "a row that is too long is a bad row, and bad_rows is drop: leave one of them out"
     if batches and (batches.micro_seconds is None) == (batches.micro_utterances is None):

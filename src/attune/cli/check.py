@@ -159,13 +159,14 @@ def _audio_line(found: Sequence[RowsCheck]) -> str:
 
 
 def _length_lines(split: SplitCheck, recipe: Recipe) -> Iterator[str]:
-    long = f"{split.too_long:,} longer than {recipe.data.max_seconds:g} s"
+    long = f"{split.too_long:,} longer than {recipe.data.longest_seconds:g} s"
     short = f"{split.too_short:,} shorter than {recipe.data.min_seconds:g} s"
     if split.rows.name != "train":
         if split.too_long:
             yield f"{split.rows.name}: {long}; scored all the same"
     elif split.too_long or split.too_short:
-        yield f"train: {long}, {short}; left out, {split.outside_seconds / 3600:.2f} h in all"
+        lengths = short if recipe.data.max_seconds is None else f"{long}, {short}"
+        yield f"train: {lengths}; left out, {split.outside_seconds / 3600:.2f} h in all"
 
 
 def _split_problems(split: SplitCheck, policy: str) -> Iterator[list[str]]:

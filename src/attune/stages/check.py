@@ -255,7 +255,7 @@ def _check_rows(corpus: Corpus, decodes: bool, site: Site) -> Generator[Decoding
 
 
 def _check_split(recipe: Recipe, corpus: Corpus, rows: RowsCheck, begun: _Begun | None) -> SplitCheck:
-    inside = select(corpus, recipe.data.min_seconds, recipe.data.max_seconds)
+    inside = select(corpus, recipe.data.min_seconds, recipe.data.longest_seconds)
     found = SplitCheck(rows, inside.too_short, inside.too_long, inside.left_out_seconds)
     if begun is None:
         return found

@@ -42,11 +42,11 @@ def open_manifests(
 
 def training_rows(recipe: Recipe, corpus: Corpus) -> Selection:
     """The utterances that training uses: neither too short nor too long."""
-    chosen = select(corpus, recipe.data.min_seconds, recipe.data.max_seconds)
+    chosen = select(corpus, recipe.data.min_seconds, recipe.data.longest_seconds)
     if not len(chosen.rows):
         raise DataError(
             f"No training utterance is left of {len(corpus)}: {chosen.too_long} are longer than data.max_seconds "
-            f"({recipe.data.max_seconds:g}) and {chosen.too_short} shorter than data.min_seconds."
+            f"({recipe.data.longest_seconds:g}) and {chosen.too_short} shorter than data.min_seconds."
         )
     return chosen
 

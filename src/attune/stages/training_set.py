@@ -84,7 +84,7 @@ def open_stream(recipe: Recipe, run: Path, site: Site) -> Shards:
 
 def _rules(recipe: Recipe) -> Rules:
     data = recipe.data
-    return Rules(budget_of(recipe), recipe.seed, data.min_seconds, data.max_seconds, data.bad_rows == "drop")
+    return Rules(budget_of(recipe), recipe.seed, data.min_seconds, data.longest_seconds, data.bad_rows == "drop")
 
 
 def samples_in(shard: str, start: int) -> Iterator[Sample]:

@@ -114,6 +114,18 @@ def test_a_long_row_fails_the_evaluation_or_is_absent_from_it_as_the_recipe_says
         evaluated(folder, "data.long_rows=fail", "data.bad_rows=drop")
 
 
+def test_training_stops_at_a_long_row_unless_the_recipe_leaves_it_out_by_choice(folder, tmp_path):
+    text = (folder / "recipe.yaml").read_text().replace(", max_seconds: 60", ", long_rows: fail")
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(text.replace("micro_utterances: 4", "micro_utterances: 8"))
+    with pytest.raises(TooLong, match=r"utterance '\w+' lasts \d+.0 s, and Whisper hears 30 s at a time"):
+        attune.train(recipe, run=str(tmp_path / "fails"), data={"dev": []})
+    short = {"max_seconds": 30, "dev": []}
+    assert attune.train(recipe, run=str(tmp_path / "by_choice"), data=short).model.is_dir()
+    found = finished(check_recipe(recipes.load(recipe).recipe, False, Site(Cache(tmp_path), workers=1)))
+    assert [problem.id for problem in found.splits[0].bad_targets] == ["long", "silent"] and not found.can_run
+
+
 def test_check_lists_them_and_says_whether_they_stop_the_run(folder):
     for policy, in_train, in_dev in (("fail", 0, 0), ("drop", 2, 0), ("split", 2, 2)):
         found = checked(folder, f"data.long_rows={policy}")
