@@ -45,6 +45,7 @@ def test_training_in_a_pipe_prints_whole_lines(attune, recipe, tmp_path):
     settings = ["train.steps=4", "train.warmup=1", "train.eval_every=2", "data.test=[]", "--workers=0"]
     code, out, _ = attune("train", recipe, f"run={tmp_path / 'run'}", *settings)
     assert code == 0 and "\r" not in out
+    assert "\nfirst example: " in out and "\n  learned as " in out
     assert "24 utterances" in out and "step 4/4" in out and "dev WER" in out and "normalizer none" in out
 
 

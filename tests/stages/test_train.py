@@ -13,6 +13,7 @@ from attune.files import sha256
 from attune.run import Run
 from attune.site import Site
 from attune.sources import Cache
+from attune.stages.check import check_recipe
 from attune.stages.events import Evaluated, Finished, Saved, Started, Stepped
 from attune.stages.train import Request, train
 from attune.world import World
@@ -37,6 +38,10 @@ def loaded(recipe_file, run, *overrides):
 
 def events_of(recipe, site, **request):
     return list(train(recipe, Request(["attune", "train"], **request), site, World.alone()))
+
+
+def logged_lines(run):
+    return [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +75,28 @@ def test_a_run_leaves_all_that_is_needed_to_understand_and_repeat_it(finished):
     assert json.loads((run.folder / "environment.json").read_text())["packages"]["torch"]
     scores = json.loads((run.folder / "scores.json").read_text())["test"]
     assert scores["counts"]["num_scored_sents"] == 6 and scores["normalizer"] == "none"
+
+
+def test_it_begins_by_showing_the_first_example_as_the_model_learns_it(recipe_file, finished, site):
+    _, run, events = finished
+    example = events[0].example
+    assert example and example.reads == example.reference and len(example.target) == len(example.reference)
+    logged = [line for line in logged_lines(run) if line["event"] == "example"]
+    assert [(line["id"], line["reads"], line["target"]) for line in logged] == [
+        (example.id, example.reads, list(example.target))
+    ]
+    check = check_recipe(finished[0], False, site)
+    with pytest.raises(StopIteration) as end:
+        while True:
+            next(check)
+    assert end.value.value.example == example
+
+
+def test_a_run_that_goes_on_does_not_show_it_again(recipe_file, tmp_path, site):
+    recipe = loaded(recipe_file, tmp_path / "run", "train.steps=6")
+    assert events_of(recipe, site)[0].example
+    longer = loaded(recipe_file, tmp_path / "run", "train.steps=7")
+    assert events_of(longer, site, reschedule=True)[0].example is None
 
 
 def test_it_evaluates_and_saves_when_the_recipe_says(finished):

@@ -139,6 +139,9 @@ def _show_start(event: Started, display: Display) -> None:
         display.say(f"not in the pretrained weights, so they start anew: {', '.join(event.new_tensors[:6])}")
     for note in event.notes:
         display.say(note)
+    if event.example:
+        display.say(f"first example: {event.example.id}, {event.example.seconds:.2f} s: {event.example.reads}")
+        display.say(f"  learned as {event.example.told_target}")
     for change, old, new in event.rescheduled:
         display.say(f"{change}: the learning rate of step {event.step + 1} goes from {old:.3e} to {new:.3e}")
     if event.step:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from attune.corpora import Problem
     from attune.recipe import Recipe
     from attune.site import Site
-    from attune.stages.check import Example, PlanCheck, RecipeCheck, RowsCheck, SplitCheck
+    from attune.stages.check import PlanCheck, RecipeCheck, RowsCheck, SplitCheck
+    from attune.stages.example import Example
     from attune.stages.fit import Fit
 
 HELP = "look at a recipe before it runs (data, plan, rates, first example), or at a manifest"
@@ -26,7 +27,6 @@ EXAMPLE = "attune check recipes/demo.yaml data.max_seconds=20"
 MANIFESTS = (".jsonl", ".csv", ".tsv")
 SHOWN = 10  # problems of a kind
 SHOWN_UNKNOWN = 40
-SHOWN_TOKENS = 30
 OUTCOMES = {
     "fail": " (mend them, or set data.bad_rows=drop)",
     "drop": " (left out where unusable: data.bad_rows=drop)",
@@ -218,11 +218,10 @@ def _plan_lines(plan: PlanCheck, recipe: Recipe) -> dict[str, str]:
 
 
 def _example_lines(example: Example) -> dict[str, str]:
-    tokens = " ".join(map(str, example.target[:SHOWN_TOKENS])) + (" …" if len(example.target) > SHOWN_TOKENS else "")
     return {
         "id": example.id,
         "reference": example.reference,
-        "target": f"{tokens} ({len(example.target)} in all)",
+        "target": example.told_target,
         "reads": example.reads,
         "audio": f"{example.seconds:.2f} s, {example.frames} frames; the target needs {example.frames_needed}",
     }

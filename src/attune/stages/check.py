@@ -35,8 +35,9 @@ from attune.stages.assemble import Assembled, assemble
 from attune.stages.begin import First, give_first_weights, open_origin, prepare, with_local_files
 from attune.stages.data import planner, training_rows
 from attune.stages.evaluate import Decoding, search_of
+from attune.stages.example import Example, first_example, frames_of, read_back
 from attune.stages.rates import schedule_of
-from attune.types import SAMPLE_RATE, Hypothesis, Utterance
+from attune.types import Utterance
 from attune.world import World
 
 TRAIN, DEV, TEST = "train", "dev", "test"
@@ -88,19 +89,6 @@ class PlanCheck:
     worst_utterances: int
     worst_seconds: float  # padded
     worst_longest: tuple[str, ...]  # ids
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """An utterance as the model will see it."""
-
-    id: str
-    reference: str
-    target: tuple[int, ...]
-    reads: str  # the text or label that the target stands for
-    seconds: float
-    frames: int
-    frames_needed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +153,7 @@ def check_recipe(recipe: Recipe, decodes: bool, site: Site) -> Generator[Decodin
             _describe(recipe, train, plan) if train and plan else None,
             sum(weight.numel() for weight in begun.assembled.built.model.parameters()) if begun else None,
             begun.first.new_tensors if begun else (),
-            _first_example(train, plan, begun.assembled) if train and plan and begun else None,
+            first_example(map(train.__getitem__, plan.order), begun.assembled) if train and plan and begun else None,
             tuple(troubles),
             begun.first.notes if begun else (),
         )
@@ -296,7 +284,7 @@ def _require_usable(utterance: Utterance, assembled: Assembled, is_learned: bool
             assembled.built.prompt(utterance)
         return
     target = assembled.built.target(utterance)
-    frames, needed = _frames(utterance, assembled), assembled.built.frames_needed(target)
+    frames, needed = frames_of(utterance, assembled), assembled.built.frames_needed(target)
     if frames < needed:
         raise DataError(
             f"utterance {utterance.id!r} needs {needed} frames for its {len(target)} tokens, "
@@ -308,23 +296,14 @@ def _unknown_in(utterance: Utterance, assembled: Assembled, can_say: Callable[[s
     """The label, or the characters of the text, that the model has no output for."""
     reference = assembled.task.reference(utterance)
     try:
-        reads = _read_back(utterance, assembled)
+        reads = read_back(utterance, assembled)
     except DataError:  # only a label can be unknown as a whole
         return {reference}
     return {character for character in reference if not can_say(character)} if UNREADABLE in reads else set()
 
 
 def _can_say(assembled: Assembled, character: str) -> bool:
-    return UNREADABLE not in _read_back(Utterance(character, 1.0, text=character), assembled)
-
-
-def _read_back(utterance: Utterance, assembled: Assembled) -> str:
-    return assembled.built.read(Hypothesis(assembled.built.target(utterance), 0.0))
-
-
-def _frames(utterance: Utterance, assembled: Assembled) -> int:
-    frames: int = assembled.built.model.frames(round(utterance.seconds * SAMPLE_RATE))
-    return frames
+    return UNREADABLE not in read_back(Utterance(character, 1.0, text=character), assembled)
 
 
 def _rates(recipe: Recipe) -> tuple[tuple[int, float], ...]:
@@ -349,23 +328,3 @@ def _describe(recipe: Recipe, corpus: Corpus, plan: Plan) -> PlanCheck:
         float(padded[worst]),
         tuple(corpus[int(row)].id for row in longest),
     )
-
-
-def _first_example(corpus: Corpus, plan: Plan, assembled: Assembled) -> Example | None:
-    """The first utterance of the first batch that has a target."""
-    for row in plan.order:
-        utterance = corpus[int(row)]
-        try:
-            target = assembled.built.target(utterance)
-        except DataError:  # listed among the bad targets
-            continue
-        return Example(
-            utterance.id,
-            assembled.task.reference(utterance),
-            target,
-            _read_back(utterance, assembled),
-            utterance.seconds,
-            _frames(utterance, assembled),
-            assembled.built.frames_needed(target),
-        )
-    return None

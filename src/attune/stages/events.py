@@ -8,6 +8,7 @@ from attune.corpora import Corpus, Sample, Selection
 from attune.recipe import Difference, Recipe
 from attune.run import Run
 from attune.stages.evaluate import Decoding, Evaluation
+from attune.stages.example import Example
 from attune.training.adapt import Adapted
 from attune.training.checkpoint import Damage
 from attune.training.loop import Step
@@ -28,6 +29,7 @@ class Started:
     rescheduled: tuple[tuple[Difference, float, float], ...] = ()  # with the old and new rate at the next step
     notes: tuple[str, ...] = ()  # what there is to say about the weights it begins with
     mix: tuple[Share, ...] = ()
+    example: Example | None = None  # when a run begins, on the first rank; None also for a stream
 
 
 @dataclass(frozen=True, slots=True)

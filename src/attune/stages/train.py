@@ -28,6 +28,7 @@ from attune.stages.begin import First, give_first_weights, open_origin, prepare,
 from attune.stages.data import open_split
 from attune.stages.evaluate import Decoding, Evaluation, Scored, as_scored, evaluate, evaluation_batches, search_of
 from attune.stages.events import Evaluated, Event, Finished, Saved, Started, Stepped
+from attune.stages.example import log_first
 from attune.stages.journal import Journal
 from attune.stages.lock import gather_sources
 from attune.stages.rates import changed_rates, schedule_of
@@ -142,6 +143,7 @@ def _train(
         changed_rates(rescheduled, recipe, progress),
         first.notes,
         data.mix,
+        log_first(data.planned(), assembled, journal) if journal and not progress.position.step else None,
     )
     before = progress.position.step
     if before < recipe.train.steps and not training.has_stalled:

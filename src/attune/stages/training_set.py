@@ -39,6 +39,13 @@ class TrainingSet:
         """What an epoch has of each set, when there are several."""
         return mixed(self.recipe, self.corpus, self.selection) if self.corpus and self.selection else ()
 
+    def planned(self) -> Iterator[Utterance]:
+        """The utterances in the order of the first epoch; of a stream, none."""
+        corpus = self.corpus
+        if corpus is None or self.selection is None:
+            return iter(())
+        return (corpus[int(row) % len(corpus)] for row in planner(self.recipe, corpus, self.selection)(0).order)
+
     def batches(self, position: Position, assembled: Assembled, site: Site, world: World) -> Iterator[Loaded]:
         """This rank's micro-batches from a position on."""
         recipe = self.recipe

@@ -1,0 +1,68 @@
+"""An utterance as the model will see it, shown before a run begins."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from attune.errors import DataError
+from attune.stages.assemble import Assembled
+from attune.stages.journal import Journal
+from attune.types import SAMPLE_RATE, Hypothesis, Utterance
+
+SHOWN_TOKENS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """An utterance as the model will see it."""
+
+    id: str
+    reference: str
+    target: tuple[int, ...]
+    reads: str  # the text or label that the target stands for
+    seconds: float
+    frames: int
+    frames_needed: int
+
+    @property
+    def told_target(self) -> str:
+        """The first tokens of the target, and how many there are."""
+        more = " …" if len(self.target) > SHOWN_TOKENS else ""
+        return f"{' '.join(map(str, self.target[:SHOWN_TOKENS]))}{more} ({len(self.target)} in all)"
+
+
+def first_example(utterances: Iterable[Utterance], assembled: Assembled) -> Example | None:
+    """The first utterance that has a target."""
+    for utterance in utterances:
+        try:
+            target = assembled.built.target(utterance)
+        except DataError:  # whoever trains on it, or looks at all of them, will say so
+            continue
+        return Example(
+            utterance.id,
+            assembled.task.reference(utterance),
+            target,
+            read_back(utterance, assembled),
+            utterance.seconds,
+            frames_of(utterance, assembled),
+            assembled.built.frames_needed(target),
+        )
+    return None
+
+
+def log_first(utterances: Iterable[Utterance], assembled: Assembled, journal: Journal) -> Example | None:
+    """The first example, put down in the log too."""
+    example = first_example(utterances, assembled)
+    if example:
+        journal.write("example", **asdict(example))
+    return example
+
+
+def read_back(utterance: Utterance, assembled: Assembled) -> str:
+    """What the target of an utterance says."""
+    return assembled.built.read(Hypothesis(assembled.built.target(utterance), 0.0))
+
+
+def frames_of(utterance: Utterance, assembled: Assembled) -> int:
+    """How many frames the encoder makes of an utterance."""
+    frames: int = assembled.built.model.frames(round(utterance.seconds * SAMPLE_RATE))
+    return frames
