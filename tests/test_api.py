@@ -109,6 +109,8 @@ def test_scores_need_no_model():
     scores = attune.score(["Hello, world!", "yes"], ["hello world", None], normalizer="basic")
     assert scores.values["wer"].value == 0.0
     assert scores.counts["num_absent_sents"] == 1 and scores.normalizer == "basic"
+    assert list(scores.values) == ["wer", "cer", "ser", "raw_wer", "raw_cer"]
+    assert scores.values["raw_wer"].value == 100.0
 
 
 def test_audio_is_loaded_at_the_rate_one_asks_for(tmp_path):

@@ -28,7 +28,7 @@ from attune.decoding.words import words_of
 from attune.errors import DataError, ModelError
 from attune.recipe import Recipe
 from attune.run import Run
-from attune.scoring.error_rates import score_texts
+from attune.scoring.error_rates import score_transcripts
 from attune.site import this_site
 from attune.sources import locate
 from attune.stages import train as train_stage
@@ -249,11 +249,11 @@ def evaluate(run: str | Path, on: str | None = None, batch: int | None = None) -
 
 
 def score(references: Sequence[str], hypotheses: Sequence[str | None], normalizer: str = "none") -> Scores:
-    """WER, CER and SER of hypotheses, with intervals and counts; None stands for a hypothesis that is absent."""
-    normalize = find("text.normalizers", normalizer)
-    texts = [None if text is None else normalize(text) for text in hypotheses]
-    scores = score_texts([normalize(text) for text in references], texts)
-    return Scores(scores.values, scores.counts, normalizer)
+    """WER, CER and SER of hypotheses, with intervals and counts; None stands for a hypothesis that is absent.
+
+    The `raw_` figures beside them compare the texts as they are.
+    """
+    return score_transcripts(references, hypotheses, find("text.normalizers", normalizer), normalizer)
 
 
 def dotted(overrides: Mapping[str, object], prefix: str = "") -> list[str]:

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from attune import catalog
 from attune.errors import DataError
-from attune.scoring.error_rates import score_texts
+from attune.scoring.error_rates import score_transcripts
 from attune.text import tokenizers
 from attune.text.times import between_times, without_times
 from attune.text.tokenizers import Tokenizer
@@ -148,13 +148,7 @@ class Transcribe:
         """WER, CER and SER of the normalized texts with their counts; WER and CER of the raw ones."""
         references = [prediction.reference for prediction in predictions]
         values = [prediction.value for prediction in predictions]
-        raw = score_texts(references, values).values
-        normalized = score_texts(
-            [self.normalize(reference) for reference in references],
-            [None if value is None else self.normalize(value) for value in values],
-        )
-        figures = {**normalized.values, "raw_wer": raw["wer"], "raw_cer": raw["cer"]}
-        return Scores(figures, normalized.counts, self.config.normalizer)
+        return score_transcripts(references, values, self.normalize, self.config.normalizer)
 
 
 def _learned(config: TranscribeConfig, normalize: Callable[[str], str], utterance: Utterance) -> str:
