@@ -129,6 +129,18 @@ def test_golden_ids_of_the_multilingual_vocabulary(told):
     assert made == golden == tuple(theirs(theirs_of).input_ids)
 
 
+def test_a_translation_is_written_as_english_is():
+    vocabulary = Vocabulary(real("whisper-tiny") / "tokenizer.json", is_multilingual=True)
+    for has_times in (False, True):
+        told = Told("ja", "translate", has_times, prompt="Well then")
+        made = sequence(vocabulary, told, POSITIONS, "Hello there", 2.0)
+        hello, well = vocabulary.spelled(" Hello there"), vocabulary.spelled(" Well then")
+        assert made[1 : 1 + len(well)] == well
+        assert hello == (made[-4:-2] if has_times else made[-3:-1])
+    transcribed = sequence(vocabulary, Told("ja"), POSITIONS, "Hello there", 2.0)
+    assert transcribed[4:-1] == vocabulary.spelled("Hello there")
+
+
 def test_golden_ids_of_the_english_only_vocabulary_and_of_a_prompt():
     from transformers import WhisperTokenizer
 

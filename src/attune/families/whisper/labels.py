@@ -34,6 +34,11 @@ class Told:
     has_timestamps: bool = False
     prompt: str | None = None  # what was said before
 
+    @property
+    def written_in(self) -> str | None:
+        """The language of the text, which a translation does not have from the speech."""
+        return "en" if self.task == "translate" else self.language
+
 
 class Vocabulary:
     """Text to tokens and back, and the tokens that mean something else than text."""
@@ -99,7 +104,7 @@ def prefix(vocabulary: Vocabulary, told: Told, positions: int) -> tuple[int, ...
     tokens = []
     if told.prompt:
         # As OpenAI has it: the last of what was said before, at most half of the positions.
-        tokens += [vocabulary.previous, *vocabulary.encode(told.prompt, told.language)[-(positions // 2 - 1) :]]
+        tokens += [vocabulary.previous, *vocabulary.encode(told.prompt, told.written_in)[-(positions // 2 - 1) :]]
     tokens.append(vocabulary.start)
     if vocabulary.is_multilingual:
         tokens.append(UNKNOWN_LANGUAGE if told.language is None else vocabulary.language(told.language))
@@ -124,7 +129,7 @@ def sequence(vocabulary: Vocabulary, told: Told, positions: int, text: str, seco
 
 
 def _untimed(vocabulary: Vocabulary, told: Told, text: str) -> tuple[int, ...]:
-    return vocabulary.encode(without_times(text, told.language), told.language)
+    return vocabulary.encode(without_times(text, told.written_in), told.written_in)
 
 
 def _timed(vocabulary: Vocabulary, told: Told, text: str, seconds: float) -> tuple[int, ...]:
@@ -135,7 +140,7 @@ def _timed(vocabulary: Vocabulary, told: Told, text: str, seconds: float) -> tup
     tokens: list[int] = []
     for place, part in enumerate(parts):
         is_time = place % 2 == 1
-        tokens += [vocabulary.timestamp(float(part))] if is_time else vocabulary.encode(part, told.language)
+        tokens += [vocabulary.timestamp(float(part))] if is_time else vocabulary.encode(part, told.written_in)
     return tuple(tokens)
 
 
