@@ -1,7 +1,9 @@
 import pytest
+import torch
 
 from attune.errors import DataError, ModelError
 from attune.families.whisper.labels import UNKNOWN_LANGUAGE, Told, Vocabulary, prefix, sequence
+from attune.text.filters import pair_timestamps
 
 from tiny_whisper import real, write_tokenizer
 
@@ -49,6 +51,17 @@ def test_times_written_in_the_text_are_kept(vocabulary):
     made = sequence(vocabulary, told, POSITIONS, "<|0.00|> a<|1.00|><|1.20|> b<|2.00|>", 9.0)
     a, b = spelled(vocabulary, "a"), spelled(vocabulary, "b")
     assert made[3:] == (ZERO, *a, ZERO + 50, ZERO + 60, *b, ZERO + 100, END)
+
+
+@pytest.mark.parametrize("text", ["", " ", "<|0.00|><|2.70|>"])
+def test_where_nothing_is_said_no_time_follows_the_first_as_decoding_has_it(vocabulary, text):
+    made = sequence(vocabulary, Told("en", has_timestamps=True), POSITIONS, text, 2.7)
+    assert made == (START, EN, TRANSCRIBE, ZERO, END)
+    forbid = pair_timestamps(ZERO, END, latest_start=50)
+    for step in (3, 4):
+        allowed = forbid(torch.zeros(1, 1769), torch.tensor([made[:step]]), torch.tensor([3]))
+        assert allowed[0, made[step]] == 0
+    assert vocabulary.decode(made) == ""
 
 
 def test_a_prompt_goes_before_the_one_start(vocabulary):

@@ -69,6 +69,19 @@ def test_rows_that_are_told_different_things_do_not_share_a_window(vocabulary):
     assert [each.id for each in Packer(vocabulary, 448)(rows)] == ["a", "b", "c"]
 
 
+def test_a_row_without_words_is_silence_in_a_window_and_does_not_begin_one_of_others(vocabulary):
+    silent, words = row(vocabulary, "s", 2.0, ""), row(vocabulary, "a", 1.0, "ab")
+    told = Told("en", has_timestamps=True)
+    (packed,) = Packer(vocabulary, 448)([words, silent, words])
+    assert packed.target == sequence(vocabulary, told, 448, "<|0.00|>ab<|1.00|><|3.00|>ab<|4.00|>", 4.0)
+    (ended,) = Packer(vocabulary, 448)([words, silent])
+    assert ended.target == sequence(vocabulary, told, 448, "<|0.00|>ab<|1.00|>", 3.0) and len(ended.audio) == 48_000
+    (nothing,) = Packer(vocabulary, 448)([silent, silent])
+    assert nothing.target == silent.target
+    # A model may not say that speech begins later than after a second.
+    assert [each.id for each in Packer(vocabulary, 448)([silent, words])] == ["s", "a"]
+
+
 def test_every_token_but_the_ends_is_learned_as_it_is_one_by_one(tmp_path):
     folder = write_whisper(tmp_path / "model", MULTILINGUAL, max_target_positions=448)
     corpus = list(open_manifest(make_corpus(tmp_path / "corpus", utterances=8), tmp_path / "index"))

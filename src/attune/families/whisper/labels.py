@@ -135,6 +135,8 @@ def _untimed(vocabulary: Vocabulary, told: Told, text: str) -> tuple[int, ...]:
 def _timed(vocabulary: Vocabulary, told: Told, text: str, seconds: float) -> tuple[int, ...]:
     """Tokens between timestamps: those written in the text as <|1.20|>, or else the whole duration."""
     parts = split_at_times(text)
+    if not any(part.strip() for part in parts[::2]):
+        return (vocabulary.timestamp(0.0),)  # a time without words has no other after it, in decoding too
     if len(parts) == 1:
         parts = ["", "0.00", text, f"{seconds:.2f}", ""]
     tokens: list[int] = []

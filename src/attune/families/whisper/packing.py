@@ -2,7 +2,8 @@
 
 A window is filled with the rows as they come, so what is packed together is a function of the micro-batch, and thus of
 the plan. Every token that the utterances would have to learn one by one is learned in the window, at its own time, but
-for the ends: a window has one. Rows that are told different things (language, prompt) do not share a window.
+for the ends: a window has one. Rows that are told different things (language, prompt) do not share a window. A row in
+which nothing is said is silence after others; it begins no window of theirs, as decoding lets speech begin at once.
 """
 
 from collections.abc import Sequence
@@ -41,17 +42,21 @@ class Packer:
         samples = -(-len(window.audio) // STEP) * STEP
         told, said = self._parted(window.target)
         told_next, said_next = self._parted(row.target)
-        target = (*told, *said, *self._later(said_next, samples // STEP), self.vocabulary.end)
-        if told != told_next or samples + len(row.audio) > LONGEST or len(target) > self.positions:
+        target = window.target
+        if said_next:
+            target = (*told, *said, *self._later(said_next, samples // STEP), self.vocabulary.end)
+        is_late = bool(said_next) and not said
+        if told != told_next or is_late or samples + len(row.audio) > LONGEST or len(target) > self.positions:
             return None
         silence = np.zeros(samples - len(window.audio), np.float32)
         audio = np.concatenate([window.audio, silence, row.audio])
         return Row(f"{window.id}+{row.id}", audio, target, window.turn)
 
     def _parted(self, target: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """What the decoder is told, and what it learns to say before the end."""
+        """What the decoder is told, and what it learns to say before the end, if there are words in it."""
         told = tuple(takewhile(lambda token: token < self.vocabulary.first_timestamp, target))
-        return told, tuple(target[len(told) : -1])
+        said = tuple(target[len(told) : -1])
+        return told, said if any(token < self.vocabulary.first_timestamp for token in said) else ()
 
     def _later(self, said: Sequence[int], steps: int) -> tuple[int, ...]:
         first, last = self.vocabulary.first_timestamp, self.vocabulary.timestamp(LONGEST / SAMPLE_RATE)
