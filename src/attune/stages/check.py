@@ -191,7 +191,7 @@ def _look_into_stream(recipe: Recipe, troubles: list[str]) -> None:
         if recipe.data.bad_rows == "fail":
             troubles.extend(f"data.stream: {each.which}: {each.reason}" for each in skipped)
         seconds = [each.seconds or 0.0 for each in found if not isinstance(each, Skipped)]
-        shortest, longest = recipe.data.min_seconds, recipe.data.max_seconds
+        shortest, longest = recipe.data.min_seconds, recipe.data.longest_seconds
         if seconds and not any(shortest <= each <= longest for each in seconds):
             troubles.append(
                 f"data.stream: its first utterances have {min(seconds):.2f} to {max(seconds):.2f} s, and "
