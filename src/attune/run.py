@@ -13,7 +13,6 @@ import math
 import os
 import platform
 import shlex
-import shutil
 import subprocess
 import sys
 import time
@@ -192,10 +191,7 @@ def _check_recipe(run: Run, recipe: Recipe, reschedule: bool) -> list[recipes.Di
     free = {"run", *recipes.DEVICE_KEYS}
     found = [change for change in recipes.differences(run.recipe(), recipe) if change.key not in free]
     if found and not any(run.checkpoints.glob("step-*")):
-        # Nothing is lost: what was prepared for the other recipe is prepared anew.
-        shutil.rmtree(run.task, ignore_errors=True)
-        shutil.rmtree(run.assets, ignore_errors=True)
-        run.lock.unlink(missing_ok=True)
+        run.lock.unlink(missing_ok=True)  # nothing is lost: a run that has saved nothing begins anew
         return []
     other = [change for change in found if change.key not in recipes.SCHEDULE_KEYS]
     if other:

@@ -15,6 +15,7 @@ from attune.site import Site
 from attune.sources import Cache
 from attune.stages.check import check_recipe
 from attune.stages.events import Evaluated, Finished, Saved, Started, Stepped
+from attune.stages.lock import read_lock
 from attune.stages.train import Request, train
 from attune.world import World
 
@@ -149,6 +150,24 @@ def test_a_recipe_may_still_change_while_nothing_has_been_trained(recipe_file, s
         loaded(recipe_file, tmp_path / "run", "task.tokens=bpe", "task.vocabulary=20", "train.steps=3"), site
     )
     assert isinstance(events[-1], Finished)
+
+
+def test_what_was_prepared_for_a_run_that_trained_nothing_is_prepared_anew(recipe_file, site, tmp_path):
+    """Its data may have changed since: a vocabulary of other rows would be learned without a word."""
+    folder, run = tmp_path / "corpus", Run(tmp_path / "run")
+    shutil.copytree(recipe_file.parent / "train", folder)
+    manifest = folder / "manifest.jsonl"
+    recipe = loaded(recipe_file, run.folder, f"data.train=[{manifest}]", "data.test=[]", "train.steps=3")
+    first = train(recipe, Request(["attune", "train"]), site, World.alone())
+    next(first)
+    first.close()
+    (run.assets / "of_before.txt").touch()
+    rows = [json.loads(line) for line in manifest.read_text().splitlines()]
+    manifest.write_text("".join(json.dumps({**row, "text": f"{row['text']} ß"}) + "\n" for row in rows))
+    events_of(recipe, site)
+    assert "ß" in json.loads((run.task / "characters.json").read_text())
+    assert not list(run.assets.iterdir())
+    assert read_lock(run.lock)[str(manifest)].files["manifest.jsonl"].sha256 == sha256(manifest)
 
 
 def test_training_data_that_changed_is_refused(recipe_file, site, tmp_path):

@@ -62,11 +62,12 @@ def with_local_files(recipe: Recipe, site: Site) -> Recipe:
 
 
 def prepare(recipe: Recipe, origin: Origin, utterances: Iterable[Utterance], task: Path, assets: Path) -> None:
-    """Fill the two folders that a model is built from; each is complete as soon as it is there."""
-    if not task.exists():
-        _fill(task, lambda folder: _prepare_task(recipe, origin, utterances, folder))
-    if not assets.exists():
-        _fill(assets, lambda folder: _collect_assets(recipe, origin, folder))
+    """Fill the two folders that a model is built from; each is complete as soon as it is there.
+
+    What an earlier attempt left is replaced: the utterances, or the model it began from, may have been others.
+    """
+    _fill(task, lambda folder: _prepare_task(recipe, origin, utterances, folder))
+    _fill(assets, lambda folder: _collect_assets(recipe, origin, folder))
 
 
 def give_first_weights(assembled: Assembled, recipe: Recipe, origin: Origin, task: Path) -> First:
@@ -164,4 +165,6 @@ def _fill(folder: Path, fill: Callable[[Path], object]) -> None:
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     fill(partial)
+    if folder.exists():
+        shutil.rmtree(folder)
     partial.rename(folder)

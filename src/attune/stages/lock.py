@@ -63,10 +63,12 @@ def gather_sources(recipe: Recipe, run: Run, site: Site, world: World) -> Site:
     whose patience is short.
     """
     site = as_locked(run, site)
-    named = sources_of(recipe, begins=checkpoint.newest(run.checkpoints)[0] is None)
+    begins = checkpoint.newest(run.checkpoints)[0] is None
+    named = sources_of(recipe, begins)
     paths = _bring_together(named, site.cache, world)
     found: Mapping[str, Entry] = world.gather(dict(site.cache.used))[0]
-    if world.is_first and not run.lock.exists():
+    # A run that begins again, having saved nothing, is locked to this machine's files as they are now.
+    if world.is_first and (begins or not run.lock.exists()):
         # Recordings to augment with are many, and no row depends on any one of them.
         local = {each.source: path for each, path in paths.items() if not each.key.startswith("augment.")}
         write_lock(run.lock, [*found.values(), *local_entries(local)])
