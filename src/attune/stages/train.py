@@ -8,39 +8,35 @@ import resource
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from attune.batches.load import Again, Loaded, readers_watched
 from attune.catalog import suggestion
 from attune.corpora import Corpus, Sample
-from attune.decoding.search import Search
 from attune.errors import CheckpointError, ConfigError, Preempted
 from attune.recipe import Difference, Recipe
-from attune.report.predictions import write_predictions
-from attune.run import Run, Start, claimed, rises
+from attune.run import Run, Start, claimed
 from attune.site import Site
-from attune.stages.assemble import Assembled, Pretrained, assemble, export, load_weights, open_pretrained
+from attune.stages.assemble import Assembled, assemble
 from attune.stages.begin import First, give_first_weights, open_origin, prepare, with_local_files
 from attune.stages.data import open_split
 from attune.stages.evaluate import Decoding, Evaluation, Scored, as_scored, evaluate, evaluation_batches, search_of
-from attune.stages.events import Evaluated, Event, Finished, Saved, Started, Stepped
+from attune.stages.events import Evaluated, Event, Saved, Started, Stepped
 from attune.stages.example import log_first
+from attune.stages.finish import finish
 from attune.stages.journal import Journal
 from attune.stages.lock import gather_sources
 from attune.stages.rates import changed_rates, schedule_of
 from attune.stages.sharing import open_optimizer, usable_alone
 from attune.stages.training_set import TrainingSet, open_training_set
+from attune.stages.underway import Underway, log_scores, log_step
 from attune.training import checkpoint
-from attune.training.adapt import adapt, merge_lora
-from attune.training.average import average
+from attune.training.adapt import adapt
 from attune.training.checkpoint import Checkpoint, Damage
 from attune.training.loop import Progress, Rules, Step, take_steps
-from attune.training.optimizer import Moves
-from attune.training.patience import has_stalled
 from attune.training.precision import compile_layers, computing_exactly, first_scale
 from attune.training.sharding import load_whole, whole_state, whole_weights
 from attune.world import World
@@ -55,32 +51,6 @@ class Request:
     command: Sequence[str]
     reschedule: bool = False
     stop_requested: Callable[[], bool] = lambda: False
-
-
-@dataclass(frozen=True, slots=True)
-class _Training:
-    """All that the parts of this stage share."""
-
-    recipe: Recipe
-    run: Run
-    site: Site
-    world: World
-    assembled: Assembled
-    optimizer: Moves
-    dev: Scored | None
-    dev_batches: Iterable[Loaded]
-    journal: Journal | None
-    history: list[float]  # the score that decides which checkpoint is best, at every scoring so far
-    search: Search
-    final_search: Search
-
-    @property
-    def has_stalled(self) -> bool:
-        """Whether the recipe's patience with the dev score is at its end."""
-        settings = self.recipe.train
-        if settings.patience is None or settings.keep_best is None:
-            return False
-        return has_stalled(self.history, settings.patience, rises(settings.keep_best))
 
 
 def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterator[Event]:
@@ -127,8 +97,20 @@ def _train(
     # Now, and not after the last step: a language model that does not fit is to be told at once.
     search = search_of(recipe.decode, assembled.built, site, world)
     final = search_of(recipe.decode.final, assembled.built, site, world) if recipe.decode.final else search
-    training = _Training(
-        recipe, run, site, world, assembled, optimizer, scored, dev_batches, journal, [], search, final
+    training = Underway(
+        recipe,
+        run,
+        site,
+        world,
+        assembled,
+        optimizer,
+        scored,
+        dev_batches,
+        journal,
+        [],
+        search,
+        final,
+        request.stop_requested,
     )
     progress = _resume(training, newest, damaged)
     yield Started(
@@ -147,9 +129,9 @@ def _train(
     )
     before = progress.position.step
     if before < recipe.train.steps and not training.has_stalled:
-        yield from _steps(training, request, progress, data.batches(progress.position, assembled, site, world))
+        yield from _steps(training, progress, data.batches(progress.position, assembled, site, world))
     data.close()
-    yield from _finish(training, before)
+    yield from finish(training, before)
 
 
 def _open_dev(recipe: Recipe, run: Run, site: Site, world: World) -> Corpus | Sample | None:
@@ -189,7 +171,7 @@ def _require_same_data(run: Run, data: TrainingSet) -> None:
         )
 
 
-def _resume(training: _Training, newest: Path | None, damaged: Sequence[Damage]) -> Progress:
+def _resume(training: Underway, newest: Path | None, damaged: Sequence[Damage]) -> Progress:
     """Go back to the newest sound checkpoint; without one, to the beginning."""
     if training.journal:
         for item in damaged:
@@ -208,7 +190,7 @@ def _resume(training: _Training, newest: Path | None, damaged: Sequence[Damage])
     return found.progress
 
 
-def _steps(training: _Training, request: Request, progress: Progress, micros: Iterator[Loaded]) -> Iterator[Event]:
+def _steps(training: Underway, progress: Progress, micros: Iterator[Loaded]) -> Iterator[Event]:
     settings, world = training.recipe.train, training.world
     rules = Rules(
         training.recipe.seed,
@@ -220,10 +202,10 @@ def _steps(training: _Training, request: Request, progress: Progress, micros: It
     )
     clock = time.perf_counter()
     model = training.assembled.built.model
-    for step in take_steps(model, training.optimizer, micros, rules, progress, world, request.stop_requested):
+    for step in take_steps(model, training.optimizer, micros, rules, progress, world, training.stop_requested):
         now = time.perf_counter()
         stepped = Stepped(step, step.audio_seconds / max(now - clock, 1e-9), _memory_gib(world))
-        _log_step(training, stepped)
+        log_step(training, stepped)
         yield stepped
         yield from _after_step(training, step)
         if step.stop_requested:
@@ -245,7 +227,7 @@ class _Judged:
     is_best: bool
 
 
-def _after_step(training: _Training, step: Step) -> Iterator[Event]:
+def _after_step(training: Underway, step: Step) -> Iterator[Event]:
     """Score and save when it is time; a best checkpoint is on disk before it is called the best."""
     settings, number = training.recipe.train, step.progress.position.step
     is_last = number == settings.steps
@@ -259,13 +241,13 @@ def _after_step(training: _Training, step: Step) -> Iterator[Event]:
     if judged:
         if training.journal and is_best and settings.keep_best:
             training.run.offer_best(settings.keep_best, judged.scores[settings.keep_best], number)
-        _log_scores(training, number, judged.evaluation, is_best)
+        log_scores(training, number, judged.evaluation, is_best)
         yield Evaluated(number, judged.evaluation, is_best)
     if is_due or is_best:
         _prune(training)
 
 
-def _judge(training: _Training, dev: Scored) -> Generator[Decoding, None, _Judged]:
+def _judge(training: Underway, dev: Scored) -> Generator[Decoding, None, _Judged]:
     """Score the dev sets, and remember the score that decides which checkpoint is best."""
     assembled = usable_alone(training.assembled, training.recipe, training.run, training.world)
     # Layers are compiled for training's shapes and modes; a search has others.
@@ -287,7 +269,7 @@ def _value(scores: Mapping[str, float], metric: str) -> float:
     return scores[metric]
 
 
-def _save(training: _Training, progress: Progress, scores: Mapping[str, float]) -> Iterator[Event]:
+def _save(training: Underway, progress: Progress, scores: Mapping[str, float]) -> Iterator[Event]:
     model = training.assembled.built.model
     weights, optimizer = whole_weights(model), whole_state(training.optimizer, model, training.world)
     if training.journal is None:
@@ -298,7 +280,7 @@ def _save(training: _Training, progress: Progress, scores: Mapping[str, float]) 
     yield Saved(progress.position.step, folder)
 
 
-def _prune(training: _Training) -> None:
+def _prune(training: Underway) -> None:
     best = training.run.best()
     if training.journal:
         checkpoint.prune(training.run.checkpoints, training.recipe.train.keep_last, {best.step} if best else set())
@@ -307,84 +289,6 @@ def _prune(training: _Training) -> None:
 def _dev_batches(recipe: Recipe, assembled: Assembled, dev: Scored, site: Site, world: World) -> Iterable[Loaded]:
     is_small = float(dev.seconds.sum()) <= REMEMBERED_SECONDS
     return Again(lambda: evaluation_batches(assembled, dev, None, recipe, site, world), remembers=is_small)
-
-
-def _finish(training: _Training, before: int) -> Iterator[Event]:
-    """Export the best checkpoint, the last or the mean of some, and score it with the final search."""
-    recipe, run, world = training.recipe, training.run, training.world
-    world.barrier()  # the first rank may still be writing the last checkpoint
-    chosen = open_pretrained(run.folder)
-    # Built anew: what training added to the model (LoRA) is now in its weights.
-    training = replace(training, assembled=assemble(recipe, run.task, run.assets))
-    model = training.assembled.built.model
-    load_weights(model, _final_tensors(training, chosen), chosen.weights)
-    model.to(world.device)
-    if training.journal:
-        export(run.model, recipe, run, model)
-    if recipe.train.eval_utterances:
-        yield from _score_all_of("dev", training, chosen.step)
-    if recipe.data.test:
-        yield from _score_all_of("test", training, chosen.step)
-    if training.journal:
-        training.journal.close()
-    yield Finished(run, chosen.step or 0, recipe.train.steps - before)
-
-
-def _score_all_of(split: str, training: _Training, step: int | None) -> Iterator[Event]:
-    """Decode a whole split with the final search, and keep predictions and scores with the run."""
-    recipe, run, world = training.recipe, training.run, training.world
-    corpus = as_scored(open_split(recipe, split, run.data, training.site, world), training.assembled, recipe)
-    batches = evaluation_batches(training.assembled, corpus, None, recipe, training.site, world)
-    evaluation = yield from evaluate(training.assembled, corpus, batches, training.final_search, world)
-    if training.journal:
-        write_predictions(run.predictions(split), evaluation.predictions)
-        run.add_scores(split, {**evaluation.as_json(), "step": step})
-    _log_scores(training, step or 0, evaluation, False)
-    yield Evaluated(step or 0, evaluation)
-
-
-def _final_tensors(training: _Training, chosen: Pretrained) -> Mapping[str, Tensor]:
-    count = training.recipe.train.average
-    if count is None:
-        return chosen.tensors()
-    folders = checkpoint.sound(training.run.checkpoints)[-count:]
-    return average(folders, plain=lambda tensors: merge_lora(tensors, training.recipe.adapt))
-
-
-def _log_step(training: _Training, stepped: Stepped) -> None:
-    if training.journal is None:
-        return
-    step, number = stepped.step, stepped.step.progress.position.step
-    if step.skipped:
-        training.journal.write("skipped", step=number, reason=step.skipped, ids=step.skipped_ids)
-    for reason in step.dropped:
-        training.journal.write("dropped", step=number, reason=reason)
-    if number % training.recipe.train.log_every == 0 or number == training.recipe.train.steps:
-        figures = {"loss": step.loss, "lr": step.lr, "gradient_norm": step.gradient_norm}
-        speed = round(stepped.audio_seconds_per_second, 1)
-        position = step.progress.position
-        heard = {"epoch_audio_seconds": round(position.heard, 1)} if position.heard else {}
-        training.journal.write(
-            "step", step=number, epoch=position.epoch, **figures, audio_seconds_per_second=speed, **heard
-        )
-        training.journal.plot(number, **{f"train/{name}": value for name, value in figures.items()})
-
-
-def _log_scores(training: _Training, step: int, evaluation: Evaluation, is_best: bool) -> None:
-    if training.journal is None:
-        return
-    figures = {name: score.value for name, score in evaluation.scores.values.items()}
-    training.journal.write(
-        "scores",
-        step=step,
-        split=evaluation.split,
-        utterances=len(evaluation.predictions),
-        **({"sample_of": evaluation.total} if evaluation.total else {}),
-        **figures,
-        best=is_best,
-        problems=evaluation.problems,
-    )
-    training.journal.plot(step, **{f"{evaluation.split}/{name}": value for name, value in figures.items()})
 
 
 def _set_status(run: Run, world: World, state: str, reason: str = "") -> None:

@@ -1,0 +1,82 @@
+"""A training that is under way: all that its parts share, and what the first rank writes down of it."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from attune.batches.load import Loaded
+from attune.decoding.search import Search
+from attune.recipe import Recipe
+from attune.run import Run, rises
+from attune.site import Site
+from attune.stages.assemble import Assembled
+from attune.stages.evaluate import Evaluation, Scored
+from attune.stages.events import Stepped
+from attune.stages.journal import Journal
+from attune.training.optimizer import Moves
+from attune.training.patience import has_stalled
+from attune.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Underway:
+    """All that the parts of a training share."""
+
+    recipe: Recipe
+    run: Run
+    site: Site
+    world: World
+    assembled: Assembled
+    optimizer: Moves
+    dev: Scored | None
+    dev_batches: Iterable[Loaded]
+    journal: Journal | None
+    history: list[float]  # the score that decides which checkpoint is best, at every scoring so far
+    search: Search
+    final_search: Search
+    stop_requested: Callable[[], bool]
+
+    @property
+    def has_stalled(self) -> bool:
+        """Whether the recipe's patience with the dev score is at its end."""
+        settings = self.recipe.train
+        if settings.patience is None or settings.keep_best is None:
+            return False
+        return has_stalled(self.history, settings.patience, rises(settings.keep_best))
+
+
+def log_step(training: Underway, stepped: Stepped) -> None:
+    """Write down a step, and all that was dropped or skipped in it."""
+    if training.journal is None:
+        return
+    step, number = stepped.step, stepped.step.progress.position.step
+    if step.skipped:
+        training.journal.write("skipped", step=number, reason=step.skipped, ids=step.skipped_ids)
+    for reason in step.dropped:
+        training.journal.write("dropped", step=number, reason=reason)
+    if number % training.recipe.train.log_every == 0 or number == training.recipe.train.steps:
+        figures = {"loss": step.loss, "lr": step.lr, "gradient_norm": step.gradient_norm}
+        speed = round(stepped.audio_seconds_per_second, 1)
+        position = step.progress.position
+        heard = {"epoch_audio_seconds": round(position.heard, 1)} if position.heard else {}
+        training.journal.write(
+            "step", step=number, epoch=position.epoch, **figures, audio_seconds_per_second=speed, **heard
+        )
+        training.journal.plot(number, **{f"train/{name}": value for name, value in figures.items()})
+
+
+def log_scores(training: Underway, step: int, evaluation: Evaluation, is_best: bool) -> None:
+    """Write down what an evaluation came to."""
+    if training.journal is None:
+        return
+    figures = {name: score.value for name, score in evaluation.scores.values.items()}
+    training.journal.write(
+        "scores",
+        step=step,
+        split=evaluation.split,
+        utterances=len(evaluation.predictions),
+        **({"sample_of": evaluation.total} if evaluation.total else {}),
+        **figures,
+        best=is_best,
+        problems=evaluation.problems,
+    )
+    training.journal.plot(step, **{f"{evaluation.split}/{name}": value for name, value in figures.items()})
