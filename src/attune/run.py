@@ -140,6 +140,10 @@ class Run:
         write_text(self.folder / "best.json", json.dumps(asdict(Best(metric, value, step)), indent=1) + "\n")
         return True
 
+    def forget_best(self) -> None:
+        """Have no best checkpoint any more."""
+        (self.folder / "best.json").unlink(missing_ok=True)
+
     def add_scores(self, name: str, scores: Mapping[str, Any]) -> None:
         """Put one evaluation's result into scores.json beside the others."""
         path = self.folder / "scores.json"

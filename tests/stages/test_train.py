@@ -13,6 +13,7 @@ from attune.files import sha256
 from attune.run import Run
 from attune.site import Site
 from attune.sources import Cache
+from attune.stages.assemble import open_pretrained
 from attune.stages.check import check_recipe
 from attune.stages.events import Evaluated, Finished, Saved, Started, Stepped
 from attune.stages.lock import read_lock
@@ -213,6 +214,42 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(recipe_file, s
     started = events_of(recipe, site)[0]
     assert [damage.folder.name for damage in started.damaged] == ["step-000009"] and started.step == 6
     assert sha256(weights) == expected
+
+
+def test_a_best_checkpoint_that_is_damaged_gives_way_to_the_next_best(recipe_file, site, tmp_path):
+    run = Run(tmp_path / "run")
+    recipe = loaded(recipe_file, run.folder, "train.keep_last=9", "train.eval_every=3")
+    events_of(recipe, site)
+    best = run.best().step
+    weights = run.checkpoints / f"step-{best:06d}/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"?")
+    again = events_of(recipe, site)
+    assert [damage.folder for damage in again[0].damaged] == [weights.parent]
+    scores = {
+        step: json.loads((run.checkpoints / f"step-{step:06d}/progress.json").read_text())["scores"]["dev.wer"]
+        for step in {3, 6, 9, 12} - ({best} - {12})
+    }
+    assert again[-1].best_step == run.best().step == min(scores, key=lambda step: (scores[step], step))
+
+
+def test_a_best_checkpoint_that_is_gone_is_made_again(recipe_file, site, tmp_path):
+    """No step is saved for another reason, so what is as good as the lost one must be saved."""
+    recipe = loaded(recipe_file, tmp_path / "run", "train.save_every=100", "train.eval_every=5", "train.patience=5")
+    events_of(recipe, site)
+    best = Run(tmp_path / "run").best()
+    shutil.rmtree(tmp_path / "run/checkpoints")
+    again = events_of(recipe, site)
+    assert again[-1].best_step == best.step and Run(tmp_path / "run").best() == best
+
+
+def test_a_run_whose_best_is_damaged_is_evaluated_only_when_it_has_another(recipe_file, site, tmp_path):
+    recipe, run = loaded(recipe_file, tmp_path / "run", "train.steps=6", "data.test=[]"), Run(tmp_path / "run")
+    events_of(recipe, site)
+    (run.checkpoints / f"step-{run.best().step:06d}/model.safetensors").write_bytes(b"broken")
+    with pytest.raises(ModelError, match=r"is damaged: .*attune train .*recipe\.yaml"):
+        open_pretrained(run.folder)
+    events_of(recipe, site)
+    open_pretrained(run.folder)
 
 
 def test_training_starts_from_the_weights_of_a_run_and_keeps_its_vocabulary(finished, recipe_file, site, tmp_path):

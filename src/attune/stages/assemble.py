@@ -82,7 +82,11 @@ def open_pretrained(folder: Path) -> Pretrained:
         raise ModelError(f"{folder} has no checkpoint yet. Train it first: attune train {folder}/recipe.yaml")
     reason = checkpoint.damage(chosen)
     if reason:
-        raise ModelError(f"{chosen} is damaged: {reason}. Train on to make a new one.")
+        # Not quietly the next best: whoever names a run means its best, and would take these scores for it.
+        raise ModelError(
+            f"{chosen}, the best of its run, is damaged: {reason}. To have another chosen: "
+            f"attune train {folder}/recipe.yaml"
+        )
     step = int(chosen.name.removeprefix("step-"))
     return Pretrained(recipe, run.task, run.assets, chosen / WEIGHTS, step, adapt=recipe.adapt)
 

@@ -112,6 +112,7 @@ def _train(
         final,
         request.stop_requested,
     )
+    damaged += _mend_best(training, damaged)
     progress = _resume(training, newest, damaged)
     yield Started(
         run,
@@ -169,6 +170,22 @@ def _require_same_data(run: Run, data: TrainingSet) -> None:
             "leave out others. Put the manifests back as they were, or start a new run with model.weights set to this "
             "one."
         )
+
+
+def _mend_best(training: Underway, known: Sequence[Damage]) -> list[Damage]:
+    """Forget a best checkpoint that is damaged or gone: what is as good as it must be saved. The next best follows."""
+    run, metric, found = training.run, training.recipe.train.keep_best, list[Damage]()
+    best = run.best() if training.journal else None
+    reason = checkpoint.damage(checkpoint.folder_of(run.checkpoints, best.step)) if best else None
+    if best and reason:
+        run.forget_best()
+        found = [Damage(checkpoint.folder_of(run.checkpoints, best.step), reason)]
+        for folder in checkpoint.sound(run.checkpoints):
+            step, scores = checkpoint.scores(folder)
+            if metric and metric in scores:
+                run.offer_best(metric, scores[metric], step)
+    training.world.barrier()  # every rank reads what the best is
+    return [damage for damage in found if damage not in known]
 
 
 def _resume(training: Underway, newest: Path | None, damaged: Sequence[Damage]) -> Progress:

@@ -85,6 +85,12 @@ def load(folder: Path) -> Checkpoint:
     return Checkpoint(model, optimizer, progress, state["scores"], tuple(state["history"]))
 
 
+def scores(folder: Path) -> tuple[int, Mapping[str, float]]:
+    """The step of a sound checkpoint, and the dev sets' scores at it; its tensors are not read."""
+    state = json.loads((folder / "progress.json").read_text())
+    return state["position"]["step"], state["scores"]
+
+
 def newest(checkpoints: Path) -> tuple[Path | None, list[Damage]]:
     """The newest sound checkpoint, and the damaged ones that are newer."""
     damaged: list[Damage] = []
