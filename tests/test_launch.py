@@ -63,7 +63,20 @@ def training(recipe: Path, run: Path):
         while not (run / "checkpoints").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         assert (run / "checkpoints").exists()
-        yield launcher
+        try:
+            yield launcher
+        finally:
+            launcher.kill()  # its ranks end with it
+
+
+def test_a_second_launcher_is_refused_and_the_run_in_use_is_still_running(recipe, tmp_path):
+    with training(recipe, tmp_path / "run") as launcher:
+        status = (tmp_path / "run/status.json").read_text()
+        second = attune(*launcher.args[3:])
+        assert second.returncode == 2 and "Another process is training" in second.stderr
+        assert (tmp_path / "run/status.json").read_text() == status
+        launcher.send_signal(signal.SIGTERM)
+        assert launcher.wait(60) == 75
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])

@@ -54,6 +54,16 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class Status:
+    """What became of a run, as the process that last had it wrote down."""
+
+    state: str  # running | done | preempted | failed
+    reason: str
+    pid: int
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """A run directory."""
 
@@ -105,18 +115,23 @@ class Run:
 
     def set_status(self, state: str, reason: str = "") -> None:
         """Say what became of the run: running, done, preempted or failed."""
-        status = {"state": state, "reason": reason, "pid": os.getpid(), "time": round(time.time(), 3)}
-        write_text(self.folder / "status.json", json.dumps(status, indent=1) + "\n")
+        status = Status(state, reason, os.getpid(), round(time.time(), 3))
+        write_text(self.folder / "status.json", json.dumps(asdict(status), indent=1) + "\n")
 
-    def state(self) -> str | None:
+    def status(self) -> "Status | None":
         """What status.json says became of the run."""
         path = self.folder / "status.json"
-        return str(json.loads(path.read_text())["state"]) if path.exists() else None
+        return Status(**json.loads(path.read_text())) if path.exists() else None
+
+    def state(self) -> str | None:
+        """In a word, what became of the run."""
+        status = self.status()
+        return status.state if status else None
 
     def reason(self) -> str:
-        """Why status.json says it ended so."""
-        path = self.folder / "status.json"
-        return str(json.loads(path.read_text())["reason"]) if path.exists() else ""
+        """Why it ended so."""
+        status = self.status()
+        return status.reason if status else ""
 
     def remember_start(self, start: "Start") -> None:
         """Write down what a resumed run must find as it was."""

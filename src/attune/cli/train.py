@@ -67,7 +67,10 @@ def _train_group(arguments: Namespace, folder: Path) -> int:
     from attune.run import Run
 
     training = Run(folder)
+    before = training.status()
     outcome = start_ranks(arguments, arguments.restarts, lambda _: not training.reason().startswith("TrainingError"))
+    if training.status() == before:
+        return outcome.code  # no rank ever had the run: what became of it is for others to say
     state = training.state()
     if outcome.code > 128 and state == "preempted":
         return Preempted.exit_code
