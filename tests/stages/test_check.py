@@ -277,3 +277,8 @@ def test_a_mix_is_checked_as_it_will_be_trained(recipe):
     sets = f"data.train=[{recipe.parent / 'train/manifest.jsonl'}, {more}]"
     plain, mixed = checked(recipe, sets), checked(recipe, sets, "data.mix.weights=[1, 1]")
     assert mixed.can_run and mixed.plan.micros > plain.plan.micros
+
+
+def test_a_score_that_the_task_does_not_have_cannot_decide(recipe):
+    found = checked(recipe, "train.keep_best=dev.wre")
+    assert not found.can_run and any("dev.wre" in trouble and "dev.wer" in trouble for trouble in found.troubles)

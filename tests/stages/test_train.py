@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from attune import recipe as recipes
-from attune.errors import CheckpointError, DataError, ModelError, Preempted
+from attune.errors import CheckpointError, ConfigError, DataError, ModelError, Preempted
 from attune.files import sha256
 from attune.run import Run
 from attune.site import Site
@@ -303,6 +303,17 @@ def test_a_row_without_text_is_dropped_when_the_recipe_says_so(recipe_file, site
 def test_a_limit_that_leaves_nothing_to_train_on_is_told(recipe_file, site, tmp_path):
     with pytest.raises(DataError, match=r"No training utterance is left of 24: 24 are longer"):
         events_of(loaded(recipe_file, tmp_path / "run", "data.max_seconds=0.2"), site)
+
+
+def test_what_only_the_end_would_find_is_found_at_the_start_and_may_be_corrected(recipe_file, site, tmp_path):
+    (tmp_path / "test.jsonl").write_text('{"id": "a"}\n')
+    for mistake, error, told in (
+        ("train.keep_best=dev.wre", ConfigError, r"train\.keep_best: .*dev\.wre.*dev\.wer"),
+        (f"data.test=[{tmp_path / 'test.jsonl'}]", DataError, r"test\.jsonl:1"),
+    ):
+        with pytest.raises(error, match=told):
+            events_of(loaded(recipe_file, tmp_path / "run", mistake), site)
+    assert isinstance(events_of(loaded(recipe_file, tmp_path / "run", "train.steps=3"), site)[-1], Finished)
 
 
 def test_best_is_never_replaced_by_worse_equal_or_nan(tmp_path):

@@ -34,7 +34,7 @@ from attune.site import Site
 from attune.stages.assemble import Assembled, assemble
 from attune.stages.begin import First, give_first_weights, open_origin, prepare, with_local_files
 from attune.stages.data import planner, training_rows
-from attune.stages.evaluate import Decoding, search_of
+from attune.stages.evaluate import Decoding, require_score, search_of
 from attune.stages.example import Example, first_example, frames_of, read_back
 from attune.stages.rates import schedule_of
 from attune.types import Utterance
@@ -141,7 +141,7 @@ def check_recipe(recipe: Recipe, decodes: bool, site: Site) -> Generator[Decodin
         plan = _plan(recipe, train, troubles) if train else None
         begun = _begin(recipe, train, Path(folder), site, troubles) if train else None
         if begun:
-            _check_searches(recipe, begun.assembled, site, troubles)
+            _check_evaluation(recipe, begun.assembled, site, troubles)
         splits = []
         for corpus in corpora.values():
             rows = yield from _check_rows(corpus, decodes, site)
@@ -217,7 +217,11 @@ def _begin(recipe: Recipe, corpus: Corpus, scratch: Path, site: Site, troubles: 
     return None
 
 
-def _check_searches(recipe: Recipe, assembled: Assembled, site: Site, troubles: list[str]) -> None:
+def _check_evaluation(recipe: Recipe, assembled: Assembled, site: Site, troubles: list[str]) -> None:
+    """What would be found wrong only after hours of training."""
+    with _gathering(troubles):
+        if recipe.train.keep_best:
+            require_score(recipe.train.keep_best, assembled.task)
     for config in filter(None, (recipe.decode, recipe.decode.final)):
         with _gathering(troubles):
             search_of(config, assembled.built, site, World.alone())

@@ -7,12 +7,13 @@ from typing import Any
 
 from attune.batches.load import Loaded, Reader, load, readers_watched
 from attune.batches.plan import Budget, plan_in_order
+from attune.catalog import suggestion
 from attune.corpora import Corpus, Pieces, Sample
 from attune.decoding.ngram import read_arpa
 from attune.decoding.predict import decode, share
 from attune.decoding.search import Search
 from attune.decoding.settings import SearchConfig
-from attune.errors import ModelError
+from attune.errors import ConfigError, ModelError
 from attune.recipe import Recipe
 from attune.report.tables import scores_json
 from attune.site import Site
@@ -72,6 +73,13 @@ class Evaluation:
 def told_sample(count: int, total: int) -> str:
     """How large a sample is, in words."""
     return f"{count:,} of {total:,} utterances, chosen by the seed"
+
+
+def require_score(metric: str, task: Task) -> None:
+    """Refuse to wait for a score of the dev sets that the task does not have; it would be missed hours later."""
+    names = [f"dev.{name}" for name in task.score([]).values]
+    if metric not in names:
+        raise ConfigError(f"train.keep_best: there is no score {metric!r}{suggestion(metric, names)}")
 
 
 def search_of(config: SearchConfig, built: Built, site: Site, world: World) -> Search:

@@ -14,16 +14,24 @@ from pathlib import Path
 import torch
 
 from attune.batches.load import Again, Loaded, readers_watched
-from attune.catalog import suggestion
 from attune.corpora import Corpus, Sample
-from attune.errors import CheckpointError, ConfigError, Preempted
+from attune.errors import CheckpointError, Preempted
 from attune.recipe import Difference, Recipe
 from attune.run import Run, Start, claimed
 from attune.site import Site
 from attune.stages.assemble import Assembled, assemble
 from attune.stages.begin import First, give_first_weights, open_origin, prepare, with_local_files
 from attune.stages.data import open_split
-from attune.stages.evaluate import Decoding, Evaluation, Scored, as_scored, evaluate, evaluation_batches, search_of
+from attune.stages.evaluate import (
+    Decoding,
+    Evaluation,
+    Scored,
+    as_scored,
+    evaluate,
+    evaluation_batches,
+    require_score,
+    search_of,
+)
 from attune.stages.events import Evaluated, Event, Saved, Started, Stepped
 from attune.stages.example import log_first
 from attune.stages.finish import finish
@@ -84,6 +92,8 @@ def _train(
     site = gather_sources(recipe, run, site, world)
     data = open_training_set(recipe, run, site, world)
     dev = _open_dev(recipe, run, site, world)
+    if recipe.data.test:
+        open_split(recipe, "test", run.data, site, world)  # a bad row is to be told now, not after the last step
     newest, damaged = checkpoint.newest(run.checkpoints)
     assembled, first = _assemble(recipe, run, data, site, world, resumes=newest is not None)
     adapted = adapt(assembled.built.model, recipe.adapt, recipe.seed, first.new_tensors)
@@ -94,7 +104,9 @@ def _train(
     journal = Journal(run) if world.is_first else None
     scored = as_scored(dev, assembled, recipe) if dev else None
     dev_batches = _dev_batches(recipe, assembled, scored, site, world) if scored else ()
-    # Now, and not after the last step: a language model that does not fit is to be told at once.
+    # Now, and not after the last step: a name or a language model that does not fit is to be told at once.
+    if recipe.train.keep_best:
+        require_score(recipe.train.keep_best, assembled.task)
     search = search_of(recipe.decode, assembled.built, site, world)
     final = search_of(recipe.decode.final, assembled.built, site, world) if recipe.decode.final else search
     training = Underway(
@@ -274,16 +286,10 @@ def _judge(training: Underway, dev: Scored) -> Generator[Decoding, None, _Judged
     metric = training.recipe.train.keep_best
     if metric is None:
         return _Judged(evaluation, scores, False)
-    value = _value(scores, metric)
+    value = scores[metric]
     training.history.append(value)
     best = training.run.best()
     return _Judged(evaluation, scores, not math.isnan(value) and (best is None or best.is_beaten_by(value)))
-
-
-def _value(scores: Mapping[str, float], metric: str) -> float:
-    if metric not in scores:
-        raise ConfigError(f"train.keep_best: there is no score {metric!r}{suggestion(metric, scores)}")
-    return scores[metric]
 
 
 def _save(training: Underway, progress: Progress, scores: Mapping[str, float]) -> Iterator[Event]:
