@@ -103,6 +103,21 @@ def test_an_absent_prediction_is_an_exit_code_of_its_own(attune, trained, recipe
     assert json.loads(out)["counts"]["num_absent_sents"] == 1
 
 
+def test_training_says_what_its_test_set_has_no_prediction_for_and_exits_as_evaluation_does(attune, recipe, tmp_path):
+    rows = [json.loads(row) for row in (recipe.parent / "dev/manifest.jsonl").read_text().splitlines()[:3]]
+    (tmp_path / "bad.wav").write_bytes((recipe.parent / "dev/audio/00000.wav").read_bytes()[:3000])
+    audio = ["bad.wav", *(str(recipe.parent / "dev/audio" / f"0000{number}.wav") for number in (1, 2))]
+    lines = [json.dumps({**row, "audio": path}) for row, path in zip(rows, audio, strict=True)]
+    (tmp_path / "m.jsonl").write_text("\n".join(lines) + "\n")
+    settings = ["train.steps=2", "train.warmup=1", "train.eval_every=2", "data.bad_rows=drop", "--workers=0"]
+    split = f"[{tmp_path / 'm.jsonl'}]"
+    code, out, _ = attune("train", recipe, f"run={tmp_path / 'run'}", f"data.test={split}", *settings)
+    assert code == 1 and "test: 1 of 3 utterances without a prediction" in out and "bad.wav" in out
+    assert json.loads((tmp_path / "run/status.json").read_text())["state"] == "done"
+    code, out, _ = attune("train", recipe, f"run={tmp_path / 'dev'}", f"data.dev={split}", "data.test=[]", *settings)
+    assert code == 0 and "dev: 1 of 3 utterances without a prediction" in out
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 from attune.report.tables import figure
 
 if TYPE_CHECKING:
-    from attune.stages.evaluate import Decoding
+    from attune.stages.evaluate import Decoding, Evaluation
     from attune.stages.events import Evaluated, Event, Finished, Started, Stepped
     from attune.training.adapt import Adapted
 
 LINE_EVERY_SECONDS = 10.0
+MOST_PROBLEMS = 10  # to show of an evaluation
 T = TypeVar("T")
 
 
@@ -165,6 +166,19 @@ def _show_scores(event: Evaluated, display: Display) -> None:
     for name, own in event.evaluation.sets.items():
         parts = ", ".join(f"{each.upper()} {figure(own.values[each])}" for each in shown)
         display.say(f"  {name}: {parts}")
+    _show_absent(event.evaluation, display)
+
+
+def _show_absent(evaluation: Evaluation, display: Display) -> None:
+    """The scores count what has no prediction as wrong: nobody should have to guess that from them."""
+    if not evaluation.absent:
+        return
+    total = f"{len(evaluation.predictions):,} utterances"
+    display.say(f"{evaluation.split}: {evaluation.absent:,} of {total} without a prediction")
+    for problem in evaluation.problems[:MOST_PROBLEMS]:
+        display.say(f"  {problem}")
+    if len(evaluation.problems) > MOST_PROBLEMS:
+        display.say(f"  … log.jsonl has all {len(evaluation.problems):,}")
 
 
 def _show_finish(event: Finished, display: Display) -> None:

@@ -27,6 +27,7 @@ from attune.errors import Preempted
 
 if TYPE_CHECKING:
     from attune.recipe import Recipe
+    from attune.run import Run
     from attune.site import Site
     from attune.stages.train import Request
     from attune.world import World
@@ -68,7 +69,7 @@ def _train_group(arguments: Namespace, folder: Path) -> int:
 
     training = Run(folder)
     before = training.status()
-    outcome = start_ranks(arguments, arguments.restarts, lambda _: not training.reason().startswith("TrainingError"))
+    outcome = start_ranks(arguments, arguments.restarts, lambda _: _is_worth_a_restart(training))
     if training.status() == before:
         return outcome.code  # no rank ever had the run: what became of it is for others to say
     state = training.state()
@@ -77,6 +78,10 @@ def _train_group(arguments: Namespace, folder: Path) -> int:
     if outcome.code and state in ("running", "failed"):
         training.set_status("failed", outcome.reason)
     return outcome.code
+
+
+def _is_worth_a_restart(training: Run) -> bool:
+    return training.state() != "done" and not training.reason().startswith("TrainingError")
 
 
 def _train_on_ray(arguments: Namespace, recipe: Recipe) -> int:
@@ -135,12 +140,14 @@ def _train(
     events = train(recipe, request, site, world)
     if world.is_first:
         events = shown(events, Display(sys.stderr if arguments.json else sys.stdout))
-    scores = {}
+    scores, absent = {}, 0
     for event in events:
         if isinstance(event, Evaluated):
-            scores[event.evaluation.split] = event.evaluation.as_json()
-            figures = event.evaluation.scores.values
-            report({"step": event.step} | {f"{event.evaluation.split}.{name}": figures[name].value for name in figures})
+            split, figures = event.evaluation.split, event.evaluation.scores.values
+            scores[split] = event.evaluation.as_json()
+            absent = event.evaluation.absent if split == "test" else absent
+            report({"step": event.step} | {f"{split}.{name}": figures[name].value for name in figures})
     if arguments.json and world.is_first:
         print_json({"run": recipe.run, "scores": scores})
-    return 0
+    # The run is done; but as with `attune evaluate`, a score over utterances that were not heard is no success.
+    return 1 if absent and world.is_first else 0
