@@ -1,11 +1,14 @@
 """A file under its final name is complete: written beside, fsynced, then renamed."""
 
+import errno
 import hashlib
 import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from attune.errors import AttuneError, DataError
 
 
 @contextmanager
@@ -26,6 +29,28 @@ def write_text(path: Path, text: str) -> None:
     """Replace the whole file at once, so that no reader ever sees half of it."""
     with completed(path) as partial:
         partial.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def refusal_told(path: Path, remedy: str, kind: type[AttuneError] = DataError) -> Iterator[None]:
+    """Say in words that a place cannot be written to, and what to do about it."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{path} cannot be written: {error.strerror or error}. {remedy}") from error
+
+
+def require_writable(path: Path, remedy: str) -> None:
+    """Find out, before long work, that a file could not be written in the end; its folder is made."""
+    with refusal_told(path, remedy):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        probe = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.part"
+        try:
+            probe.touch()
+        finally:
+            probe.unlink(missing_ok=True)
 
 
 def sync(path: Path) -> None:

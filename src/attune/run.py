@@ -17,14 +17,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from attune import recipe as recipes
 from attune.errors import CheckpointError
-from attune.files import write_text
+from attune.files import refusal_told, write_text
 from attune.recipe import Recipe
 from attune.sources import without_secrets
 
@@ -177,17 +177,25 @@ def claimed(run: Run, recipe: Recipe, command: Sequence[str], reschedule: bool) 
 
     Yields the schedule settings that `reschedule` changed.
     """
-    run.folder.mkdir(parents=True, exist_ok=True)
-    with (run.folder / ".lock").open("w") as lock:
-        if not _locked(lock):
-            raise CheckpointError(f"Another process is training in {run.folder}. Wait for it, or end it.")
-        changed = _check_recipe(run, recipe, reschedule)
-        write_text(run.folder / "recipe.yaml", recipes.resolved_yaml(recipe))
-        write_text(run.folder / "environment.json", json.dumps(environment(), indent=1) + "\n")
-        with (run.folder / "command.txt").open("a", encoding="utf-8") as file:
-            file.write(without_secrets(shlex.join(command)) + "\n")
-        run.set_status("running")
+    refused = refusal_told(run.folder, "Give run=… a folder that can be, with room in it.", CheckpointError)
+    with ExitStack() as held:
+        with refused:
+            run.folder.mkdir(parents=True, exist_ok=True)
+            lock = held.enter_context((run.folder / ".lock").open("w"))
+            if not _locked(lock):
+                raise CheckpointError(f"Another process is training in {run.folder}. Wait for it, or end it.")
+            changed = _check_recipe(run, recipe, reschedule)
+            _introduce(run, recipe, command)
         yield changed
+
+
+def _introduce(run: Run, recipe: Recipe, command: Sequence[str]) -> None:
+    """Write down what is about to be done, and on what machine."""
+    write_text(run.folder / "recipe.yaml", recipes.resolved_yaml(recipe))
+    write_text(run.folder / "environment.json", json.dumps(environment(), indent=1) + "\n")
+    with (run.folder / "command.txt").open("a", encoding="utf-8") as file:
+        file.write(without_secrets(shlex.join(command)) + "\n")
+    run.set_status("running")
 
 
 def _locked(lock: IO[str]) -> bool:

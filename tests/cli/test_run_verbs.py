@@ -1,6 +1,7 @@
 """train, evaluate and demo as a user meets them."""
 
 import json
+import shutil
 import sys
 
 import pytest
@@ -118,6 +119,15 @@ def test_training_says_what_its_test_set_has_no_prediction_for_and_exits_as_eval
     assert code == 0 and "dev: 1 of 3 utterances without a prediction" in out
 
 
+def test_a_run_that_cannot_be_written_is_told_before_anything_is_decoded(attune, trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run/predictions")
+    (tmp_path / "run/predictions").touch()
+    code, out, err = attune("evaluate", tmp_path / "run", "--workers=0")
+    assert code == 2 and "cannot be written" in err and f"attune evaluate {tmp_path / 'run/model'}" in err
+    assert "decoding" not in out
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -128,6 +138,10 @@ def test_training_says_what_its_test_set_has_no_prediction_for_and_exits_as_eval
         (["evaluate", "{recipe}"], "names no weights"),
         (["evaluate", "{run}", "--device", "cuda"], "no CUDA device"),
         (["train", "{recipe}", "run={run}-new", "model.weights=nowhere"], "nowhere"),
+        (["train", "{recipe}", "run={recipe}"], "cannot be written"),
+        (["train", "{recipe}", "run=/proc/nowhere"], "cannot be written"),
+        (["evaluate", "{run}", "--out", "/proc/nowhere/predictions.jsonl"], "cannot be written"),
+        (["evaluate", "{run}", "--alignments", "{run}"], "cannot be written"),
     ],
 )
 def test_a_mistake_is_a_message_and_exit_2(attune, recipe, trained, words, told):

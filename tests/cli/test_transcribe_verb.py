@@ -79,6 +79,13 @@ def test_what_is_no_model_is_a_message(recordings, capsys):
     assert "neither a model nor a run" in transcribed(capsys, "audio", "text.wav", code=2).err
 
 
+def test_a_place_that_cannot_be_written_is_told_before_anything_is_transcribed(model, recordings, capsys):
+    for place in ("/proc/nowhere/out.jsonl", str(recordings)):
+        assert main(["transcribe", str(model), str(recordings), "--out", place]) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and f"{place} cannot be written" in err
+
+
 def test_a_model_without_files_is_a_usage_error(model):
     with pytest.raises(SystemExit) as exit:
         main(["transcribe", str(model)])

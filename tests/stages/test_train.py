@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from attune import recipe as recipes
 from attune.errors import CheckpointError, ConfigError, DataError, ModelError, Preempted
@@ -314,6 +315,22 @@ def test_what_only_the_end_would_find_is_found_at_the_start_and_may_be_corrected
         with pytest.raises(error, match=told):
             events_of(loaded(recipe_file, tmp_path / "run", mistake), site)
     assert isinstance(events_of(loaded(recipe_file, tmp_path / "run", "train.steps=3"), site)[-1], Finished)
+
+
+def test_an_export_that_fails_is_told_and_leaves_nothing(recipe_file, site, tmp_path, monkeypatch):
+    recipe, run = loaded(recipe_file, tmp_path / "run", "train.steps=3", "data.test=[]"), tmp_path / "run"
+
+    def full(*_):
+        raise SafetensorError("Error while serializing: No space left on device (os error 28)")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("attune.stages.assemble.save_file", full)
+        with pytest.raises(ModelError, match=r"could not be written: .*No space left.*same command"):
+            events_of(recipe, site)
+    assert not list(run.glob(".model.*"))
+    (run / ".model.01234567.part").mkdir()  # as a kill leaves it
+    events_of(recipe, site)
+    assert (run / "model/model.safetensors").is_file() and not list(run.glob(".model.*"))
 
 
 def test_best_is_never_replaced_by_worse_equal_or_nan(tmp_path):

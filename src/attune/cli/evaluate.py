@@ -36,9 +36,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Evaluate on the asked-for devices; exit 1 when an utterance has no prediction."""
     from attune.cli._downloads import watched
-    from attune.stages.subject import open_subject
+    from attune.stages.subject import open_subject, require_places
 
     subject = open_subject(arguments.subject, arguments.overrides, watched(site_of(arguments)))
+    require_places(subject, arguments.out, arguments.alignments)
     return in_world(arguments, lambda site, world: _evaluate(arguments, subject, site, world))
 
 

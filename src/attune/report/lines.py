@@ -5,6 +5,9 @@ import os
 from pathlib import Path
 
 from attune.errors import DataError
+from attune.files import refusal_told, require_writable
+
+REMEDY = "Name another file, or make room there; what is in it is not done again."
 
 
 class Lines:
@@ -13,7 +16,7 @@ class Lines:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.ids: set[str] = set()
-        path.parent.mkdir(parents=True, exist_ok=True)
+        require_writable(path, REMEDY)
         text = path.read_bytes() if path.exists() else b""
         whole = text[: text.rfind(b"\n") + 1]
         for number, line in enumerate(whole.decode().splitlines(), 1):
@@ -21,13 +24,12 @@ class Lines:
                 self.ids.add(str(json.loads(line)["id"]))
             except (ValueError, KeyError, TypeError) as error:
                 raise DataError(f"{path}:{number} is not a result: {line[:60]!r}. Name another file.") from error
-        if len(whole) != len(text):
-            with path.open("r+b") as file:
-                file.truncate(len(whole))
+        with refusal_told(path, REMEDY), path.open("ab") as file:
+            file.truncate(len(whole))
 
     def add(self, name: str, **values: object) -> None:
         """Append one result."""
-        with self.path.open("a", encoding="utf-8") as file:
+        with refusal_told(self.path, REMEDY), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"id": name, **values}, ensure_ascii=False) + "\n")
             file.flush()
             os.fsync(file.fileno())

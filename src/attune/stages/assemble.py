@@ -5,6 +5,7 @@ A model folder holds recipe.yaml (which says what it is), model.safetensors, tas
 newest.
 """
 
+import glob
 import os
 import shutil
 import uuid
@@ -143,6 +144,21 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 def export(folder: Path, recipe: Recipe, run: Run, model: nn.Module) -> None:
     """Write a model folder; it appears whole, in place of the one before."""
     partial = folder.parent / f".{folder.name}.{uuid.uuid4().hex[:8]}.part"
+    try:
+        _write_model(partial, recipe, run, model)
+        _put_in_place(partial, folder)
+    except (OSError, SafetensorError) as error:  # safetensors hides the operating system's error in its own
+        raise ModelError(
+            f"{folder} could not be written: {error}. Make room, and run the same command again."
+        ) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    for suffix in ("part", "old"):  # what exports that were killed have left
+        for leftover in folder.parent.glob(f".{glob.escape(folder.name)}.????????.{suffix}"):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _write_model(partial: Path, recipe: Recipe, run: Run, model: nn.Module) -> None:
     for part in (run.task, run.assets):
         if part.is_dir():  # empty folders get lost on hubs and in buckets
             shutil.copytree(part, partial / part.name)
@@ -155,6 +171,9 @@ def export(folder: Path, recipe: Recipe, run: Run, model: nn.Module) -> None:
         family.export(model, run.assets, partial)
     sync(partial / WEIGHTS)
     sync(partial)
+
+
+def _put_in_place(partial: Path, folder: Path) -> None:
     if folder.exists():
         doomed = partial.with_suffix(".old")
         folder.rename(doomed)

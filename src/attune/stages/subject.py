@@ -11,6 +11,7 @@ from attune import catalog
 from attune import recipe as recipes
 from attune.corpora import Corpus
 from attune.errors import ConfigError, ModelError
+from attune.files import refusal_told, require_writable
 from attune.recipe import Recipe
 from attune.report.predictions import write_predictions
 from attune.run import Run
@@ -135,10 +136,25 @@ def _open(recipe: Recipe, on: str | None, index_folder: Path, site: Site, world:
     return open_manifests(name, sources, recipe, index_folder, site, world)
 
 
+def require_places(subject: Subject, *files: Path | None) -> None:
+    """Refuse, before anything is decoded, files that could not be written, and a run that cannot keep its scores."""
+    for path in filter(None, files):
+        require_writable(path, "Name another file.")
+    if subject.run:
+        require_writable(subject.run.predictions(SPLITS[0]), _remedy(subject.run))
+        require_writable(subject.run.folder / "scores.json", _remedy(subject.run))
+
+
 def record(subject: Subject, evaluation: Evaluation, out: Path | None) -> None:
     """Keep predictions and scores with the run, and the predictions where they were asked for."""
     if out:
-        write_predictions(out, evaluation.predictions)
+        with refusal_told(out, "Name another file."):
+            write_predictions(out, evaluation.predictions)
     if subject.run:
-        write_predictions(subject.run.predictions(evaluation.split), evaluation.predictions)
-        subject.run.add_scores(evaluation.split, {**evaluation.as_json(), "step": subject.pretrained.step})
+        with refusal_told(subject.run.folder, _remedy(subject.run)):
+            write_predictions(subject.run.predictions(evaluation.split), evaluation.predictions)
+            subject.run.add_scores(evaluation.split, {**evaluation.as_json(), "step": subject.pretrained.step})
+
+
+def _remedy(run: Run) -> str:
+    return f"A model keeps nothing with it, if that will do: attune evaluate {run.model}"
