@@ -33,6 +33,11 @@ def test_the_blank_reads_as_nothing_and_the_unknown_as_a_replacement_character(p
     assert pieces.decode(pieces.encode("the ñ")) == "the �"
 
 
+def test_short_words_alone_are_text_enough():
+    pieces = Pieces.learn(["go", "stop", "top"] * 5, "bpe", 10)
+    assert pieces.decode(pieces.encode("stop")) == "stop"
+
+
 def test_text_is_not_normalized_on_the_way():
     pieces = Pieces.learn(["ﬁne ＡＢＣ Ⅷ"], "bpe", 14)
     assert pieces.decode(pieces.encode("ﬁne ＡＢＣ Ⅷ")) == "ﬁne ＡＢＣ Ⅷ"

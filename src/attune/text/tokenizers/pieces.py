@@ -129,6 +129,7 @@ def _varint(value: int) -> bytes:
 
 def _train(lines: list[str], kind: str, vocabulary: int) -> bytes:
     model = io.BytesIO()
+    longest = max(len(line.encode()) for line in lines) + 1
     SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
         model_writer=model,
@@ -142,7 +143,7 @@ def _train(lines: list[str], kind: str, vocabulary: int) -> bytes:
         eos_id=-1,
         character_coverage=1.0,
         normalization_rule_name="identity",  # the recipe's normalizer has been at work already
-        max_sentence_length=max(len(line.encode()) for line in lines) + 1,  # longer ones would be left out in silence
+        max_sentence_length=max(10, longest),  # longer ones would be left out in silence; 10 is the least it takes
         num_threads=1,  # sums of floats come out the same every time
         minloglevel=2,  # errors only
     )
