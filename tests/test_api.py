@@ -95,6 +95,29 @@ def test_what_is_not_a_recording_is_told(model, tmp_path):
         model.transcribe(tmp_path / "text.wav")
 
 
+@pytest.mark.parametrize("rate", [0, -16_000, "8000", None, float("nan"), True])
+def test_a_rate_that_is_none_is_refused(model, files, rate):
+    with pytest.raises(DataError, match=r"rate is a number of samples per second, above 0"):
+        model.transcribe(attune.load_audio(files[0]), rate=rate)
+
+
+def test_one_path_is_not_many_recordings(model, files):
+    with pytest.raises(DataError, match=r"`listen` takes a list of recordings. For one, give \[recording\]"):
+        model.listen(str(files[0]))
+    with pytest.raises(DataError, match="`listen` takes a list"):
+        model.listen(files[0])
+    with pytest.raises(DataError, match="`listen` takes a list"):
+        model.listen(attune.load_audio(files[0]))
+    assert [spoken.text for spoken in model.listen(tuple(files[:2]))] == model.transcribe(files[:2])
+
+
+def test_settings_of_load_that_there_are_not_are_refused(run):
+    with pytest.raises(ConfigError, match=r"long: there is no 'sequential'. Use pauses or windows"):
+        attune.load(run.folder, device="cpu", long="sequential")
+    with pytest.raises(ConfigError, match=r"device: there is no 'gpu'. Use auto, cpu or cuda"):
+        attune.load(run.folder, device="gpu")
+
+
 def test_a_transcriber_does_not_classify(model, files):
     with pytest.raises(ModelError, match="trained to transcribe, not to classify"):
         model.classify(files)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import starmap
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ from attune.decoding.longform import Clock, Segment, Window, read_windows
 from attune.decoding.predict import ready
 from attune.decoding.search import Search
 from attune.decoding.words import words_of
-from attune.errors import DataError, ModelError
+from attune.errors import ConfigError, DataError, ModelError
 from attune.recipe import Recipe
 from attune.run import Run
 from attune.scoring.error_rates import score_transcripts
@@ -96,6 +97,8 @@ class Recognizer:
         first; those of a recording that has to be cut are not.
         """
         self._require("transcribe")
+        if not _is_many(recordings):
+            raise DataError("`listen` takes a list of recordings. For one, give [recording].")
         hearing = replace(self, search=_keeping(self.search, alternatives)) if alternatives else self
         return hearing._hear(recordings, rate)
 
@@ -192,6 +195,8 @@ def load(source: str | Path, device: str = "auto", long: Long = "pauses", fallba
     `long` says how recordings are read that are longer than the model can hear at once: cut in their pauses, or window
     after window by the times that the model says. `fallback` decodes doubtful results anew; None: as its recipe has it.
     """
+    if long not in get_args(Long):
+        raise ConfigError(f"long: there is no {long!r}. Use {' or '.join(get_args(Long))}.")
     site = this_site(device=device)
     world = _world(device)
     subject = open_subject(str(source), [], site)
@@ -271,6 +276,8 @@ def as_samples(audio: Audio, rate: int) -> NDArray[np.float32]:
     """One recording as mono samples at the models' rate."""
     if isinstance(audio, str | Path):
         return load_audio(audio)
+    if isinstance(rate, bool) or not isinstance(rate, int | float | np.number) or not 0 < rate < math.inf:
+        raise DataError(f"rate is a number of samples per second, above 0; found {rate!r}.")
     array = _as_floats(np.asarray(audio))
     if array.ndim == 2:
         array = _mono(array)
@@ -329,4 +336,7 @@ def _world(device: str) -> World:
     if dist.is_available() and dist.is_initialized():
         place = "cuda" if dist.get_backend() == "nccl" else "cpu"
         return World(dist.get_rank(), dist.get_world_size(), torch.device(place))
-    return World(0, 1, choose_device(device))
+    try:
+        return World(0, 1, choose_device(device))
+    except RuntimeError as error:  # torch knows what kinds of devices there are
+        raise ConfigError(f"device: there is no {device!r}. Use auto, cpu or cuda.") from error
