@@ -165,5 +165,8 @@ def test_a_recording_that_is_too_long_to_hear_at_once_is_cut_in_its_pauses(model
     patient = replace(model, assembled=replace(model.assembled, built=hears_little))
     found = patient.transcribe(together)
     assert len(found.split()) > 1
+    unspaced = replace(hears_little, join=lambda texts, utterance: "".join(texts))
+    other = replace(model, assembled=replace(model.assembled, built=unspaced))
+    assert len(other.transcribe(together)) < len(found)
     assert patient.transcribe([short[0], together])[1] == found
     assert patient.transcribe(np.zeros(16_000 * 60, np.float32)) == ""

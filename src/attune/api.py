@@ -37,7 +37,7 @@ from attune.stages.assemble import Assembled
 from attune.stages.evaluate import Evaluation, search_of
 from attune.stages.lock import as_locked
 from attune.stages.subject import evaluate_subject, load_subject, open_subject, record
-from attune.types import SAMPLE_RATE, Hypothesis, Scores, Utterance, Word
+from attune.types import SAMPLE_RATE, Built, Hypothesis, Scores, Utterance, Word
 from attune.world import World, choose_device
 
 Audio = str | Path | ArrayLike
@@ -151,7 +151,7 @@ class Recognizer:
         pieces = [self._pieces(samples) for samples in recordings]
         found = iter(self._search([piece.samples for each in pieces for piece in each]))
         said = [[(next(found), piece.start) for piece in each] for each in pieces]
-        return [_joined([self._spoken(one, start) for one, start in each]) for each in said]
+        return [_joined([self._spoken(one, start) for one, start in each], self.assembled.built) for each in said]
 
     def _spoken(self, found: Hypothesis, start: float) -> Spoken:
         built = self.assembled.built
@@ -313,10 +313,10 @@ def _mono(array: NDArray[np.float32]) -> NDArray[np.float32]:
     return mean
 
 
-def _joined(parts: Sequence[Spoken]) -> Spoken:
+def _joined(parts: Sequence[Spoken], built: Built) -> Spoken:
     if len(parts) == 1:
         return parts[0]
-    text = " ".join(part.text for part in parts if part.text)
+    text = built.join([part.text for part in parts], Utterance("", 0.0))
     return Spoken(text, tuple(word for part in parts for word in part.words))
 
 

@@ -303,6 +303,7 @@ class Built:
     seconds_per_frame: float | None = None  # where hypotheses have frames: from one to the next
     pieces: Sequence[str] = ()  # how the tokenizer writes each token, by id; a blank that is last has none
     pack: Callable[[Sequence[Row]], list[Row]] | None = None  # joins rows of a micro-batch, for training
+    join: Callable[[Sequence[str], Utterance], str] = lambda texts, whole: " ".join(filter(None, texts))  # of pieces
     first_time: int | None = None  # the token of 0.00 s, where times are said; others follow in steps of 0.02 s
 
 

@@ -198,16 +198,18 @@ def _joined(assembled: Assembled, corpus: Pieces, parts: list[dict[int, Predicti
     joined: list[dict[int, Prediction]] = [{} for _ in parts]
     for row, predictions in said.items():
         # In a recording without any speech there is no piece to decode.
-        joined[ranks.get(row, 0)][row] = _join(predictions) if predictions else _nothing(assembled, corpus.whole[row])
+        whole = corpus.whole[row]
+        found = _join(predictions, assembled.built, whole) if predictions else _nothing(assembled, whole)
+        joined[ranks.get(row, 0)][row] = found
     return joined
 
 
-def _join(pieces: list[Prediction]) -> Prediction:
+def _join(pieces: list[Prediction], built: Built, whole: Utterance) -> Prediction:
     """What was said in all of them; nothing is known of it when one could not be read."""
-    values = [piece.value for piece in pieces]
-    if None in values:
+    values = [piece.value for piece in pieces if piece.value is not None]
+    if len(values) < len(pieces):
         return replace(pieces[0], value=None, score=None)
-    return replace(pieces[0], value=" ".join(filter(None, values)), score=sum(piece.score or 0.0 for piece in pieces))
+    return replace(pieces[0], value=built.join(values, whole), score=sum(piece.score or 0.0 for piece in pieces))
 
 
 def _nothing(assembled: Assembled, utterance: Utterance) -> Prediction:

@@ -266,3 +266,20 @@ def test_learns_to_write(folders, corpus, tmp_path):
 def test_configuring_does_not_load_torch():
     command = "import sys, attune.families.whisper; sys.exit('torch' in sys.modules or 'tokenizers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", command]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("task_language", "row_language", "speech_task", "expected"),
+    [
+        ("en", None, "transcribe", "a b"),
+        ("th", None, "transcribe", "ab"),
+        ("en", "th-TH", "transcribe", "ab"),
+        ("th", None, "translate", "a b"),
+        (None, None, "transcribe", "a b"),
+    ],
+)
+def test_pieces_are_joined_as_their_language_is_written(
+    folders, tmp_path, task_language, row_language, speech_task, expected
+):
+    built = build(folders["many"], tmp_path, task_language, speech_task=speech_task)
+    assert built.join(["a", "", "b"], Utterance("long", 45.0, language=row_language)) == expected

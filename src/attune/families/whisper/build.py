@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from attune.families.whisper.model import WhisperModel
 from attune.families.whisper.packing import Packer
 from attune.families.whisper.scorer import Rules
 from attune.families.whisper.shape import Shape, read_shape
+from attune.text.languages import joined
 from attune.types import SAMPLE_RATE, Built, Hypothesis, Task, TextTask, Utterance
 
 if TYPE_CHECKING:
@@ -52,6 +54,10 @@ class Ends:
         """The text that was said."""
         return self.vocabulary.decode(hypothesis.tokens)
 
+    def join(self, texts: Sequence[str], whole: Utterance) -> str:
+        """What was said in the pieces of an utterance as one text."""
+        return joined(texts, replace(self.told, language=whole.language or self.told.language).written_in)
+
     def _told(self, utterance: Utterance) -> Told:
         if utterance.seconds > LONGEST_SECONDS + ROUNDING_SECONDS:
             raise TooLong(
@@ -80,6 +86,7 @@ def build_whisper(config: Config, task: Task, assets: Path) -> Built:
         ends.prompt,
         longest_seconds=LONGEST / SAMPLE_RATE,
         pack=Packer(vocabulary, shape.target_positions) if config.pack else None,
+        join=ends.join,
         first_time=rules.first_timestamp,
     )
 
