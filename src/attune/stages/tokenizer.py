@@ -12,6 +12,7 @@ from attune.errors import DataError
 from attune.files import completed
 from attune.site import Site
 from attune.sources import locate
+from attune.text.times import without_times
 from attune.text.tokenizers.pieces import Pieces
 
 
@@ -38,7 +39,8 @@ def learn_tokens(sources: Sequence[str], file: Path, wish: Wish, site: Site) -> 
     normalize = catalog.find("text.normalizers", wish.normalizer)
     with tempfile.TemporaryDirectory() as scratch:
         corpus = open_corpus("texts", [locate(source, site.cache) for source in sources], Path(scratch))
-        texts = [normalize(utterance.text) for utterance in corpus if utterance.text is not None]
+        written = [(each.text, each.language) for each in corpus if each.text is not None]
+        texts = [normalize(without_times(text, language)) for text, language in written]
     if not texts:
         raise DataError(f"There is no text in {', '.join(sources)} to learn tokens from.")
     pieces = Pieces.learn(texts, wish.kind, wish.size)
