@@ -7,7 +7,7 @@ from attune.text.tokenizers.pieces import Pieces
 
 
 def test_times_in_a_text_are_no_text_to_learn_tokens_from(tmp_path):
-    rows = [{"id": str(n), "audio": "a.wav", "seconds": 1.0, "text": f"<|0.0{n}|>go on<|1.20|>"} for n in range(5)]
+    rows = [{"id": str(n), "seconds": 0, "text": f"<|0.0{n}|>go on<|1.20|>"} for n in range(5)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     site = Site(Cache(tmp_path / "cache"), 0)
     learned = learn_tokens([str(tmp_path / "a.jsonl")], tmp_path / "a.model", Wish("bpe", 8), site)
