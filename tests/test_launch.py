@@ -1,5 +1,6 @@
 """`--devices`: the command starts its own ranks, and leaves none behind."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -67,6 +68,23 @@ def training(recipe: Path, run: Path):
             yield launcher
         finally:
             launcher.kill()  # its ranks end with it
+
+
+def listens(process: subprocess.Popen) -> bool:
+    """Whether a process has a handler for SIGTERM."""
+    caught = re.search(r"^SigCgt:\s+(\w+)", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE)
+    return bool(int(caught[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def test_a_launcher_that_is_stopped_before_there_are_ranks_exits_75(recipe, tmp_path):
+    command = [sys.executable, "-m", "attune", "train", str(recipe), f"run={tmp_path / 'run'}", "--devices=2"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as launcher:
+        deadline = time.monotonic() + 60
+        while not listens(launcher) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        launcher.send_signal(signal.SIGTERM)
+        assert launcher.wait(60) == 75
+    assert not (tmp_path / "run/checkpoints").exists()
 
 
 def test_a_second_launcher_is_refused_and_the_run_in_use_is_still_running(recipe, tmp_path):

@@ -16,6 +16,7 @@ from attune.site import Site
 from attune.sources import Cache
 from attune.stages.assemble import open_pretrained
 from attune.stages.check import check_recipe
+from attune.stages.evaluate import Decoding
 from attune.stages.events import Evaluated, Finished, Saved, Started, Stepped
 from attune.stages.lock import read_lock
 from attune.stages.train import Request, train
@@ -203,6 +204,34 @@ def test_a_stop_request_saves_and_the_same_command_goes_on(recipe_file, site, tm
     assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "preempted"
     started = events_of(recipe, site)[0]
     assert isinstance(started, Started) and started.step == 5
+
+
+def stopped_while_decoding(split, recipe, site, world):
+    """What a run says that is asked to stop, on its first rank only, while a split is decoded."""
+    asked = []
+    events = train(recipe, Request(["attune"], stop_requested=lambda: bool(asked) and world.is_first), site, world)
+    with pytest.raises(Preempted) as told:
+        asked.extend(1 for event in events if isinstance(event, Decoding) and event.split == split)
+    return str(told.value)
+
+
+def test_a_stop_request_during_final_scoring_is_heard_on_all_ranks_and_the_same_command_goes_on(
+    recipe_file, site, tmp_path
+):
+    settings = ["train.steps=3", "batches.micro_utterances=1", "batches.micro_seconds=null"]
+    recipe = loaded(recipe_file, tmp_path / "run", *settings)
+    told = run_ranks(2, lambda world: stopped_while_decoding("test", recipe, site, world))
+    assert all("test is not decoded to its end" in each for each in told)
+    assert Run(tmp_path / "run").state() == "preempted" and not Run(tmp_path / "run").predictions("test").exists()
+    again = events_of(recipe, site)
+    assert again[0].step == 3 and len(again[-2].evaluation.predictions) == 6
+
+
+def test_a_stop_request_during_a_dev_scoring_is_heard_before_the_next_step(recipe_file, site, tmp_path):
+    recipe = loaded(recipe_file, tmp_path / "run", "train.eval_every=2", "train.save_every=100", "data.test=[]")
+    told = run_ranks(2, lambda world: stopped_while_decoding("dev", recipe, site, world))
+    assert all("step 2 is saved" in each for each in told)
+    assert events_of(recipe, site)[0].step == 2
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(recipe_file, site, tmp_path):

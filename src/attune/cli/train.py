@@ -65,19 +65,26 @@ def run(arguments: Namespace) -> int:
 
 def _train_group(arguments: Namespace, folder: Path) -> int:
     """Train in processes that this one only watches over, and see that status.json says what became of them."""
+    from attune.launch.group import STOP_SIGNALS
     from attune.run import Run
 
     training = Run(folder)
     before = training.status()
     outcome = start_ranks(arguments, arguments.restarts, lambda _: _is_worth_a_restart(training))
     if training.status() == before:
-        return outcome.code  # no rank ever had the run: what became of it is for others to say
+        # No rank ever had the run: what became of it is for others to say.
+        return _told_too_early() if outcome.code in (128 + number for number in STOP_SIGNALS) else outcome.code
     state = training.state()
     if outcome.code > 128 and state == "preempted":
         return Preempted.exit_code
     if outcome.code and state in ("running", "failed"):
         training.set_status("failed", outcome.reason)
     return outcome.code
+
+
+def _told_too_early() -> int:
+    print("Asked to stop before anything was begun. Run the same command to go on.", file=sys.stderr)
+    return Preempted.exit_code
 
 
 def _is_worth_a_restart(training: Run) -> bool:

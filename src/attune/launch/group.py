@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from attune.errors import Preempted
 from attune.processes import RUN_MARK, cores, environment_kept, marked
 
 SHUTDOWN_SECONDS = 20  # between SIGTERM and SIGKILL for ranks whose group has lost a rank: none of them can save
@@ -134,7 +135,8 @@ def _stopping() -> Iterator[_Stop]:
                     told.add(found.pid)
                     os.kill(found.pid, stop.came[0])
             if not told and time.monotonic() - began > START_SECONDS:
-                os._exit(128 + stop.came[0])  # there are no ranks, and the agent that is to start them does not listen
+                # There are no ranks, and the agent that is to start them does not listen. Nothing is lost.
+                os._exit(Preempted.exit_code)
 
     before = {number: signal.signal(number, remember) for number in STOP_SIGNALS}
     threading.Thread(target=pass_on, daemon=True).start()

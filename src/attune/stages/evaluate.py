@@ -1,7 +1,7 @@
 """Decode a corpus and score it. Every utterance is scored exactly once, or the evaluation says so and fails."""
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from attune.decoding.ngram import read_arpa
 from attune.decoding.predict import decode, share
 from attune.decoding.search import Search
 from attune.decoding.settings import SearchConfig
-from attune.errors import ConfigError, ModelError
+from attune.errors import ConfigError, ModelError, Preempted
 from attune.recipe import Recipe
 from attune.report.tables import scores_json
 from attune.site import Site
@@ -129,14 +129,23 @@ def _decoding_budget(recipe: Recipe) -> Budget:
 
 
 def evaluate(
-    assembled: Assembled, corpus: Scored, batches: Iterable[Loaded], search: Search, world: World
+    assembled: Assembled,
+    corpus: Scored,
+    batches: Iterable[Loaded],
+    search: Search,
+    world: World,
+    stop_requested: Callable[[], bool] = lambda: False,
 ) -> Generator[Decoding, None, Evaluation]:
-    """Decode on all ranks, merge by row and score; yields how far this rank has come."""
+    """Decode on all ranks, merge by row and score; yields how far this rank has come.
+
+    A rank that is asked to stop decodes no further. All of them leave together, when the others have come too.
+    """
+    stopped: list[bool] = []
     mine: dict[int, Prediction] = {}
     problems: list[str] = []
     yield Decoding(corpus.name, 0, len(corpus))
     with readers_watched():
-        for decoded in decode(assembled.built, batches, search, world):
+        for decoded in decode(assembled.built, _until(stop_requested, batches, stopped), search, world):
             problems.extend(decoded.problems)
             for row, hypothesis in zip(decoded.rows, decoded.hypotheses, strict=True):
                 utterance = corpus[row]
@@ -144,6 +153,8 @@ def evaluate(
                 score = None if hypothesis is None else hypothesis.score
                 mine[row] = Prediction(utterance.id, value, assembled.task.reference(utterance), score)
             yield Decoding(corpus.name, min(len(corpus), len(mine) * world.size), len(corpus))
+    if any(world.gather(bool(stopped))):
+        raise Preempted(f"Asked to stop: {corpus.name} is not decoded to its end. Run the same command to go on.")
     parts = world.gather((mine, problems))
     whole = corpus.whole if isinstance(corpus, Pieces) else corpus
     by_rank = _by_rank(assembled, corpus, [part for part, _ in parts])
@@ -165,6 +176,15 @@ def evaluate(
         whole.total if isinstance(whole, Sample) else None,
         _by_set(whole, predictions, assembled.task),
     )
+
+
+def _until(stop_requested: Callable[[], bool], batches: Iterable[Loaded], stopped: list[bool]) -> Iterator[Loaded]:
+    """The batches until a stop is requested; `stopped` then has something in it."""
+    for loaded in batches:
+        if stop_requested():
+            stopped.append(True)
+            return
+        yield loaded
 
 
 def _by_set(corpus: Corpus | Sample, predictions: Sequence[Prediction], task: Task) -> dict[str, Scores]:

@@ -42,7 +42,9 @@ def _score_all_of(split: str, training: Underway, step: int | None) -> Iterator[
     recipe, run, world = training.recipe, training.run, training.world
     corpus = as_scored(open_split(recipe, split, run.data, training.site, world), training.assembled, recipe)
     batches = evaluation_batches(training.assembled, corpus, None, recipe, training.site, world)
-    evaluation = yield from evaluate(training.assembled, corpus, batches, training.final_search, world)
+    evaluation = yield from evaluate(
+        training.assembled, corpus, batches, training.final_search, world, training.stop_requested
+    )
     if training.journal:
         write_predictions(run.predictions(split), evaluation.predictions)
         run.add_scores(split, {**evaluation.as_json(), "step": step})

@@ -236,8 +236,7 @@ def _steps(training: Underway, progress: Progress, micros: Iterator[Loaded]) -> 
         stepped = Stepped(step, step.audio_seconds / max(now - clock, 1e-9), _memory_gib(world))
         log_step(training, stepped)
         yield stepped
-        yield from _after_step(training, step)
-        if step.stop_requested:
+        if (yield from _after_step(training, step)):
             world.barrier()  # a rank that leaves early is taken for lost, and the first may still be saving
             raise Preempted(
                 f"Asked to stop: step {step.progress.position.step} is saved. Run the same command to go on."
@@ -256,14 +255,19 @@ class _Judged:
     is_best: bool
 
 
-def _after_step(training: Underway, step: Step) -> Iterator[Event]:
-    """Score and save when it is time; a best checkpoint is on disk before it is called the best."""
+def _after_step(training: Underway, step: Step) -> Generator[Event, None, bool]:
+    """Score and save when it is time; a best checkpoint is on disk before it is called the best.
+
+    Returns whether to stop, which all ranks know alike.
+    """
     settings, number = training.recipe.train, step.progress.position.step
     is_last = number == settings.steps
     judged = None
     if training.dev and settings.eval_every and (number % settings.eval_every == 0 or is_last):
         judged = yield from _judge(training, training.dev)
-    is_due = number % settings.save_every == 0 or is_last or step.stop_requested or training.has_stalled
+    # Scoring takes long: whoever asked meanwhile does not wait for another step.
+    stops = step.stop_requested or (judged is not None and any(training.world.gather(training.stop_requested())))
+    is_due = number % settings.save_every == 0 or is_last or stops or training.has_stalled
     is_best = judged is not None and judged.is_best
     if is_due or is_best:
         yield from _save(training, step.progress, judged.scores if judged else {})
@@ -274,6 +278,7 @@ def _after_step(training: Underway, step: Step) -> Iterator[Event]:
         yield Evaluated(number, judged.evaluation, is_best)
     if is_due or is_best:
         _prune(training)
+    return stops
 
 
 def _judge(training: Underway, dev: Scored) -> Generator[Decoding, None, _Judged]:
