@@ -161,9 +161,13 @@ class Run:
 
     def add_scores(self, name: str, scores: Mapping[str, Any]) -> None:
         """Put one evaluation's result into scores.json beside the others."""
+        known = {**self.scores(), name: scores}
+        write_text(self.folder / "scores.json", json.dumps(known, indent=1, ensure_ascii=False) + "\n")
+
+    def scores(self) -> dict[str, Any]:
+        """Every evaluation's result, by the name of what was scored."""
         path = self.folder / "scores.json"
-        known = json.loads(path.read_text()) if path.exists() else {}
-        write_text(path, json.dumps({**known, name: scores}, indent=1, ensure_ascii=False) + "\n")
+        return json.loads(path.read_text()) if path.exists() else {}
 
 
 def rises(metric: str) -> bool:

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -85,6 +86,29 @@ def test_a_manifest_is_scored_by_its_name(attune, trained, recipe, tmp_path):
     code, out, _ = attune("evaluate", trained, "--on", manifest, "--workers=0", "--alignments", tmp_path / "errors.txt")
     assert code == 0 and "manifest: 6 utterances, greedy search" in out
     assert "00000" in (tmp_path / "errors.txt").read_text()
+
+
+def test_another_manifest_never_takes_the_place_of_a_result_that_is_there(attune, trained, recipe, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    before = json.loads((run / "scores.json").read_text())["test"]
+    audio = recipe.parent / "dev"
+    for folder in ("one/far", "two/far", "one/near"):
+        (tmp_path / folder).mkdir(parents=True)
+        for name in ("test", "own"):
+            (tmp_path / folder / f"{name}.jsonl").write_text((audio / "manifest.jsonl").read_text())
+        (tmp_path / folder / "audio").symlink_to(audio / "audio")
+
+    def kept(manifest):
+        code, out, _ = attune("evaluate", run, "--on", tmp_path / manifest, "--workers=0")
+        place = next(line for line in out.splitlines() if line.startswith("kept in "))
+        assert code == 0 and Path(place.removeprefix("kept in ")).is_file()
+        return Path(place).stem
+
+    assert kept("one/far/test.jsonl") == "far-test" and kept("one/near/test.jsonl") == "near-test"
+    assert kept("one/near/own.jsonl") == "own" and kept("one/far/own.jsonl") == "far-own"
+    assert kept("two/far/own.jsonl") not in ("own", "far-own") and kept("one/near/own.jsonl") == "own"
+    assert json.loads((run / "scores.json").read_text())["test"] == before
 
 
 def test_an_absent_prediction_is_an_exit_code_of_its_own(attune, trained, recipe, tmp_path):

@@ -63,6 +63,8 @@ def _evaluate(arguments: Namespace, subject: Subject, site: Site, world: World) 
     else:
         display.say(f"{evaluation.split}: {len(evaluation.predictions):,} utterances, {evaluation.search.kind} search")
         display.say(scores_table({evaluation.scores.normalizer: evaluation.scores, **evaluation.sets}))
+    if subject.run:
+        display.say(f"kept in {subject.run.predictions(evaluation.split)}")
     for problem in evaluation.problems:
         print(problem, file=sys.stderr)
     return 1 if evaluation.absent else 0

@@ -48,6 +48,7 @@ class Evaluation:
     problems: tuple[str, ...] = ()
     total: int | None = None  # utterances of the whole set, where only a sample of it was scored
     sets: Mapping[str, Scores] = field(default_factory=dict)  # each manifest's own scores, when there are several
+    manifest: str | None = None  # what was scored, where it is no split of the recipe's
 
     @property
     def title(self) -> str:
@@ -65,6 +66,7 @@ class Evaluation:
             **scores_json(self.scores),
             "search": self.search.as_json(),
             "ranks": list(self.rank_counts),
+            **({"manifest": self.manifest} if self.manifest else {}),
             **({"sample_of": self.total} if self.total else {}),
             **({"sets": {name: scores_json(scores) for name, scores in self.sets.items()}} if self.sets else {}),
         }

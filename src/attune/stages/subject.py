@@ -1,5 +1,6 @@
 """What there is to evaluate: a run, a model folder, or a recipe whose `model.weights` names one of them."""
 
+import hashlib
 import re
 import tempfile
 from collections.abc import Generator, Sequence
@@ -16,7 +17,7 @@ from attune.recipe import Recipe
 from attune.report.predictions import write_predictions
 from attune.run import Run
 from attune.site import Site
-from attune.sources import locate
+from attune.sources import is_remote, locate, shown
 from attune.stages.assemble import Assembled, Pretrained, assemble, is_own, load_weights, open_pretrained
 from attune.stages.begin import Origin, give_first_weights, prepare, with_local_files
 from attune.stages.data import open_manifests
@@ -120,20 +121,37 @@ def evaluate_subject(
     with tempfile.TemporaryDirectory() as scratch:
         folder = subject.run.data if subject.run else Path(scratch)
         site = as_locked(subject.run, site) if subject.run else site
-        corpus = as_scored(_open(recipe, on, folder, site, world), assembled, recipe)
+        corpus = as_scored(_open(subject, on, folder, site, world), assembled, recipe)
         search = search_of(recipe.decode.final or recipe.decode, assembled.built, site, world)
         batches = evaluation_batches(assembled, corpus, batch, recipe, site, world)
-        return (yield from evaluate(assembled, corpus, batches, search, world))
+        evaluation = yield from evaluate(assembled, corpus, batches, search, world)
+        return replace(evaluation, manifest=_whole_name(on) if on and on not in SPLITS else None)
 
 
-def _open(recipe: Recipe, on: str | None, index_folder: Path, site: Site, world: World) -> Corpus:
+def _open(subject: Subject, on: str | None, index_folder: Path, site: Site, world: World) -> Corpus:
+    recipe = subject.pretrained.recipe
     if on is None:
         on = "test" if recipe.data.test else "dev"
     sources: tuple[str, ...] = getattr(recipe.data, on) if on in SPLITS else (on,)
     if not sources:
         raise ConfigError(f"The recipe has no data.{on}. Name a manifest: --on MANIFEST.")
-    name = on if on in SPLITS else Path(on).stem
+    name = on if on in SPLITS else _name_for(on, subject.run)
     return open_manifests(name, sources, recipe, index_folder, site, world)
+
+
+def _name_for(manifest: str, run: Run | None) -> str:
+    """What to call a manifest: as its file, unless that is another's name in the run's scores already."""
+    path, whole = Path(manifest), _whole_name(manifest)
+    known = run.scores() if run else {}
+    taken = {*SPLITS, *(name for name, scores in known.items() if scores.get("manifest") != whole)} if run else set()
+    longer = f"{path.absolute().parent.name}-{path.stem}"
+    unlike_all = f"{path.stem}-{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
+    return next((name for name in (path.stem, longer) if name not in taken), unlike_all)
+
+
+def _whole_name(manifest: str) -> str:
+    """A manifest's name wherever it is asked for."""
+    return shown(manifest) if is_remote(manifest) else str(Path(manifest).absolute())
 
 
 def require_places(subject: Subject, *files: Path | None) -> None:
