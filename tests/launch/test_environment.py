@@ -73,6 +73,8 @@ def test_mpirun_on_several_machines_needs_to_be_told_where_the_first_is():
 def test_slurms_short_form_of_node_names():
     assert list(hosts("gpu[01-03,7],login")) == ["gpu01", "gpu02", "gpu03", "gpu7", "login"]
     assert list(hosts("node5")) == ["node5"]
+    assert list(hosts("rack[1-2]node[3-4]")) == ["rack1node3", "rack1node4", "rack2node3", "rack2node4"]
+    assert list(hosts("a[1,2]-ib,b[08-09]x[1]y,c")) == ["a1-ib", "a2-ib", "b08x1y", "b09x1y", "c"]
     assert list(hosts("a,b")) == ["a", "b"]
 
 

@@ -9,6 +9,7 @@ import socket
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
+from itertools import product
 
 from attune.errors import ConfigError
 
@@ -77,15 +78,17 @@ def _place(rank: str, size: str, local: str | None, host: str, job: str) -> dict
 
 def hosts(nodes: str) -> Iterator[str]:
     """The names that SLURM's short form stands for: `gpu[01-03,7],login` is gpu01, gpu02, gpu03, gpu7, login."""
-    for prefix, numbers, suffix in re.findall(r"([^,\[\]]*)(?:\[([^\]]*)\])?([^,\[\]]*)(?:,|$)", nodes):
-        if not numbers:
-            if prefix:
-                yield prefix
-            continue
-        for part in numbers.split(","):
-            first, _, last = part.partition("-")
-            for number in range(int(first), int(last or first) + 1):
-                yield f"{prefix}{number:0{len(first)}d}{suffix}"
+    for name in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", nodes):
+        parts = re.split(r"\[([^\]]*)\]", name)  # plain text and what stands in brackets, by turns
+        choices = [list(_numbers(part)) if place % 2 else [part] for place, part in enumerate(parts)]
+        yield from map("".join, product(*choices))
+
+
+def _numbers(ranges: str) -> Iterator[str]:
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
+        for number in range(int(first), int(last or first) + 1):
+            yield f"{number:0{len(first)}d}"
 
 
 def interface_environment(environment: Mapping[str, str]) -> dict[str, str]:
