@@ -5,10 +5,12 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 import pytest
 
-from attune.launch.doctor import Torch, end_run, judge_torch, leftovers, room
+from attune.launch.doctor import Torch, audio, end_run, judge_torch, leftovers, room
 from attune.processes import RUN_MARK, marked
 from attune.site import Site
 from attune.sources import Cache
@@ -51,6 +53,18 @@ def test_a_process_that_was_left_behind_is_listed_and_ended_only_when_asked():
     assert finding.verdict == "bad" and str(pid) in finding.what and "--end lost-one" in finding.remedy
     assert [found.pid for found in marked("lost-one")] == [pid]  # looking did not harm it
     assert end_run("lost-one") == [pid]
+
+
+def test_what_was_ended_is_told_to_programs_as_json():
+    done = attune("doctor", "--end", "nobody", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout) == {"ended": []}
+
+
+def test_a_broken_decoder_of_m4a_is_a_note(monkeypatch):
+    monkeypatch.setitem(sys.modules, "av", ModuleType("av"))
+    sys.modules["av"].__spec__ = ModuleSpec("av", None)
+    (found,) = (finding for finding in audio() if finding.about == "m4a")
+    assert found.verdict == "note" and "broken" in found.what and "--force-reinstall av" in found.remedy
 
 
 def test_room_is_measured_where_the_cache_will_be(tmp_path):

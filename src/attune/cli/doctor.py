@@ -25,7 +25,11 @@ def run(arguments: Namespace) -> int:
 
     if arguments.end:
         ended = end_run(arguments.end)
-        print(f"ended {len(ended)} processes: {', '.join(map(str, ended))}" if ended else "There was nothing to end.")
+        if arguments.json:
+            print_json({"ended": ended})
+        else:
+            listed = ", ".join(map(str, ended))
+            print(f"ended {len(ended)} processes: {listed}" if ended else "There was nothing to end.")
         return 0
     findings = []
     for finding in examine(this_site()):

@@ -84,7 +84,7 @@ def examine(site: Site) -> Iterator[Finding]:
     yield Finding("packages", ", ".join(f"{name} {version}" for name, version in versions().items()))
     yield judge_torch(look_at_torch())
     yield from _collectives()
-    yield from _audio()
+    yield from audio()
     yield from room(site)
     yield from leftovers()
 
@@ -195,7 +195,8 @@ def _add_up(backend: str, ranks: int) -> str | None:
     return None
 
 
-def _audio() -> Iterator[Finding]:
+def audio() -> Iterator[Finding]:
+    """Whether sound files of the usual kinds can be read."""
     tone = np.sin(np.arange(SAMPLE_RATE) * 0.2).astype(np.float32) * 0.5
     with tempfile.TemporaryDirectory() as folder:
         for name, (container, coding) in FORMATS.items():
@@ -207,10 +208,16 @@ def _audio() -> Iterator[Finding]:
                 remedy = "The sound library of this machine is old: pip install --upgrade soundfile"
                 yield Finding(name, f"cannot be written: {error}", "bad", remedy)
         if importlib.util.find_spec("av"):
-            path = Path(folder) / "tone.m4a"
-            _write_m4a(path, tone)
-            found = _decoded("m4a", path)
-            yield found if found.verdict == "good" else Finding("m4a", "is not read by attune; convert it", "note")
+            yield _m4a(Path(folder) / "tone.m4a", tone)
+
+
+def _m4a(path: Path, tone: np.ndarray) -> Finding:
+    try:
+        _write_m4a(path, tone)
+    except (AttributeError, ImportError, OSError, ValueError) as error:
+        return Finding("m4a", f"PyAV is here, but broken: {error}", "note", "pip install --force-reinstall av")
+    found = _decoded("m4a", path)
+    return found if found.verdict == "good" else Finding("m4a", "is not read by attune; convert it", "note")
 
 
 def _decoded(name: str, path: Path) -> Finding:
