@@ -109,7 +109,11 @@ class Run:
 
     def log(self, kind: str, **values: object) -> None:
         """Append a line to log.jsonl."""
-        line = json.dumps({"time": round(time.time(), 3), "event": kind, **values}, default=str)
+        # JSON has no word for a loss that is not finite.
+        known = {
+            name: None if isinstance(each, float) and not math.isfinite(each) else each for name, each in values.items()
+        }
+        line = json.dumps({"time": round(time.time(), 3), "event": kind, **known}, default=str)
         with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 

@@ -120,6 +120,17 @@ def test_the_log_has_every_step_once(finished):
     assert [line["step"] for line in lines if line["event"] == "step"] == list(range(1, 13))
 
 
+def test_the_log_is_json_for_every_reader_whatever_the_figures_are(tmp_path):
+    run = Run(tmp_path)
+    run.log("step", step=1, loss=float("nan"), gradient_norm=float("inf"), lr=0.5)
+
+    def refuse(constant):
+        raise ValueError(constant)
+
+    line = json.loads((tmp_path / "log.jsonl").read_text(), parse_constant=refuse)
+    assert (line["loss"], line["gradient_norm"], line["lr"]) == (None, None, 0.5)
+
+
 def test_a_finished_run_trains_no_further(finished, site):
     recipe, run, _ = finished
     before = (run.checkpoints / "step-000012" / "manifest.json").read_text()
