@@ -197,6 +197,14 @@ def test_training_data_that_changed_is_refused(recipe_file, site, tmp_path):
         events_of(recipe, site)
 
 
+def test_it_is_said_what_the_mean_is_of_each_time(recipe_file, site, tmp_path):
+    settings = ["train.average=4", "train.keep_last=4", "train.save_every=6", "train.eval_every=3", "data.test=[]"]
+    recipe = loaded(recipe_file, tmp_path / "run", *settings, "train.keep_best=null")
+    for _ in range(2):
+        (*_, finished) = events_of(recipe, site)
+        assert (finished.best_step, finished.averaged) == (12, (6, 12))
+
+
 def test_a_run_goes_on_when_the_weights_it_started_from_are_gone(finished, recipe_file, site, tmp_path):
     shutil.copytree(finished[1].model, tmp_path / "weights")
     recipe = loaded(recipe_file, tmp_path / "run", f"model.weights={tmp_path / 'weights'}", "data.test=[]")

@@ -183,4 +183,9 @@ def _show_absent(evaluation: Evaluation, display: Display) -> None:
 
 def _show_finish(event: Finished, display: Display) -> None:
     verb = "done" if event.steps_taken else "nothing left to train"
-    display.say(f"{verb}: {event.run.model} is the model of step {event.best_step}")
+    if not event.averaged:
+        display.say(f"{verb}: {event.run.model} is the model of step {event.best_step}")
+        return
+    display.say(f"{verb}: {event.run.model} is the mean of the models of steps {', '.join(map(str, event.averaged))}")
+    if event.wanted and len(event.averaged) < event.wanted:
+        display.say(f"  train.average asks for {event.wanted}, and no more were saved: lower train.save_every for that")

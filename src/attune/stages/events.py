@@ -65,6 +65,8 @@ class Finished:
     run: Run
     best_step: int
     steps_taken: int  # by this command
+    averaged: tuple[int, ...] = ()  # steps, where the model is the mean of several checkpoints
+    wanted: int | None = None  # how many the recipe asks for
 
 
 Event = Started | Stepped | Decoding | Evaluated | Saved | Finished

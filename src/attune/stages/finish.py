@@ -1,12 +1,13 @@
 """The end of a training: the model it comes to, exported and scored."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from torch import Tensor
 
 from attune.report.predictions import write_predictions
-from attune.stages.assemble import Pretrained, assemble, export, load_weights, open_pretrained
+from attune.stages.assemble import assemble, export, load_weights, open_pretrained
 from attune.stages.data import open_split
 from attune.stages.evaluate import as_scored, evaluate, evaluation_batches
 from attune.stages.events import Evaluated, Event, Finished
@@ -20,24 +21,25 @@ def finish(training: Underway, before: int) -> Iterator[Event]:
     """Export the best checkpoint, the last or the mean of some, and score it with the final search."""
     recipe, run, world = training.recipe, training.run, training.world
     world.barrier()  # the first rank may still be writing the last checkpoint
-    chosen = open_pretrained(run.folder)
+    final = _choose(training)
     # Built anew: what training added to the model (LoRA) is now in its weights.
     training = replace(training, assembled=assemble(recipe, run.task, run.assets))
     model = training.assembled.built.model
-    load_weights(model, _final_tensors(training, chosen), chosen.weights)
+    load_weights(model, final.tensors, final.where)
     model.to(world.device)
     if training.journal:
         export(run.model, recipe, run, model)
     if recipe.train.eval_utterances:
-        yield from _score_all_of("dev", training, chosen.step)
+        yield from _score_all_of("dev", training, final.steps[-1])
     if recipe.data.test:
-        yield from _score_all_of("test", training, chosen.step)
+        yield from _score_all_of("test", training, final.steps[-1])
     if training.journal:
         training.journal.close()
-    yield Finished(run, chosen.step or 0, recipe.train.steps - before)
+    averaged = final.steps if recipe.train.average else ()
+    yield Finished(run, final.steps[-1], recipe.train.steps - before, averaged, recipe.train.average)
 
 
-def _score_all_of(split: str, training: Underway, step: int | None) -> Iterator[Event]:
+def _score_all_of(split: str, training: Underway, step: int) -> Iterator[Event]:
     """Decode a whole split with the final search, and keep predictions and scores with the run."""
     recipe, run, world = training.recipe, training.run, training.world
     corpus = as_scored(open_split(recipe, split, run.data, training.site, world), training.assembled, recipe)
@@ -48,13 +50,25 @@ def _score_all_of(split: str, training: Underway, step: int | None) -> Iterator[
     if training.journal:
         write_predictions(run.predictions(split), evaluation.predictions)
         run.add_scores(split, {**evaluation.as_json(), "step": step})
-    log_scores(training, step or 0, evaluation, False)
-    yield Evaluated(step or 0, evaluation)
+    log_scores(training, step, evaluation, False)
+    yield Evaluated(step, evaluation)
 
 
-def _final_tensors(training: Underway, chosen: Pretrained) -> Mapping[str, Tensor]:
-    count = training.recipe.train.average
+@dataclass(frozen=True, slots=True)
+class _Final:
+    """The weights that a training comes to, where they were read, and the checkpoints they are of."""
+
+    tensors: Mapping[str, Tensor]
+    where: Path
+    steps: tuple[int, ...]
+
+
+def _choose(training: Underway) -> _Final:
+    """The best checkpoint, or else the last; or, where the recipe says so, the mean of the newest."""
+    count, checkpoints = training.recipe.train.average, training.run.checkpoints
     if count is None:
-        return chosen.tensors()
-    folders = checkpoint.sound(training.run.checkpoints)[-count:]
-    return average(folders, plain=lambda tensors: merge_lora(tensors, training.recipe.adapt))
+        chosen = open_pretrained(training.run.folder)
+        return _Final(chosen.tensors(), chosen.weights, (chosen.step or 0,))
+    folders = checkpoint.sound(checkpoints)[-count:]
+    mean = average(folders, plain=lambda tensors: merge_lora(tensors, training.recipe.adapt))
+    return _Final(mean, checkpoints, tuple(checkpoint.scores(folder)[0] for folder in folders))
