@@ -1,6 +1,7 @@
 """`--devices`: the command starts its own ranks, and leaves none behind."""
 
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -29,6 +30,16 @@ def test_two_devices_train_and_evaluate(recipe, tmp_path):
     assert "is the model of step 3" in done.stdout
     scored = attune("evaluate", run, "--on", "dev", "--devices", 2, "--json")
     assert scored.returncode == 0 and '"num_scored_sents": 6' in scored.stdout
+
+
+def test_a_program_that_runs_a_command_starts_ranks_of_that_command(recipe, tmp_path):
+    words = ["train", str(recipe), f"run={tmp_path / 'run'}", "train.steps=2", "train.warmup=1", "--devices=2"]
+    program = f"import sys; from attune.cli import main; sys.exit(main({words!r}))"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "own", "--words"], capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run/command.txt").read_text() == f"attune {shlex.join(words)}\n"
 
 
 def test_a_mistake_in_the_recipe_is_told_once_before_any_rank_starts(recipe, tmp_path):

@@ -127,7 +127,7 @@ def start_ranks(
     def tell(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    return start_group(lambda: ranks_wanted(arguments), sys.argv[1:], restarts, may_restart, tell)
+    return start_group(lambda: ranks_wanted(arguments), arguments.words, restarts, may_restart, tell)
 
 
 def tell_loss(reason: str, speaks: bool) -> None:

@@ -73,6 +73,7 @@ def _run(words: list[str]) -> int:
         allow_abbrev=False,
     )
     verb.add_arguments(parser)
+    parser.set_defaults(words=words)  # for whoever starts this very command again, in other processes
     # Intermixed, so that overrides may stand before, between and after the options.
     return int(verb.run(parser.parse_intermixed_args(rest)))
 

@@ -98,7 +98,7 @@ def _train_on_ray(arguments: Namespace, recipe: Recipe) -> int:
 
     recipe = replace(recipe, run=str(Path(recipe.run).resolve()))
     site = site_of(arguments)
-    command = ["attune", *sys.argv[1:]]
+    command = ["attune", *arguments.words]
     work = Work(Path(recipe.run), partial(_work, arguments, recipe, site, command, Path.cwd()), tell_loss)
     outcome = train_on_ray(work, cluster_of(arguments), arguments.restarts)
     if outcome.code:
@@ -133,7 +133,7 @@ def _train_here(arguments: Namespace, recipe: Recipe, site: Site, world: World) 
     from attune.launch.stopping import listen_for_stop
     from attune.stages.train import Request
 
-    request = Request(["attune", *sys.argv[1:]], arguments.reschedule, listen_for_stop())
+    request = Request(["attune", *arguments.words], arguments.reschedule, listen_for_stop())
     return _train(arguments, recipe, request, site, world)
 
 
