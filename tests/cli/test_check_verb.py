@@ -5,6 +5,7 @@ import pytest
 from attune.cli import main
 from attune.testing.data import make_corpus
 
+from miniatures import shard
 from tiny import write_recipe
 
 
@@ -75,6 +76,14 @@ def test_json_has_all_that_was_found(recipe, capsys):
     assert found["splits"][0]["rows"]["utterances"] == 12
     assert found["plan"]["steps_per_epoch"] >= 1
     assert found["example"]["reads"] == found["example"]["reference"]
+
+
+def test_what_fits_of_a_stream_cannot_be_tried_and_the_rest_is_reported(recipe, capsys):
+    shard(recipe.parent / "shards/000.tar", ["a", "b"])
+    words = ["data.train=[]", f"data.stream.shards=[{recipe.parent}/shards]", "data.stream.window=10", "--fit"]
+    assert main(["check", str(recipe), *words]) == 0
+    out, err = capsys.readouterr()
+    assert "dev" in out and "--fit" in err and "stream" in err
 
 
 def test_a_manifest_is_checked_alone(tmp_path, capsys):

@@ -31,6 +31,7 @@ OUTCOMES = {
     "fail": " (mend them, or set data.bad_rows=drop)",
     "drop": " (left out where unusable: data.bad_rows=drop)",
 }
+FIT_OF_A_STREAM = "--fit: nobody knows a stream's worst batch; try data.stream=null data.train=[MANIFEST] of such audio"
 LONG_IN_TRAINING = "too long for the model, and left out: which words belong to which piece is not known"
 LONG_IN_SCORING = "too long to be heard at once; decoded in pieces that are cut in pauses (data.long_rows=split)"
 
@@ -85,7 +86,9 @@ def _check_recipe(arguments: Namespace, recipe: Recipe, site: Site) -> int:
     from attune.stages.check import check_recipe
 
     found = drawn(check_recipe(recipe, not arguments.no_audio, site), Display(sys.stderr))
-    fit = _try_fit(recipe, site) if arguments.fit and found.can_run else None
+    fit = _try_fit(recipe, site) if arguments.fit and found.can_run and not recipe.data.stream else None
+    if arguments.fit and recipe.data.stream:
+        print(FIT_OF_A_STREAM, file=sys.stderr)
     if arguments.json:
         print_json({"can_run": found.can_run, **asdict(found), **({"fit": asdict(fit)} if fit else {})})
     else:
