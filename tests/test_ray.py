@@ -163,3 +163,16 @@ def test_a_run_directory_that_a_node_cannot_see_is_refused(recipe, cluster, tmp_
     with node(cluster, blindfold):
         done = subprocess.run(words, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "is not seen by 1 of the cluster's 2 nodes" in done.stderr, done.stderr
+
+
+def test_programs_get_json_from_the_driver_alone_and_the_exit_code_of_the_run(recipe, cluster, tmp_path):
+    rows = [json.loads(row) for row in (recipe.parent / "dev/manifest.jsonl").read_text().splitlines()[:2]]
+    (tmp_path / "bad.wav").write_bytes((recipe.parent / "dev/audio/00000.wav").read_bytes()[:3000])
+    audio = ["bad.wav", str(recipe.parent / "dev/audio/00001.wav")]
+    lines = [json.dumps({**row, "audio": path}) for row, path in zip(rows, audio, strict=True)]
+    (tmp_path / "m.jsonl").write_text("\n".join(lines) + "\n")
+    settings = ["train.steps=2", "train.warmup=1", "data.bad_rows=drop", f"data.test=[{tmp_path / 'm.jsonl'}]"]
+    words = command(recipe, tmp_path / "run", *settings, f"--address={cluster.address}", "--json")
+    done = subprocess.run(words, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False)
+    assert json.loads(done.stdout)["scores"]["test"]["counts"]["num_absent_sents"] == 1, done.stderr
+    assert done.returncode == 1 and Run(tmp_path / "run").state() == "done"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attune.cli._ranks import (
     add_launch,
@@ -36,6 +37,14 @@ Report = Callable[[Mapping[str, float]], None]
 
 HELP = "train a recipe; the same command continues a run that was stopped"
 EXAMPLE = "attune train recipes/demo.yaml optimizer.lr=1e-4 --devices 2"
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """What a training came to: each set's scores as plain data, and the test utterances without a prediction."""
+
+    scores: Mapping[str, Any]
+    absent: int
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -93,20 +102,23 @@ def _is_worth_a_restart(training: Run) -> bool:
 
 def _train_on_ray(arguments: Namespace, recipe: Recipe) -> int:
     """Train in the workers of a Ray cluster, and hand on what became of it."""
-    from attune.launch.ray import Work, train_on_ray
+    from attune.launch.ray import RESULT, Work, train_on_ray
     from attune.run import Run
 
     recipe = replace(recipe, run=str(Path(recipe.run).resolve()))
     site = site_of(arguments)
     command = ["attune", *arguments.words]
-    work = Work(Path(recipe.run), partial(_work, arguments, recipe, site, command, Path.cwd()), tell_loss)
+    training, result = Run(Path(recipe.run)), Path(recipe.run) / RESULT
+    work = Work(training.folder, partial(_work, arguments, recipe, site, command, Path.cwd()), tell_loss)
     outcome = train_on_ray(work, cluster_of(arguments), arguments.restarts)
     if outcome.code:
         print(outcome.reason, file=sys.stderr)
-    training = Run(Path(recipe.run))
     if outcome.code == 1 and training.state() in ("running", "failed"):
         training.set_status("failed", outcome.reason)
-    return outcome.code
+    if outcome.code or not result.exists():
+        return outcome.code
+    # The workers' own lines come with a prefix of Ray's, which no reader of JSON wants.
+    return _told_result(arguments, recipe, _Result(**json.loads(result.read_text())))
 
 
 def _work(
@@ -121,12 +133,16 @@ def _work(
 ) -> None:
     """One of Ray's workers; a recipe's relative paths start where the command was given, if that is here too."""
     from attune.batches.load import readers_watched
+    from attune.files import write_text
+    from attune.launch.ray import RESULT
     from attune.stages.train import Request
 
     if folder.is_dir():
         os.chdir(folder)
     with readers_watched():
-        _train(arguments, recipe, Request(command, arguments.reschedule, stop_requested), site, world, report)
+        result = _train(arguments, recipe, Request(command, arguments.reschedule, stop_requested), site, world, report)
+    if world.is_first:
+        write_text(Path(recipe.run) / RESULT, json.dumps(asdict(result)))
 
 
 def _train_here(arguments: Namespace, recipe: Recipe, site: Site, world: World) -> int:
@@ -134,12 +150,20 @@ def _train_here(arguments: Namespace, recipe: Recipe, site: Site, world: World) 
     from attune.stages.train import Request
 
     request = Request(["attune", *arguments.words], arguments.reschedule, listen_for_stop())
-    return _train(arguments, recipe, request, site, world)
+    result = _train(arguments, recipe, request, site, world)
+    return _told_result(arguments, recipe, result) if world.is_first else 0
+
+
+def _told_result(arguments: Namespace, recipe: Recipe, result: _Result) -> int:
+    if arguments.json:
+        print_json({"run": recipe.run, "scores": result.scores})
+    # The run is done; but as with `attune evaluate`, a score over utterances that were not heard is no success.
+    return 1 if result.absent else 0
 
 
 def _train(
     arguments: Namespace, recipe: Recipe, request: Request, site: Site, world: World, report: Report = lambda _: None
-) -> int:
+) -> _Result:
     from attune.cli._progress import Display, shown
     from attune.stages.events import Evaluated
     from attune.stages.train import train
@@ -147,14 +171,11 @@ def _train(
     events = train(recipe, request, site, world)
     if world.is_first:
         events = shown(events, Display(sys.stderr if arguments.json else sys.stdout))
-    scores, absent = {}, 0
+    result = _Result({}, 0)
     for event in events:
         if isinstance(event, Evaluated):
             split, figures = event.evaluation.split, event.evaluation.scores.values
-            scores[split] = event.evaluation.as_json()
-            absent = event.evaluation.absent if split == "test" else absent
+            scores = {**result.scores, split: event.evaluation.as_json()}
+            result = _Result(scores, event.evaluation.absent if split == "test" else result.absent)
             report({"step": event.step} | {f"{split}.{name}": figures[name].value for name in figures})
-    if arguments.json and world.is_first:
-        print_json({"run": recipe.run, "scores": scores})
-    # The run is done; but as with `attune evaluate`, a score over utterances that were not heard is no success.
-    return 1 if absent and world.is_first else 0
+    return result

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from attune.errors import AttuneError, CheckpointError, ConfigError, RankLost, ReaderLost
-from attune.files import write_text
+from attune.files import refusal_told, write_text
 from attune.launch.group import STOP_SIGNALS, Outcome
 from attune.launch.ranks import GRACE_SECONDS
 from attune.launch.watch import watched
@@ -27,7 +27,7 @@ from attune.world import World
 
 LOCAL = "local"  # an address: a cluster of this machine alone, which ends with this process
 SEEN_SECONDS = 10.0  # a network file system may show a new file late
-WORD, STOP = ".word.json", ".stop"  # in the run directory
+WORD, STOP, RESULT = ".word.json", ".stop", ".result.json"  # in the run directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,10 @@ class Work:
 
 def train_on_ray(work: Work, cluster: Cluster, restarts: int) -> Outcome:
     """Run `work` on the cluster's workers; a group that loses one is started again, at most `restarts` times."""
-    work.run.mkdir(parents=True, exist_ok=True)
-    for name in (WORD, STOP):
-        (work.run / name).unlink(missing_ok=True)
+    with refusal_told(work.run, "Give run=… a folder that can be, and that all nodes share.", CheckpointError):
+        work.run.mkdir(parents=True, exist_ok=True)
+        for name in (WORD, STOP, RESULT):
+            (work.run / name).unlink(missing_ok=True)
     with joined_cluster(cluster) as ray, _asking_to_stop(work.run / STOP):
         require_shared(ray, work.run)
         failure = _fit(ray, work, cluster, restarts)
