@@ -28,7 +28,7 @@ from attune.errors import Preempted
 
 if TYPE_CHECKING:
     from attune.recipe import Recipe
-    from attune.run import Run
+    from attune.run import Run, Status
     from attune.site import Site
     from attune.stages.train import Request
     from attune.world import World
@@ -79,7 +79,7 @@ def _train_group(arguments: Namespace, folder: Path) -> int:
 
     training = Run(folder)
     before = training.status()
-    outcome = start_ranks(arguments, arguments.restarts, lambda _: _is_worth_a_restart(training))
+    outcome = start_ranks(arguments, arguments.restarts, lambda _: _is_worth_a_restart(training, before))
     if training.status() == before:
         # No rank ever had the run: what became of it is for others to say.
         return _told_too_early() if outcome.code in (128 + number for number in STOP_SIGNALS) else outcome.code
@@ -96,8 +96,10 @@ def _told_too_early() -> int:
     return Preempted.exit_code
 
 
-def _is_worth_a_restart(training: Run) -> bool:
-    return training.state() != "done" and not training.reason().startswith("TrainingError")
+def _is_worth_a_restart(training: Run, before: Status | None) -> bool:
+    """Whether another try may end otherwise; a status of before the ranks began says nothing about them."""
+    status = training.status()
+    return status in (before, None) or not (status.state == "done" or status.reason.startswith("TrainingError"))
 
 
 def _train_on_ray(arguments: Namespace, recipe: Recipe) -> int:

@@ -1,4 +1,6 @@
-"""Train a recipe, or go on with it: the same command starts, continues and, when all is done, does nothing.
+"""Train a recipe, or go on with it: the same command starts and continues.
+
+When all steps are taken it takes no more, and exports and scores the model anew: what is scored may have changed.
 
 A generator of events; the caller draws them. Files are written by the first rank alone.
 """
