@@ -12,7 +12,7 @@ from attune.stages.data import open_split
 from attune.stages.fit import Fit, _propose, _Used, worst_rows
 from attune.world import World
 
-from processes import start, wait
+from processes import kill, start
 from tiny import attune, write_recipe
 
 pytestmark = pytest.mark.recipe
@@ -41,7 +41,10 @@ def test_a_rank_that_runs_out_of_memory_ends_all_with_the_utterances_and_the_set
         CtcHead.loss = loss
 
     words = ["train", str(recipe), f"run={run}", "--workers=0", "train.eval_every=null", "train.keep_best=null"]
-    assert wait(start(words, 2, starve), 60) == [1, 1]
+    ranks = start(words, 2, starve)
+    codes = [rank.join(60) or rank.exitcode for rank in ranks]
+    kill(ranks)
+    assert codes == [1, 1]
     reason = Run(run).reason()
     assert "Out of memory in step 1 on 1 of 2 ranks, with a micro-batch of" in reason
     assert "batches.micro_seconds" in reason and "000" in reason  # an id

@@ -58,6 +58,11 @@ def test_the_size_is_found_by_reading_for_which_alone_an_address_may_be_signed(u
     assert size_of(f"{url}/empty.bin") == 0
 
 
+def test_the_size_is_found_over_a_line_that_drops_and_refuses(url, behavior):
+    behavior.drops = behavior.refusals = 2
+    assert size_of(f"{url}/a.bin") == len(CONTENT)
+
+
 def test_letters_and_spaces_in_an_address_are_sent_as_browsers_do(url, folder):
     (folder / "für dich.bin").write_bytes(CONTENT)
     assert read_range(f"{url}/für dich.bin", 3, 5) == CONTENT[3:8]

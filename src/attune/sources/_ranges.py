@@ -193,7 +193,7 @@ def _ask_size(address: str, url: str, headers: Mapping[str, str]) -> int:
         _require_ok(address, response, (200, 206))
         size = response.length if response.status == 200 else _total(response)
         if response.status == 206:
-            response.read()
+            _read_body(response, 1)
     if size is None:
         raise SourceError(f"{shown(address)}: the server does not say how long it is. Fetch it, and give its path.")
     return size

@@ -3,6 +3,7 @@
 # B batch, T samples, F frames, U labels, J joint width
 import copy
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -64,7 +65,7 @@ class TransducerModel(nn.Module):
 
     def scorer(self, batch: Batch) -> ModelScorer:
         """What a search can search. The encoder may be narrow; nets and joint, which add up, are as their weights."""
-        with torch.autocast(batch.audio.device.type, self.narrow, enabled=self.narrow is not None):
+        with torch.autocast(batch.audio.device.type, self.narrow) if self.narrow else nullcontext():
             encoded, lengths = self.encode(batch)
         encoded = encoded.to(self.joint.enc.weight.dtype)
         return ModelScorer(self.decoder.prediction, self.joint, encoded, lengths, self.lattice)
