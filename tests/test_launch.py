@@ -98,21 +98,24 @@ def test_a_launcher_that_is_stopped_before_there_are_ranks_exits_75(recipe, tmp_
     assert not (tmp_path / "run/checkpoints").exists()
 
 
-def test_a_second_launcher_is_refused_and_the_run_in_use_is_still_running(recipe, tmp_path):
-    with training(recipe, tmp_path / "run") as launcher:
-        status = (tmp_path / "run/status.json").read_text()
-        second = attune(*launcher.args[3:])
-        assert second.returncode == 2 and "Another process is training" in second.stderr
-        assert (tmp_path / "run/status.json").read_text() == status
-        launcher.send_signal(signal.SIGTERM)
-        assert launcher.wait(60) == 75
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_preemption_signal_to_the_launcher_saves_and_exits_75(recipe, tmp_path, number):
+def test_a_second_launcher_is_refused_and_the_run_in_use_goes_on(recipe, tmp_path):
     run = tmp_path / "run"
     with training(recipe, run) as launcher:
-        launcher.send_signal(number)
-        assert launcher.wait(30) == 75
+        status = (run / "status.json").read_text()
+        second = attune(*launcher.args[3:])
+        assert second.returncode == 2 and "Another process is training" in second.stderr
+        assert (run / "status.json").read_text() == status
+        assert_preempted(launcher, run, signal.SIGUSR1)
+
+
+def test_a_preemption_signal_to_the_launcher_saves_and_exits_75(recipe, tmp_path):
+    run = tmp_path / "run"
+    with training(recipe, run) as launcher:
+        assert_preempted(launcher, run, signal.SIGTERM)
+
+
+def assert_preempted(launcher, run, number):
+    launcher.send_signal(number)
+    assert launcher.wait(60) == 75
     assert Run(run).state() == "preempted"
     assert not ranks_of(run)
