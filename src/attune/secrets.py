@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 # What opens a door by itself: signatures of S3, CloudFront, Google and Azure; the usual names of tokens and passwords.
 _SECRET = re.compile(
@@ -18,17 +18,31 @@ _WEB_ADDRESS = re.compile(r"\b(?:https?|s3|hf)://[^\s'\"<>]+", re.IGNORECASE)
 
 def shown(address: str) -> str:
     """The address without user, password and signature; what is left still says which file is meant."""
-    try:
-        parts = urlsplit(address)
-    except ValueError:  # no address at all, so nothing of it opens anything
-        return address
-    if parts.scheme.lower() not in ("http", "https"):
+    parts = _web_parts(address)
+    if parts is None:
         return address
     words = parse_qsl(parts.query, True)
     is_signed = any(_SIGNATURE.fullmatch(name) for name, _ in words)
     kept = [(name, _shown_value(name, value)) for name, value in words if not _opens(name, is_signed)]
     place = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, place, parts.path, urlencode(kept), parts.fragment))
+
+
+def has_secrets(address: str) -> bool:
+    """Whether the address lets in whoever has it."""
+    parts = _web_parts(address)
+    if parts is None:
+        return False
+    names = [name for name, _ in parse_qsl(parts.query, True)]
+    return "@" in parts.netloc or any(_SECRET.fullmatch(name) or name.lower() == "key" for name in names)
+
+
+def _web_parts(address: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(address)
+    except ValueError:  # no address at all, so nothing of it opens anything
+        return None
+    return parts if parts.scheme.lower() in ("http", "https") else None
 
 
 def _opens(name: str, is_signed: bool) -> bool:

@@ -9,6 +9,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from attune.cli._terminal import at_least
 from attune.errors import ConfigError
 from attune.processes import leave_word
 
@@ -37,18 +38,6 @@ def add_site(parser: ArgumentParser) -> None:
 def add_offline(parser: ArgumentParser) -> None:
     """Take --offline, as `arguments.offline`."""
     parser.add_argument("--offline", action="store_true", help="fetch nothing: use what is in the cache")
-
-
-def at_least(least: int) -> Callable[[str], int]:
-    """The type of an argument that is a whole number and not too small."""
-
-    def number(text: str) -> int:
-        value = int(text)
-        if value < least:
-            raise ArgumentTypeError(f"{value} is less than {least}")
-        return value
-
-    return number
 
 
 def devices(text: str) -> str:

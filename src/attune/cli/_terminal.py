@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -16,6 +17,18 @@ def add_recipe(parser: ArgumentParser) -> None:
 def add_json(parser: ArgumentParser) -> None:
     """Take --json, as `arguments.json`."""
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """The type of an argument that is a whole number and not too small."""
+
+    def number(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise ArgumentTypeError(f"{value} is less than {least}")
+        return value
+
+    return number
 
 
 def print_json(value: object) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from attune.cli._ranks import at_least
-from attune.cli._terminal import add_json, print_json
+from attune.cli._terminal import add_json, at_least, print_json
 
 if TYPE_CHECKING:
     from attune.sources import Cache

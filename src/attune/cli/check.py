@@ -9,8 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attune.cli._ranks import at_least
-from attune.cli._terminal import add_json, print_json
+from attune.cli._terminal import add_json, at_least, print_json
 from attune.errors import ConfigError
 
 if TYPE_CHECKING:

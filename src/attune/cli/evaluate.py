@@ -7,8 +7,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attune.cli._ranks import add_site, at_least, in_world, site_of
-from attune.cli._terminal import add_json, print_json
+from attune.cli._ranks import add_site, in_world, site_of
+from attune.cli._terminal import add_json, at_least, print_json
 
 if TYPE_CHECKING:
     from attune.site import Site

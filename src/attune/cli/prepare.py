@@ -7,8 +7,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attune.cli._ranks import at_least
-from attune.cli._terminal import add_json, print_json
+from attune.cli._terminal import add_json, at_least, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

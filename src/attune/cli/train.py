@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from attune.cli._ranks import (
     add_launch,
     add_site,
-    at_least,
     cluster_of,
     in_world,
     ranks_wanted,
@@ -23,7 +22,7 @@ from attune.cli._ranks import (
     start_ranks,
     tell_loss,
 )
-from attune.cli._terminal import add_json, add_recipe, print_json
+from attune.cli._terminal import add_json, add_recipe, at_least, print_json
 from attune.errors import Preempted
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attune.cli._ranks import add_launch, at_least, cluster_of, devices
-from attune.cli._terminal import add_json, print_json
+from attune.cli._ranks import add_launch, cluster_of, devices
+from attune.cli._terminal import add_json, at_least, print_json
 from attune.errors import AttuneError, ConfigError, DataError
 
 if TYPE_CHECKING:

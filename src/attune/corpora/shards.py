@@ -9,7 +9,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import Field
 
@@ -18,7 +17,7 @@ from attune.corpora._rows import Row
 from attune.corpora._shards import expand, samples_of
 from attune.errors import DataError
 from attune.files import completed
-from attune.sources import shown
+from attune.secrets import has_secrets, shown
 
 TOGETHER = 4  # shards read at once: reading over a network is mostly waiting
 
@@ -38,18 +37,11 @@ def read(place: Place, options: Options) -> dict[str, Iterator[Found]]:
 
 def _require_no_secret(source: str) -> None:
     """A manifest is handed on, and a signed address is a key; besides, it soon opens nothing."""
-    told = shown(source)
-    if told != source and _opening(told) != _opening(source):
+    if has_secrets(source):
         raise DataError(
-            f"The address of {told} has a signature or password in it, which would be written into every row. "
+            f"The address of {shown(source)} has a signature or password in it, which would be written into every row. "
             "Give s3://BUCKET/KEY with AWS_* variables, or fetch the shards and give their folder."
         )
-
-
-def _opening(address: str) -> tuple[str, list[tuple[str, str]]]:
-    """What of an address can let one in, however it is spelled."""
-    parts = urlsplit(address)
-    return parts.netloc, parse_qsl(parts.query, True)
 
 
 def _rows(source: str, folder: Path) -> Iterator[Found]:

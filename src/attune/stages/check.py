@@ -37,11 +37,11 @@ from attune.stages.data import planner, training_rows
 from attune.stages.evaluate import Decoding, require_score, search_of
 from attune.stages.example import Example, first_example, frames_of, read_back
 from attune.stages.rates import schedule_of
+from attune.text.tokenizers.characters import UNREADABLE
 from attune.types import Utterance
 from attune.world import World
 
 TRAIN, DEV, TEST = "train", "dev", "test"
-UNREADABLE = "\N{REPLACEMENT CHARACTER}"  # how tokenizers read the token of what they do not know
 SAMPLES = 20  # of a stream to look at
 LONGEST = 3  # utterances of the worst batch to name
 

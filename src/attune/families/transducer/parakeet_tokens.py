@@ -3,6 +3,8 @@
 from sentencepiece import SentencePieceProcessor
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
+from attune.text.protobuf import content_of
+
 BLANK = "<blank>"
 UNKNOWN = "<unk>"
 NORMALIZER, CHARACTERS = 3, 2  # the numbers of a model file's field for its normalizer, and in that of its characters
@@ -41,26 +43,6 @@ def _merges(scores: dict[str, float], vocabulary: dict[str, int]) -> list[tuple[
 
 def _normalizer(model: bytes) -> normalizers.Normalizer:
     """What SentencePiece does to a text first: characters are replaced by others, and extra spaces go."""
-    characters = _field(_field(model, NORMALIZER), CHARACTERS)
+    characters = content_of(content_of(model, NORMALIZER), CHARACTERS)
     spaces = [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip()]
     return normalizers.Sequence([normalizers.Precompiled(characters), *spaces] if characters else spaces)
-
-
-def _field(message: bytes, wanted: int) -> bytes:
-    """The bytes of a field of a protocol buffer; none where it is absent."""
-    place, found = 0, b""
-    while place < len(message):
-        tag, place = _varint(message, place)
-        size, after = _varint(message, place) if tag & 7 in (0, 2) else (4 if tag & 7 == 5 else 8, place)
-        end = after + (size if tag & 7 else 0)  # a number has no more bytes than itself
-        found = message[after:end] if tag >> 3 == wanted else found
-        place = end
-    return found
-
-
-def _varint(message: bytes, place: int) -> tuple[int, int]:
-    """A number, seven bits in a byte, and where it ends."""
-    value = shift = 0
-    while message[place] & 128:
-        value, shift, place = value | (message[place] & 127) << shift, shift + 7, place + 1
-    return value | message[place] << shift, place + 1

@@ -16,11 +16,9 @@ from attune.families.transducer.archive import CONFIG, tokenizer_files
 from attune.plain_yaml import Plain, read_data
 from attune.text import tokenizers
 from attune.text.times import without_times
-from attune.text.tokenizers.characters import tidy
+from attune.text.tokenizers.characters import UNREADABLE, tidy
 from attune.text.tokenizers.pieces import Pieces
 from attune.types import Hypothesis, SpelledTask, Task, TextTask, Utterance
-
-UNREADABLE = "\N{REPLACEMENT CHARACTER}"
 
 
 @dataclass(frozen=True, slots=True)

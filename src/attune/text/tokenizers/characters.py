@@ -14,6 +14,7 @@ from attune import files
 from attune.errors import DataError, ModelError
 
 BLANK, UNKNOWN = 0, 1
+UNREADABLE = "\N{REPLACEMENT CHARACTER}"  # how the token of what a tokenizer does not know reads
 BLANK_PIECE, UNKNOWN_PIECE, SPACE_PIECE = "<blank>", "<unk>", "▁"
 
 
@@ -74,7 +75,7 @@ class Characters:
 
     @cached_property
     def _tokens(self) -> tuple[str, ...]:
-        return ("", "\N{REPLACEMENT CHARACTER}", *self.characters)
+        return ("", UNREADABLE, *self.characters)
 
     @cached_property
     def _ids(self) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,8 @@ from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
 from attune import files
 from attune.errors import DataError, ModelError
-from attune.text.tokenizers.characters import BLANK, BLANK_PIECE, UNKNOWN, tidy
+from attune.text.protobuf import fields, written
+from attune.text.tokenizers.characters import BLANK, BLANK_PIECE, UNKNOWN, UNREADABLE, tidy
 
 _PIECE, _TRAINER = 1, 2  # the numbers that a model file has for its pieces and for how they were learned
 
@@ -86,7 +87,7 @@ class Pieces:
     def without_blank(self) -> bytes:
         """A SentencePiece model of the same pieces less the blank, each with the number before: as others have it."""
         first, trainer, rest = b"", b"", []
-        for number, field, content in _fields(self.model):
+        for number, field, content in fields(self.model):
             if number == _PIECE and not first:
                 first = field
             elif number == _TRAINER:
@@ -95,36 +96,12 @@ class Pieces:
                 rest.append(field)
         # The last of several values counts: the number of pieces, of the unknown, and of a padding that is not there.
         settings = ((4, self.size - 1), (40, UNKNOWN - 1), (43, (1 << 64) - 1))
-        trainer += b"".join(_varint(number << 3) + _varint(value) for number, value in settings)
-        return b"".join([*rest, _varint(_TRAINER << 3 | 2), _varint(len(trainer)), trainer])
+        trainer += b"".join(written(number << 3) + written(value) for number, value in settings)
+        return b"".join([*rest, written(_TRAINER << 3 | 2), written(len(trainer)), trainer])
 
     @cached_property
     def _processor(self) -> SentencePieceProcessor:
         return SentencePieceProcessor(model_proto=self.model)
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """The fields of a SentencePiece model file, a protocol buffer: number, all bytes, and the content's bytes."""
-    start = 0
-    while start < len(message):
-        tag, place = _read_varint(message, start)
-        size, place = _read_varint(message, place)
-        yield tag >> 3, message[start : place + size], message[place : place + size]
-        start = place + size
-
-
-def _read_varint(message: bytes, place: int) -> tuple[int, int]:
-    value = shift = 0
-    while message[place] & 128:
-        value, shift, place = value | (message[place] & 127) << shift, shift + 7, place + 1
-    return value | message[place] << shift, place + 1
-
-
-def _varint(value: int) -> bytes:
-    written = b""
-    while value > 127:
-        written, value = written + bytes([value & 127 | 128]), value >> 7
-    return written + bytes([value])
 
 
 def _train(lines: list[str], kind: str, vocabulary: int) -> bytes:
@@ -138,7 +115,7 @@ def _train(lines: list[str], kind: str, vocabulary: int) -> bytes:
         pad_id=BLANK,
         pad_piece=BLANK_PIECE,
         unk_id=UNKNOWN,
-        unk_surface="\N{REPLACEMENT CHARACTER}",
+        unk_surface=UNREADABLE,
         bos_id=-1,
         eos_id=-1,
         character_coverage=1.0,
