@@ -6,9 +6,9 @@ WEIGHTS is real Whisper tiny.en in transformers' format, AN4 a folder with train
 results.json goes. Needs a CUDA device; the peer is transformers' Seq2SeqTrainer with its usual collator on ready-made
 features. Both clocks start when model, data and libraries are there, and stop after the last evaluation; neither saves
 anything meanwhile (attune's last checkpoint, written before the last evaluation is announced, is subtracted), except in
-`an4-saving`, which is a run as a user would have it. Clips per second are over all steps
-after the first epoch (`trimmed`: six, as it has more shapes), in which shapes are seen for the first time and recorded
-when they come again; waiting for data is included.
+`an4-saving`, which is a run as a user would have it. Clips per second are over whole epochs, as batches differ in size,
+after the first one, in which most shapes are seen for the first time and recorded when they come again; waiting for
+data is included.
 """
 
 import json
@@ -18,7 +18,7 @@ import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,8 @@ from attune.world import World, choose_device
 SCRATCH = Path("/dev/shm/attune-bench")
 BATCH = 32
 BATCHED = ("audio", "lengths", "targets", "target_lengths")
-CLIPS = 1024
+CLIPS, AN4_CLIPS = 8192, 821
+FEWER = CLIPS // 8  # for what takes long
 
 
 def as_wav(row: dict[str, Any], source: Path, target: Path) -> dict[str, Any]:
@@ -90,26 +91,27 @@ def english_wer(meant: list[str], said: list[str]) -> float:
     return round(score([normalize(text) for text in meant], [normalize(text) for text in said]).values["wer"].value, 2)
 
 
-def run_attune(recipe: recipes.Recipe, epoch: int, stops_early: bool = False) -> dict[str, Any]:
-    """Train; clips are counted after `epoch` steps. May stop before the last checkpoint and the export."""
+def run_attune(recipe: recipes.Recipe, clips: int, stops_early: bool = False) -> dict[str, Any]:
+    """Train on so many clips; the first epoch is not counted. May stop before the last checkpoint and the export."""
     site = Site(Cache(SCRATCH / "cache"), workers=14, device="cuda")
     world = World(0, 1, choose_device("cuda"))
     torch.cuda.reset_peak_memory_stats()
     start = last = time.perf_counter()
     scores, times, scored, predictions = [], [], start, ()
     spent: dict[str, float] = {}
+    ends: list[float] = []  # of epochs; the last one may not be over
     for event in train(recipe, Request(["benchmark"]), site, world):
         now = time.perf_counter()
         name = type(event).__name__  # what came before an event was done for it
         spent[name], last = spent.get(name, 0.0) + now - last, now
         if isinstance(event, Stepped):
             times.append(now)
+            ends[event.step.progress.position.epoch :] = [now]
             if stops_early and len(times) == recipe.train.steps:
                 break
         if isinstance(event, Evaluated):
             scored, predictions = now, event.evaluation.predictions
             scores.append(round(event.evaluation.scores.values["wer"].value, 2))
-    clips = (recipe.batches.micro_utterances or 0) * (len(times) - epoch)
     unsaved = 0.0 if recipe.train.keep_best else spent.get("Saved", 0.0)
     return {
         "seconds_in_all": round(time.perf_counter() - start, 1),
@@ -119,7 +121,8 @@ def run_attune(recipe: recipes.Recipe, epoch: int, stops_early: bool = False) ->
         "dev_wer_english": english_wer(*zip(*((each.reference, each.value) for each in predictions), strict=True))
         if predictions
         else None,
-        "clips_per_second": round(clips / (times[-1] - times[epoch - 1]), 1),
+        "clips_per_second": round(clips * (len(ends) - 2) / (ends[-2] - ends[0]), 1),
+        "epochs_counted": len(ends) - 2,
         "milliseconds_a_step": [round(1000 * (later - sooner)) for sooner, later in pairwise(times[:400])],
         "peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2),
     }
@@ -173,8 +176,8 @@ class StepTimes(TrainerCallback):
         self.times.append(time.perf_counter())
 
 
-def run_peer(weights: Path, data: Path, steps: int, batch: int, evaluates: bool, ready: bool) -> dict[str, Any]:
-    """Seq2SeqTrainer on the same data."""
+def run_peer(weights: Path, data: Path, steps: int, after: int, evaluates: bool, ready: bool) -> dict[str, Any]:
+    """Seq2SeqTrainer on the same data; clips are counted after some steps."""
     from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
 
     processor = WhisperProcessor.from_pretrained(weights)
@@ -192,7 +195,7 @@ def run_peer(weights: Path, data: Path, steps: int, batch: int, evaluates: bool,
         return {"wer": wers[-1]}
 
     arguments = Seq2SeqTrainingArguments(
-        output_dir=str(SCRATCH / "peer"), per_device_train_batch_size=batch, per_device_eval_batch_size=BATCH,
+        output_dir=str(SCRATCH / "peer"), per_device_train_batch_size=BATCH, per_device_eval_batch_size=BATCH,
         learning_rate=5e-5, warmup_steps=50, max_steps=steps, bf16=True, weight_decay=0.0, seed=42,
         eval_strategy="epoch" if evaluates else "no", save_strategy="no", predict_with_generate=True,
         generation_max_length=225, dataloader_num_workers=8, dataloader_persistent_workers=True,
@@ -205,8 +208,8 @@ def run_peer(weights: Path, data: Path, steps: int, batch: int, evaluates: bool,
     )  # fmt: skip
     start = time.perf_counter()
     trainer.train()
-    seconds, epoch = time.perf_counter() - start, len(train_set) // batch
-    late = batch * (len(times) - epoch) / (times[-1] - times[epoch - 1])
+    seconds = time.perf_counter() - start
+    late = BATCH * (len(times) - after) / (times[-1] - times[after - 1])
     last = english[-1] if english else None
     return {
         "seconds": round(seconds, 1), "clips_per_second": round(late, 1), "dev_wer": wers, "dev_wer_english": last
@@ -228,16 +231,21 @@ def small_shapes(weights: Path) -> tuple[Path, Path]:
     model.generation_config = generation
     model.save_pretrained(folder)
     data.mkdir()
-    random = np.random.default_rng(0)
-    rows = []
-    for number, seconds in enumerate(np.clip(random.gamma(6, 0.87, CLIPS), 1.5, 12)):
-        samples = random.standard_normal(int(seconds * 16_000)).astype(np.float32) * 0.05
-        soundfile.write(data / f"{number}.wav", samples, 16_000)
-        text = " ".join(random.choice(["enter", "yes", "nine", "two", "stop", "go", "erase"], int(seconds * 2) + 1))
-        rows.append({"id": str(number), "audio": f"{number}.wav", "seconds": len(samples) / 16_000, "text": text})
-    for split in ("train", "dev"):
-        (data / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with ProcessPoolExecutor(14) as pool:
+        rows = list(pool.map(random_clip, [data] * CLIPS, range(CLIPS), chunksize=64))
+    for split, count in (("train", CLIPS), ("dev", FEWER)):
+        (data / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:count]))
     return folder, data
+
+
+def random_clip(folder: Path, number: int) -> dict[str, Any]:
+    """Noise of 1.5 to 12 s, and two words for each of them."""
+    random = np.random.default_rng(number)
+    seconds = min(max(random.gamma(6, 0.87), 1.5), 12.0)
+    samples = random.standard_normal(int(seconds * 16_000)).astype(np.float32) * 0.05
+    soundfile.write(folder / f"{number}.wav", samples, 16_000)
+    text = " ".join(random.choice(["enter", "yes", "nine", "two", "stop", "go", "erase"], int(seconds * 2) + 1))
+    return {"id": str(number), "audio": f"{number}.wav", "seconds": len(samples) / 16_000, "text": text}
 
 
 def speed(weights: Path) -> dict[str, Any]:
@@ -245,27 +253,30 @@ def speed(weights: Path) -> dict[str, Any]:
     small, data = small_shapes(weights)
     quiet = {"train.eval_every": "null", "train.keep_best": "null", "train.save_every": "1000", "train.warmup": "1"}
     found: dict[str, Any] = {}
-    variants = (("trimmed", 128, False), ("full", 64, False), ("trimmed", 128, True), ("full", 64, True))
-    for window, batch, compiles in variants:
-        epoch = CLIPS // batch
+    found["peer, batch 32"] = run_peer(small, data, 40, 32, evaluates=False, ready=False)
+    variants = (("trimmed", 128, "train", CLIPS), ("full", 64, "dev", FEWER))
+    for compiles, (window, batch, split, clips) in product((True, False), variants):
+        epoch = clips // batch + 1  # its first batch is a shorter one
         changes = {
+            "data.train": f"[{data}/{split}.jsonl]",
             "model.window": window,
             "batches.micro_utterances": str(batch),
             "train.compile": str(compiles).lower(),
-            "train.steps": str(14 * epoch if window == "trimmed" else epoch + 8),
+            "train.steps": str(3 * epoch + 1),
         }
         name = f"{window}, batch {batch}{', compiled' if compiles else ''}"
         recipe = write_recipe(name.replace(", ", "-").replace(" ", ""), small, data, {**quiet, **changes})
-        found[name] = run_attune(recipe, epoch * (6 if window == "trimmed" else 1), stops_early=True)
-    found["peer, batch 32"] = run_peer(small, data, CLIPS // 32 + 8, 32, evaluates=False, ready=False)
+        torch.compiler.reset()  # what was compiled for the one would serve the other, as in no user's process
+        found[name] = run_attune(recipe, clips, stops_early=True)
+        print(name, found[name]["clips_per_second"], flush=True)
     return found
 
 
 def greedy(weights: Path) -> dict[str, Any]:
     """Utterances per second of greedy decoding to 40 tokens, beside `generate`, and whether the tokens agree."""
     small, _ = small_shapes(weights)
-    rows = [json.loads(line) for line in (SCRATCH / "clips/train.jsonl").read_text().splitlines()]
-    audio = [soundfile.read(SCRATCH / "clips" / row["audio"], dtype="float32")[0] for row in rows]
+    rows = [json.loads(line) for line in (SCRATCH / "clips/dev.jsonl").read_text().splitlines()]
+    audio = [soundfile.read(SCRATCH / "clips" / row["audio"], dtype="float32")[0] for row in rows[:512]]
     model, peer = open_model(small), WhisperForConditionalGeneration.from_pretrained(small).cuda().eval()
     processor = WhisperProcessor.from_pretrained(weights)
     found: dict[str, Any] = {}
@@ -287,7 +298,7 @@ def exact(weights: Path, data: Path) -> dict[str, Any]:
     for attempt in (1, 2):
         changes = {"train.strict": "true", "train.steps": "60", "train.eval_every": "null", "train.keep_best": "null"}
         recipe = write_recipe(f"strict-{attempt}", weights, data, changes)
-        run_attune(recipe, 26)
+        run_attune(recipe, AN4_CLIPS)
         sums.append(sha256(Path(recipe.run) / "checkpoints/step-000060/model.safetensors"))
     return {**found, "strict runs are equal": sums[0] == sums[1]}
 
@@ -357,9 +368,9 @@ def main() -> None:
     data = prepare_an4(an4)
     results: dict[str, Any] = {"device": torch.cuda.get_device_name(0), "torch": torch.__version__}
     work = {
-        "an4": lambda: run_attune(write_recipe("an4", weights, data, {"train.keep_best": "null"}), 26),
-        "an4-saving": lambda: run_attune(write_recipe("an4-saving", weights, data, {}), 26),
-        "peer": lambda: run_peer(weights, data, 520, BATCH, evaluates=True, ready=True),
+        "an4": lambda: run_attune(write_recipe("an4", weights, data, {"train.keep_best": "null"}), AN4_CLIPS),
+        "an4-saving": lambda: run_attune(write_recipe("an4-saving", weights, data, {}), AN4_CLIPS),
+        "peer": lambda: run_peer(weights, data, 520, 26, evaluates=True, ready=True),
         "speed": lambda: speed(weights),
         "greedy": lambda: greedy(weights),
         "exact": lambda: exact(weights, data),

@@ -22,6 +22,7 @@ from attune.families.whisper.windows import (
 from attune.types import SAMPLE_RATE, Batch, Loss
 
 NOT_LEARNED = -100
+PLANNED_WIDTH = 768  # of Whisper small: training anything less is over before planning for each shape has paid
 
 
 class WhisperModel(nn.Module):
@@ -42,7 +43,8 @@ class WhisperModel(nn.Module):
 
     def loss(self, batch: Batch) -> Loss:
         """Cross-entropy, summed over every token after the start of the transcript; the end is one of them."""
-        with attention_kernels(self.window, batch.audio.device):
+        plans = self.window == "full" or self.shape.width >= PLANNED_WIDTH
+        with attention_kernels(plans, batch.audio.device):
             windows, states = self.encode(batch)
             logits = self.model.decoder(batch.targets[:, :-1], states, windows.mask())
         labels = self.labels(batch)
@@ -59,7 +61,7 @@ class WhisperModel(nn.Module):
 
     def scorer(self, batch: Batch) -> WhisperScorer:
         """What a search can search, after the prefixes that the batch has for targets."""
-        with attention_kernels(self.window, batch.audio.device):
+        with attention_kernels(self.window == "full", batch.audio.device):
             windows, states = self.encode(batch)
         return WhisperScorer(self.model.decoder, self.rules, batch, states, windows)
 

@@ -63,7 +63,7 @@ class WhisperScorer:
         if places.stop > self.said[0].keys.shape[2]:
             self._grow(places.stop)
         self.position = places.stop
-        with attention_kernels(self.window, self.device):
+        with attention_kernels(self.window == "full", self.device):
             if self.device.type == "cuda" and tokens.shape[1] == 1:
                 self.step = self.step or Step(self.decoder, Scene(self.heard, self.mask, self.said))
                 return self.step(tokens, places.start)

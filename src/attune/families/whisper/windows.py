@@ -24,15 +24,16 @@ FRAMES_PER_SECOND = 50  # of the encoder; there are twice as many mel frames
 Window = Literal["full", "trimmed"]
 
 
-def attention_kernels(window: Window, device: torch.device) -> AbstractContextManager[object]:
-    """The context in which attention takes the kernels that are quickest for a window.
+def attention_kernels(plans: bool, device: torch.device) -> AbstractContextManager[object]:
+    """The context in which attention takes the kernels that are quickest in all.
 
-    cuDNN's are for 30 s, but it plans for every new shape, which takes longer than some hundred short batches.
+    cuDNN's are, twice as quick as others with a mask; but it plans for every new shape, which takes some tenths of a
+    second. That pays for the one shape of full windows, and in the training of a model that is not small.
     """
     if device.type != "cuda":
         return nullcontext()
     kinds = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-    return sdpa_kernel([SDPBackend.CUDNN_ATTENTION, *kinds] if window == "full" else kinds, set_priority=True)
+    return sdpa_kernel([SDPBackend.CUDNN_ATTENTION, *kinds] if plans else kinds, set_priority=True)
 
 
 @dataclass(frozen=True, slots=True)
