@@ -99,6 +99,18 @@ def test_our_own_mistakes_keep_their_traceback(monkeypatch, error):
         ending_with(monkeypatch, error)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+def test_a_full_disk_is_told_in_a_line():
+    for words in (["list"], ["list", "families"]):
+        with Path("/dev/full").open("w") as full:
+            result = subprocess.run(
+                [sys.executable, "-m", "attune", *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            )
+        assert result.returncode == 1
+        assert result.stderr.startswith("There is no room left")
+        assert result.stderr.count("\n") == 1
+
+
 def test_a_reader_that_leaves_early_is_no_error():
     result = subprocess.run(
         f"({sys.executable} -m attune schema; echo $? >&2) | true",

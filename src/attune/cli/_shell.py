@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import keyword
 import os
@@ -15,6 +16,7 @@ from types import ModuleType
 from attune.errors import AttuneError, ConfigError, Preempted, RankLost, TrainingError
 from attune.processes import environment_kept, leave_word
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 INTRODUCTION = "Fine-tune and evaluate pretrained speech models."
 
 
@@ -38,7 +40,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141  # what a shell reports for a command whose reader, such as `head`, has left
     except Exception as error:
         leave_word(f"{type(error).__name__}: {error}")
-        raise
+        if not isinstance(error, OSError) or error.errno not in NO_ROOM:
+            raise
+        _tell_of_no_room(error)
+        return 1
+
+
+def _tell_of_no_room(error: OSError) -> None:
+    where = f" for {error.filename}" if error.filename else ""
+    print(
+        f"There is no room left{where} ({error.strerror}). Make room and run the same command again.", file=sys.stderr
+    )
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _let_output_go()
 
 
 def _tell(error: AttuneError) -> None:
@@ -118,7 +134,11 @@ def _reader_is_gone() -> bool:
     try:
         print(flush=True)
     except BrokenPipeError:
-        # Python flushes once more when it exits; what is left has to go somewhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _let_output_go()
         return True
     return False
+
+
+def _let_output_go() -> None:
+    """Python flushes once more when it exits; what is left has to go somewhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
