@@ -99,6 +99,10 @@ class Recognizer:
         self._require("transcribe")
         if not _is_many(recordings):
             raise DataError("`listen` takes a list of recordings. For one, give [recording].")
+        if not isinstance(alternatives, int) or alternatives < 0:
+            raise DataError(f"alternatives is how many texts to tell, 0 or more; found {alternatives!r}.")
+        if alternatives and self.long == "windows":
+            raise DataError("There are no alternatives to what is read window after window. Leave one of both out.")
         hearing = replace(self, search=_keeping(self.search, alternatives)) if alternatives else self
         return hearing._hear(recordings, rate)
 
@@ -126,7 +130,11 @@ class Recognizer:
 
     def segments(self, audio: Audio, rate: int = SAMPLE_RATE) -> list[Segment]:
         """What was said when, for a model that was loaded with `long="windows"`."""
-        return self._read_windows([as_samples(audio, rate)])[0]
+        if _is_many(audio):
+            raise DataError("`segments` takes one recording.")
+        read = self.assembled.built.read
+        found = self._read_windows([as_samples(audio, rate)])[0]
+        return [replace(each, text=read(Hypothesis(each.tokens, 0.0))) for each in found]
 
     def _hear_in_windows(self, recordings: Sequence[NDArray[np.float32]]) -> list[Spoken]:
         """What is said in each recording, read window after window."""
@@ -189,20 +197,29 @@ class Recognizer:
             return find_best(built, collate(rows).to(self.world.device), self.search)
 
 
-def load(source: str | Path, device: str = "auto", long: Long = "pauses", fallback: bool | None = None) -> Recognizer:
+def load(
+    source: str | Path,
+    device: str = "auto",
+    long: Long = "pauses",
+    fallback: bool | None = None,
+    language: str | None = None,
+) -> Recognizer:
     """A run, a model folder or the URL of one, or a recipe that names weights, ready to use.
 
     `long` says how recordings are read that are longer than the model can hear at once: cut in their pauses, or window
     after window by the times that the model says. `fallback` decodes doubtful results anew; None: as its recipe has it.
+    `language` is what is spoken, for a model that knows several; None: what its recipe says, or else what it detects in
+    each piece that it hears at once.
     """
     if long not in get_args(Long):
         raise ConfigError(f"long: there is no {long!r}. Use {' or '.join(get_args(Long))}.")
     site = this_site(device=device)
     world = _world(device)
-    subject = open_subject(str(source), [], site)
+    changes = [f"task.language={_flow(language)}"] if language else []
+    subject = open_subject(str(source), changes, site)
     if long == "windows":
         _require_times(subject.pretrained.recipe)
-        subject = open_subject(str(source), ["model.timestamps=true"], site)
+        subject = open_subject(str(source), [*changes, "model.timestamps=true"], site)
     pretrained = subject.pretrained
     assembled, decode = load_subject(pretrained, world), pretrained.recipe.decode
     locked = as_locked(subject.run, site) if subject.run else site
@@ -322,7 +339,7 @@ def _joined(parts: Sequence[Spoken], built: Built) -> Spoken:
 
 def _is_many(audio: Audio | Sequence[Audio]) -> bool:
     """A list or tuple is many recordings, unless it is a list of numbers."""
-    return isinstance(audio, list | tuple) and not (len(audio) and isinstance(audio[0], int | float))
+    return isinstance(audio, list | tuple) and not (len(audio) and isinstance(audio[0], int | float | np.number))
 
 
 def _flow(value: object) -> str:

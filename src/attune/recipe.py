@@ -39,7 +39,9 @@ DEFAULT = "default"
 MAX_SECONDS = 30.0
 
 # A run may go on under another one of these when asked to; under anything else it would be another experiment.
-SCHEDULE_KEYS = frozenset({"train.steps", "train.warmup", "train.schedule", "train.restart_every", "optimizer.lr"})
+SCHEDULE_KEYS = frozenset(
+    {"train.steps", "train.warmup", "train.schedule", "train.restart_every", "train.patience", "optimizer.lr"}
+)
 # How a run uses its devices: nothing that it computes depends on these.
 DEVICE_KEYS = frozenset({"train.shard"})
 
@@ -344,6 +346,10 @@ def _disagreements_in_data(data: DataConfig) -> Iterator[tuple[str, str]]:
 def _disagreements_in_training(train: TrainConfig, has_dev: bool) -> Iterator[tuple[str, str]]:
     if train.warmup >= train.steps:
         yield "train.warmup", f"must be less than steps ({train.steps}), found {train.warmup}"
+    if train.restart_every and train.schedule == "constant":
+        yield "train.restart_every", "a constant rate has nothing to begin again"
+    if train.restart_every and train.restart_every >= train.steps:
+        yield "train.restart_every", f"must be less than steps ({train.steps}), found {train.restart_every}"
     if train.eval_every and not has_dev:
         yield "train.eval_every", "there is nothing to score: give data.dev"
     if train.eval_utterances and not train.eval_every:

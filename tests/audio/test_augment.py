@@ -153,6 +153,12 @@ def test_a_folder_without_audio_is_named(tmp_path):
         open_augmenter(AugmentConfig(rooms=RoomsConfig(folder=str(tmp_path))))
 
 
+def test_impulse_responses_are_no_noises(settings):
+    whole = NoiseConfig(folder=settings.rooms.folder)
+    names = [path.stem for path in open_augmenter(AugmentConfig(noise=whole)).noises]
+    assert len(names) == 4 and all("noise" in name for name in names)
+
+
 def test_a_range_goes_from_low_to_high():
     with pytest.raises(ValueError, match="snr_db must go from low to high, found 20 to 5"):
         NoiseConfig(folder="noises", snr_db=(20.0, 5.0))

@@ -5,10 +5,12 @@ import time
 import numpy as np
 import pytest
 
+from attune.audio.augment import open_augmenter
+from attune.audio.settings import AugmentConfig, NoiseConfig
 from attune.batches.load import Again, Loaded, Micro, Position, Reader, load, micros_from
 from attune.batches.plan import Budget, plan_epoch
 from attune.corpora import open_manifest
-from attune.errors import DataError
+from attune.errors import ConfigError, DataError
 from attune.testing import make_corpus
 
 
@@ -95,3 +97,19 @@ def test_a_killed_worker_ends_the_loading_with_an_error(corpus):
             pids.append(int(loaded.batch.targets[0, 0]))
             os.kill(pids[-1], signal.SIGKILL)
     assert pids[0] != os.getpid()
+
+
+def test_a_target_is_made_of_the_audio_as_it_is_heard(corpus):
+    def timed(utterance):
+        return (round(1000 * utterance.seconds),)
+
+    plain, _ = Reader(corpus, timed).read(np.arange(4))
+    slow, _ = Reader(corpus, timed, augmenter=open_augmenter(AugmentConfig(speeds=(0.5,)))).read(np.arange(4))
+    assert np.allclose(slow.targets, 2 * plain.targets, atol=2)
+
+
+def test_a_noise_that_cannot_be_read_is_no_fault_of_the_row(corpus, tmp_path):
+    (tmp_path / "x.wav").write_text("no audio")
+    noisy = open_augmenter(AugmentConfig(noise=NoiseConfig(folder=str(tmp_path), chance=1.0)))
+    with pytest.raises(ConfigError, match=r"^augment: .*x\.wav"):
+        Reader(corpus, letters, drops_bad_rows=True, augmenter=noisy).read(np.arange(4))

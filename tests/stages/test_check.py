@@ -12,9 +12,11 @@ from attune.site import Site
 from attune.sources import Cache
 from attune.stages.check import check_manifest, check_recipe
 from attune.testing.data import make_corpus
+from attune.text.normalizers import whisper_english
 
 from miniatures import put, shard
 from tiny import write_recipe
+from tiny_whisper import MULTILINGUAL, write_whisper
 
 
 def finished(stage):
@@ -282,3 +284,47 @@ def test_a_mix_is_checked_as_it_will_be_trained(recipe):
 def test_a_score_that_the_task_does_not_have_cannot_decide(recipe):
     found = checked(recipe, "train.keep_best=dev.wre")
     assert not found.can_run and any("dev.wre" in trouble and "dev.wer" in trouble for trouble in found.troubles)
+
+
+@pytest.mark.parametrize(
+    ("override", "trouble"),
+    [
+        ("adapt={freeze: [encodr]}", "no part 'encodr'"),
+        ("adapt={freeze: ['*']}", "nothing is left to train"),
+        ("augment={noise: {folder: /nowhere/at/all}}", "/nowhere/at/all"),
+        ("task.normalizer=whisper_english", "whisper_english"),
+    ],
+)
+def test_what_training_would_refuse_is_a_trouble(recipe, override, trouble, monkeypatch):
+    monkeypatch.setattr(whisper_english, "find_spec", lambda name: None)
+    whisper_english._published_spellings.cache_clear()
+    found = checked(recipe, override, "task.learn=written")
+    assert not found.can_run and any(trouble in each for each in found.troubles)
+
+
+def test_it_is_told_how_many_weights_learn(recipe):
+    found = checked(recipe, "adapt={freeze: [head.projection]}")
+    assert 0 < found.parameters.trainable < found.parameters.total
+
+
+def test_a_stream_for_a_model_with_its_own_tokens_is_tried_on_it(recipe, tmp_path):
+    shard(tmp_path / "shards/000.tar", ["a", "b"])
+    weights = write_whisper(tmp_path / "whisper", MULTILINGUAL)
+    model = [f"model={{family: whisper, weights: {weights}}}", "task={name: transcribe, language: en}"]
+    stream = ["data.train=[]", "data.stream.window=10", f"data.stream.shards=[{tmp_path}/shards]", *model]
+    found = checked(recipe, *stream)
+    assert found.can_run and found.parameters and found.example.reads == "text of a"
+    assert found.example.written.startswith("<|startoftranscript|><|en|><|transcribe|>")
+    shard(tmp_path / "shards/000.tar", ["a" * 100])
+    (trouble,) = checked(recipe, *stream).troubles
+    assert "tokens" in trouble and "has room for" in trouble
+    assert not checked(recipe, *stream, "data.long_rows=drop").troubles
+    nowhere = [*stream, f"model={{family: whisper, weights: {tmp_path}/nowhere}}"]
+    assert any("nowhere" in each for each in checked(recipe, *nowhere).troubles)
+
+
+def test_a_text_of_dev_that_is_too_long_to_be_learned_is_no_unknown_label(recipe, dev, tmp_path):
+    weights = write_whisper(tmp_path / "whisper", MULTILINGUAL)
+    edit(dev, _0={"text": "x" * 100})
+    found = checked(recipe, f"model={{family: whisper, weights: {weights}}}", "task={name: transcribe, language: en}")
+    assert found.can_run and not any(split.unknown for split in found.splits)

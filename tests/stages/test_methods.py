@@ -84,8 +84,29 @@ def test_training_ends_early_when_the_score_stalls_and_stays_ended(recipe_file, 
     events = run_of(recipe_file, tmp_path / "run", site, *settings)
     steps = [event.step.progress.position.step for event in events if isinstance(event, Stepped)]
     assert steps[-1] == 6  # the best at 2, and nothing better at 4 and 6
+    assert (events[-1].steps_taken, events[-1].stalled_at) == (6, 6)
+    assert '"event": "stalled"' in (tmp_path / "run/log.jsonl").read_text()
     again = run_of(recipe_file, tmp_path / "run", site, *settings)
     assert not any(isinstance(event, Stepped) for event in again)
+    assert (again[-1].steps_taken, again[-1].stalled_at) == (0, 6)
+
+
+def test_a_stop_does_not_change_which_checkpoints_are_averaged(recipe_file, site, tmp_path):
+    settings = [
+        "train.steps=9",
+        "train.save_every=3",
+        "train.average=2",
+        "train.eval_every=null",
+        "train.keep_best=null",
+    ]
+    quiet = run_of(recipe_file, tmp_path / "quiet", site, *settings)
+    asked = iter([False] * 6 + [True])
+    with pytest.raises(Preempted):
+        run_of(recipe_file, tmp_path / "stopped", site, *settings, stop=lambda: next(asked))
+    stopped = run_of(recipe_file, tmp_path / "stopped", site, *settings)
+    assert quiet[-1].averaged == stopped[-1].averaged == (6, 9)
+    models = [tmp_path / run / "model/model.safetensors" for run in ("quiet", "stopped")]
+    assert sha256(models[0]) == sha256(models[1])
 
 
 def test_the_mean_of_checkpoints_is_exported(recipe_file, site, tmp_path):

@@ -119,6 +119,8 @@ def test_kept_characters_pass_through_as_letters():
 
 def test_keeping_twice_keeps_both():
     assert keeping("+", keeping("#", basic))("C++, C#!") == "c++ c#"
+    assert keeping("+#", keeping("#", basic))("C++, C#!") == "c++ c#"
+    assert keeping("𠮷", basic)("𠮷!") == "𠮷"
 
 
 def test_basic_does_not_depend_on_how_accents_are_composed():

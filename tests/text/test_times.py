@@ -1,7 +1,7 @@
 import pytest
 
 from attune.text.languages import joined
-from attune.text.times import between_times, split_at_times, without_times
+from attune.text.times import at_pace, between_times, split_at_times, without_times
 
 TIMED = "<|0.00|> Hello there.<|1.20|><|1.40|> Bye.<|2.60|>"
 
@@ -20,10 +20,15 @@ def test_what_is_said_is_left_when_times_are_taken_away():
     assert without_times("<|0.00|><|1.00|>", "en") == ""
 
 
-@pytest.mark.parametrize("text", ["", " a  b ", "<|endoftext|>", "<|1.2|> <1.20>"])
+@pytest.mark.parametrize("text", ["", " a  b ", "<|endoftext|>", "<|.2|> <1.20>"])
 def test_a_text_without_times_is_left_alone(text):
     assert without_times(text, "en") == text
     assert between_times(text, lambda whole: f"{whole}!") == f"{text}!"
+
+
+def test_times_move_with_the_pace():
+    assert at_pace("<|0.00|> a<|1.20|><|1.5|> b<|3|>", 0.5) == "<|0.00|> a<|0.60|><|0.75|> b<|1.50|>"
+    assert at_pace("no times", 0.5) == "no times"
 
 
 @pytest.mark.parametrize(("language", "expected"), [("en", "a b"), (None, "a b"), ("ja", "ab"), ("yue-HK", "ab")])

@@ -242,3 +242,8 @@ def test_without_peft_the_message_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(ConfigError, match=r'pip install "attune-speech\[lora\]"'):
         adapt(Tiny(), LORA, seed=0)
+
+
+def test_settings_of_lora_without_lora_are_refused():
+    with pytest.raises(ValueError, match="set `method: lora`"):
+        AdaptConfig(rank=8)

@@ -1,5 +1,6 @@
 import resource
 import signal
+from dataclasses import replace
 
 import pytest
 import torch
@@ -86,6 +87,24 @@ def test_pruning_keeps_the_last_ones_and_the_best_and_clears_what_killed_saves_l
     (tmp_path / ".step-000006.part-12345678").mkdir()
     checkpoint.prune(tmp_path, keep_last=2, keep_steps={2})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000002", "step-000004", "step-000005"]
+
+
+@pytest.mark.parametrize("keep_last", [1, 2, 3, 5])
+def test_pruning_after_every_save_keeps_as_many_as_are_asked_for(tmp_path, keep_last):
+    for step in range(1, 9):
+        saved(tmp_path, step)
+        checkpoint.prune(tmp_path, keep_last, set())
+        assert len(checkpoint.sound(tmp_path)) == min(step, keep_last)
+
+
+def test_what_was_saved_only_to_stop_does_not_count_and_goes_with_the_next(tmp_path):
+    saved(tmp_path, 3, 6)
+    checkpoint.save(tmp_path, replace(made(7), is_stopgap=True))
+    checkpoint.prune(tmp_path, 2, set())
+    assert [folder.name for folder in checkpoint.sound(tmp_path)] == ["step-000003", "step-000006", "step-000007"][1:]
+    saved(tmp_path, 9)
+    checkpoint.prune(tmp_path, 2, set())
+    assert [folder.name for folder in checkpoint.sound(tmp_path)] == ["step-000006", "step-000009"]
 
 
 @pytest.mark.parametrize("name", ["adamw", "adafactor"])

@@ -1,6 +1,7 @@
 import pytest
 from torch import nn
 
+from attune.errors import ConfigError
 from attune.training.depth import layer_factors, layers_above
 
 
@@ -81,3 +82,25 @@ def test_layers_nearer_the_input_get_less_of_the_learning_rate_and_fresh_ones_al
     assert factors["encoder.layers.2.weight"] == pytest.approx(0.5)
     assert factors["encoder.embed.weight"] == pytest.approx(0.5**4)
     assert factors["decoder.embed.weight"] == 1.0 and factors["decoder.embed.bias"] == pytest.approx(0.5**3)
+
+
+def test_a_model_without_layers_cannot_have_them_decay():
+    with pytest.raises(ConfigError, match="no stack of layers"):
+        layer_factors(nn.Linear(3, 3), 0.5)
+
+
+def test_the_blocks_of_a_convolutional_encoder_are_its_layers():
+    class Convolutional(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder = stack(3)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder = Convolutional()
+            self.output = nn.Linear(4, 4)
+
+    factors = layer_factors(Model(), 0.5)
+    assert [factors[f"encoder.encoder.{layer}.weight"] for layer in range(3)] == [0.125, 0.25, 0.5]
+    assert factors["output.weight"] == 1.0

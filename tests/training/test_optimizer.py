@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from attune.training.optimizer import make_optimizer, set_lr
+from attune.training.settings import OptimizerConfig
 
 BETAS = (0.9, 0.98)
 
@@ -49,3 +50,21 @@ def test_factors_of_one_change_no_bit():
         return torch.cat([p.detach().flatten() for p in net.parameters()])
 
     assert torch.equal(steps(None), steps(dict.fromkeys(dict(model().named_parameters()), 1.0)))
+
+
+@pytest.mark.parametrize("start", [0.0, 0.02])
+def test_adafactor_moves_weights_by_the_learning_rate_whatever_their_size(start):
+    torch.manual_seed(0)
+    net = nn.Linear(32, 32, bias=False)
+    nn.init.normal_(net.weight, std=start)
+    before = net.weight.detach().clone()
+    made = make_optimizer("adafactor", net, 1e-3, 0.0, BETAS)
+    net(torch.randn(8, 32)).sum().backward()
+    made.step()
+    moved = float((net.weight.detach() - before).square().mean().sqrt())
+    assert 0.3e-3 < moved < 3e-3
+
+
+def test_betas_that_nobody_would_use_are_refused():
+    with pytest.raises(ValueError, match="betas are AdamW's"):
+        OptimizerConfig(name="adafactor", lr=1e-3, betas=(0.9, 0.999))

@@ -56,7 +56,7 @@ class Augmenter:
 
 def open_augmenter(settings: AugmentConfig, longest_seconds: float | None = None) -> Augmenter:
     """List the noises and rooms once, in an order that is the same on every machine."""
-    noises = _audio_files("augment.noise.folder", settings.noise.folder) if settings.noise else ()
+    noises = _noises(settings.noise.folder) if settings.noise else ()
     rooms = _responses(settings.rooms.folder) if settings.rooms else ()
     return Augmenter(settings, noises, rooms, longest_seconds or math.inf)
 
@@ -110,14 +110,21 @@ def _audio_files(key: str, folder: str) -> tuple[Path, ...]:
     return tuple(found)
 
 
+def _noises(folder: str) -> tuple[Path, ...]:
+    """The recordings of noise; of OpenSLR 28 as a whole, without the impulse responses beside them."""
+    found = _audio_files("augment.noise.folder", folder)
+    has_responses = any("simulated_rirs" in path.relative_to(folder).parts for path in found)
+    return tuple(path for path in found if _is_noise(path)) if has_responses else found
+
+
+def _is_noise(path: Path) -> bool:
+    return "noise" in path.stem.lower() or path.parent.name == "pointsource_noises"
+
+
 def _responses(folder: str) -> tuple[Path, ...]:
     """The impulse responses among the files; OpenSLR 28 keeps recordings of noise beside them."""
     key = "augment.rooms.folder"
-    found = [
-        path
-        for path in _audio_files(key, folder)
-        if "noise" not in path.stem.lower() and path.parent.name != "pointsource_noises"
-    ]
+    found = [path for path in _audio_files(key, folder) if not _is_noise(path)]
     if not found:
         raise ConfigError(f"{key}: {folder} has noises in it, but no impulse responses.")
     return tuple(found)

@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from attune.audio.augment import Augmenter, generator_for
-from attune.audio.decode import read_utterance
+from attune.audio.decode import Samples, read_utterance
 from attune.batches.plan import Plan, Rows, slots_of
-from attune.errors import AttuneError, DataError, ReaderLost, TooLong
+from attune.errors import AttuneError, ConfigError, DataError, ReaderLost, TooLong
 from attune.processes import die_with_parent
 from attune.seeds import derive
 from attune.sources import contents_of
+from attune.text.times import at_pace
 from attune.types import Batch, Masks, Row, Utterance
 from attune.world import READER
 
@@ -124,13 +125,24 @@ class Reader:
         target = self.target(utterance) if self.target else ()
         if self.augmenter:
             generator = generator_for(self.seed, epoch, _in_turn(utterance.id, turn))
-            audio = self.augmenter(audio, generator, lambda samples: self.fits is None or self.fits(samples, target))
+            before = len(audio)
+            audio = self._varied(self.augmenter, audio, generator, target)
+            if self.target and len(audio) != before:
+                target = self.target(_at_pace(utterance, len(audio) / before))  # its times have moved
         if self.fits and not self.fits(len(audio), target):
             raise DataError(
                 f"{utterance.where}: utterance {utterance.id!r} has {len(target)} tokens, "
                 f"too many for {utterance.seconds:.2f} s of audio. Correct its text, or set data.bad_rows=drop."
             )
         return audio, target
+
+    def _varied(
+        self, augmenter: Augmenter, audio: Samples, generator: np.random.Generator, target: tuple[int, ...]
+    ) -> Samples:
+        try:
+            return augmenter(audio, generator, lambda samples: self.fits is None or self.fits(samples, target))
+        except DataError as error:  # of a noise or a room: no fault of the row
+            raise ConfigError(f"augment: {error}") from error
 
     def _masked(self, rows: Sequence[Row], epoch: int) -> Batch:
         """The rows as a batch, with a seed for each row's masks when the recipe has masks."""
@@ -140,6 +152,12 @@ class Reader:
             return batch
         seeds = tuple(derive(self.seed, "masks", epoch, _in_turn(row.id, row.turn)) for row in rows)
         return replace(batch, masks=Masks(seeds, settings))
+
+
+def _at_pace(utterance: Utterance, factor: float) -> Utterance:
+    """What the utterance is when its audio takes so many times as long."""
+    text = utterance.text and at_pace(utterance.text, factor)
+    return replace(utterance, seconds=utterance.seconds * factor, text=text)
 
 
 def _in_turn(utterance_id: str, turn: int) -> str:

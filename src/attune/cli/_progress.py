@@ -182,10 +182,15 @@ def _show_absent(evaluation: Evaluation, display: Display) -> None:
 
 
 def _show_finish(event: Finished, display: Display) -> None:
+    settings = event.recipe.train
+    if event.stalled_at:
+        told = f"stopped early at step {event.stalled_at} of {settings.steps}"
+        display.say(f"{told}: {settings.keep_best} was not better in the last {settings.patience} scorings")
     verb = "done" if event.steps_taken else "nothing left to train"
     if not event.averaged:
         display.say(f"{verb}: {event.run.model} is the model of step {event.best_step}")
         return
     display.say(f"{verb}: {event.run.model} is the mean of the models of steps {', '.join(map(str, event.averaged))}")
-    if event.wanted and len(event.averaged) < event.wanted:
-        display.say(f"  train.average asks for {event.wanted}, and no more were saved: lower train.save_every for that")
+    if settings.average and len(event.averaged) < settings.average:
+        asked = f"  train.average asks for {settings.average}, and no more were saved"
+        display.say(f"{asked}: lower train.save_every for that")

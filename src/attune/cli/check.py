@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from attune.stages.check import PlanCheck, RecipeCheck, RowsCheck, SplitCheck
     from attune.stages.example import Example
     from attune.stages.fit import Fit
+    from attune.training.adapt import Adapted
 
 HELP = "look at a recipe before it runs (data, plan, rates, first example), or at a manifest"
 EXAMPLE = "attune check recipes/demo.yaml data.max_seconds=20"
@@ -30,9 +31,13 @@ OUTCOMES = {
     "fail": " (mend them, or set data.bad_rows=drop)",
     "drop": " (left out where unusable: data.bad_rows=drop)",
 }
+LONG_ROWS_FAIL = " (mend them; those that are too long are left out with data.long_rows=drop)"
 FIT_OF_A_STREAM = "--fit: nobody knows a stream's worst batch; try data.stream=null data.train=[MANIFEST] of such audio"
 LONG_IN_TRAINING = "too long for the model, and left out: which words belong to which piece is not known"
-LONG_IN_SCORING = "too long to be heard at once; decoded in pieces that are cut in pauses (data.long_rows=split)"
+LONG_IN_SCORING = {
+    "split": "too long to be heard at once; decoded in pieces that are cut in pauses (data.long_rows=split)",
+    "drop": "too long to be heard at once; they will have no prediction (data.long_rows=drop)",
+}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -126,7 +131,7 @@ def _sections(found: RecipeCheck, recipe: Recipe) -> Iterator[Sequence[str]]:
         yield [*_table(rows), _audio_line(rows)]
     yield [line for split in found.splits for line in _length_lines(split, recipe)]
     for split in found.splits:
-        yield from _split_problems(split, found.bad_rows_policy)
+        yield from _split_problems(split, recipe)
     if found.plan:
         yield _block("plan", _plan_lines(found.plan, recipe))
     yield _block("learning rate", {f"step {step:,}": f"{rate:.3g}" for step, rate in found.rates})
@@ -164,19 +169,23 @@ def _length_lines(split: SplitCheck, recipe: Recipe) -> Iterator[str]:
     long = f"{split.too_long:,} longer than {recipe.data.longest_seconds:g} s"
     short = f"{split.too_short:,} shorter than {recipe.data.min_seconds:g} s"
     if split.rows.name != "train":
-        if split.too_long:
+        if split.too_long and not (split.bad_targets or split.long_rows):  # what is said of those is more exact
             yield f"{split.rows.name}: {long}; scored all the same"
     elif split.too_long or split.too_short:
         lengths = short if recipe.data.max_seconds is None else f"{long}, {short}"
         yield f"train: {lengths}; left out, {split.outside_seconds / 3600:.2f} h in all"
+        if split.longest:
+            more = " …" if split.too_long > len(split.longest) else ""
+            yield f"  the long ones: {', '.join(split.longest)}{more}"
 
 
-def _split_problems(split: SplitCheck, policy: str) -> Iterator[list[str]]:
-    name = split.rows.name
+def _split_problems(split: SplitCheck, recipe: Recipe) -> Iterator[list[str]]:
+    name, policy = split.rows.name, recipe.data.bad_rows
     yield from _row_problems(split.rows, OUTCOMES[policy])
-    end = f"learned{OUTCOMES[policy]}" if name == "train" else "scored"
+    outcome = LONG_ROWS_FAIL if recipe.data.long_rows == "fail" else OUTCOMES[policy]
+    end = f"learned{outcome}" if name == "train" else "scored"
     yield _problems(f"{name}: {len(split.bad_targets):,} cannot be {end}", split.bad_targets)
-    outcome = LONG_IN_TRAINING if name == "train" else LONG_IN_SCORING
+    outcome = LONG_IN_TRAINING if name == "train" else LONG_IN_SCORING.get(recipe.data.long_rows or "", "")
     yield _problems(f"{name}: {len(split.long_rows):,} {outcome}", split.long_rows)
     if split.unknown:
         yield [f"{name}: {_counted(split.unknown)}"]
@@ -229,6 +238,8 @@ def _example_lines(example: Example) -> dict[str, str]:
     }
 
 
-def _model_lines(parameters: int, new_tensors: Sequence[str]) -> list[str]:
+def _model_lines(adapted: Adapted, new_tensors: Sequence[str]) -> list[str]:
     new = ", ".join(new_tensors[:6]) + (" …" if len(new_tensors) > 6 else "")
-    return [f"model: {parameters:,} parameters", *([f"  not in the pretrained weights: {new}"] if new else [])]
+    learning = "" if adapted.trainable == adapted.total else f", {adapted.trainable:,} of them learning"
+    told_new = [f"  not in the pretrained weights: {new}"] if new else []
+    return [f"model: {adapted.total:,} parameters{learning}", *told_new]

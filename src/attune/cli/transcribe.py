@@ -62,6 +62,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         default="pauses",
         help="cut long recordings in their pauses (default), or read them window after window by the model's times",
     )
+    parser.add_argument(
+        "--language", metavar="CODE", help="what is spoken, such as be, for a model that knows several languages"
+    )
     parser.add_argument("--fallback", action="store_true", help="decode what repeats itself anew, as decode.fallback")
     parser.add_argument(
         "--nbest", type=at_least(1), default=0, metavar="N", help="with --json: the best N texts of a beam search"
@@ -77,6 +80,8 @@ def run(arguments: Namespace) -> int:
         raise ConfigError("--launch ray needs --out FILE, where each result is kept as soon as it is there.")
     if arguments.nbest and (not arguments.json or arguments.launch == "ray"):
         raise ConfigError("--nbest is shown by --json, and not under --launch ray.")
+    if arguments.nbest and arguments.long == "windows":
+        raise ConfigError("--nbest does not go with --long windows.")
     lines = Lines(arguments.out) if arguments.out else None
     wanted = [path for path in _files(arguments.files) if lines is None or path not in lines.ids]
     done = []
@@ -100,25 +105,26 @@ def _transcribed(arguments: Namespace, wanted: Sequence[str]) -> Iterator[Transc
     if arguments.launch == "ray":
         from attune.launch.ray import map_on_ray
 
-        given = (arguments.model, arguments.device, str(Path.cwd()), arguments.long, arguments.fallback)
+        how = (arguments.long, arguments.fallback, arguments.language)
+        given = (arguments.model, arguments.device, str(Path.cwd()), *how)
         for row in map_on_ray(wanted, _Worker, given, cluster_of(arguments)):
             yield Transcript(row["path"], row["text"], row["problem"])
         return
     from attune.api import load
 
-    recognizer = load(arguments.model, arguments.device, arguments.long, arguments.fallback or None)
+    recognizer = load(arguments.model, arguments.device, arguments.long, arguments.fallback or None, arguments.language)
     yield from transcripts(recognizer, wanted, arguments.nbest)
 
 
 class _Worker:
     """One of Ray's: it loads the model once, and then takes batches of paths."""
 
-    def __init__(self, model: str, device: str, folder: str, long: Long, fallback: bool) -> None:
+    def __init__(self, model: str, device: str, folder: str, long: Long, fallback: bool, language: str | None) -> None:
         from attune.api import load
 
         if Path(folder).is_dir():
             os.chdir(folder)  # relative paths start where the command was given
-        self.recognizer = load(model, device, long, fallback or None)
+        self.recognizer = load(model, device, long, fallback or None, language)
 
     def __call__(self, batch: Mapping[str, Iterable[str]]) -> dict[str, list[str | None]]:
         done = list(transcripts(self.recognizer, map(str, batch["item"])))

@@ -47,6 +47,7 @@ class Segment:
     start: float
     end: float
     tokens: tuple[int, ...]
+    text: str = ""  # for who can read the tokens to fill in
 
 
 @dataclass(frozen=True, slots=True)

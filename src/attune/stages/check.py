@@ -6,7 +6,7 @@ afterwards.
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -16,16 +16,15 @@ from typing import Literal
 
 import numpy as np
 
+from attune import catalog
 from attune.batches.plan import Plan, padding_share
 from attune.corpora import (
     Corpus,
     Problem,
-    Skipped,
     bring_manifest,
     expand_shards,
     inspect_corpus,
     open_corpus,
-    samples_of,
     select,
 )
 from attune.errors import AttuneError, DataError, TooLong
@@ -33,12 +32,14 @@ from attune.recipe import Recipe
 from attune.site import Site
 from attune.stages.assemble import Assembled, assemble
 from attune.stages.begin import First, give_first_weights, open_origin, prepare, with_local_files
-from attune.stages.data import planner, training_rows
-from attune.stages.evaluate import Decoding, require_score, search_of
+from attune.stages.data import planner, training_reader, training_rows
+from attune.stages.evaluate import Decoding, require_scores, search_of
 from attune.stages.example import Example, first_example, frames_of, read_back
 from attune.stages.rates import schedule_of
+from attune.stages.training_set import samples_in
 from attune.text.tokenizers.characters import UNREADABLE
-from attune.types import Utterance
+from attune.training.adapt import Adapted, adapt
+from attune.types import Family, TextTask, Utterance
 from attune.world import World
 
 TRAIN, DEV, TEST = "train", "dev", "test"
@@ -73,6 +74,7 @@ class SplitCheck:
     too_short: int
     too_long: int
     outside_seconds: float  # of the too short and too long together
+    longest: tuple[str, ...] = ()  # where some of the too long are written
     bad_targets: tuple[Problem, ...] = ()  # what cannot be learned or, in an evaluation set, scored
     long_rows: tuple[Problem, ...] = ()  # too long for the model, and dealt with as data.long_rows says
     unknown: Mapping[str, int] = field(default_factory=dict)  # character or label never output → utterances with it
@@ -99,7 +101,7 @@ class RecipeCheck:
     splits: tuple[SplitCheck, ...]
     rates: tuple[tuple[int, float], ...]  # step and learning rate
     plan: PlanCheck | None
-    parameters: int | None
+    parameters: Adapted | None
     new_tensors: tuple[str, ...]  # those that the pretrained weights do not give
     example: Example | None
     troubles: tuple[str, ...]
@@ -121,6 +123,7 @@ class _Begun:
 
     assembled: Assembled
     first: First
+    adapted: Adapted
 
 
 def check_manifest(source: str, decodes: bool, site: Site) -> Generator[Decoding, None, RowsCheck]:
@@ -136,12 +139,16 @@ def check_recipe(recipe: Recipe, decodes: bool, site: Site) -> Generator[Decodin
     troubles: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         corpora = _open_all(recipe, Path(folder), site, troubles)
-        _look_into_stream(recipe, troubles)
+        heard = _look_into_stream(recipe, troubles)
         train = corpora.get(TRAIN)
         plan = _plan(recipe, train, troubles) if train else None
-        begun = _begin(recipe, train, Path(folder), site, troubles) if train else None
+        # The vocabulary of a stream takes a pass over all of it; a model that brings its own can be looked at.
+        learned = train if train or not _brings_tokens(recipe) else heard
+        begun = _begin(recipe, learned, Path(folder), site, troubles) if learned else None
         if begun:
             _check_evaluation(recipe, begun.assembled, site, troubles)
+            troubles += _unlearnable(heard, recipe, begun.assembled)
+        order = map(train.__getitem__, plan.order) if train and plan else heard
         splits = []
         for corpus in corpora.values():
             rows = yield from _check_rows(corpus, decodes, site)
@@ -151,9 +158,9 @@ def check_recipe(recipe: Recipe, decodes: bool, site: Site) -> Generator[Decodin
             tuple(splits),
             _rates(recipe),
             _describe(recipe, train, plan) if train and plan else None,
-            sum(weight.numel() for weight in begun.assembled.built.model.parameters()) if begun else None,
+            begun.adapted if begun else None,
             begun.first.new_tensors if begun else (),
-            first_example(map(train.__getitem__, plan.order), begun.assembled) if train and plan and begun else None,
+            first_example(order, begun.assembled) if begun else None,
             tuple(troubles),
             begun.first.notes if begun else (),
         )
@@ -180,23 +187,42 @@ def _open_all(recipe: Recipe, scratch: Path, site: Site, troubles: list[str]) ->
     return corpora
 
 
-def _look_into_stream(recipe: Recipe, troubles: list[str]) -> None:
-    """The first samples of a stream; there is no telling what the others are."""
+def _look_into_stream(recipe: Recipe, troubles: list[str]) -> list[Utterance]:
+    """The first utterances of a stream; there is no telling what the others are."""
     if recipe.data.stream is None:
-        return
+        return []
     with _gathering(troubles, "data.stream: "):
         shards = expand_shards(recipe.data.stream.shards)
-        found = [sample.found for sample in islice(samples_of(shards[0]), SAMPLES)]
-        skipped = [each for each in found if isinstance(each, Skipped)]
+        found = list(islice(samples_in(shards[0], 0), SAMPLES))
         if recipe.data.bad_rows == "fail":
-            troubles.extend(f"data.stream: {each.which}: {each.reason}" for each in skipped)
-        seconds = [each.seconds or 0.0 for each in found if not isinstance(each, Skipped)]
+            troubles.extend(f"data.stream: {each.problem}" for each in found if each.utterance is None)
+        heard = [each.utterance for each in found if each.utterance is not None]
+        seconds = [each.seconds for each in heard]
         shortest, longest = recipe.data.min_seconds, recipe.data.longest_seconds
         if seconds and not any(shortest <= each <= longest for each in seconds):
             troubles.append(
                 f"data.stream: its first utterances have {min(seconds):.2f} to {max(seconds):.2f} s, and "
                 f"those of {shortest:g} to {longest:g} s are trained on (data.min_seconds, data.max_seconds)."
             )
+        return heard
+    return []
+
+
+def _brings_tokens(recipe: Recipe) -> bool:
+    family: Family = catalog.find("families", recipe.model.family)
+    return family.brings_tokens(recipe.model.config)
+
+
+def _unlearnable(heard: Sequence[Utterance], recipe: Recipe, assembled: Assembled) -> list[str]:
+    """What training would stop at among the first utterances of a stream."""
+    data = recipe.data
+    inside = [each for each in heard if data.min_seconds <= each.seconds <= data.longest_seconds]
+    problems, _ = _check_targets(inside, assembled, is_learned=True)
+    return [
+        f"data.stream: {problem.where}: {problem.reason}"
+        for problem, is_long in problems
+        if not (data.drops_long_rows if is_long else data.bad_rows == "drop")
+    ]
 
 
 def _plan(recipe: Recipe, corpus: Corpus, troubles: list[str]) -> Plan | None:
@@ -206,22 +232,26 @@ def _plan(recipe: Recipe, corpus: Corpus, troubles: list[str]) -> Plan | None:
     return None
 
 
-def _begin(recipe: Recipe, corpus: Corpus, scratch: Path, site: Site, troubles: list[str]) -> _Begun | None:
+def _begin(
+    recipe: Recipe, learned: Iterable[Utterance], scratch: Path, site: Site, troubles: list[str]
+) -> _Begun | None:
     with _gathering(troubles):
         recipe = with_local_files(recipe, site)
         origin = open_origin(recipe, site)
         task, assets = scratch / "task", scratch / "assets"
-        prepare(recipe, origin, corpus, task, assets)
+        prepare(recipe, origin, learned, task, assets)
         assembled = assemble(recipe, task, assets)
-        return _Begun(assembled, give_first_weights(assembled, recipe, origin, task))
+        first = give_first_weights(assembled, recipe, origin, task)
+        training_reader(recipe, None, assembled, site)  # lists the noises and rooms that augment names
+        return _Begun(assembled, first, adapt(assembled.built.model, recipe.adapt, recipe.seed, first.new_tensors))
     return None
 
 
 def _check_evaluation(recipe: Recipe, assembled: Assembled, site: Site, troubles: list[str]) -> None:
     """What would be found wrong only after hours of training."""
     with _gathering(troubles):
-        if recipe.train.keep_best:
-            require_score(recipe.train.keep_best, assembled.task)
+        if recipe.data.dev or recipe.data.test:
+            require_scores(recipe.train.keep_best, assembled.task)
     for config in filter(None, (recipe.decode, recipe.decode.final)):
         with _gathering(troubles):
             search_of(config, assembled.built, site, World.alone())
@@ -248,15 +278,17 @@ def _check_rows(corpus: Corpus, decodes: bool, site: Site) -> Generator[Decoding
 
 def _check_split(recipe: Recipe, corpus: Corpus, rows: RowsCheck, begun: _Begun | None) -> SplitCheck:
     inside = select(corpus, recipe.data.min_seconds, recipe.data.longest_seconds)
-    found = SplitCheck(rows, inside.too_short, inside.too_long, inside.left_out_seconds)
+    too_long = np.flatnonzero(corpus.seconds > recipe.data.longest_seconds)[:SAMPLES]
+    longest = tuple(corpus[int(row)].where for row in too_long)
+    found = SplitCheck(rows, inside.too_short, inside.too_long, inside.left_out_seconds, longest)
     if begun is None:
         return found
     is_learned = corpus.name == TRAIN
     used = np.full(len(corpus), not is_learned)
     used[inside.rows] = True
     problems, unknown = _check_targets(compress(corpus, used), begun.assembled, is_learned)
-    # A recipe that drops or splits expects long rows; but a score over fewer would be another score.
-    expects_long = recipe.data.drops_long_rows if is_learned else recipe.data.long_rows == "split"
+    # A recipe that drops or splits expects long rows.
+    expects_long = recipe.data.drops_long_rows if is_learned else recipe.data.long_rows in ("split", "drop")
     long = tuple(problem for problem, is_long in problems if is_long and expects_long)
     bad = tuple(problem for problem, is_long in problems if not (is_long and expects_long))
     return replace(found, bad_targets=bad, long_rows=long, unknown=unknown)
@@ -301,8 +333,8 @@ def _unknown_in(utterance: Utterance, assembled: Assembled, can_say: Callable[[s
     reference = assembled.task.reference(utterance)
     try:
         reads = read_back(utterance, assembled)
-    except DataError:  # only a label can be unknown as a whole
-        return {reference}
+    except DataError:  # only a label can be unknown as a whole; a text may be too long to be learned
+        return set() if isinstance(assembled.task, TextTask) else {reference}
     return {character for character in reference if not can_say(character)} if UNREADABLE in reads else set()
 
 
@@ -311,9 +343,12 @@ def _can_say(assembled: Assembled, character: str) -> bool:
 
 
 def _rates(recipe: Recipe) -> tuple[tuple[int, float], ...]:
-    """The learning rate of the first step, at the end of the warmup, halfway, and of the last step."""
+    """The learning rate of the first and the last step, at the end of the warmup, halfway, and around a restart."""
     schedule, settings = schedule_of(recipe), recipe.train
     steps = {1, max(1, settings.warmup), max(1, settings.steps // 2), settings.steps}
+    if settings.restart_every:
+        first = settings.warmup + settings.restart_every
+        steps |= {step for step in (first, first + 1) if step < settings.steps}
     return tuple((step, schedule.at(step)) for step in sorted(steps))
 
 

@@ -77,10 +77,10 @@ def told_sample(count: int, total: int) -> str:
     return f"{count:,} of {total:,} utterances, chosen by the seed"
 
 
-def require_score(metric: str, task: Task) -> None:
-    """Refuse to wait for a score of the dev sets that the task does not have; it would be missed hours later."""
-    names = [f"dev.{name}" for name in task.score([]).values]
-    if metric not in names:
+def require_scores(metric: str | None, task: Task) -> None:
+    """Refuse to begin where scoring cannot work, or lacks a score of the dev sets; it would be missed hours later."""
+    names = [f"dev.{name}" for name in task.score([Prediction("", "", "")]).values]
+    if metric is not None and metric not in names:
         raise ConfigError(f"train.keep_best: there is no score {metric!r}{suggestion(metric, names)}")
 
 

@@ -60,13 +60,14 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """All steps are taken, and the model is exported."""
+    """All steps are taken, or as many as there was patience for, and the model is exported."""
 
     run: Run
+    recipe: Recipe
     best_step: int
     steps_taken: int  # by this command
     averaged: tuple[int, ...] = ()  # steps, where the model is the mean of several checkpoints
-    wanted: int | None = None  # how many the recipe asks for
+    stalled_at: int | None = None  # the step at which patience was at its end, if before the last
 
 
 Event = Started | Stepped | Decoding | Evaluated | Saved | Finished

@@ -22,10 +22,13 @@ class Example:
     seconds: float
     frames: int
     frames_needed: int
+    written: str | None = None  # the target with all that is not text by name, where the family has such tokens
 
     @property
     def told_target(self) -> str:
-        """The first tokens of the target, and how many there are."""
+        """The target as it is written, or its first tokens; and how many there are."""
+        if self.written is not None:
+            return f"{self.written} ({len(self.target)} tokens)"
         more = " …" if len(self.target) > SHOWN_TOKENS else ""
         return f"{' '.join(map(str, self.target[:SHOWN_TOKENS]))}{more} ({len(self.target)} in all)"
 
@@ -45,6 +48,7 @@ def first_example(utterances: Iterable[Utterance], assembled: Assembled) -> Exam
             utterance.seconds,
             frames_of(utterance, assembled),
             assembled.built.frames_needed(target),
+            assembled.built.written(target) if assembled.built.written else None,
         )
     return None
 

@@ -17,8 +17,11 @@ from attune.training.adapt import merge_lora
 from attune.training.average import average
 
 
-def finish(training: Underway, before: int) -> Iterator[Event]:
-    """Export the best checkpoint, the last or the mean of some, and score it with the final search."""
+def finish(training: Underway, before: int, last: int) -> Iterator[Event]:
+    """Export the best checkpoint, the last or the mean of some, and score it with the final search.
+
+    This command has taken the steps after `before` up to `last`.
+    """
     recipe, run, world = training.recipe, training.run, training.world
     world.barrier()  # the first rank may still be writing the last checkpoint
     final = _choose(training)
@@ -36,7 +39,8 @@ def finish(training: Underway, before: int) -> Iterator[Event]:
     if training.journal:
         training.journal.close()
     averaged = final.steps if recipe.train.average else ()
-    yield Finished(run, final.steps[-1], recipe.train.steps - before, averaged, recipe.train.average)
+    stalled_at = last if last < recipe.train.steps else None
+    yield Finished(run, recipe, final.steps[-1], last - before, averaged, stalled_at)
 
 
 def _score_all_of(split: str, training: Underway, step: int) -> Iterator[Event]:

@@ -50,8 +50,18 @@ def open_subject(source: str, overrides: Sequence[str], site: Site) -> Subject:
         raise ModelError(f"{folder} is neither a run directory, nor a model folder, nor a recipe (.yaml).")
     pretrained = open_pretrained(folder)
     if overrides:
-        return Subject(replace(pretrained, recipe=_recipe(folder / "recipe.yaml", overrides)), None)
+        recipe = _recipe(folder / "recipe.yaml", overrides)
+        _require_own_weights(folder, pretrained.recipe, recipe)
+        return Subject(replace(pretrained, recipe=recipe), None)
     return Subject(pretrained, Run(folder) if (folder / "checkpoints").is_dir() else None)
+
+
+def _require_own_weights(folder: Path, own: Recipe, wished: Recipe) -> None:
+    for name in ("weights", "tokenizer"):
+        if getattr(own.model.config, name, None) != getattr(wished.model.config, name, None):
+            raise ConfigError(
+                f"model.{name}: {folder} is a model with its own. Name the other one in its place, or give a recipe."
+            )
 
 
 def _recipe(path: Path, overrides: Sequence[str]) -> Recipe:

@@ -31,7 +31,7 @@ from attune.stages.evaluate import (
     as_scored,
     evaluate,
     evaluation_batches,
-    require_score,
+    require_scores,
     search_of,
 )
 from attune.stages.events import Evaluated, Event, Saved, Started, Stepped
@@ -107,8 +107,8 @@ def _train(
     scored = as_scored(dev, assembled, recipe) if dev else None
     dev_batches = _dev_batches(recipe, assembled, scored, site, world) if scored else ()
     # Now, and not after the last step: a name or a language model that does not fit is to be told at once.
-    if recipe.train.keep_best:
-        require_score(recipe.train.keep_best, assembled.task)
+    if recipe.data.dev or recipe.data.test:
+        require_scores(recipe.train.keep_best, assembled.task)
     search = search_of(recipe.decode, assembled.built, site, world)
     final = search_of(recipe.decode.final, assembled.built, site, world) if recipe.decode.final else search
     training = Underway(
@@ -143,10 +143,11 @@ def _train(
         log_first(data.planned(), assembled, journal) if journal and not progress.position.step else None,
     )
     before = progress.position.step
+    last = before
     if before < recipe.train.steps and not training.has_stalled:
-        yield from _steps(training, progress, data.batches(progress.position, assembled, site, world))
+        last = yield from _steps(training, progress, data.batches(progress.position, assembled, site, world))
     data.close()
-    yield from finish(training, before)
+    yield from finish(training, before, last)
 
 
 def _open_dev(recipe: Recipe, run: Run, site: Site, world: World) -> Corpus | Sample | None:
@@ -221,7 +222,8 @@ def _resume(training: Underway, newest: Path | None, damaged: Sequence[Damage]) 
     return found.progress
 
 
-def _steps(training: Underway, progress: Progress, micros: Iterator[Loaded]) -> Iterator[Event]:
+def _steps(training: Underway, progress: Progress, micros: Iterator[Loaded]) -> Generator[Event, None, int]:
+    """Take the steps that are left, or as many as there is patience for; returns the last."""
     settings, world = training.recipe.train, training.world
     rules = Rules(
         training.recipe.seed,
@@ -243,9 +245,13 @@ def _steps(training: Underway, progress: Progress, micros: Iterator[Loaded]) -> 
             raise Preempted(
                 f"Asked to stop: step {step.progress.position.step} is saved. Run the same command to go on."
             )
+        number = step.progress.position.step
         if training.has_stalled:
-            return
+            if training.journal:
+                training.journal.write("stalled", step=number, metric=settings.keep_best, patience=settings.patience)
+            return number
         clock = time.perf_counter()
+    return settings.steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,16 +275,16 @@ def _after_step(training: Underway, step: Step) -> Generator[Event, None, bool]:
         judged = yield from _judge(training, training.dev)
     # Scoring takes long: whoever asked meanwhile does not wait for another step.
     stops = step.stop_requested or (judged is not None and any(training.world.gather(training.stop_requested())))
-    is_due = number % settings.save_every == 0 or is_last or stops or training.has_stalled
     is_best = judged is not None and judged.is_best
-    if is_due or is_best:
-        yield from _save(training, step.progress, judged.scores if judged else {})
+    is_due = number % settings.save_every == 0 or is_last or is_best or training.has_stalled
+    if is_due or stops:
+        yield from _save(training, step.progress, judged.scores if judged else {}, is_stopgap=not is_due)
     if judged:
         if training.journal and is_best and settings.keep_best:
             training.run.offer_best(settings.keep_best, judged.scores[settings.keep_best], number)
         log_scores(training, number, judged.evaluation, is_best)
         yield Evaluated(number, judged.evaluation, is_best)
-    if is_due or is_best:
+    if is_due or stops:
         _prune(training)
     return stops
 
@@ -299,12 +305,12 @@ def _judge(training: Underway, dev: Scored) -> Generator[Decoding, None, _Judged
     return _Judged(evaluation, scores, not math.isnan(value) and (best is None or best.is_beaten_by(value)))
 
 
-def _save(training: Underway, progress: Progress, scores: Mapping[str, float]) -> Iterator[Event]:
+def _save(training: Underway, progress: Progress, scores: Mapping[str, float], is_stopgap: bool) -> Iterator[Event]:
     model = training.assembled.built.model
     weights, optimizer = whole_weights(model), whole_state(training.optimizer, model, training.world)
     if training.journal is None:
         return
-    state = Checkpoint(weights, optimizer, progress, scores, tuple(training.history))
+    state = Checkpoint(weights, optimizer, progress, scores, tuple(training.history), is_stopgap)
     folder = checkpoint.save(training.run.checkpoints, state)
     training.journal.write("saved", step=progress.position.step)
     yield Saved(progress.position.step, folder)

@@ -6,8 +6,8 @@ UNSPACED = frozenset({"zh", "ja", "th", "lo", "my", "yue"})  # written without s
 
 
 def without_region(code: str) -> str:
-    """The language alone: `sv-SE` is `sv`."""
-    return code.partition("-")[0].lower()
+    """The language alone: `sv-SE` and `sv_SE` are `sv`."""
+    return code.replace("_", "-").partition("-")[0].lower()
 
 
 def is_spaced(language: str | None) -> bool:

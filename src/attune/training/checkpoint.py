@@ -23,6 +23,7 @@ from attune.training.loop import Progress
 from attune.training.precision import LossScale
 
 MANIFEST = "manifest.json"
+STOPGAP = "stopgap"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class Checkpoint:
     progress: Progress
     scores: Mapping[str, float] = field(default_factory=dict)  # of the dev sets at this step, when they were scored
     history: tuple[float, ...] = ()  # of the score that decides which is best
+    is_stopgap: bool = False  # saved only because the run was asked to stop: a run that was not has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,20 +124,34 @@ def damage(folder: Path) -> str | None:
 
 
 def prune(checkpoints: Path, keep_last: int, keep_steps: set[int]) -> None:
-    """Remove all but the newest `keep_last` checkpoints and those of `keep_steps`, and what killed saves left."""
+    """Remove all but the newest `keep_last` checkpoints and those of `keep_steps`, and what killed saves left.
+
+    A stopgap is removed as soon as there is a newer one, and never counts: a run that was stopped keeps what others do.
+    """
     for leftover in checkpoints.glob(".*"):
         shutil.rmtree(leftover, ignore_errors=True)
     folders = _folders(checkpoints)
     kept = {folder_of(checkpoints, step) for step in keep_steps}
-    for folder in folders[: len(folders) - keep_last]:
+    stopgaps = [folder for folder in folders[:-1] if _is_stopgap(folder)]
+    regular = [folder for folder in folders if folder not in stopgaps]
+    for folder in [*stopgaps, *regular[:-keep_last]]:
         if folder not in kept:
             doomed = _unique(checkpoints, f".{folder.name}.old")
             folder.rename(doomed)
             shutil.rmtree(doomed)
 
 
+def _is_stopgap(folder: Path) -> bool:
+    try:
+        return STOPGAP in json.loads((folder / "progress.json").read_text())
+    except (OSError, ValueError):
+        return False  # damaged; who goes on from it says so
+
+
 def _write(folder: Path, checkpoint: Checkpoint) -> None:
     state = {**asdict(checkpoint.progress), "scores": dict(checkpoint.scores), "history": checkpoint.history}
+    if checkpoint.is_stopgap:
+        state[STOPGAP] = True
     write_text(folder / "progress.json", json.dumps(state, indent=1))
     sums = {"progress.json": sha256(folder / "progress.json")}
     with ThreadPoolExecutor(2) as pool:  # training waits for this: write and hash both files at once

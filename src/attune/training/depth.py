@@ -1,14 +1,16 @@
 """How deep in a model each weight lies, counted in layers from the top.
 
-A stack is an `nn.ModuleList` called `layers` or `blocks`; an encoder-decoder has two. What comes before a stack is what
-its parents registered before it, which for every speech model is also what runs before it.
+A stack is an `nn.ModuleList` called `layers`, `blocks` or `encoder`; an encoder-decoder has two. What comes before a
+stack is what its parents registered before it, which for every speech model is also what runs before it.
 """
 
 from collections.abc import Collection
 
 from torch import nn
 
-STACK_NAMES = ("layers", "blocks")
+from attune.errors import ConfigError
+
+STACK_NAMES = ("layers", "blocks", "encoder")
 
 
 def layers_above(model: nn.Module) -> dict[str, int]:
@@ -30,6 +32,8 @@ def layer_factors(model: nn.Module, decay: float, fresh: Collection[str] = ()) -
 
     `fresh` names the parameters that no pretrained weights were given for; they learn at the full rate.
     """
+    if not _stacks(model):
+        raise ConfigError("optimizer.layer_decay: this model has no stack of layers. Leave it out.")
     return {name: 1.0 if name in fresh else decay**above for name, above in layers_above(model).items()}
 
 

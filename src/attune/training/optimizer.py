@@ -35,7 +35,9 @@ def make_optimizer(
     """
     groups = _groups(model, weight_decay, factors or {}, only)
     if name == "adafactor":
-        return torch.optim.Adafactor(groups, lr=lr)
+        # The second epsilon is the least size of a tensor's weights that the rate is multiplied by: at 1 the rate is
+        # what the schedule says, also for LoRA's additions, which begin at zero.
+        return torch.optim.Adafactor(groups, lr=lr, eps=(None, 1.0))
     if name == "adamw8bit":
         return Adam8(groups, lr=lr, betas=betas)
     return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)

@@ -36,6 +36,11 @@ class AdaptConfig:
         "v_proj",
     )
 
+    def __post_init__(self) -> None:
+        lora = (self.rank, self.alpha, self.dropout, self.targets)
+        if self.method != "lora" and lora != (16, 32.0, 0.0, ("q_proj", "v_proj")):
+            raise ValueError("rank, alpha, dropout and targets are LoRA's: set `method: lora`, or leave them out")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerConfig:
@@ -51,6 +56,10 @@ class OptimizerConfig:
     layer_decay: Annotated[
         float | None, Field(gt=0, le=1, description="Each layer nearer the input learns this much more slowly.")
     ] = None
+
+    def __post_init__(self) -> None:
+        if self.name == "adafactor" and self.betas != (0.9, 0.98):
+            raise ValueError("betas are AdamW's, and adafactor has none: leave them out")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

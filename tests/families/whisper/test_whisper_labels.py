@@ -37,7 +37,7 @@ def test_an_english_only_model_is_told_neither_language_nor_task(english):
 
 
 def test_an_english_only_model_refuses_another_language(english):
-    with pytest.raises(DataError, match="English-only Whisper model cannot learn 'be'"):
+    with pytest.raises(DataError, match="English-only Whisper model knows 'en' and not 'be'"):
         prefix(english, Told("be"), POSITIONS)
 
 
@@ -66,9 +66,21 @@ def test_where_nothing_is_said_no_time_follows_the_first_as_decoding_has_it(voca
 
 def test_a_prompt_goes_before_the_one_start(vocabulary):
     made = sequence(vocabulary, Told("en", prompt=" so far "), POSITIONS, "a", 1.0)
-    before = spelled(vocabulary, "so far")
+    before = vocabulary.spelled(" so far")
     assert made[: len(before) + 2] == (PREVIOUS, *before, START)
     assert made.count(START) == 1
+    assert (
+        prefix(vocabulary, Told("en", prompt="<|0.00|> so far<|1.20|>"), POSITIONS)[: len(before) + 1]
+        == made[: len(before) + 1]
+    )
+    assert prefix(vocabulary, Told("th", prompt="so far"), POSITIONS)[: len(before) + 1] == made[: len(before) + 1]
+
+
+def test_a_sequence_is_shown_with_all_its_tokens_by_name(vocabulary):
+    told = Told("en", has_timestamps=True, prompt="so")
+    made = sequence(vocabulary, told, POSITIONS, "a b", 1.5)
+    shown = "<|startofprev|> so<|startoftranscript|><|en|><|transcribe|><|0.00|>a b<|1.50|><|endoftext|>"
+    assert vocabulary.written(made) == shown
 
 
 def test_only_the_end_of_a_long_prompt_is_told(vocabulary):
@@ -91,8 +103,28 @@ def test_a_language_that_is_not_known_is_left_open_for_decoding_and_refused_for_
 
 def test_a_language_is_found_by_its_locale_and_a_wrong_one_gets_advice(vocabulary):
     assert vocabulary.language("no-NO") == vocabulary.languages["no"]
-    with pytest.raises(DataError, match="does not know the language 'bee'; did you mean 'be'"):
-        vocabulary.language("bee")
+    assert vocabulary.language("no_NO") == vocabulary.languages["no"]
+    with pytest.raises(DataError, match="does not know the language 'nb'"):
+        vocabulary.language("nb")
+    for near_to_another in ("bel", "english"):  # el, Greek, would be no help
+        with pytest.raises(DataError, match="only codes such as 'en'"):
+            vocabulary.language(near_to_another)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("<|1.00|> a<|0.50|>", "must rise"),
+        ("<|95.00|> a<|97.50|>", "within its 2.00 s"),
+        ("<|0.00|> a<|1.00|> b<|2.00|>", "a time before and a time after"),
+        ("a<|2.00|>", "a time before and a time after"),
+    ],
+)
+def test_times_that_decoding_could_never_say_are_not_learned(vocabulary, text, reason):
+    timed = Told("en", has_timestamps=True)
+    with pytest.raises(DataError, match=reason):
+        sequence(vocabulary, timed, POSITIONS, text, 2.0)
+    assert sequence(vocabulary, timed, POSITIONS, "<|0.0|> a<|1|><|1.2|> b<|2.00|>", 2.0)
 
 
 def test_a_text_that_is_too_long_is_refused_and_the_longest_that_fits_is_not(vocabulary):

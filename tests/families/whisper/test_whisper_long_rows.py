@@ -127,11 +127,11 @@ def test_training_stops_at_a_long_row_unless_the_recipe_leaves_it_out_by_choice(
 
 
 def test_check_lists_them_and_says_whether_they_stop_the_run(folder):
-    for policy, in_train, in_dev in (("fail", 0, 0), ("drop", 2, 0), ("split", 2, 2)):
+    for policy, expected in (("fail", 0), ("drop", 2), ("split", 2)):
         found = checked(folder, f"data.long_rows={policy}")
-        assert [len(split.long_rows) for split in found.splits] == [in_train, in_dev]
-        assert [len(split.bad_targets) for split in found.splits] == [2 - in_train, 2 - in_dev]
-        assert found.can_run == (policy == "split")
+        assert [len(split.long_rows) for split in found.splits] == [expected] * 2
+        assert [len(split.bad_targets) for split in found.splits] == [2 - expected] * 2
+        assert found.can_run == (policy != "fail")  # training runs without a prediction for them, and says so
     assert [problem.id for problem in found.splits[1].long_rows] == ["long", "silent"]
 
 
@@ -142,6 +142,10 @@ def test_the_verb_tells_what_becomes_of_them(folder, capsys):
     out = capsys.readouterr().out
     assert "train: 2 too long for the model, and left out" in out
     assert "dev: 2 too long to be heard at once; decoded in pieces that are cut in pauses" in out
+    assert main(["check", str(folder / "recipe.yaml"), "data.long_rows=drop", "--no-audio"]) == 0
+    assert "dev: 2 too long to be heard at once; they will have no prediction" in capsys.readouterr().out
+    assert main(["check", str(folder / "recipe.yaml"), "data.long_rows=drop", "data.max_seconds=30", "--no-audio"]) == 0
+    assert "the long ones: " in capsys.readouterr().out
 
 
 def test_a_text_without_room_is_left_out_of_training_like_a_long_recording(folder, tmp_path):

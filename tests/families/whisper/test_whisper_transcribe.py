@@ -11,16 +11,17 @@ from attune.batches.load import collate
 from attune.cli import main
 from attune.decoding.fallback import find
 from attune.decoding.search import Search
-from attune.errors import ModelError
+from attune.errors import ConfigError, DataError, ModelError
 from attune.site import this_site
 from attune.stages.evaluate import search_of
+from attune.stages.subject import open_subject
 from attune.testing import make_corpus
 from attune.testing.data import speak
-from attune.types import Utterance
+from attune.types import Hypothesis, Utterance
 from attune.world import World
 
 from tiny import write_recipe as write_ctc_recipe
-from tiny_whisper import real, real_data, write_whisper
+from tiny_whisper import MULTILINGUAL, real, real_data, write_whisper
 
 RECIPE = """\
 run: {folder}/run
@@ -82,6 +83,41 @@ def test_window_after_window_says_when_and_covers_the_recording(recipe, recordin
     assert max(each.start for each in segments) >= 20  # the second window was read too
     together = model.transcribe([audio, recordings[1]])
     assert together == [model.transcribe(audio), model.transcribe(recordings[1])]
+
+
+def test_what_windows_cannot_do_is_told(recipe, recordings, capsys):
+    model = attune.load(recipe, "cpu", long="windows")
+    assert all(segment.text == model.assembled.built.read(Hypothesis(segment.tokens, 0.0))
+               for segment in model.segments(recordings[0]))  # fmt: skip
+    with pytest.raises(DataError, match="one recording"):
+        model.segments(recordings)
+    with pytest.raises(DataError, match="window after window"):
+        model.listen(recordings, alternatives=2)
+    for wrong in (-1, 2.5, "2"):
+        with pytest.raises(DataError, match="how many texts"):
+            attune.load(recipe, "cpu").listen(recordings, alternatives=wrong)
+    assert main(["transcribe", str(recipe), "x.wav", "--json", "--nbest", "2", "--long", "windows"]) == 2
+    assert "--long windows" in capsys.readouterr().err
+
+
+def test_what_is_spoken_can_be_told(tmp_path, recipe, recordings):
+    weights = write_whisper(tmp_path / "several", MULTILINGUAL)
+    changed = tmp_path / "recipe.yaml"
+    changed.write_text(recipe.read_text().replace(str(recipe.parent / "model"), str(weights)))
+    told = attune.load(changed, "cpu", language="be").assembled.built
+    open_ = attune.load(changed, "cpu").assembled.built
+    utterance = Utterance("a", 1.0)
+    assert told.written(told.prompt(utterance)).startswith("<|startoftranscript|><|be|>")
+    assert -1 in open_.prompt(utterance)
+    with pytest.raises(ConfigError, match="does not know the language 'xx'"):
+        attune.load(changed, "cpu", language="xx")
+
+
+def test_a_model_keeps_its_own_weights_whatever_an_override_says(tmp_path, recipe):
+    weights = recipe.parent / "model"
+    assert main(["import", str(weights), "--to", str(tmp_path / "own")]) == 0
+    with pytest.raises(ConfigError, match=r"model\.weights: .* is a model with its own"):
+        open_subject(str(tmp_path / "own"), ["model.weights=/nowhere"], this_site())
 
 
 def test_windows_need_a_model_that_says_when(tmp_path, recipe):

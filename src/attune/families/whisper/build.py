@@ -88,6 +88,7 @@ def build_whisper(config: Config, task: Task, assets: Path) -> Built:
         pack=Packer(vocabulary, shape.target_positions) if config.pack else None,
         join=ends.join,
         first_time=rules.first_timestamp,
+        written=vocabulary.written,
     )
 
 

@@ -9,6 +9,7 @@ models know neither language nor task.
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +22,7 @@ from attune.text.times import split_at_times, without_times
 
 UNKNOWN_LANGUAGE = -1  # stands for the language until the model has detected it
 SECONDS_PER_TIMESTAMP = 0.02
+LATE_SECONDS = 0.1  # that an aligner's last time may lie beyond the audio
 
 SpeechTask = Literal["transcribe", "translate"]
 
@@ -81,6 +83,14 @@ class Vocabulary:
         text: str = self.tokenizer.decode([token for token in tokens if token < self.end])
         return text.strip()
 
+    def written(self, tokens: Sequence[int]) -> str:
+        """The whole sequence, with what is told and what marks a time by name."""
+        spelled = ""
+        for is_text, group in groupby(tokens, key=lambda token: token < self.end):
+            own = list(group)
+            spelled += self.tokenizer.decode(own) if is_text else "".join(map(self._name, own))
+        return spelled
+
     def timestamp(self, seconds: float) -> int:
         """The token of a time within the window."""
         return self.first_timestamp + round(min(seconds, 30.0) / SECONDS_PER_TIMESTAMP)
@@ -89,6 +99,11 @@ class Vocabulary:
         """Exactly this text as tokens."""
         return tuple(self.tokenizer.encode(text, add_special_tokens=False).ids)
 
+    def _name(self, token: int) -> str:
+        if token < self.first_timestamp:
+            return str(self.tokenizer.id_to_token(token))
+        return f"<|{(token - self.first_timestamp) * SECONDS_PER_TIMESTAMP:.2f}|>"
+
     def _special(self, token: str) -> int:
         number: int | None = self.tokenizer.token_to_id(token)
         if number is None:
@@ -96,21 +111,25 @@ class Vocabulary:
         return number
 
     def _did_you_mean(self, code: str) -> str:
-        return catalog.suggestion(code, self.languages) if self.languages else ": it knows English only"
+        if not self.languages:
+            return ": it knows English only"
+        # A name, or a code of three letters, is near to codes of other languages.
+        return catalog.suggestion(code, self.languages) if len(code) == 2 else ", only codes such as 'en' and 'be'"
 
 
 def prefix(vocabulary: Vocabulary, told: Told, positions: int) -> tuple[int, ...]:
     """What decoding begins with. A language that is not known is left open as UNKNOWN_LANGUAGE."""
     tokens = []
     if told.prompt:
-        # As OpenAI has it: the last of what was said before, at most half of the positions.
-        tokens += [vocabulary.previous, *vocabulary.encode(told.prompt, told.written_in)[-(positions // 2 - 1) :]]
+        # As OpenAI has it: a space, and the last of what was said before, at most half of the positions.
+        said = vocabulary.spelled(f" {without_times(told.prompt, told.written_in).strip()}")
+        tokens += [vocabulary.previous, *said[-(positions // 2 - 1) :]]
     tokens.append(vocabulary.start)
     if vocabulary.is_multilingual:
         tokens.append(UNKNOWN_LANGUAGE if told.language is None else vocabulary.language(told.language))
         tokens.append(vocabulary.tasks[told.task])
     elif told.language is not None and without_region(told.language) != "en":
-        raise DataError(f"An English-only Whisper model cannot learn {told.language!r}. Use a multilingual one.")
+        raise DataError(f"An English-only Whisper model knows 'en' and not {told.language!r}. Use a multilingual one.")
     if not told.has_timestamps:
         tokens.append(vocabulary.without_timestamps)
     return tuple(tokens)
@@ -139,11 +158,22 @@ def _timed(vocabulary: Vocabulary, told: Told, text: str, seconds: float) -> tup
         return (vocabulary.timestamp(0.0),)  # a time without words has no other after it, in decoding too
     if len(parts) == 1:
         parts = ["", "0.00", text, f"{seconds:.2f}", ""]
+    _require_order(parts, seconds)
     tokens: list[int] = []
     for place, part in enumerate(parts):
         is_time = place % 2 == 1
         tokens += [vocabulary.timestamp(float(part))] if is_time else vocabulary.encode(part, told.written_in)
     return tuple(tokens)
+
+
+def _require_order(parts: Sequence[str], seconds: float) -> None:
+    """Only what decoding may say can be learned: every piece of text between two times of its own, in their order."""
+    times = [float(part) for part in parts[1::2]]
+    if times != sorted(times) or times[-1] > seconds + LATE_SECONDS:
+        raise DataError(f"Its times must rise and lie within its {seconds:.2f} s, and are {times}. Correct them.")
+    # A last time alone is when something begins that the window cuts off.
+    if any(part.strip() for part in (*parts[::4], parts[-1])):
+        raise DataError("Each piece of its text needs a time before and a time after it, as in <|0.00|> So.<|1.20|>.")
 
 
 def _read_tokenizer(path: Path) -> Tokenizer:

@@ -5,11 +5,13 @@ ones from those there are.
 """
 
 from collections.abc import Callable
+from itertools import count
 
 Normalizer = Callable[[str], str]
 
-# A private use area, where no text has letters and no normalizer changes any.
-_STAND_INS = 0xF0000
+# A private use area, where no text has letters and no normalizer changes any. Each stands for one character of one
+# `keeping` alone, so that one may be around another.
+_STAND_INS = count(0xF0000)
 
 
 def then(*normalizers: Normalizer) -> Normalizer:
@@ -25,7 +27,7 @@ def then(*normalizers: Normalizer) -> Normalizer:
 
 def keeping(characters: str, normalizer: Normalizer) -> Normalizer:
     """The same normalizer, but these characters pass through it untouched, as letters."""
-    hidden = {ord(character): chr(_STAND_INS + ord(character)) for character in characters}
+    hidden = {ord(character): chr(next(_STAND_INS)) for character in characters}
     shown = {ord(stand_in): chr(code) for code, stand_in in hidden.items()}
     hidden |= dict.fromkeys(shown, " ")
 

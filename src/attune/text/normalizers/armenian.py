@@ -1,4 +1,4 @@
-"""Armenian: `basic` that leaves և a letter, also where a sentence begins with Եվ or Եւ."""
+"""Armenian: `basic` that leaves և a letter, also where it is written եւ, or Եվ where a sentence begins with it."""
 
 import re
 
@@ -7,7 +7,7 @@ from attune.text.normalizers.basic import normalize as basic
 
 
 def _and(text: str) -> str:
-    return re.sub(r"(?<!\S)ե[վւ](?!\S)", "և", text)
+    return re.sub(r"(?<!\S)եվ(?!\S)|եւ", "և", text)
 
 
 NORMALIZER = then(keeping("և", basic), _and)

@@ -9,7 +9,7 @@ import re
 import unicodedata
 
 # Typed for the apostrophe: grave and acute accent, quotation marks, prime, modifier letters, Armenian, Hebrew geresh.
-APOSTROPHES = "'`´‘’‛′ʻʼʽꞌ＇՚׳"
+APOSTROPHES = "'`´‘’‛′ʻʼʽꞌ＇｀՚׳"
 
 # Catalan's dot inside a word (col·lecció), its Greek double, the stroke that stretches an Arabic word, and the Armenian
 # marks of stress, exclamation and question, which stand on a vowel in the middle of a word (ի՞նչ).

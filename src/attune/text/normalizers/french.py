@@ -9,7 +9,7 @@ from attune.text.normalizers.basic import normalize as basic
 
 _ELIDED = "l|d|j|m|t|s|n|c|ç|qu|jusqu|lorsqu|puisqu|quoiqu"
 _GAP = r"[\s«»“”„\"…().,–—-]+"
-_BEFORE_GAP = re.compile(rf"\b({_ELIDED})[{APOSTROPHES}]{_GAP}(?=\w)", re.IGNORECASE)
+_BEFORE_GAP = re.compile(rf"(?<!(?<!\w)[{APOSTROPHES}])\b({_ELIDED})[{APOSTROPHES}]{_GAP}(?=\w)", re.IGNORECASE)
 _BEFORE_WORD = re.compile(rf"(?<![^\s'])({_ELIDED})'(?=\w)")
 _LIGATURES = str.maketrans({"œ": "oe", "æ": "ae"})
 

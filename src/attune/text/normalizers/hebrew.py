@@ -7,7 +7,7 @@ from attune.text.normalizers import then
 from attune.text.normalizers.basic import normalize as basic
 
 _POINTS = re.compile("[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\ufb1e]")
-_QUOTE_IN_ACRONYM = re.compile('(?<=[א-ת])["״”“„](?=[א-ת])')
+_QUOTE_IN_ACRONYM = re.compile("(?<=[א-ת])(?:[\"״”“„]|['’׳]{2})(?=[א-ת])")
 
 
 def _letters(text: str) -> str:
