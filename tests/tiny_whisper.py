@@ -73,14 +73,22 @@ def real_data(name: str) -> Path:
     pytest.skip(f"needs the real speech of {name} in $ATTUNE_DEV_DATA")
 
 
-def write_tokenizer(path: Path) -> Path:
-    """Bytes, then Whisper's special tokens in their order."""
+def write_published_tokenizer(path: Path, vocabulary: int) -> Path:
+    """A tokenizer with the numbers of one that OpenAI published, told by how many tokens there are."""
+    languages = {51_864: 99, 51_865: 99, 51_866: 100}[vocabulary]
+    codes = [*LANGUAGES, "de", *(f"x{number}" for number in range(languages - len(LANGUAGES) - 1))]
+    return write_tokenizer(path, tuple(codes), letters=vocabulary - 1501 - languages - 8)
+
+
+def write_tokenizer(path: Path, languages: tuple[str, ...] = LANGUAGES, letters: int = 256) -> Path:
+    """Bytes, and words without a meaning up to so many letters, then Whisper's special tokens in their order."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    alphabet += [f"word {number}" for number in range(letters - len(alphabet))]
     tokenizer = Tokenizer(models.BPE({letter: number for number, letter in enumerate(alphabet)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tasks = ("translate", "transcribe", "startoflm", "startofprev", "nospeech", "notimestamps")
-    names = ("endoftext", "startoftranscript", *LANGUAGES, *tasks)
+    names = ("endoftext", "startoftranscript", *languages, *tasks)
     tokenizer.add_special_tokens([AddedToken(f"<|{name}|>", special=True) for name in names])
     times = [AddedToken(f"<|{step * 0.02:.2f}|>", normalized=False) for step in range(1501)]
     tokenizer.add_tokens(times)

@@ -10,7 +10,7 @@ from attune.families.whisper.labels import Told, Vocabulary
 from attune.families.whisper.openai import generation_config_of
 from attune.families.whisper.weights import adopt_weights, export_files
 
-from tiny_whisper import DIMS, MULTILINGUAL, openai_name, real, write_whisper
+from tiny_whisper import DIMS, MULTILINGUAL, openai_name, real, write_published_tokenizer, write_whisper
 
 
 @pytest.fixture
@@ -22,6 +22,11 @@ def folder(tmp_path):
 def assets(tmp_path):
     (tmp_path / "assets").mkdir()
     return tmp_path / "assets"
+
+
+def write_config(folder, **changes):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
 
 
 def same(tensors, others):
@@ -80,6 +85,46 @@ def test_an_openai_checkpoint_needs_a_tokenizer(folder, assets, tmp_path):
         adopt_weights(checkpoint, assets, None)
     shutil.copy(folder / "tokenizer.json", tmp_path)
     assert adopt_weights(checkpoint, assets, None) == {}  # found beside it
+
+
+KINDS = {51_864: "English-only", 51_865: "multilingual", 51_866: "multilingual as of large-v3"}
+PAIRS = [(weights, tokenizer) for weights in KINDS for tokenizer in KINDS if weights != tokenizer]
+
+
+@pytest.mark.parametrize(("weights", "tokenizer"), PAIRS)
+def test_a_tokenizer_of_another_kind_of_whisper_is_refused(folder, assets, tmp_path, weights, tokenizer):
+    write_config(folder, vocab_size=weights)
+    write_published_tokenizer(folder / "tokenizer.json", tokenizer)
+    message = f"tokenizer.json is the tokenizer of another kind.* is {KINDS[tokenizer]}, and .* is {KINDS[weights]}\\."
+    with pytest.raises(ModelError, match=message):
+        adopt_weights(folder, assets, None)
+    torch.save({"dims": {**DIMS, "n_vocab": weights}, "model_state_dict": {}}, tmp_path / "tiny.pt")
+    with pytest.raises(ModelError, match=message):
+        adopt_weights(tmp_path / "tiny.pt", assets, folder / "tokenizer.json")
+
+
+def test_an_english_tokenizer_does_not_go_with_a_padded_vocabulary(folder, assets):
+    write_config(folder, vocab_size=51_872)
+    write_published_tokenizer(folder / "tokenizer.json", 51_864)
+    with pytest.raises(ModelError, match=r"it is English-only, and .* with its 51872 tokens is multilingual\."):
+        adopt_weights(folder, assets, None)
+
+
+@pytest.mark.parametrize(
+    ("weights", "tokenizer"), [*((each, each) for each in KINDS), (51_872, 51_865), (51_872, 51_866)]
+)
+def test_a_tokenizer_of_the_same_kind_goes_with_a_vocabulary_of_its_size_or_a_padded_one(
+    folder, assets, weights, tokenizer
+):
+    write_config(folder, vocab_size=weights)
+    write_published_tokenizer(folder / "tokenizer.json", tokenizer)
+    assert adopt_weights(folder, assets, None)
+
+
+def test_a_tokenizer_with_more_tokens_than_the_weights_is_refused(folder, assets):
+    write_config(folder, vocab_size=1768)
+    with pytest.raises(ModelError, match=r"has tokens up to number 1768, and .* knows 1768 tokens\."):
+        adopt_weights(folder, assets, None)
 
 
 @pytest.mark.parametrize(

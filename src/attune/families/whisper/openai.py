@@ -1,11 +1,23 @@
 """OpenAI's own checkpoints in transformers' words: sizes, names of weights, and what is not said in a transcript."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from attune.errors import ModelError
 from attune.families.whisper.labels import Vocabulary
+from attune.families.whisper.shape import Shape
+
+ENGLISH_ONLY = "English-only"
+# What OpenAI published, by the number of tokens, and where <|endoftext|> and <|notimestamps|> stand in each.
+_KINDS = {51_864: ENGLISH_ONLY, 51_865: "multilingual", 51_866: "multilingual as of large-v3"}
+_KINDS_BY_TOKENS = {
+    (50_256, 50_362): _KINDS[51_864],
+    (50_257, 50_363): _KINDS[51_865],
+    (50_257, 50_364): _KINDS[51_866],
+}
 
 # OpenAI's part of a name → transformers'. The order matters: longer parts first.
 _NAMES = {
@@ -44,6 +56,29 @@ _SYMBOLS = [
 ]
 _SYMBOLS += ["(((", ")))", "[[", "]]", "{{", "}}", "♪♪", "♪♪♪"]
 _MUSIC = [*"♩♪♫♬♭♮♯"]
+
+
+def require_same_kind(tokenizer: Path, vocabulary: Vocabulary, path: Path, shape: Shape) -> None:
+    """Refuse a tokenizer whose tokens are not those of the weights: numbers would mean other words.
+
+    A vocabulary of another size may be a padded one, and a tokenizer of other tokens one's own: those need only fit.
+    """
+    theirs = _KINDS_BY_TOKENS.get((vocabulary.end, vocabulary.without_timestamps))
+    published = _KINDS.get(shape.vocabulary)
+    # A padded vocabulary is taken for a multilingual one, whatever it was before.
+    is_other = theirs != published if published else theirs == ENGLISH_ONLY and shape.is_multilingual
+    if theirs and is_other:
+        raise ModelError(
+            f"{tokenizer} is the tokenizer of another kind of Whisper: it is {theirs}, and {path} with its "
+            f"{shape.vocabulary} tokens is {published or 'multilingual'}. Take the tokenizer.json of the model that "
+            "the weights were made of."
+        )
+    highest = max(vocabulary.tokenizer.get_vocab().values())
+    if max(highest, vocabulary.without_timestamps) >= shape.vocabulary:
+        raise ModelError(
+            f"{tokenizer} has tokens up to number {highest}, and {path} knows {shape.vocabulary} tokens. "
+            "Take the tokenizer.json of the model that the weights were made of."
+        )
 
 
 def config_of(dims: Mapping[str, int]) -> dict[str, Any]:

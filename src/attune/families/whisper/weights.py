@@ -18,7 +18,7 @@ from torch import Tensor
 
 from attune.errors import ModelError
 from attune.families.whisper.labels import Told, Vocabulary
-from attune.families.whisper.openai import config_of, generation_config_of, renamed
+from attune.families.whisper.openai import config_of, generation_config_of, renamed, require_same_kind
 from attune.families.whisper.shape import read_shape
 from attune.files import write_text
 from attune.text.languages import without_region
@@ -58,8 +58,9 @@ def export_files(told: Told, assets: Path, folder: Path) -> None:
 def _adopt_folder(folder: Path, assets: Path) -> dict[str, Tensor]:
     shape = read_shape(folder / CONFIG)
     shutil.copy(folder / CONFIG, assets)
-    _adopt_tokenizer(folder, assets)
-    vocabulary = Vocabulary(assets / TOKENIZER, shape.is_multilingual)
+    tokenizer = _adopt_tokenizer(folder, assets)
+    vocabulary = Vocabulary(tokenizer, shape.is_multilingual)
+    require_same_kind(tokenizer, vocabulary, folder, shape)
     made = generation_config_of(vocabulary, shape.target_positions)
     own = _read_json(folder / GENERATION) if (folder / GENERATION).is_file() else {}
     _write_json(assets / GENERATION, {**made, **own})
@@ -67,12 +68,13 @@ def _adopt_folder(folder: Path, assets: Path) -> dict[str, Tensor]:
     return _read_tensors(folder)
 
 
-def _adopt_tokenizer(folder: Path, assets: Path) -> None:
+def _adopt_tokenizer(folder: Path, assets: Path) -> Path:
+    """Copy or make the tokenizer; returns the file that messages about it should name."""
     if (folder / TOKENIZER).is_file():
         shutil.copy(folder / TOKENIZER, assets)
         if (folder / TOKENIZER_CONFIG).is_file():
             shutil.copy(folder / TOKENIZER_CONFIG, assets)
-        return
+        return folder / TOKENIZER
     if not (folder / "vocab.json").is_file():
         raise ModelError(
             f"{folder} has neither tokenizer.json nor vocab.json. Copy them from the model it was made of."
@@ -80,6 +82,7 @@ def _adopt_tokenizer(folder: Path, assets: Path) -> None:
     from transformers import WhisperTokenizer  # slow to load, and hardly ever needed
 
     WhisperTokenizer.from_pretrained(folder).save_pretrained(assets)
+    return assets / TOKENIZER
 
 
 def _adopt_pt(path: Path, assets: Path, tokenizer: Path | None) -> dict[str, Tensor]:
@@ -98,7 +101,8 @@ def _adopt_pt(path: Path, assets: Path, tokenizer: Path | None) -> dict[str, Ten
     config = config_of(checkpoint["dims"])
     _write_json(assets / CONFIG, config)
     shape = read_shape(assets / CONFIG)
-    vocabulary = Vocabulary(assets / TOKENIZER, shape.is_multilingual)
+    vocabulary = Vocabulary(tokenizer, shape.is_multilingual)
+    require_same_kind(tokenizer, vocabulary, path, shape)
     ends = {"bos_token_id": vocabulary.end, "eos_token_id": vocabulary.end, "pad_token_id": vocabulary.end}
     _write_json(assets / CONFIG, {**config, **ends, "decoder_start_token_id": vocabulary.start})
     _write_json(assets / GENERATION, generation_config_of(vocabulary, shape.target_positions))
