@@ -43,6 +43,7 @@ def import_model(source: str, folder: Path, site: Site) -> int:
         write_text(written, RECIPE.format(**values))
         recipe, origin = recipes.load(written, []).recipe, Origin(foreign=path)
         prepare(recipe, origin, (), run.task, run.assets)
+        recipe = recipes.load(written, _told(family, run.assets)).recipe
         assembled = assemble(recipe, run.task, run.assets)
         missing = give_first_weights(assembled, recipe, origin, run.task).new_tensors
         if missing:
@@ -50,3 +51,14 @@ def import_model(source: str, folder: Path, site: Site) -> int:
         folder.parent.mkdir(parents=True, exist_ok=True)
         export(folder, recipe, run, assembled.built.model)
     return sum(weight.numel() for weight in assembled.built.model.parameters())
+
+
+def _told(family: str, assets: Path) -> list[str]:
+    """What the checkpoint itself says about its language and task, as settings of the recipe."""
+    if family != "whisper":
+        return []
+    from attune.families.whisper.weights import told_by  # others' checkpoints do not need it
+
+    told = told_by(assets)
+    language = [f"task.language={told.language}"] if told.language else []
+    return [*language, f"model.speech_task={told.task}"]

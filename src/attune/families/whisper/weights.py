@@ -40,6 +40,15 @@ def adopt_weights(path: Path, assets: Path, tokenizer: Path | None) -> Mapping[s
     return {name: tensor.float() for name, tensor in tensors.items()}
 
 
+def told_by(assets: Path) -> Told:
+    """What an adopted model is told unless others say otherwise: its own language and task, where it knows them."""
+    shape, written = read_shape(assets / CONFIG), _read_json(assets / GENERATION)
+    languages = Vocabulary(assets / TOKENIZER, shape.is_multilingual).languages
+    language = str(written.get("language")).strip("<|>").lower()
+    is_translation = shape.is_multilingual and written.get("task") == "translate"
+    return Told(language if language in languages else None, "translate" if is_translation else "transcribe")
+
+
 def export_files(told: Told, assets: Path, folder: Path) -> None:
     """Lay the files beside the weights, so that transformers loads the folder and decodes as attune does."""
     for path in assets.iterdir():
