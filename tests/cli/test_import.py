@@ -3,11 +3,13 @@
 import json
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from attune import recipe as recipes
 from attune.cli import main
 
-from tiny_whisper import ENGLISH_ONLY, MULTILINGUAL, write_whisper
+from tiny_whisper import DIMS, ENGLISH_ONLY, MULTILINGUAL, openai_name, write_whisper
 
 
 def imported(folder):
@@ -33,3 +35,21 @@ def test_an_english_only_checkpoint_is_told_neither_language_nor_task(tmp_path):
     folder = write_whisper(tmp_path / "model", ENGLISH_ONLY)
     (folder / "generation_config.json").write_text(json.dumps({"language": "en", "task": "translate"}))
     assert imported(folder)[:2] == (None, "transcribe")
+
+
+def test_the_tokenizer_of_a_pt_file_can_be_named(tmp_path, capsys):
+    folder, checkpoint, own = write_whisper(tmp_path / "model"), tmp_path / "apart/tiny.pt", tmp_path / "own, it is"
+    checkpoint.parent.mkdir()
+    state = {openai_name(name): tensor for name, tensor in load_file(folder / "model.safetensors").items()}
+    torch.save({"dims": DIMS, "model_state_dict": state}, checkpoint)
+    assert main(["import", str(checkpoint), "--to", str(own)]) == 2
+    assert "--tokenizer PATH for attune import" in capsys.readouterr().err
+    assert main(["import", str(checkpoint), "--to", str(own), "--tokenizer", str(folder / "tokenizer.json")]) == 0
+    assert (own / "tokenizer.json").read_bytes() == (folder / "tokenizer.json").read_bytes()
+
+
+def test_a_folder_takes_no_other_tokenizer(tmp_path, capsys):
+    folder = write_whisper(tmp_path / "model")
+    words = ["--to", str(tmp_path / "own"), "--tokenizer", str(folder / "tokenizer.json")]
+    assert main(["import", str(folder), *words]) == 2
+    assert "brings its own tokenizer. Leave --tokenizer out" in capsys.readouterr().err

@@ -15,6 +15,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         "checkpoint", help="a .nemo file, a Whisper in transformers' format or OpenAI's .pt; a path or an address"
     )
     parser.add_argument("--to", type=Path, required=True, metavar="MODEL", help="the model folder to make")
+    parser.add_argument(
+        "--tokenizer", metavar="PATH", help="the tokenizer.json of a .pt file, if it does not lie beside it"
+    )
 
 
 def run(arguments: Namespace) -> int:
@@ -22,6 +25,6 @@ def run(arguments: Namespace) -> int:
     from attune.site import this_site
     from attune.stages.adopt import import_model
 
-    parameters = import_model(arguments.checkpoint, arguments.to, this_site(workers=0))
+    parameters = import_model(arguments.checkpoint, arguments.to, this_site(workers=0), arguments.tokenizer)
     print(f"{arguments.to}: {parameters / 1e6:.1f} M parameters. Try it: attune transcribe {arguments.to} AUDIO")
     return 0

@@ -26,8 +26,8 @@ train: {{steps: 1}}
 """
 
 
-def import_model(source: str, folder: Path, site: Site) -> int:
-    """Make a model folder of a checkpoint; returns how many parameters it has."""
+def import_model(source: str, folder: Path, site: Site, tokenizer: str | None = None) -> int:
+    """Make a model folder of a checkpoint, and of the tokenizer for a .pt; returns how many parameters it has."""
     path = locate(source, site.cache)
     family = next((name for name in catalog.names("families") if catalog.find("families", name).adopts(path)), None)
     if family is None:
@@ -37,13 +37,16 @@ def import_model(source: str, folder: Path, site: Site) -> int:
         )
     if folder.exists():
         raise ModelError(f"{folder} is already there. Name another folder, or remove it first.")
+    if tokenizer is not None and path.suffix != ".pt":
+        raise ModelError(f"{source} brings its own tokenizer. Leave --tokenizer out: it is for a .pt file of OpenAI's.")
+    settings = [f"model.tokenizer={inline_yaml(str(locate(tokenizer, site.cache)))}"] if tokenizer is not None else []
     with tempfile.TemporaryDirectory() as scratch:
         run, written = Run(Path(scratch)), Path(scratch) / "recipe.yaml"
         values = {"folder": inline_yaml(str(folder)), "source": inline_yaml(str(path)), "family": family}
         write_text(written, RECIPE.format(**values))
-        recipe, origin = recipes.load(written, []).recipe, Origin(foreign=path)
+        recipe, origin = recipes.load(written, settings).recipe, Origin(foreign=path)
         prepare(recipe, origin, (), run.task, run.assets)
-        recipe = recipes.load(written, _told(family, run.assets)).recipe
+        recipe = recipes.load(written, [*settings, *_told(family, run.assets)]).recipe
         assembled = assemble(recipe, run.task, run.assets)
         missing = give_first_weights(assembled, recipe, origin, run.task).new_tensors
         if missing:

@@ -81,7 +81,7 @@ def test_an_openai_checkpoint_gives_what_the_folder_gives(folder, assets, tmp_pa
 def test_an_openai_checkpoint_needs_a_tokenizer(folder, assets, tmp_path):
     checkpoint = tmp_path / "tiny.pt"
     torch.save({"dims": DIMS, "model_state_dict": {}}, checkpoint)
-    with pytest.raises(ModelError, match="comes without a tokenizer.*model.tokenizer=PATH"):
+    with pytest.raises(ModelError, match="comes without a tokenizer.*model.tokenizer=PATH in a recipe, --tokenizer"):
         adopt_weights(checkpoint, assets, None)
     shutil.copy(folder / "tokenizer.json", tmp_path)
     assert adopt_weights(checkpoint, assets, None) == {}  # found beside it

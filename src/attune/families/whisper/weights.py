@@ -103,7 +103,8 @@ def _adopt_pt(path: Path, assets: Path, tokenizer: Path | None) -> dict[str, Ten
     if not tokenizer.is_file():
         raise ModelError(
             f"{path} comes without a tokenizer. Put the tokenizer.json of the same kind of Whisper "
-            "(multilingual or English-only) beside it, or name it: model.tokenizer=PATH."
+            "(multilingual or English-only) beside it, or name it: model.tokenizer=PATH in a recipe, "
+            "--tokenizer PATH for attune import."
         )
     shutil.copy(tokenizer, assets / TOKENIZER)
     _write_json(assets / TOKENIZER_CONFIG, {"tokenizer_class": "WhisperTokenizer"})
