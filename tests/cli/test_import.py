@@ -53,3 +53,22 @@ def test_a_folder_takes_no_other_tokenizer(tmp_path, capsys):
     words = ["--to", str(tmp_path / "own"), "--tokenizer", str(folder / "tokenizer.json")]
     assert main(["import", str(folder), *words]) == 2
     assert "brings its own tokenizer. Leave --tokenizer out" in capsys.readouterr().err
+
+
+def test_a_config_that_is_no_text_is_told(tmp_path, capsys):
+    folder = write_whisper(tmp_path / "model")
+    (folder / "config.json").write_bytes(b'{"model_type": "whisper", "\xff": 1}')
+    assert main(["import", str(folder), "--to", str(tmp_path / "own")]) == 2
+    assert f"{folder}/config.json cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["export"], ["export", "--for-transformers"], ["import"]])
+@pytest.mark.parametrize("place", ["file/own", "file/deeper/own"])
+def test_a_place_that_cannot_be_written_is_told(tmp_path, capsys, words, place):
+    source = write_whisper(tmp_path / "model")
+    if words[0] == "export":
+        imported(source)
+        source = tmp_path / "own"
+    (tmp_path / "file").touch()
+    assert main([*words, str(source), "--to", str(tmp_path / place)]) == 2
+    assert f"{tmp_path / place} cannot be written" in capsys.readouterr().err

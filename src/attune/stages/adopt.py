@@ -6,7 +6,7 @@ from pathlib import Path
 from attune import catalog
 from attune import recipe as recipes
 from attune.errors import ModelError
-from attune.files import write_text
+from attune.files import refusal_told, write_text
 from attune.plain_yaml import inline_yaml
 from attune.run import Run
 from attune.site import Site
@@ -51,7 +51,8 @@ def import_model(source: str, folder: Path, site: Site, tokenizer: str | None = 
         missing = give_first_weights(assembled, recipe, origin, run.task).new_tensors
         if missing:
             raise ModelError(f"{path} lacks {', '.join(missing[:5])}, which this model needs.")
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        with refusal_told(folder, "Choose another place.", ModelError):
+            folder.parent.mkdir(parents=True, exist_ok=True)
         export(folder, recipe, run, assembled.built.model)
     return sum(weight.numel() for weight in assembled.built.model.parameters())
 

@@ -13,7 +13,7 @@ from attune import catalog
 from attune import recipe as recipes
 from attune.config import flatten
 from attune.errors import ModelError, SourceError
-from attune.files import completed, sync, write_text
+from attune.files import completed, refusal_told, sync, write_text
 from attune.plain_yaml import inline_yaml
 from attune.recipe import Recipe
 from attune.report.card import CardFacts, model_card
@@ -44,15 +44,20 @@ def export_model(source: str, to: Path, site: Site, for_transformers: bool = Fal
     pretrained = open_pretrained(path)
     assembled = load_subject(pretrained, World.alone())
     run, model = Run(pretrained.task.parent), assembled.built.model
-    to.parent.mkdir(parents=True, exist_ok=True)
-    if is_own_format:
-        export(to, pretrained.recipe, run, model)
-        return
+    with refusal_told(to, "Choose another place.", ModelError):
+        to.parent.mkdir(parents=True, exist_ok=True)
+        if is_own_format:
+            export(to, pretrained.recipe, run, model)
+        else:
+            _export_for_others(to, pretrained.recipe, run, model, for_transformers)
+
+
+def _export_for_others(to: Path, recipe: Recipe, run: Run, model: nn.Module, for_transformers: bool) -> None:
     with tempfile.TemporaryDirectory(dir=to.parent, prefix=".") as scratch:
         folder = Path(scratch) / "model"
-        export(folder, pretrained.recipe, run, model)
+        export(folder, recipe, run, model)
         if for_transformers:
-            _in_transformers(pretrained.recipe.model.family, model, folder).rename(to)
+            _in_transformers(recipe.model.family, model, folder).rename(to)
         else:
             _keep_nemo(folder / f"model{NEMO}", to)
 

@@ -29,6 +29,16 @@ def write_config(folder, **changes):
     (folder / "config.json").write_text(json.dumps({**config, **changes}))
 
 
+def index_instead(folder, index):
+    (folder / "model.safetensors").rename(folder / "part.safetensors")
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def pickle_instead(folder, held):
+    (folder / "model.safetensors").unlink()
+    torch.save(held, folder / "pytorch_model.bin")
+
+
 def same(tensors, others):
     return tensors.keys() == others.keys() and all(torch.equal(tensors[name], others[name]) for name in tensors)
 
@@ -136,12 +146,65 @@ def test_a_tokenizer_with_more_tokens_than_the_weights_is_refused(folder, assets
         (lambda folder: (folder / "config.json").write_text('{"model_type": "bert"}'), "'whisper' is expected"),
         (lambda folder: (folder / "config.json").write_text('{"model_type": "whisper"}'), "does not say 'vocab_size'"),
         (lambda folder: (folder / "config.json").unlink(), "cannot be read"),
+        (
+            lambda folder: (folder / "config.json").write_text("[]"),
+            "config.json cannot be read: it is not a JSON object",
+        ),
+        (lambda folder: (folder / "config.json").write_bytes(b'{"\xff": 1}'), "config.json cannot be read"),
+        (lambda folder: write_config(folder, d_model=None), "has d_model None, where a number of at least 1"),
+        (lambda folder: write_config(folder, d_model="16"), "has d_model '16', where a number of at least 1"),
+        (lambda folder: write_config(folder, encoder_attention_heads=0), "has encoder_attention_heads 0, where"),
+        (
+            lambda folder: write_config(folder, decoder_attention_heads=3),
+            "decoder_attention_heads 3, which do not divide",
+        ),
+        (lambda folder: write_config(folder, dropout="a lot"), "has dropout 'a lot', where a number from 0 to 1"),
+        (lambda folder: (folder / "generation_config.json").write_text("[]"), "generation_config.json cannot be read"),
+        (
+            lambda folder: (folder / "generation_config.json").write_text('{"suppress_tokens": "1, 2"}'),
+            "generation_config.json has suppress_tokens '1, 2', where a list of numbers",
+        ),
+        (lambda folder: index_instead(folder, {}), "index.json has no `weight_map`"),
+        (lambda folder: index_instead(folder, {"weight_map": {"x": 1}}), "index.json has no `weight_map`"),
+        (lambda folder: pickle_instead(folder, [torch.ones(2)]), "pytorch_model.bin holds a list, where weights"),
+        (lambda folder: pickle_instead(folder, torch.ones(2)), "pytorch_model.bin holds a Tensor, where weights"),
+        (lambda folder: pickle_instead(folder, {"steps": 3}), "holds more than weights: 'steps' is no tensor"),
+        (
+            lambda folder: pickle_instead(folder, {"proj_out.weight": torch.ones(1769, 16)}),
+            "has proj_out.weight and lacks model.decoder.embed_tokens.weight",
+        ),
     ],
 )
 def test_a_spoiled_folder_is_told(folder, assets, spoil, message):
     spoil(folder)
     with pytest.raises(ModelError, match=message):
         adopt_weights(folder, assets, None)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "message"),
+    [
+        ({"dims": [1, 2], "model_state_dict": {}}, "its `dims` must say n_vocab, n_mels"),
+        ({"dims": {"n_vocab": 1769}, "model_state_dict": {}}, "its `dims` must say n_vocab, n_mels"),
+        ({"dims": {**DIMS, "n_audio_state": "16"}, "model_state_dict": {}}, "its `dims` must say n_vocab, n_mels"),
+        ({"dims": {**DIMS, "n_text_head": 3}, "model_state_dict": {}}, "tiny.pt has decoder_attention_heads 3"),
+        ({"dims": DIMS, "model_state_dict": [1]}, "tiny.pt holds a list, where weights"),
+        ({"dims": DIMS, "model_state_dict": {"x": 1}}, "holds more than weights: 'x' is no tensor"),
+        ([1], "is not a checkpoint of OpenAI's Whisper"),
+    ],
+)
+def test_a_spoiled_openai_checkpoint_is_told(folder, assets, checkpoint, message):
+    torch.save(checkpoint, folder / "tiny.pt")
+    with pytest.raises(ModelError, match=message):
+        adopt_weights(folder / "tiny.pt", assets, None)
+
+
+def test_numbers_that_are_no_tokens_are_not_suppressed(folder, assets):
+    written = {"suppress_tokens": [-1, 5, 1769, 10**12], "begin_suppress_tokens": None}
+    (folder / "generation_config.json").write_text(json.dumps(written))
+    adopt_weights(folder, assets, None)
+    generation = json.loads((assets / "generation_config.json").read_text())
+    assert (generation["suppress_tokens"], generation["begin_suppress_tokens"]) == ([5], [])
 
 
 def test_an_output_layer_of_its_own_is_refused(folder, assets):

@@ -26,7 +26,7 @@ def build(config: Config, task: Task, assets: Path) -> Built:
 def adopts(path: Path) -> bool:
     """Whether this is a folder of a Whisper in transformers' format, or a file of OpenAI's."""
     config = path / "config.json"
-    return path.suffix == ".pt" or (config.is_file() and '"whisper"' in config.read_text(encoding="utf-8"))
+    return path.suffix == ".pt" or (config.is_file() and b'"whisper"' in config.read_bytes())
 
 
 def adopt(config: Config, path: Path, assets: Path) -> "Mapping[str, Tensor]":

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from attune.errors import ConfigError, DataError, ModelError, TooLong
+from attune.errors import ConfigError, DataError, TooLong
 from attune.families.whisper.features import LONGEST
 from attune.families.whisper.labels import Told, Vocabulary, prefix, sequence
 from attune.families.whisper.model import WhisperModel
 from attune.families.whisper.packing import Packer
 from attune.families.whisper.scorer import Rules
-from attune.families.whisper.shape import Shape, read_shape
+from attune.families.whisper.shape import Shape, read_json, read_shape, suppressed
 from attune.text.languages import joined
 from attune.types import SAMPLE_RATE, Built, Hypothesis, Task, TextTask, Utterance
 
@@ -105,10 +104,7 @@ def _require_possible(vocabulary: Vocabulary, told: Told) -> None:
 
 
 def _rules(path: Path, vocabulary: Vocabulary, told: Told, shape: Shape) -> Rules:
-    try:
-        written: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path} cannot be read: {error}") from error
+    written = read_json(path)
     times = range(vocabulary.first_timestamp, shape.vocabulary)
     unasked = [vocabulary.without_timestamps] if told.has_timestamps else times
     return Rules(
@@ -116,7 +112,7 @@ def _rules(path: Path, vocabulary: Vocabulary, told: Told, shape: Shape) -> Rule
         start=vocabulary.start,
         end=vocabulary.end,
         languages=tuple(vocabulary.languages.values()),
-        never=tuple({*(written.get("suppress_tokens") or ()), *unasked} - {vocabulary.end}),
-        not_first=tuple(written.get("begin_suppress_tokens") or ()),
+        never=tuple({*suppressed(written, "suppress_tokens", shape, path), *unasked} - {vocabulary.end}),
+        not_first=suppressed(written, "begin_suppress_tokens", shape, path),
         first_timestamp=vocabulary.first_timestamp if told.has_timestamps else None,
     )

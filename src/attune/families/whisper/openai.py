@@ -19,6 +19,10 @@ _KINDS_BY_TOKENS = {
     (50_257, 50_364): _KINDS[51_866],
 }
 
+_SIZES = (
+    *("n_vocab", "n_mels", "n_audio_state", "n_audio_layer", "n_audio_head", "n_audio_ctx"),
+    *("n_text_state", "n_text_layer", "n_text_head", "n_text_ctx"),
+)
 # OpenAI's part of a name → transformers'. The order matters: longer parts first.
 _NAMES = {
     "blocks.": "layers.",
@@ -81,8 +85,12 @@ def require_same_kind(tokenizer: Path, vocabulary: Vocabulary, path: Path, shape
         )
 
 
-def config_of(dims: Mapping[str, int]) -> dict[str, Any]:
+def config_of(dims: object, path: Path) -> dict[str, Any]:
     """The config.json for the sizes of a .pt file."""
+    if not isinstance(dims, Mapping) or not all(type(dims.get(name)) is int for name in _SIZES):
+        raise ModelError(
+            f"{path} is not a checkpoint of OpenAI's Whisper: its `dims` must say {', '.join(_SIZES)}, all numbers."
+        )
     return {
         "model_type": "whisper",
         "architectures": ["WhisperForConditionalGeneration"],

@@ -1,6 +1,7 @@
 """What config.json says about a Whisper model, as far as attune needs to know."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,20 @@ from typing import Any
 from attune.errors import ModelError
 
 MULTILINGUAL_VOCABULARY = 51_865  # the smallest; English-only models have one token less
+
+_SIZES = {  # attune's names and transformers'
+    "vocabulary": "vocab_size",
+    "mels": "num_mel_bins",
+    "width": "d_model",
+    "encoder_layers": "encoder_layers",
+    "encoder_heads": "encoder_attention_heads",
+    "encoder_inner": "encoder_ffn_dim",
+    "decoder_layers": "decoder_layers",
+    "decoder_heads": "decoder_attention_heads",
+    "decoder_inner": "decoder_ffn_dim",
+    "source_positions": "max_source_positions",
+    "target_positions": "max_target_positions",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,32 +52,62 @@ class Shape:
 
 def read_shape(path: Path) -> Shape:
     """The shape that a config.json of transformers describes."""
-    try:
-        written: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path} cannot be read: {error}") from error
+    return shape_of(read_json(path), path)
+
+
+def shape_of(written: Mapping[str, Any], path: Path) -> Shape:
+    """The shape that these values of a config.json describe; `path` is where they were found."""
     if written.get("model_type") != "whisper":
         raise ModelError(
             f"{path} describes a model of type {written.get('model_type')!r}, where 'whisper' is expected."
         )
     if written.get("activation_function", "gelu") != "gelu":
         raise ModelError(f"{path} has the activation {written['activation_function']!r}; Whisper models have 'gelu'.")
+    sizes = {name: _size(written, key, path) for name, key in _SIZES.items()}
+    for part in ("encoder", "decoder"):
+        if sizes["width"] % sizes[f"{part}_heads"]:
+            raise ModelError(
+                f"{path} has {part}_attention_heads {sizes[f'{part}_heads']}, which do not divide d_model "
+                f"{sizes['width']}. Is it the config.json of these weights?"
+            )
+    return Shape(
+        **sizes,
+        dropout=_rate(written, "dropout", path),
+        attention_dropout=_rate(written, "attention_dropout", path),
+        activation_dropout=_rate(written, "activation_dropout", path),
+    )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The values by name that a file of transformers' holds."""
     try:
-        return Shape(
-            vocabulary=written["vocab_size"],
-            mels=written["num_mel_bins"],
-            width=written["d_model"],
-            encoder_layers=written["encoder_layers"],
-            encoder_heads=written["encoder_attention_heads"],
-            encoder_inner=written["encoder_ffn_dim"],
-            decoder_layers=written["decoder_layers"],
-            decoder_heads=written["decoder_attention_heads"],
-            decoder_inner=written["decoder_ffn_dim"],
-            source_positions=written["max_source_positions"],
-            target_positions=written["max_target_positions"],
-            dropout=written.get("dropout", 0.0),
-            attention_dropout=written.get("attention_dropout", 0.0),
-            activation_dropout=written.get("activation_dropout", 0.0),
-        )
-    except KeyError as missing:
-        raise ModelError(f"{path} does not say {missing}. Is it the config.json of a Whisper model?") from missing
+        written = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} cannot be read: {error}") from error
+    if not isinstance(written, dict):
+        raise ModelError(f"{path} cannot be read: it is not a JSON object of names and values. Fetch it again.")
+    return written
+
+
+def suppressed(written: Mapping[str, Any], name: str, shape: Shape, path: Path) -> tuple[int, ...]:
+    """A list of tokens that are not said; numbers that are no token's have nothing to suppress and are left out."""
+    tokens = written.get(name) or []
+    if not isinstance(tokens, list) or not all(type(token) is int for token in tokens):
+        raise ModelError(f"{path} has {name} {tokens!r:.60}, where a list of numbers is expected.")
+    return tuple(token for token in tokens if 0 <= token < shape.vocabulary)
+
+
+def _size(written: Mapping[str, Any], key: str, path: Path) -> int:
+    if key not in written:
+        raise ModelError(f"{path} does not say {key!r}. Is it the config.json of a Whisper model?")
+    size = written[key]
+    if type(size) is not int or size < 1:
+        raise ModelError(f"{path} has {key} {size!r:.60}, where a number of at least 1 is expected.")
+    return size
+
+
+def _rate(written: Mapping[str, Any], key: str, path: Path) -> float:
+    rate = written.get(key, 0.0)
+    if type(rate) not in (int, float) or not 0 <= rate <= 1:
+        raise ModelError(f"{path} has {key} {rate!r:.60}, where a number from 0 to 1 is expected.")
+    return float(rate)

@@ -19,12 +19,13 @@ from torch import Tensor
 from attune.errors import ModelError
 from attune.families.whisper.labels import Told, Vocabulary
 from attune.families.whisper.openai import config_of, generation_config_of, renamed, require_same_kind
-from attune.families.whisper.shape import read_shape
+from attune.families.whisper.shape import Shape, read_json, read_shape, shape_of, suppressed
 from attune.files import write_text
 from attune.text.languages import without_region
 
 CONFIG, GENERATION, PREPROCESSOR = "config.json", "generation_config.json", "preprocessor_config.json"
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
+SUPPRESSED = ("suppress_tokens", "begin_suppress_tokens")
 OUTPUT, EMBEDDING = "proj_out.weight", "model.decoder.embed_tokens.weight"
 
 
@@ -35,14 +36,16 @@ def adopt_weights(path: Path, assets: Path, tokenizer: Path | None) -> Mapping[s
         name if name.startswith(("model.", "proj_")) else f"model.{name}": each for name, each in tensors.items()
     }
     output = tensors.pop(OUTPUT, None)
-    if output is not None and not torch.equal(output, tensors[EMBEDDING]):
+    if output is not None and EMBEDDING not in tensors:
+        raise ModelError(f"{path} has {OUTPUT} and lacks {EMBEDDING}, which it is a copy of. Fetch the weights again.")
+    if output is not None and not torch.equal(output.float(), tensors[EMBEDDING].float()):
         raise ModelError(f"{path} has an output layer of its own ({OUTPUT}); Whisper's is the embedding of tokens.")
     return {name: tensor.float() for name, tensor in tensors.items()}
 
 
 def told_by(assets: Path) -> Told:
     """What an adopted model is told unless others say otherwise: its own language and task, where it knows them."""
-    shape, written = read_shape(assets / CONFIG), _read_json(assets / GENERATION)
+    shape, written = read_shape(assets / CONFIG), read_json(assets / GENERATION)
     languages = Vocabulary(assets / TOKENIZER, shape.is_multilingual).languages
     language = str(written.get("language")).strip("<|>").lower()
     is_translation = shape.is_multilingual and written.get("task") == "translate"
@@ -53,11 +56,11 @@ def export_files(told: Told, assets: Path, folder: Path) -> None:
     """Lay the files beside the weights, so that transformers loads the folder and decodes as attune does."""
     for path in assets.iterdir():
         shutil.copy(path, folder / path.name)
-    config = _read_json(assets / CONFIG)
-    stale = ("torch_dtype", "forced_decoder_ids", "suppress_tokens", "begin_suppress_tokens")
+    config = read_json(assets / CONFIG)
+    stale = ("torch_dtype", "forced_decoder_ids", *SUPPRESSED)
     config = {key: value for key, value in config.items() if key not in stale}
     _write_json(folder / CONFIG, {**config, "dtype": "float32"})
-    generation = {key: value for key, value in _read_json(assets / GENERATION).items() if key != "forced_decoder_ids"}
+    generation = {key: value for key, value in read_json(assets / GENERATION).items() if key != "forced_decoder_ids"}
     generation["return_timestamps"] = told.has_timestamps
     if generation.get("is_multilingual"):
         generation |= {"language": told.language and without_region(told.language), "task": told.task}
@@ -71,10 +74,15 @@ def _adopt_folder(folder: Path, assets: Path) -> dict[str, Tensor]:
     vocabulary = Vocabulary(tokenizer, shape.is_multilingual)
     require_same_kind(tokenizer, vocabulary, folder, shape)
     made = generation_config_of(vocabulary, shape.target_positions)
-    own = _read_json(folder / GENERATION) if (folder / GENERATION).is_file() else {}
+    own = _own_generation(folder / GENERATION, shape) if (folder / GENERATION).is_file() else {}
     _write_json(assets / GENERATION, {**made, **own})
     _write_preprocessor(assets, shape.mels)
     return _read_tensors(folder)
+
+
+def _own_generation(path: Path, shape: Shape) -> dict[str, Any]:
+    written = read_json(path)
+    return {**written, **{name: list(suppressed(written, name, shape, path)) for name in SUPPRESSED if name in written}}
 
 
 def _adopt_tokenizer(folder: Path, assets: Path) -> Path:
@@ -108,16 +116,15 @@ def _adopt_pt(path: Path, assets: Path, tokenizer: Path | None) -> dict[str, Ten
         )
     shutil.copy(tokenizer, assets / TOKENIZER)
     _write_json(assets / TOKENIZER_CONFIG, {"tokenizer_class": "WhisperTokenizer"})
-    config = config_of(checkpoint["dims"])
-    _write_json(assets / CONFIG, config)
-    shape = read_shape(assets / CONFIG)
+    config = config_of(checkpoint["dims"], path)
+    shape = shape_of(config, path)
     vocabulary = Vocabulary(tokenizer, shape.is_multilingual)
     require_same_kind(tokenizer, vocabulary, path, shape)
     ends = {"bos_token_id": vocabulary.end, "eos_token_id": vocabulary.end, "pad_token_id": vocabulary.end}
     _write_json(assets / CONFIG, {**config, **ends, "decoder_start_token_id": vocabulary.start})
     _write_json(assets / GENERATION, generation_config_of(vocabulary, shape.target_positions))
     _write_preprocessor(assets, shape.mels)
-    return renamed(checkpoint["model_state_dict"])
+    return renamed(_as_tensors(checkpoint["model_state_dict"], path))
 
 
 def _write_preprocessor(assets: Path, mels: int) -> None:
@@ -132,14 +139,21 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
         if (folder / name).is_file():
             return _read_file(folder / name)
         if (folder / f"{name}.index.json").is_file():
-            shards = sorted(set(_read_json(folder / f"{name}.index.json")["weight_map"].values()))
+            shards = _shards(folder / f"{name}.index.json")
             return {key: tensor for shard in shards for key, tensor in _read_file(folder / shard).items()}
     raise ModelError(f"{folder} has no weights: neither model.safetensors nor pytorch_model.bin, whole or in parts.")
 
 
+def _shards(index: Path) -> list[str]:
+    by_name = read_json(index).get("weight_map")
+    if not isinstance(by_name, dict) or not all(isinstance(shard, str) for shard in by_name.values()):
+        raise ModelError(f"{index} has no `weight_map` that says which file holds which weights. Fetch it again.")
+    return sorted(set(by_name.values()))
+
+
 def _read_file(path: Path) -> dict[str, Tensor]:
     if path.suffix != ".safetensors":
-        return dict(_load_pt(path))
+        return _as_tensors(_load_pt(path), path)
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
@@ -153,12 +167,13 @@ def _load_pt(path: Path) -> Any:
         raise ModelError(f"{path} cannot be read as tensors: {error}") from error
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        written: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path} cannot be read: {error}") from error
-    return written
+def _as_tensors(loaded: object, path: Path) -> dict[str, Tensor]:
+    if not isinstance(loaded, dict):
+        raise ModelError(f"{path} holds a {type(loaded).__name__}, where weights by their names are expected.")
+    other = [name for name, each in loaded.items() if not (isinstance(name, str) and isinstance(each, Tensor))]
+    if other:
+        raise ModelError(f"{path} holds more than weights: {other[0]!r:.60} is no tensor. Save the weights alone.")
+    return loaded
 
 
 def _write_json(path: Path, values: Mapping[str, Any]) -> None:
