@@ -199,6 +199,16 @@ def test_a_spoiled_openai_checkpoint_is_told(folder, assets, checkpoint, message
         adopt_weights(folder / "tiny.pt", assets, None)
 
 
+def test_a_generation_config_without_suppress_lists_suppresses_nothing(folder, assets):
+    adopt_weights(folder, assets, None)
+    assert json.loads((assets / "generation_config.json").read_text())["suppress_tokens"]  # none there: attune's own
+    (folder / "generation_config.json").write_text('{"max_length": 40}')
+    adopt_weights(folder, assets, None)
+    generation = json.loads((assets / "generation_config.json").read_text())
+    assert (generation["suppress_tokens"], generation["begin_suppress_tokens"]) == ([], [])
+    assert (generation["max_length"], generation["eos_token_id"]) == (40, 256)
+
+
 def test_numbers_that_are_no_tokens_are_not_suppressed(folder, assets):
     written = {"suppress_tokens": [-1, 5, 1769, 10**12], "begin_suppress_tokens": None}
     (folder / "generation_config.json").write_text(json.dumps(written))

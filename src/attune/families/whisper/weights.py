@@ -73,16 +73,18 @@ def _adopt_folder(folder: Path, assets: Path) -> dict[str, Tensor]:
     tokenizer = _adopt_tokenizer(folder, assets)
     vocabulary = Vocabulary(tokenizer, shape.is_multilingual)
     require_same_kind(tokenizer, vocabulary, folder, shape)
-    made = generation_config_of(vocabulary, shape.target_positions)
-    own = _own_generation(folder / GENERATION, shape) if (folder / GENERATION).is_file() else {}
-    _write_json(assets / GENERATION, {**made, **own})
+    generation = generation_config_of(vocabulary, shape.target_positions)
+    if (folder / GENERATION).is_file():
+        generation = _with_own(generation, folder / GENERATION, shape)
+    _write_json(assets / GENERATION, generation)
     _write_preprocessor(assets, shape.mels)
     return _read_tensors(folder)
 
 
-def _own_generation(path: Path, shape: Shape) -> dict[str, Any]:
-    written = read_json(path)
-    return {**written, **{name: list(suppressed(written, name, shape, path)) for name in SUPPRESSED if name in written}}
+def _with_own(made: Mapping[str, Any], path: Path, shape: Shape) -> dict[str, Any]:
+    """What the model's own generation config says goes first; what it does not suppress is not suppressed."""
+    own = read_json(path)
+    return {**made, **own, **{name: list(suppressed(own, name, shape, path)) for name in SUPPRESSED}}
 
 
 def _adopt_tokenizer(folder: Path, assets: Path) -> Path:
