@@ -164,6 +164,8 @@ def test_a_whisper_goes_out_and_is_trained_on_from_there(hub, tmp_path, monkeypa
     assert (second.model / "config.json").is_file()
     card = hub.repos["models/team/small"].commits[hub.repos["models/team/small"].branches["main"]]["README.md"]
     assert b"library_name: transformers" in card.content
+    assert b"| `model.window` | trimmed |" in card.content
+    assert b"transformers computes 30 s, for which it was not trained." in card.content
 
 
 def test_the_verbs(run, hub, tmp_path, monkeypatch, capsys):

@@ -10,6 +10,11 @@ KINDS = {"transcribe": "automatic-speech-recognition", "classify": "audio-classi
 _HUB_NAME = re.compile(r"hf://(?:models/)?([\w.-]+/[\w.-]+?)(?:@[^/]+)?(?:/.*)?")
 _HUB_DATA = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+?)(?:@[^/]+)?(?:/.*)?")
 
+_TRIMMED = (
+    "It was trained with `model.window: trimmed`, on windows as long as each utterance needs: transformers computes 30 s, "
+    "for which it was not trained."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class CardFacts:
@@ -77,7 +82,8 @@ def _results(facts: CardFacts, split: str, scored: Mapping[str, Any]) -> Iterato
 def _introduction(facts: CardFacts) -> str:
     origin = f", fine-tuned from `{facts.weights}`" if facts.weights else ""
     language = f" Language: {facts.language}." if facts.language else ""
-    return f"A `{facts.family}` model for the task `{facts.task}`{origin}.{language} Made with attune."
+    window = f"\n\n{_TRIMMED}" if facts.settings.get("model.window") == "trimmed" else ""
+    return f"A `{facts.family}` model for the task `{facts.task}`{origin}.{language} Made with attune.{window}"
 
 
 def _scores(scores: Mapping[str, Any]) -> str:

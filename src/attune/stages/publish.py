@@ -28,6 +28,7 @@ from attune.world import World
 TOLD = (
     *("optimizer.name", "optimizer.lr", "train.steps", "train.warmup", "train.schedule", "train.precision"),
     *("batches.micro_seconds", "batches.micro_utterances", "batches.micros_per_step", "adapt.method", "seed"),
+    "model.window",
 )
 NEMO = ".nemo"
 TRAINING = ("log.jsonl", "environment.json", "command.txt", "sources.lock.json")
