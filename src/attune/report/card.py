@@ -11,8 +11,8 @@ _HUB_NAME = re.compile(r"hf://(?:models/)?([\w.-]+/[\w.-]+?)(?:@[^/]+)?(?:/.*)?"
 _HUB_DATA = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+?)(?:@[^/]+)?(?:/.*)?")
 
 _TRIMMED = (
-    "It was trained with `model.window: trimmed`, on windows as long as each utterance needs: transformers computes 30 s, "
-    "for which it was not trained."
+    "It was trained with `model.window: trimmed`, on windows as long as each utterance needs: transformers computes "
+    "30 s, for which it was not trained."
 )
 
 

@@ -153,6 +153,8 @@ def test_a_tokenizer_with_more_tokens_than_the_weights_is_refused(folder, assets
         (lambda folder: (folder / "config.json").write_bytes(b'{"\xff": 1}'), "config.json cannot be read"),
         (lambda folder: write_config(folder, d_model=None), "has d_model None, where a number of at least 1"),
         (lambda folder: write_config(folder, d_model="16"), "has d_model '16', where a number of at least 1"),
+        (lambda folder: write_config(folder, d_model=2), "has d_model 2, where an even number of at least 4"),
+        (lambda folder: write_config(folder, d_model=17), "has d_model 17, where an even number of at least 4"),
         (lambda folder: write_config(folder, encoder_attention_heads=0), "has encoder_attention_heads 0, where"),
         (
             lambda folder: write_config(folder, decoder_attention_heads=3),
@@ -224,10 +226,48 @@ def test_an_output_layer_of_its_own_is_refused(folder, assets):
         adopt_weights(folder, assets, None)
 
 
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 151\n"
+
+
 def test_a_file_that_would_run_code_is_refused(assets, tmp_path):
     torch.save({"dims": print}, tmp_path / "evil.pt")
-    with pytest.raises(ModelError, match="cannot be read as tensors"):
+    with pytest.raises(ModelError, match=r"cannot be read as tensors: it brings code along .*print") as told:
         adopt_weights(tmp_path / "evil.pt", assets, None)
+    assert "weights_only" not in str(told.value) and "add_safe_globals" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "x.pt is empty. Fetch it again"),
+        (POINTER, "x.pt is a pointer of git-lfs, not the file itself"),
+        (b"no weights", "cannot be read as tensors: it is damaged"),
+        (b"PK\x03\x04 half of it", "cannot be read as tensors: "),
+        (b"\x80\x02\x8a", "cannot be read as tensors: "),
+    ],
+)
+def test_a_file_without_tensors_is_told_without_advice_to_run_it(assets, tmp_path, content, message):
+    (tmp_path / "x.pt").write_bytes(content)
+    with pytest.raises(ModelError, match=message) as told:
+        adopt_weights(tmp_path / "x.pt", assets, None)
+    assert "weights_only" not in str(told.value) and not str(told.value).endswith(": ")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+@pytest.mark.parametrize(("content", "message"), [(b"", "is empty"), (POINTER, "is a pointer of git-lfs")])
+def test_a_download_that_went_wrong_is_told(folder, assets, name, content, message):
+    (folder / "model.safetensors").unlink()
+    (folder / name).write_bytes(content)
+    with pytest.raises(ModelError, match=f"{name} {message}"):
+        adopt_weights(folder, assets, None)
+
+
+def test_a_damaged_tokenizer_is_named_by_the_users_file(folder, assets, tmp_path):
+    torch.save({"dims": DIMS, "model_state_dict": {}}, tmp_path / "tiny.pt")
+    for checkpoint, tokenizer in ((folder, folder / "tokenizer.json"), (tmp_path / "tiny.pt", tmp_path / "mine.json")):
+        tokenizer.write_text("{")
+        with pytest.raises(ModelError, match=f"^{tokenizer} cannot be read as a tokenizer"):
+            adopt_weights(checkpoint, assets, tokenizer)
 
 
 def test_an_exported_folder_says_language_and_task_and_float32(assets, tmp_path):

@@ -64,6 +64,8 @@ def shape_of(written: Mapping[str, Any], path: Path) -> Shape:
     if written.get("activation_function", "gelu") != "gelu":
         raise ModelError(f"{path} has the activation {written['activation_function']!r}; Whisper models have 'gelu'.")
     sizes = {name: _size(written, key, path) for name, key in _SIZES.items()}
+    if sizes["width"] < 4 or sizes["width"] % 2:  # positions are sines and cosines of several frequencies
+        raise ModelError(f"{path} has d_model {sizes['width']}, where an even number of at least 4 is expected.")
     for part in ("encoder", "decoder"):
         if sizes["width"] % sizes[f"{part}_heads"]:
             raise ModelError(

@@ -6,6 +6,7 @@ names of weights, so nothing after this module knows where a model came from.
 
 import json
 import pickle
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ from attune.text.languages import without_region
 CONFIG, GENERATION, PREPROCESSOR = "config.json", "generation_config.json", "preprocessor_config.json"
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 SUPPRESSED = ("suppress_tokens", "begin_suppress_tokens")
+LFS_POINTER = b"version https://git-lfs"
 OUTPUT, EMBEDDING = "proj_out.weight", "model.decoder.embed_tokens.weight"
 
 
@@ -156,6 +158,7 @@ def _shards(index: Path) -> list[str]:
 def _read_file(path: Path) -> dict[str, Tensor]:
     if path.suffix != ".safetensors":
         return _as_tensors(_load_pt(path), path)
+    _require_content(path)
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
@@ -163,10 +166,34 @@ def _read_file(path: Path) -> dict[str, Tensor]:
 
 
 def _load_pt(path: Path) -> Any:
+    _require_content(path)
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise ModelError(f"{path} cannot be read as tensors: {error}") from error
+    except Exception as error:  # damaged bytes make unpickling fail in any way
+        raise ModelError(f"{path} cannot be read as tensors: {_reason(error)}") from error
+
+
+def _require_content(path: Path) -> None:
+    """Refuse what a download that went wrong leaves: nothing, or git-lfs's pointer to the file."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(LFS_POINTER))
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from error
+    if not start:
+        raise ModelError(f"{path} is empty. Fetch it again.")
+    if start == LFS_POINTER:
+        raise ModelError(f"{path} is a pointer of git-lfs, not the file itself. Fetch the real one: git lfs pull")
+
+
+def _reason(error: Exception) -> str:
+    """Why torch did not read a file, without its advice to let the file run code."""
+    code = re.search(r"GLOBAL (\S+)", str(error))
+    if code:
+        return f"it brings code along ({code[1]}), which is not run. Save the tensors alone, best as safetensors."
+    is_advice = isinstance(error, pickle.UnpicklingError) or "weights_only" in str(error)
+    detail = "" if is_advice else f" ({str(error).partition('. ')[0] or type(error).__name__})"
+    return f"it is damaged, or not a file of torch's{detail}. Fetch it again, or save its tensors as safetensors."
 
 
 def _as_tensors(loaded: object, path: Path) -> dict[str, Tensor]:
