@@ -62,7 +62,7 @@ def test_a_config_that_is_no_text_is_told(tmp_path, capsys):
     assert f"{folder}/config.json cannot be read" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["export"], ["export", "--for-transformers"], ["import"]])
+@pytest.mark.parametrize("words", [["export"], ["export", "--for-transformers"], ["import"], ["pull"]])
 @pytest.mark.parametrize("place", ["file/own", "file/deeper/own"])
 def test_a_place_that_cannot_be_written_is_told(tmp_path, capsys, words, place):
     source = write_whisper(tmp_path / "model")

@@ -121,7 +121,8 @@ def pull(source: str, to: Path, site: Site) -> Path:
     path = locate(source, site.cache)
     if to.exists():
         raise SourceError(f"{to} is there already. Remove it, or choose another place for {shown(source)}.")
-    to.parent.mkdir(parents=True, exist_ok=True)
+    with refusal_told(to, "Choose another place.", SourceError):
+        to.parent.mkdir(parents=True, exist_ok=True)
     partial = to.parent / f".{to.name}.{uuid.uuid4().hex[:8]}.part"
     try:
         if path.is_dir():

@@ -143,6 +143,10 @@ def test_a_tokenizer_with_more_tokens_than_the_weights_is_refused(folder, assets
         (lambda folder: (folder / "model.safetensors").write_bytes(b"no"), "cannot be read as safetensors"),
         (lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
         (lambda folder: (folder / "tokenizer.json").unlink(), "neither tokenizer.json nor vocab.json"),
+        (
+            lambda folder: (folder / "tokenizer.json").rename(folder / "vocab.json"),
+            "has a vocab.json that makes no tokenizer .* Copy vocab.json and merges.txt",
+        ),
         (lambda folder: (folder / "config.json").write_text('{"model_type": "bert"}'), "'whisper' is expected"),
         (lambda folder: (folder / "config.json").write_text('{"model_type": "whisper"}'), "does not say 'vocab_size'"),
         (lambda folder: (folder / "config.json").unlink(), "cannot be read"),

@@ -102,7 +102,13 @@ def _adopt_tokenizer(folder: Path, assets: Path) -> Path:
         )
     from transformers import WhisperTokenizer  # slow to load, and hardly ever needed
 
-    WhisperTokenizer.from_pretrained(folder).save_pretrained(assets)
+    try:
+        WhisperTokenizer.from_pretrained(folder).save_pretrained(assets)
+    except Exception as error:  # the library raises nothing more exact
+        raise ModelError(
+            f"{folder} has a vocab.json that makes no tokenizer ({error}). Copy vocab.json and merges.txt, or "
+            "tokenizer.json, from the model it was made of."
+        ) from error
     return assets / TOKENIZER
 
 
