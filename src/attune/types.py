@@ -324,7 +324,8 @@ class Family:
     `build(config, task, assets)` makes the model with fresh weights; `assets` is a folder with whatever else it must
     know (an architecture, a tokenizer). A family that can start from others' checkpoints has `adopt(config, path,
     assets)`, which writes that folder and returns the weights under the model's own names. `adopts(path)` says
-    whether a file or folder looks like one of these. `export(model, assets, folder)` adds the files that let others
+    whether a file or folder looks like one of these, and `asks_for(assets)` has the settings of a recipe that the
+    checkpoint itself asks for. `export(model, assets, folder)` adds the files that let others
     load the exported model; `to_transformers(model, folder, to)` writes one that was exported to a folder as
     transformers has it, where that is another folder. A family that `has_own_tokens` (always, or under some configs)
     learns a TextTask's text in them, and the task prepares nothing. `respell(model, tensors, task, assets)` moves
@@ -338,6 +339,7 @@ class Family:
     build: Callable[[Any, Task, Path], Built]
     adopts: Callable[[Path], bool] = lambda path: False
     adopt: Callable[[Any, Path, Path], Mapping[str, Tensor]] | None = None
+    asks_for: Callable[[Path], Sequence[str]] = lambda assets: ()
     export: Callable[[Any, Path, Path], None] | None = None
     to_transformers: Callable[[Any, Path, Path], None] | None = None
     has_own_tokens: bool | Callable[[Any], bool] = False

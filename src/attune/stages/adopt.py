@@ -46,7 +46,7 @@ def import_model(source: str, folder: Path, site: Site, tokenizer: str | None = 
         write_text(written, RECIPE.format(**values))
         recipe, origin = recipes.load(written, settings).recipe, Origin(foreign=path)
         prepare(recipe, origin, (), run.task, run.assets)
-        recipe = recipes.load(written, [*settings, *_told(family, run.assets)]).recipe
+        recipe = recipes.load(written, [*settings, *catalog.find("families", family).asks_for(run.assets)]).recipe
         assembled = assemble(recipe, run.task, run.assets)
         missing = give_first_weights(assembled, recipe, origin, run.task).new_tensors
         if missing:
@@ -55,14 +55,3 @@ def import_model(source: str, folder: Path, site: Site, tokenizer: str | None = 
             folder.parent.mkdir(parents=True, exist_ok=True)
         export(folder, recipe, run, assembled.built.model)
     return sum(weight.numel() for weight in assembled.built.model.parameters())
-
-
-def _told(family: str, assets: Path) -> list[str]:
-    """What the checkpoint itself says about its language and task, as settings of the recipe."""
-    if family != "whisper":
-        return []
-    from attune.families.whisper.weights import told_by  # others' checkpoints do not need it
-
-    told = told_by(assets)
-    language = [f"task.language={told.language}"] if told.language else []
-    return [*language, f"model.speech_task={told.task}"]

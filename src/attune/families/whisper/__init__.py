@@ -36,6 +36,15 @@ def adopt(config: Config, path: Path, assets: Path) -> "Mapping[str, Tensor]":
     return adopt_weights(path, assets, Path(config.tokenizer).expanduser() if config.tokenizer else None)
 
 
+def asks_for(assets: Path) -> list[str]:
+    """The checkpoint's own language and task, as settings of a recipe."""
+    from attune.families.whisper.weights import told_by
+
+    told = told_by(assets)
+    language = [f"task.language={told.language}"] if told.language else []
+    return [*language, f"model.speech_task={told.task}"]
+
+
 def export(model: Any, assets: Path, folder: Path) -> None:
     """Add what transformers needs to load the folder."""
     from attune.families.whisper.weights import export_files
@@ -50,6 +59,7 @@ FAMILY = Family(
     build=build,
     adopts=adopts,
     adopt=adopt,
+    asks_for=asks_for,
     export=export,
     has_own_tokens=True,
     bound_to=("window",),

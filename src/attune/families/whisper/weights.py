@@ -156,9 +156,14 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
 
 def _shards(index: Path) -> list[str]:
     by_name = read_json(index).get("weight_map")
-    if not isinstance(by_name, dict) or not all(isinstance(shard, str) for shard in by_name.values()):
+    if not isinstance(by_name, dict) or not all(map(_is_name, by_name.values())):
         raise ModelError(f"{index} has no `weight_map` that says which file holds which weights. Fetch it again.")
     return sorted(set(by_name.values()))
+
+
+def _is_name(shard: object) -> bool:
+    """Whether this names a file of the same folder."""
+    return isinstance(shard, str) and Path(shard).name == shard
 
 
 def _read_file(path: Path) -> dict[str, Tensor]:
