@@ -174,9 +174,9 @@ def _length_lines(split: SplitCheck, recipe: Recipe) -> Iterator[str]:
     elif split.too_long or split.too_short:
         lengths = short if recipe.data.max_seconds is None else f"{long}, {short}"
         yield f"train: {lengths}; left out, {split.outside_seconds / 3600:.2f} h in all"
-        if split.longest:
-            more = " …" if split.too_long > len(split.longest) else ""
-            yield f"  the long ones: {', '.join(split.longest)}{more}"
+        if split.too_long_at:
+            more = " …" if split.too_long > len(split.too_long_at) else ""
+            yield f"  the long ones: {', '.join(split.too_long_at)}{more}"
 
 
 def _split_problems(split: SplitCheck, recipe: Recipe) -> Iterator[list[str]]:

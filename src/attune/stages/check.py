@@ -74,7 +74,7 @@ class SplitCheck:
     too_short: int
     too_long: int
     outside_seconds: float  # of the too short and too long together
-    longest: tuple[str, ...] = ()  # where some of the too long are written
+    too_long_at: tuple[str, ...] = ()  # where the first of them are written
     bad_targets: tuple[Problem, ...] = ()  # what cannot be learned or, in an evaluation set, scored
     long_rows: tuple[Problem, ...] = ()  # too long for the model, and dealt with as data.long_rows says
     unknown: Mapping[str, int] = field(default_factory=dict)  # character or label never output → utterances with it
@@ -279,8 +279,8 @@ def _check_rows(corpus: Corpus, decodes: bool, site: Site) -> Generator[Decoding
 def _check_split(recipe: Recipe, corpus: Corpus, rows: RowsCheck, begun: _Begun | None) -> SplitCheck:
     inside = select(corpus, recipe.data.min_seconds, recipe.data.longest_seconds)
     too_long = np.flatnonzero(corpus.seconds > recipe.data.longest_seconds)[:SAMPLES]
-    longest = tuple(corpus[int(row)].where for row in too_long)
-    found = SplitCheck(rows, inside.too_short, inside.too_long, inside.left_out_seconds, longest)
+    too_long_at = tuple(corpus[int(row)].where for row in too_long)
+    found = SplitCheck(rows, inside.too_short, inside.too_long, inside.left_out_seconds, too_long_at)
     if begun is None:
         return found
     is_learned = corpus.name == TRAIN

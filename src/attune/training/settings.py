@@ -11,6 +11,9 @@ Count = Annotated[int, Field(gt=0)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Patterns = tuple[Annotated[str, Field(min_length=1)], ...]
 
+BETAS = (0.9, 0.98)
+RANK, ALPHA, DROPOUT, TARGETS = 16, 32.0, 0.0, ("q_proj", "v_proj")  # of LoRA
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptConfig:
@@ -28,17 +31,16 @@ class AdaptConfig:
         int | None,
         Field(ge=0, description="Train this many last layers of each stack of layers, and what comes after the stack."),
     ] = None
-    rank: Annotated[int, Field(gt=0, description="LoRA: the rank of the additions.")] = 16
-    alpha: Annotated[float, Field(gt=0, description="LoRA: the additions are scaled by alpha / rank.")] = 32.0
-    dropout: Annotated[float, Field(ge=0, lt=1, description="LoRA: dropout on what the additions see.")] = 0.0
+    rank: Annotated[int, Field(gt=0, description="LoRA: the rank of the additions.")] = RANK
+    alpha: Annotated[float, Field(gt=0, description="LoRA: the additions are scaled by alpha / rank.")] = ALPHA
+    dropout: Annotated[float, Field(ge=0, lt=1, description="LoRA: dropout on what the additions see.")] = DROPOUT
     targets: Annotated[Patterns, Field(min_length=1, description="LoRA: the linear layers that get additions.")] = (
-        "q_proj",
-        "v_proj",
+        TARGETS
     )
 
     def __post_init__(self) -> None:
         lora = (self.rank, self.alpha, self.dropout, self.targets)
-        if self.method != "lora" and lora != (16, 32.0, 0.0, ("q_proj", "v_proj")):
+        if self.method != "lora" and lora != (RANK, ALPHA, DROPOUT, TARGETS):
             raise ValueError("rank, alpha, dropout and targets are LoRA's: set `method: lora`, or leave them out")
 
 
@@ -49,16 +51,13 @@ class OptimizerConfig:
     name: Annotated[Literal["adamw", "adamw8bit", "adafactor"], Field(description="The optimizer.")] = "adamw"
     lr: Annotated[float, Field(gt=0, description="The highest learning rate, reached after the warmup.")]
     weight_decay: Annotated[float, Field(ge=0, description="For matrices; biases and norms never decay.")] = 0.0
-    betas: Annotated[tuple[Beta, Beta], Field(description="AdamW's memory of gradients and their squares.")] = (
-        0.9,
-        0.98,
-    )
+    betas: Annotated[tuple[Beta, Beta], Field(description="AdamW's memory of gradients and their squares.")] = BETAS
     layer_decay: Annotated[
         float | None, Field(gt=0, le=1, description="Each layer nearer the input learns this much more slowly.")
     ] = None
 
     def __post_init__(self) -> None:
-        if self.name == "adafactor" and self.betas != (0.9, 0.98):
+        if self.name == "adafactor" and self.betas != BETAS:
             raise ValueError("betas are AdamW's, and adafactor has none: leave them out")
 
 
