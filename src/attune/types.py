@@ -67,9 +67,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Masks:
-    """SpecAugment for a batch: a seed for each row, and the recipe's settings (`audio.settings.MasksConfig`)."""
+    """SpecAugment for a batch: what was drawn for each row, and what the recipe says (`audio.settings.MasksConfig`)."""
 
-    seeds: tuple[int, ...]
+    draws: Tensor  # (B, masks, 2): how wide and where, both in [0, 1)
     settings: Any
 
 
@@ -86,22 +86,21 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """The same batch with its tensors on `device`."""
-        return replace(
-            self,
-            audio=self.audio.to(device, non_blocking=True),
-            lengths=self.lengths.to(device, non_blocking=True),
-            targets=self.targets.to(device, non_blocking=True),
-            target_lengths=self.target_lengths.to(device, non_blocking=True),
-        )
+        return self.with_tensors(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pin_memory(self) -> Batch:
         """The same batch in memory that a device can read while it computes."""
+        return self.with_tensors(lambda tensor: tensor.pin_memory())
+
+    def with_tensors(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        """The same batch with each of its tensors changed."""
         return replace(
             self,
-            audio=self.audio.pin_memory(),
-            lengths=self.lengths.pin_memory(),
-            targets=self.targets.pin_memory(),
-            target_lengths=self.target_lengths.pin_memory(),
+            audio=change(self.audio),
+            lengths=change(self.lengths),
+            targets=change(self.targets),
+            target_lengths=change(self.target_lengths),
+            masks=self.masks and replace(self.masks, draws=change(self.masks.draws)),
         )
 
 

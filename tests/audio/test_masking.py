@@ -1,7 +1,9 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
-from attune.audio.masking import mask_features
+from attune.audio.masking import draw_masks, mask_features
 from attune.audio.settings import MasksConfig
 
 SETTINGS = MasksConfig(time_masks=3, time_part=0.1, frequency_masks=2, frequency_bins=6)
@@ -10,7 +12,8 @@ SETTINGS = MasksConfig(time_masks=3, time_part=0.1, frequency_masks=2, frequency
 def hidden(lengths, seeds, settings=SETTINGS, frames=None, bins=24):
     """What is masked of features that are one everywhere (B, F, D)."""
     lengths = torch.tensor(lengths)
-    return mask_features(torch.ones(len(lengths), frames or int(lengths.max()), bins), lengths, seeds, settings) == 0
+    features = torch.ones(len(lengths), frames or int(lengths.max()), bins)
+    return mask_features(features, lengths, draw_masks(seeds, settings)) == 0
 
 
 def test_a_row_is_masked_the_same_alone_and_in_any_company():
@@ -56,7 +59,7 @@ def test_without_masks_nothing_is_hidden():
 
 def test_what_is_not_hidden_is_left_as_it_was_and_passes_gradients():
     features = torch.randn(2, 50, 24, requires_grad=True)
-    masked = mask_features(features, torch.tensor([50, 40]), [1, 2], SETTINGS)
+    masked = mask_features(features, torch.tensor([50, 40]), draw_masks([1, 2], SETTINGS))
     assert torch.equal(masked[masked != 0], features[masked != 0])
     masked.sum().backward()
     assert torch.equal(features.grad != 0, masked != 0)
@@ -64,6 +67,7 @@ def test_what_is_not_hidden_is_left_as_it_was_and_passes_gradients():
 
 @pytest.mark.gpu
 def test_a_gpu_hides_the_same():
-    features, lengths, seeds = torch.ones(64, 3000, 80), torch.arange(64) * 40 + 400, list(range(64))
-    expected = mask_features(features, lengths, seeds, SETTINGS)
-    assert torch.equal(mask_features(features.cuda(), lengths.cuda(), seeds, SETTINGS).cpu(), expected)
+    features, lengths, masks = torch.ones(64, 3000, 80), torch.arange(64) * 40 + 400, draw_masks(range(64), SETTINGS)
+    expected = mask_features(features, lengths, masks)
+    moved = replace(masks, draws=masks.draws.cuda())
+    assert torch.equal(mask_features(features.cuda(), lengths.cuda(), moved).cpu(), expected)

@@ -35,7 +35,7 @@ class Sound(nn.Module):
     def logits(self, batch):
         frames, lengths = fbank(batch.audio, batch.lengths)
         if batch.masks:
-            frames = mask_features(frames, lengths, batch.masks.seeds, batch.masks.settings)
+            frames = mask_features(frames, lengths, batch.masks)
         return self.output(self.pool(frames.float(), lengths))
 
     def loss(self, batch):

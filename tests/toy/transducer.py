@@ -1,6 +1,6 @@
 """A family of transducers over characters, small enough to train while one waits."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -48,10 +48,10 @@ class Model(torch.nn.Module):
 def masked(batch, spectra):
     if not batch.masks:
         return spectra
-    rows = zip(spectra, batch.masks.seeds, strict=True)
-    return [
-        mask_features(each[None], torch.tensor([len(each)]), [seed], batch.masks.settings)[0] for each, seed in rows
-    ]
+    rows = (
+        (each, replace(batch.masks, draws=draws[None])) for each, draws in zip(spectra, batch.masks.draws, strict=True)
+    )
+    return [mask_features(each[None], torch.tensor([len(each)]), masks)[0] for each, masks in rows]
 
 
 def target(utterance):

@@ -4,7 +4,7 @@ Who shares the batch, and how far a row is padded, does not matter; the same see
 """
 
 # B batch, F frames, D features, M masks
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -13,16 +13,23 @@ from torch import Tensor
 
 from attune.audio.settings import MasksConfig
 from attune.seeds import derive
+from attune.types import Masks
 
 
-def mask_features(features: Tensor, lengths: Tensor, seeds: Sequence[int], settings: MasksConfig) -> Tensor:
-    """Hide stretches of time and bands of frequency of (B, F, D) behind zeros; row i is a function of seeds[i]."""
-    draws = torch.from_numpy(np.stack([_draw(seed, settings) for seed in seeds])).to(features.device)
-    in_time, in_frequency = torch.split(draws, [settings.time_masks, settings.frequency_masks], dim=1)  # (B, M, 2)
+def draw_masks(seeds: Iterable[int], settings: MasksConfig) -> Masks:
+    """The masks of a batch; row i is a function of the i-th seed."""
+    return Masks(torch.from_numpy(np.stack([_draw(seed, settings) for seed in seeds])), settings)
+
+
+def mask_features(features: Tensor, lengths: Tensor, masks: Masks) -> Tensor:
+    """Hide stretches of time and bands of frequency of (B, F, D) behind zeros."""
+    settings: MasksConfig = masks.settings
+    counts = [settings.time_masks, settings.frequency_masks]
+    in_time, in_frequency = torch.split(masks.draws, counts, dim=1)  # (B, M, 2)
     frames, bins = features.shape[1:]
     hidden_times = _covered(in_time, lengths, lengths * settings.time_part, frames)
-    width = lengths.new_tensor(bins)
-    hidden_bins = _covered(in_frequency, width, width.clamp(max=settings.frequency_bins), bins)
+    widths = torch.full_like(lengths, bins)
+    hidden_bins = _covered(in_frequency, widths, widths.clamp(max=settings.frequency_bins), bins)
     return features.masked_fill(hidden_times[:, :, None] | hidden_bins[:, None, :], 0)
 
 

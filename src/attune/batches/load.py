@@ -18,13 +18,14 @@ from torch.utils.data import DataLoader, Dataset
 
 from attune.audio.augment import Augmenter, generator_for
 from attune.audio.decode import Samples, read_utterance
+from attune.audio.masking import draw_masks
 from attune.batches.plan import Plan, Rows, slots_of
 from attune.errors import AttuneError, ConfigError, DataError, ReaderLost, TooLong
 from attune.processes import die_with_parent
 from attune.seeds import derive
 from attune.sources import contents_of
 from attune.text.times import at_pace
-from attune.types import Batch, Masks, Row, Utterance
+from attune.types import Batch, Row, Utterance
 from attune.world import READER
 
 
@@ -145,13 +146,13 @@ class Reader:
             raise ConfigError(f"augment: {error}") from error
 
     def _masked(self, rows: Sequence[Row], epoch: int) -> Batch:
-        """The rows as a batch, with a seed for each row's masks when the recipe has masks."""
+        """The rows as a batch, with each row's own masks when the recipe has masks."""
         batch = collate([(row.id, row.audio, row.target) for row in rows])
         settings = self.augmenter.settings.masks if self.augmenter else None
         if settings is None:
             return batch
-        seeds = tuple(derive(self.seed, "masks", epoch, _in_turn(row.id, row.turn)) for row in rows)
-        return replace(batch, masks=Masks(seeds, settings))
+        seeds = (derive(self.seed, "masks", epoch, _in_turn(row.id, row.turn)) for row in rows)
+        return replace(batch, masks=draw_masks(seeds, settings))
 
 
 def _at_pace(utterance: Utterance, factor: float) -> Utterance:

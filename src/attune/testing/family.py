@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from attune.audio.masking import draw_masks
 from attune.audio.settings import MasksConfig
 from attune.batches.load import Reader
 from attune.decoding import tokens, transducer
@@ -27,7 +28,6 @@ from attune.types import (
     Family,
     FrameScorer,
     LabelScorer,
-    Masks,
     Scorer,
     Task,
     TokenScorer,
@@ -157,7 +157,7 @@ def _masks(subject: _Subject) -> Iterator[str]:
 
 
 def _masked(batch: Batch, seeds: Mapping[str, int]) -> Batch:
-    return replace(batch, masks=Masks(tuple(seeds[name] for name in batch.ids), MasksConfig(time_part=0.5)))
+    return replace(batch, masks=draw_masks((seeds[name] for name in batch.ids), MasksConfig(time_part=0.5)))
 
 
 def _frames(subject: _Subject) -> Iterator[str]:

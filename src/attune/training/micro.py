@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from attune.training.precision import narrowed
-from attune.types import Batch, Loss
+from attune.types import Batch, Loss, Masks
 
 ROWS, TOKENS = 16, 32  # shapes are multiples of these: few, as each is recorded; the model chooses the samples
 MOST_MEMORY = 0.4  # of the device, that training may take beside its graphs
@@ -62,8 +62,8 @@ class Graphed:
     def __call__(self, batch: Batch, scale: float) -> Loss:
         """The loss, detached."""
         samples = self.eager.model.graph_samples(batch.audio.shape[1])
-        if batch.masks or samples is None:
-            return self.eager(batch, scale)  # masks are drawn by the host
+        if samples is None:
+            return self.eager(batch, scale)
         shape = (_up(len(batch.ids), ROWS), samples, _up(batch.targets.shape[1], TOKENS))
         if shape not in self._recorded:
             wider = padded(batch, shape, self.eager.device)
@@ -108,6 +108,7 @@ def padded(batch: Batch, shape: tuple[int, int, int], device: torch.device) -> B
         lengths=batch.lengths.new_empty(rows, device=device),
         targets=batch.targets.new_empty(rows, tokens, device=device),
         target_lengths=batch.target_lengths.new_empty(rows, device=device),
+        masks=batch.masks and _room_for(batch.masks, rows, device),
     )
     write_over(wider, batch)
     return wider
@@ -115,11 +116,19 @@ def padded(batch: Batch, shape: tuple[int, int, int], device: torch.device) -> B
 
 def write_over(wider: Batch, batch: Batch) -> None:
     """Put a batch in the place of another, with zeros for what it does not fill."""
-    for name in ("audio", "lengths", "targets", "target_lengths"):
-        old, new = getattr(wider, name), getattr(batch, name)
+    for old, new in zip(_tensors(wider), _tensors(batch), strict=True):
         new = new[tuple(map(slice, old.shape))]  # a manifest's rounding may leave a few samples beyond the window
         old.zero_()
         old[tuple(map(slice, new.shape))].copy_(new, non_blocking=True)
+
+
+def _room_for(masks: Masks, rows: int, device: torch.device) -> Masks:
+    return replace(masks, draws=masks.draws.new_empty(rows, *masks.draws.shape[1:], device=device))
+
+
+def _tensors(batch: Batch) -> list[Tensor]:
+    masks = [batch.masks.draws] if batch.masks else []
+    return [batch.audio, batch.lengths, batch.targets, batch.target_lengths, *masks]
 
 
 def _up(size: int, multiple: int) -> int:

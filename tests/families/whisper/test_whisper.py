@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from attune.audio.masking import draw_masks
 from attune.audio.settings import MasksConfig
 from attune.batches.load import Reader, collate
 from attune.corpora import open_manifest
@@ -20,7 +21,7 @@ from attune.tasks.classify import Classify, ClassifyConfig
 from attune.tasks.transcribe import Transcribe, TranscribeConfig
 from attune.testing import check_family, make_corpus
 from attune.testing.data import speak
-from attune.types import Hypothesis, Masks, Prediction, Utterance
+from attune.types import Hypothesis, Prediction, Utterance
 
 from tiny_whisper import MULTILINGUAL, write_whisper
 
@@ -75,7 +76,7 @@ def test_masks_of_time_hide_what_is_heard_and_not_the_silence_after_it(folders, 
     heard = []
     built.model.model.encoder.register_forward_pre_hook(lambda _, given: heard.append(given[0]))
     built.model.encode(plain)
-    built.model.encode(replace(plain, masks=Masks((1, 2), settings)))
+    built.model.encode(replace(plain, masks=draw_masks((1, 2), settings)))
     is_hidden = (heard[0] != heard[1]).all(1)  # (B, F)
     assert not is_hidden[0, 100:].any() and not is_hidden[1, 300:].any()
     assert is_hidden[0, :100].sum() > 20 and is_hidden[1, :300].sum() > 60

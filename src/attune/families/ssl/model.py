@@ -35,7 +35,7 @@ class SslModel(nn.Module):
         """The head's loss, summed over the batch."""
         frames, lengths = self._frames(batch)
         if batch.masks:
-            frames = mask_features(frames, lengths, batch.masks.seeds, batch.masks.settings)
+            frames = mask_features(frames, lengths, batch.masks)
         return self.head.loss(*stack_frames(frames, lengths, self.stack), batch)
 
     def scorer(self, batch: Batch) -> Scorer:

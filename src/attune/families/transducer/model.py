@@ -93,7 +93,7 @@ class TransducerModel(nn.Module):
         """The encoder's frames (B, F, D), and how many of them are each row's own."""
         mels, counts = self.preprocessor(batch.audio, batch.lengths)
         if batch.masks:
-            masked = mask_features(mels.transpose(1, 2), counts, batch.masks.seeds, batch.masks.settings)
+            masked = mask_features(mels.transpose(1, 2), counts, batch.masks)
             mels = masked.transpose(1, 2)
         encoded: tuple[Tensor, Tensor] = self.encoder(mels, counts)
         return encoded

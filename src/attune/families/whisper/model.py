@@ -82,7 +82,7 @@ class WhisperModel(nn.Module):
         if batch.masks:
             # Of the audio, not of the window: in 30 s, most masks would hide the silence after it.
             heard = (-(-batch.lengths // HOP)).clamp(max=mels.shape[2])
-            masked = mask_features(mels.transpose(1, 2), heard, batch.masks.seeds, batch.masks.settings)
+            masked = mask_features(mels.transpose(1, 2), heard, batch.masks)
             mels = masked.transpose(1, 2)
         return windows, self.model.encoder(windows.clear(mels), windows.mask())
 
