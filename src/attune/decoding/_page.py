@@ -15,6 +15,7 @@ from torch import Tensor
 from attune.types import Hypothesis, TokenScorer
 
 COLUMNS_BETWEEN_LOOKS = 8  # on an accelerator, which a look makes wait; on the CPU each column is looked at
+ROWS_TO_CARRY = 32  # on an accelerator, which takes no less time for fewer
 
 
 class Page:
@@ -63,6 +64,10 @@ class Page:
         """Whether to ask the device which utterances have ended."""
         columns = 1 if self.scorer.device.type == "cpu" else COLUMNS_BETWEEN_LOOKS
         return (self.column - self.first) % columns == 0
+
+    def is_worth_leaving(self) -> bool:
+        """Whether fewer rows would take less time."""
+        return self.scorer.device.type == "cpu" or len(self.tokens) > ROWS_TO_CARRY
 
     def inherit(self, parents: Tensor) -> None:
         """Let every row go on from another one of its utterance, by number (U, K)."""
@@ -135,4 +140,4 @@ def _leaving(writer: Writer) -> list[int]:
         return ended
     # Half at a time: to let go means to copy the cache, and on a GPU every number of rows is planned for anew.
     half = len(page.utterances) // 2
-    return ended[:half] if half and len(ended) >= half else []
+    return ended[:half] if half and len(ended) >= half and page.is_worth_leaving() else []

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from attune.kernels.recording import record
 from attune.types import Hypothesis, States, TransducerScorer
 
 MAX_LABELS = 10  # in one frame; a model that says more is caught in a loop
@@ -199,16 +200,18 @@ class _Graph:
 
     def __init__(self, loop: _Loop, rows: _Rows) -> None:
         self.rows = _Rows.of([each.clone() for each in rows.tensors()])
-        self.graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # libraries set themselves up at the first call, which cannot be recorded
             loop.steps(self.rows)
         torch.cuda.current_stream().wait_stream(stream)
-        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):  # another thread may be pinning memory
-            after, self.said = loop.steps(self.rows)
-            for old, new in zip(self.rows.tensors(), after.tensors(), strict=True):
-                old.copy_(new)
+        self.graph, self.said = record(lambda: self._steps(loop))
+
+    def _steps(self, loop: _Loop) -> _Said:
+        after, said = loop.steps(self.rows)
+        for old, new in zip(self.rows.tensors(), after.tensors(), strict=True):
+            old.copy_(new)
+        return said
 
     def __call__(self, rows: _Rows) -> tuple[_Rows, _Said]:
         """Play the steps; the rows are the ones this graph knows."""

@@ -162,7 +162,7 @@ def _run_micros(
     starved: tuple[str, ...] = ()
     for slot in slots:
         if slot.batch is not None:
-            torch.manual_seed(derive(rules.seed, "dropout", slot.micro.position.step, slot.micro.slot))
+            _seed_dropout(derive(rules.seed, "dropout", slot.micro.position.step, slot.micro.slot), world.device)
             try:
                 losses.append((slot, backward(slot.batch, scale.value)))
             except (MemoryError, RuntimeError) as error:
@@ -179,6 +179,13 @@ def _run_micros(
     elif not gradients.are_slices:
         world.sum(gradients.flat)
     return _Ran(losses, starved)
+
+
+def _seed_dropout(seed: int, device: torch.device) -> None:
+    """As `torch.manual_seed`, which also notes down who called it for each kind of device that is not there."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(seed)
 
 
 def _add_up(flat: Tensor, slots: list[Loaded], ran: _Ran, world: World, stop: bool) -> Tensor:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from attune.kernels.recording import record
 from attune.training.precision import narrowed
 from attune.types import Batch, Loss, Masks
 
@@ -85,11 +86,7 @@ class Graphed:
 
     def _record(self, batch: Batch) -> _Recorded:
         scale = torch.ones((), device=self.eager.device)
-        torch.cuda.empty_cache()  # what the shape took when it was first run must not be taken a second time
-        graph = torch.cuda.CUDAGraph()
-        # Another thread pins memory for the next batches meanwhile; that is no part of the graph.
-        with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
-            loss = self._run(batch, scale)
+        graph, loss = record(lambda: self._run(batch, scale), self._memory)
         return _Recorded(graph, batch, scale, loss)
 
     def _run(self, batch: Batch, scale: Tensor) -> Loss:

@@ -46,8 +46,13 @@ def _computed_samples(longest: int) -> int:
 
 def _energies(audio: Tensor, bins: int) -> Tensor:
     spectrum = torch.stft(audio, WINDOW, HOP, window=_hann(audio.device), return_complex=True)
-    powers = (spectrum[..., :-1].abs() ** 2).contiguous()
-    return _mel_bank(bins, audio.device).T @ powers
+    return _mel_bank(bins, audio.device).T @ _powers(spectrum[..., :-1]).contiguous()
+
+
+def _powers(spectrum: Tensor) -> Tensor:
+    if spectrum.is_cuda:  # where torch compiles the magnitude of complex numbers on the spot, which takes a second
+        return spectrum.real.square() + spectrum.imag.square()
+    return spectrum.abs() ** 2
 
 
 @functools.cache

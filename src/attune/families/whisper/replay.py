@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from attune.families.whisper.layers import Decoder, KeysValues, Past
+from attune.kernels.recording import record
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +44,9 @@ class Step:
         if not self._has_run:
             self._has_run = True
             return self._run()
-        graph, log_probs = self._recorded = self._recorded or self._record()
+        graph, log_probs = self._recorded = self._recorded or record(self._run)
         graph.replay()
         return log_probs
-
-    def _record(self) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # another thread may be pinning memory
-            log_probs = self._run()
-        return graph, log_probs
 
     def _run(self) -> Tensor:
         is_written = (self._every_place <= self.place)[None, None, None]
