@@ -257,6 +257,7 @@ def speed(weights: Path) -> dict[str, Any]:
     quiet = {"train.eval_every": "null", "train.keep_best": "null", "train.save_every": "1000", "train.warmup": "1"}
     found: dict[str, Any] = {}
     found["peer, batch 32"] = run_peer(small, data, 40, 32, evaluates=False, ready=False)
+    print("peer", found["peer, batch 32"]["clips_per_second"], flush=True)
     variants = (("trimmed", 128, "train", CLIPS), ("full", 64, "dev", FEWER))
     for compiles, (window, batch, split, clips) in product((True, False), variants):
         epoch = clips // batch + 1  # its first batch is a shorter one
