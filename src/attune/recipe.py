@@ -373,6 +373,8 @@ def _disagreements_in_sharing(train: TrainConfig, optimizer: OptimizerConfig | N
         yield "train.shard", "full adds up over the ranks layer by layer, and cannot be strict; use shard: optimizer"
     if optimizer and optimizer.name == "adafactor":
         yield "train.shard", "full cuts every matrix, and adafactor has to see whole ones; use shard: optimizer"
+    if optimizer and optimizer.name == "bitsandbytes":
+        yield "train.shard", "full cuts the blocks that bitsandbytes scales; use shard: optimizer, or adamw8bit"
 
 
 def _choice_schema(chooser: str, plug_ins: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

@@ -1,4 +1,5 @@
 import json
+import sys
 import tarfile
 from pathlib import Path
 
@@ -293,10 +294,12 @@ def test_a_score_that_the_task_does_not_have_cannot_decide(recipe):
         ("adapt={freeze: ['*']}", "nothing is left to train"),
         ("augment={noise: {folder: /nowhere/at/all}}", "/nowhere/at/all"),
         ("task.normalizer=whisper_english", "whisper_english"),
+        ("optimizer.name=bitsandbytes", "attune-speech[bnb]"),
     ],
 )
 def test_what_training_would_refuse_is_a_trouble(recipe, override, trouble, monkeypatch):
     monkeypatch.setattr(whisper_english, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
     whisper_english._published_spellings.cache_clear()
     found = checked(recipe, override, "task.learn=written")
     assert not found.can_run and any(trouble in each for each in found.troubles)

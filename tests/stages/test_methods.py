@@ -46,13 +46,17 @@ def run_of(recipe_file, folder, site, *overrides, stop=lambda: False):
     return list(train(recipe, Request(["attune"], stop_requested=stop), site, World.alone()))
 
 
-def test_everything_at_once_goes_on_in_the_same_bits_after_a_stop(recipe_file, site, tmp_path):
-    run_of(recipe_file, tmp_path / "quiet", site, *EVERYTHING)
+@pytest.mark.parametrize("optimizer", ["adamw8bit", "bitsandbytes"])
+def test_everything_at_once_goes_on_in_the_same_bits_after_a_stop(recipe_file, site, tmp_path, optimizer):
+    if optimizer == "bitsandbytes":
+        pytest.importorskip("bitsandbytes")
+    settings = [*EVERYTHING, f"optimizer.name={optimizer}"]
+    run_of(recipe_file, tmp_path / "quiet", site, *settings)
     for stops in (3, 2):
         asked = iter([False] * (stops - 1) + [True])
         with pytest.raises(Preempted):
-            run_of(recipe_file, tmp_path / "stopped", site, *EVERYTHING, stop=lambda asked=asked: next(asked))
-    run_of(recipe_file, tmp_path / "stopped", site, *EVERYTHING)
+            run_of(recipe_file, tmp_path / "stopped", site, *settings, stop=lambda asked=asked: next(asked))
+    run_of(recipe_file, tmp_path / "stopped", site, *settings)
     for name in ("model.safetensors", "optimizer.safetensors", "progress.json"):
         ends = [tmp_path / run / "checkpoints/step-000008" / name for run in ("quiet", "stopped")]
         assert sha256(ends[0]) == sha256(ends[1])

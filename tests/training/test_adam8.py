@@ -1,12 +1,19 @@
+import sys
+from importlib.util import find_spec
+
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from attune.errors import ConfigError
 from attune.training.adam8 import BLOCK, SMALLEST, Adam8, decode, encode
+from attune.training.bitsandbytes8 import BitsandbytesAdam8
 from attune.training.optimizer import load_state_by_name, make_optimizer, state_by_name
 
 BETAS = (0.9, 0.98)
+needs_bitsandbytes = pytest.mark.skipif(find_spec("bitsandbytes") is None, reason="bitsandbytes is not installed")
+KINDS = ["adamw8bit", pytest.param("bitsandbytes", marks=needs_bitsandbytes)]
 
 
 class Classifier(nn.Module):
@@ -46,15 +53,17 @@ def trained(name, last=150, lr=4e-3):
     return model, optimizer, train(model, optimizer, 0, last)
 
 
-def test_it_learns_as_well_as_adamw():
-    full, eight = (sum(trained(name)[2][-20:]) / 20 for name in ("adamw", "adamw8bit"))
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_learns_as_well_as_adamw(kind):
+    full, eight = (sum(trained(name)[2][-20:]) / 20 for name in ("adamw", kind))
     assert full < 1.0  # from 3.7 at the start
     assert eight == pytest.approx(full, rel=0.03)
 
 
-def test_the_state_takes_little_more_than_two_bytes_for_a_weight():
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_state_takes_little_more_than_two_bytes_for_a_weight(kind):
     model = nn.Linear(1024, 512, bias=False)
-    optimizer = Adam8(model.parameters(), lr=1e-3)
+    optimizer = make_optimizer(kind, model, 1e-3, 0.0, BETAS)
     model(torch.randn(3, 1024)).sum().backward()
     optimizer.step()
     size = sum(tensor.nbytes for tensor in state_by_name(optimizer, model).values())
@@ -83,23 +92,47 @@ def test_the_first_step_of_a_large_tensor_is_adamws():
     assert (weight - same).abs().max() <= 1e-6
 
 
-def test_what_was_saved_goes_on_in_the_same_bits(tmp_path):
-    whole, optimizer, _ = trained("adamw8bit", last=5)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_saved_goes_on_in_the_same_bits(kind, tmp_path):
+    whole, optimizer, _ = trained(kind, last=5)
     save_file(state_by_name(optimizer, whole), tmp_path / "optimizer.safetensors")
     weights = {name: tensor.clone() for name, tensor in whole.state_dict().items()}
     train(whole, optimizer, 5, 10)
 
     resumed = Classifier()
     resumed.load_state_dict(weights)
-    second = make_optimizer("adamw8bit", resumed, 4e-3, 0.01, BETAS)
+    second = make_optimizer(kind, resumed, 4e-3, 0.01, BETAS)
     load_state_by_name(second, resumed, load_file(tmp_path / "optimizer.safetensors"))
     train(resumed, second, 5, 10)
     assert same_bits(whole.state_dict(), resumed.state_dict())
     assert same_bits(state_by_name(optimizer, whole), state_by_name(second, resumed))
 
 
-def test_two_runs_end_in_the_same_bits():
-    assert same_bits(trained("adamw8bit", last=10)[0].state_dict(), trained("adamw8bit", last=10)[0].state_dict())
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_runs_end_in_the_same_bits(kind):
+    assert same_bits(trained(kind, last=10)[0].state_dict(), trained(kind, last=10)[0].state_dict())
+
+
+@needs_bitsandbytes
+def test_large_tensors_are_treated_exactly_as_bitsandbytes_does():
+    from bitsandbytes.optim import AdamW8bit
+
+    def steps(make):
+        torch.manual_seed(0)
+        weight = nn.Parameter(torch.randn(97, 61))
+        optimizer = make([weight], lr=1e-2, betas=BETAS, weight_decay=0.1)
+        for _ in range(5):
+            weight.grad = torch.sin(weight.detach() * 9)
+            optimizer.step()
+        return weight.detach()
+
+    assert torch.equal(steps(BitsandbytesAdam8), steps(AdamW8bit))
+
+
+def test_without_bitsandbytes_it_says_what_to_do(monkeypatch):
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    with pytest.raises(ConfigError, match=r"attune-speech\[bnb\]"):
+        trained("bitsandbytes", last=1)
 
 
 def same_bits(one, other):

@@ -36,6 +36,7 @@ from attune.stages.data import planner, training_reader, training_rows
 from attune.stages.evaluate import Decoding, require_scores, search_of
 from attune.stages.example import Example, first_example, frames_of, read_back
 from attune.stages.rates import schedule_of
+from attune.stages.sharing import open_optimizer
 from attune.stages.training_set import samples_in
 from attune.text.tokenizers.characters import UNREADABLE
 from attune.training.adapt import Adapted, adapt
@@ -243,7 +244,9 @@ def _begin(
         assembled = assemble(recipe, task, assets)
         first = give_first_weights(assembled, recipe, origin, task)
         training_reader(recipe, None, assembled, site)  # lists the noises and rooms that augment names
-        return _Begun(assembled, first, adapt(assembled.built.model, recipe.adapt, recipe.seed, first.new_tensors))
+        adapted = adapt(assembled.built.model, recipe.adapt, recipe.seed, first.new_tensors)
+        open_optimizer(recipe, assembled, first.new_tensors, World.alone())
+        return _Begun(assembled, first, adapted)
     return None
 
 

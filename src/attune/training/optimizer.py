@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from attune.errors import CheckpointError
 from attune.training.adam8 import Adam8
+from attune.training.bitsandbytes8 import BitsandbytesAdam8
 
 
 class Moves(Protocol):
@@ -29,7 +30,7 @@ def make_optimizer(
     factors: Mapping[str, float] | None = None,
     only: Collection[str] | None = None,
 ) -> Optimizer:
-    """AdamW, its 8-bit variant or Adafactor over the trainable parameters; matrices decay, biases and norms do not.
+    """AdamW, with 8 bits or more, or Adafactor over the trainable parameters; matrices decay, biases and norms do not.
 
     `factors` gives parameters, by name, their part of the learning rate; `only` leaves out all others than these.
     """
@@ -40,6 +41,8 @@ def make_optimizer(
         return torch.optim.Adafactor(groups, lr=lr, eps=(None, 1.0))
     if name == "adamw8bit":
         return Adam8(groups, lr=lr, betas=betas)
+    if name == "bitsandbytes":
+        return BitsandbytesAdam8(groups, lr=lr, betas=betas)
     return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)
 
 

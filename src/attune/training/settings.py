@@ -48,7 +48,10 @@ class AdaptConfig:
 class OptimizerConfig:
     """How the weights follow the gradients."""
 
-    name: Annotated[Literal["adamw", "adamw8bit", "adafactor"], Field(description="The optimizer.")] = "adamw"
+    name: Annotated[
+        Literal["adamw", "adamw8bit", "bitsandbytes", "adafactor"],
+        Field(description="The optimizer; bitsandbytes is that package's 8-bit AdamW, adamw8bit attune's own."),
+    ] = "adamw"
     lr: Annotated[float, Field(gt=0, description="The highest learning rate, reached after the warmup.")]
     weight_decay: Annotated[float, Field(ge=0, description="For matrices; biases and norms never decay.")] = 0.0
     betas: Annotated[tuple[Beta, Beta], Field(description="AdamW's memory of gradients and their squares.")] = BETAS
