@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from attune.cli import main
+from attune.text.normalizers import whisper_english
 
 from tiny import write_recipe
 
@@ -67,6 +68,13 @@ def test_evaluation_writes_predictions_that_can_be_scored_again(attune, trained,
     assert code == code_again == 0
     assert json.loads(out_again)["counts"] == scores["counts"]
     assert (trained / "predictions/dev.jsonl").read_bytes() == out_file.read_bytes()
+
+
+def test_what_cannot_be_scored_is_not_decoded_first(attune, trained, monkeypatch):
+    monkeypatch.setattr(whisper_english, "find_spec", lambda name: None)
+    whisper_english._published_spellings.cache_clear()
+    code, out, err = attune("evaluate", trained, "--on", "dev", "task.normalizer=whisper_english", "--workers=0")
+    assert code == 2 and "whisper-normalizer" in err and "decoding" not in out + err
 
 
 def test_a_recipe_scores_other_weights_under_its_settings(attune, recipe, trained):

@@ -21,7 +21,15 @@ from attune.sources import is_remote, locate, shown
 from attune.stages.assemble import Assembled, Pretrained, assemble, is_own, load_weights, open_pretrained
 from attune.stages.begin import Origin, give_first_weights, prepare, with_local_files
 from attune.stages.data import open_manifests
-from attune.stages.evaluate import Decoding, Evaluation, as_scored, evaluate, evaluation_batches, search_of
+from attune.stages.evaluate import (
+    Decoding,
+    Evaluation,
+    as_scored,
+    evaluate,
+    evaluation_batches,
+    require_scores,
+    search_of,
+)
 from attune.stages.lock import as_locked
 from attune.types import Family
 from attune.world import World
@@ -128,6 +136,7 @@ def evaluate_subject(
     """Decode and score one split or manifest with the recipe's final search."""
     recipe = subject.pretrained.recipe
     assembled = load_subject(subject.pretrained, world)
+    require_scores(None, assembled.task)
     with tempfile.TemporaryDirectory() as scratch:
         folder = subject.run.data if subject.run else Path(scratch)
         site = as_locked(subject.run, site) if subject.run else site
