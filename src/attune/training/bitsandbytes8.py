@@ -5,6 +5,7 @@ saved and loaded like all others and go on in the same bits.
 """
 
 import importlib
+import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -58,6 +59,8 @@ class BitsandbytesAdam8(Adam8):
 
 
 def _import_bitsandbytes() -> Any:
+    # At import it warns of kernels that it misses for other work than this.
+    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     try:
         return importlib.import_module("bitsandbytes")
     except ModuleNotFoundError as error:
