@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import starmap
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -37,9 +37,10 @@ from attune.stages.assemble import Assembled
 from attune.stages.evaluate import Evaluation, search_of
 from attune.stages.lock import as_locked
 from attune.stages.subject import evaluate_subject, load_subject, open_subject, record
-from attune.types import SAMPLE_RATE, Built, Hypothesis, Scores, Utterance, Word
+from attune.types import SAMPLE_RATE, Batch, Built, Hypothesis, Scores, Utterance, Word
 from attune.world import World, choose_device
 
+Answer = TypeVar("Answer")
 Audio = str | Path | ArrayLike
 Long = Literal["pauses", "windows"]
 BATCH_SECONDS = 120.0
@@ -69,6 +70,12 @@ class _Piece:
 
     samples: NDArray[np.float32]
     start: float = 0.0  # seconds
+    language: str | None = None  # None: what the recipe says, or what is heard in this piece alone
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasts."""
+        return len(self.samples) / SAMPLE_RATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,17 +156,40 @@ class Recognizer:
         if built.first_time is None:
             raise ModelError('This model does not say when. Load it with long="windows", if it is one that can.')
 
+        languages = self._languages(recordings, [0.0] * len(recordings))
+
         def decode(windows: Sequence[Window]) -> list[tuple[int, ...]]:
-            return [found.tokens for found in self._search([window.samples for window in windows])]
+            pieces = [_Piece(window.samples, language=languages[window.recording]) for window in windows]
+            return [found.tokens for found in self._search(pieces)]
 
         return read_windows(recordings, decode, Clock(built.first_time), built.longest_seconds or 30.0)
 
     def _hear_in_pieces(self, recordings: Sequence[NDArray[np.float32]]) -> list[Spoken]:
         """What is said in each recording, of its pieces in one line."""
         pieces = [self._pieces(samples) for samples in recordings]
-        found = iter(self._search([piece.samples for each in pieces for piece in each]))
-        said = [[(next(found), piece.start) for piece in each] for each in pieces]
-        return [_joined([self._spoken(one, start) for one, start in each], self.assembled.built) for each in said]
+        languages = self._languages(recordings, [each[0].start if each else 0.0 for each in pieces])
+        told = [[replace(piece, language=one) for piece in each] for each, one in zip(pieces, languages, strict=True)]
+        found = iter(self._search([piece for each in told for piece in each]))
+        said = [[self._spoken(next(found), piece.start) for piece in each] for each in told]
+        return [_joined(parts, one, self.assembled.built) for parts, one in zip(said, languages, strict=True)]
+
+    def _languages(self, recordings: Sequence[NDArray[np.float32]], starts: Sequence[float]) -> list[str | None]:
+        """What is spoken in recordings that are heard in parts, by what comes first after their `starts` (seconds).
+
+        None where nobody has to ask: one part is detected as it is heard.
+        """
+        built, languages = self.assembled.built, self.assembled.built.languages
+        if languages is None or built.longest_seconds is None:
+            return [None] * len(recordings)
+        longest = round(built.longest_seconds * SAMPLE_RATE)
+        firsts = {
+            index: _Piece(samples[round(start * SAMPLE_RATE) :][:longest])
+            for index, (samples, start) in enumerate(zip(recordings, starts, strict=True))
+            if len(samples) > longest
+        }
+        heard = self._in_batches(list(firsts.values()), lambda batch: languages(built.model.scorer(batch)))
+        known = dict(zip(firsts, heard, strict=True))
+        return [known.get(index) for index in range(len(recordings))]
 
     def _spoken(self, found: Hypothesis, start: float) -> Spoken:
         built = self.assembled.built
@@ -179,22 +209,25 @@ class Recognizer:
             for span in spans
         ]
 
-    def _search(self, pieces: Sequence[NDArray[np.float32]]) -> list[Hypothesis]:
-        """The best hypothesis of each piece, in batches of similar length."""
-        seconds = np.array([len(piece) / SAMPLE_RATE for piece in pieces])
-        plan = plan_in_order(seconds, Budget(BATCH_SECONDS, None, 1))
-        found: dict[int, Hypothesis] = {}
+    def _search(self, pieces: Sequence[_Piece]) -> list[Hypothesis]:
+        """The best hypothesis of each piece."""
+        return self._in_batches(pieces, lambda batch: find_best(self.assembled.built, batch, self.search))
+
+    def _in_batches(self, pieces: Sequence[_Piece], answer: Callable[[Batch], Sequence[Answer]]) -> list[Answer]:
+        """An answer for each piece, asked for in batches of similar length."""
+        plan = plan_in_order(np.array([piece.seconds for piece in pieces]), Budget(BATCH_SECONDS, None, 1))
+        found: dict[int, Answer] = {}
         for step in range(plan.steps):
             rows = [int(row) for row in plan.micro(step, 0)]
-            found.update(zip(rows, self._search_batch([pieces[row] for row in rows]), strict=True))
+            with torch.inference_mode():
+                answers = answer(self._batch([pieces[row] for row in rows]))
+            found.update(zip(rows, answers, strict=True))
         return [found[row] for row in range(len(pieces))]
 
-    def _search_batch(self, samples: Sequence[NDArray[np.float32]]) -> list[Hypothesis]:
-        built = self.assembled.built
-        prompt = built.prompt or (lambda _: ())
-        rows = [("", each, prompt(Utterance("", len(each) / SAMPLE_RATE))) for each in samples]
-        with torch.inference_mode():
-            return find_best(built, collate(rows).to(self.world.device), self.search)
+    def _batch(self, pieces: Sequence[_Piece]) -> Batch:
+        prompt = self.assembled.built.prompt or (lambda _: ())
+        rows = [("", each.samples, prompt(Utterance("", each.seconds, language=each.language))) for each in pieces]
+        return collate(rows).to(self.world.device)
 
 
 def load(
@@ -208,8 +241,8 @@ def load(
 
     `long` says how recordings are read that are longer than the model can hear at once: cut in their pauses, or window
     after window by the times that the model says. `fallback` decodes doubtful results anew; None: as its recipe has it.
-    `language` is what is spoken, for a model that knows several; None: what its recipe says, or else what it detects in
-    each piece that it hears at once.
+    `language` is what is spoken, for a model that knows several; None: what its recipe says, or else what it detects,
+    once for each recording.
     """
     if long not in get_args(Long):
         raise ConfigError(f"long: there is no {long!r}. Use {' or '.join(get_args(Long))}.")
@@ -330,10 +363,10 @@ def _mono(array: NDArray[np.float32]) -> NDArray[np.float32]:
     return mean
 
 
-def _joined(parts: Sequence[Spoken], built: Built) -> Spoken:
+def _joined(parts: Sequence[Spoken], language: str | None, built: Built) -> Spoken:
     if len(parts) == 1:
         return parts[0]
-    text = built.join([part.text for part in parts], Utterance("", 0.0))
+    text = built.join([part.text for part in parts], Utterance("", 0.0, language=language))
     return Spoken(text, tuple(word for part in parts for word in part.words))
 
 

@@ -36,6 +36,7 @@ class Clock:
 class Window:
     """A part of a recording, and what was said in the one before it, for models that take it as a prompt."""
 
+    recording: int
     samples: Samples
     previous: tuple[int, ...] = ()
 
@@ -70,7 +71,7 @@ def read_windows(
     starts = [0] * len(recordings)
     while unread := [index for index, samples in enumerate(recordings) if starts[index] < len(samples)]:
         length = round(seconds * SAMPLE_RATE)
-        windows = [Window(recordings[i][starts[i] : starts[i] + length], previous[i]) for i in unread]
+        windows = [Window(i, recordings[i][starts[i] : starts[i] + length], previous[i]) for i in unread]
         for index, window, tokens in zip(unread, windows, decode(windows), strict=True):
             heard = split_window(tokens, clock, len(window.samples) / SAMPLE_RATE)
             said[index] += [_shifted(segment, starts[index] / SAMPLE_RATE) for segment in heard.segments]

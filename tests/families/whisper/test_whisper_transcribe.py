@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 import attune
+from attune import api
 from attune import recipe as recipes
 from attune.batches.load import collate
 from attune.cli import main
 from attune.decoding.fallback import find
 from attune.decoding.search import Search
 from attune.errors import ConfigError, DataError, ModelError
+from attune.families.whisper.labels import UNKNOWN_LANGUAGE
 from attune.site import this_site
 from attune.stages.evaluate import search_of
 from attune.stages.subject import open_subject
@@ -111,6 +113,23 @@ def test_what_is_spoken_can_be_told(tmp_path, recipe, recordings):
     assert -1 in open_.prompt(utterance)
     with pytest.raises(ConfigError, match="does not know the language 'xx'"):
         attune.load(changed, "cpu", language="xx")
+
+
+@pytest.mark.parametrize("long", ["pauses", "windows"])
+def test_in_a_long_recording_the_language_is_heard_once(tmp_path, recipe, monkeypatch, long):
+    weights = write_whisper(tmp_path / "several", MULTILINGUAL)
+    path = tmp_path / "several.yaml"
+    path.write_text(RECIPE.format(folder=tmp_path, manifest=recipe.parent / "corpus/manifest.jsonl", weights=weights))
+    model = attune.load(path, "cpu", long=long)
+    told = []
+    monkeypatch.setattr(api, "collate", lambda rows: told.extend(target[1] for _, _, target in rows) or collate(rows))
+    noise = np.random.default_rng(0).standard_normal(8 * 16_000).astype(np.float32) * 0.1
+    silence = np.zeros(24_000, np.float32)
+    parts = [noise, np.sin(np.arange(8 * 16_000) / 9, dtype=np.float32), speak("zero one two", seed=1), noise / 9]
+    model.transcribe([np.concatenate([each for part in parts * 2 for each in (part, silence)]), parts[2]])
+    open_ = [language for language in told if language == UNKNOWN_LANGUAGE]
+    assert len(open_) == 2  # asked once for the long recording, and as it is heard for the short one
+    assert len(told) > 3 and len(set(told)) == 2
 
 
 def test_a_model_keeps_its_own_weights_whatever_an_override_says(tmp_path, recipe):

@@ -12,7 +12,7 @@ from attune.families.whisper.features import LONGEST
 from attune.families.whisper.labels import Told, Vocabulary, prefix, sequence
 from attune.families.whisper.model import WhisperModel
 from attune.families.whisper.packing import Packer
-from attune.families.whisper.scorer import Rules
+from attune.families.whisper.scorer import Rules, WhisperScorer
 from attune.families.whisper.shape import Shape, read_json, read_shape, suppressed
 from attune.text.languages import joined
 from attune.types import SAMPLE_RATE, Built, Hypothesis, Task, TextTask, Utterance
@@ -53,6 +53,11 @@ class Ends:
         """The text that was said."""
         return self.vocabulary.decode(hypothesis.tokens)
 
+    def languages(self, scorer: WhisperScorer) -> list[str]:
+        """What each utterance of a scorer begins with: the language that was told or heard."""
+        codes = {token: code for code, token in self.vocabulary.languages.items()}
+        return [codes[prefix[prefix.index(self.vocabulary.start) + 1]] for prefix in scorer.prefixes]
+
     def join(self, texts: Sequence[str], whole: Utterance) -> str:
         """What was said in the pieces of an utterance as one text."""
         return joined(texts, replace(self.told, language=whole.language or self.told.language).written_in)
@@ -87,6 +92,7 @@ def build_whisper(config: Config, task: Task, assets: Path) -> Built:
         pack=Packer(vocabulary, shape.target_positions) if config.pack else None,
         join=ends.join,
         first_time=rules.first_timestamp,
+        languages=ends.languages if vocabulary.is_multilingual and told.language is None else None,
         written=vocabulary.written,
     )
 
