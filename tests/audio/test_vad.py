@@ -52,6 +52,12 @@ def test_quiet_speech_beside_loud_speech_is_found():
     assert_near(find_speech(samples), [(0.0, 3.0), (5.0, 8.0)])
 
 
+def test_speech_of_a_few_steps_of_16_bits_is_found():
+    samples = np.round(recording(2.0, 1.5, 3.0, 0.8, 1.0) / 120 * 32_767) / 32_767
+    assert np.abs(samples).max() * 32_767 < 130
+    assert_near(find_speech(samples.astype(np.float32)), [(0.0, 2.0), (3.5, 6.5), (7.3, 8.3)])
+
+
 def test_a_click_is_no_speech():
     samples = recording(2.0, 4.0)
     samples[64_000:64_160] = 0.9

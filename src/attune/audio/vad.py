@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from attune.types import SAMPLE_RATE
 
 FRAMES_PER_SECOND = 100
-SILENCE = -60.0  # dB below full scale: a recording that never gets louder has no speech
+SILENCE = -75.0  # dB below full scale, six steps of 16 bits: a recording that never gets louder has no speech
 ABOVE_NOISE = 5.0  # dB above the noise floor is speech,
 BELOW_SPEECH = (40.0, 12.0)  # but the threshold lies at most and at least this many dB below the loudest speech
 NOISE_SECONDS = 10  # the noise floor is that of so many seconds before and after
