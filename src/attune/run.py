@@ -47,10 +47,11 @@ class Best:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a run began with: its training data, and the tensors that the pretrained weights did not give."""
+    """What a run began with: its training data, the tensors that the pretrained weights did not give, its noises."""
 
     data: str  # a fingerprint
     new_tensors: tuple[str, ...]
+    recordings: str = ""  # a fingerprint of the noises and rooms, where there are any
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,7 @@ class Run:
     def start(self) -> "Start":
         """What the run began with."""
         state = json.loads((self.folder / "start.json").read_text())
-        return Start(state["data"], tuple(state["new_tensors"]))
+        return Start(state["data"], tuple(state["new_tensors"]), state.get("recordings", ""))
 
     def best(self) -> Best | None:
         """The best checkpoint that was recorded, if any."""

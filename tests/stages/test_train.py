@@ -197,6 +197,22 @@ def test_training_data_that_changed_is_refused(recipe_file, site, tmp_path):
         events_of(recipe, site)
 
 
+def test_noises_that_changed_are_refused(recipe_file, site, tmp_path):
+    noises = tmp_path / "noises"
+    shutil.copytree(recipe_file.parent / "dev/audio", noises)
+    settings = [f"augment.noise.folder={noises}", "data.test=[]"]
+    recipe = loaded(recipe_file, tmp_path / "run", *settings)
+    asked = iter([False] * 4 + [True] * 10)
+    with pytest.raises(Preempted):
+        events_of(recipe, site, stop_requested=lambda: next(asked))
+    one = next(noises.iterdir())
+    shutil.copy(one, noises / "another.wav")
+    with pytest.raises(CheckpointError, match="recordings that augment names have changed"):
+        events_of(recipe, site)
+    (noises / "another.wav").unlink()
+    assert isinstance(events_of(recipe, site)[-1], Finished)
+
+
 def test_it_is_said_what_the_mean_is_of_each_time(recipe_file, site, tmp_path):
     settings = ["train.average=4", "train.keep_last=4", "train.save_every=6", "train.eval_every=3", "data.test=[]"]
     recipe = loaded(recipe_file, tmp_path / "run", *settings, "train.keep_best=null")

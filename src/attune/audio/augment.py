@@ -4,6 +4,7 @@ The generator is made from (seed, epoch, utterance), so an utterance sounds the 
 falls to, and differently in every epoch.
 """
 
+import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,12 @@ class Augmenter:
         if settings.gain_db:
             samples = samples * np.float32(10 ** (generator.uniform(*settings.gain_db) / 20))
         return samples
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when draws would come to other recordings."""
+        files = [f"{path.name} {path.stat().st_size}" for path in (*self.noises, *self.rooms)]
+        return hashlib.sha256("\n".join(files).encode()).hexdigest() if files else ""
 
     def _with_noise(self, samples: Samples, settings: NoiseConfig, generator: np.random.Generator) -> Samples:
         noise = read_noise(_draw(self.noises, generator), len(samples), generator.random())

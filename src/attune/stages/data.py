@@ -108,6 +108,11 @@ def training_reader(recipe: Recipe, corpus: Corpus | None, assembled: Assembled,
     )
 
 
+def recordings_of(recipe: Recipe, site: Site) -> str:
+    """A fingerprint of the noises and rooms that a recipe names."""
+    return _augmenter(recipe.augment, None, site).fingerprint if recipe.augment else ""
+
+
 def _augmenter(augment: AugmentConfig, longest_seconds: float | None, site: Site) -> Augmenter:
     """What varies the audio, with the folders of recordings where they are on this machine."""
     parts = {"rooms": augment.rooms, "noise": augment.noise}

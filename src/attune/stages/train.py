@@ -23,7 +23,7 @@ from attune.run import Run, Start, claimed
 from attune.site import Site
 from attune.stages.assemble import Assembled, assemble
 from attune.stages.begin import First, give_first_weights, open_origin, prepare, with_local_files
-from attune.stages.data import open_split
+from attune.stages.data import open_split, recordings_of
 from attune.stages.evaluate import (
     Decoding,
     Evaluation,
@@ -163,8 +163,9 @@ def _assemble(
     recipe: Recipe, run: Run, data: TrainingSet, site: Site, world: World, resumes: bool
 ) -> tuple[Assembled, First]:
     """Prepare the run's files once, build the model, and give it the weights it starts from."""
+    recordings = recordings_of(recipe, site)
     if resumes:
-        _require_same_data(run, data)
+        _require_same_data(run, data, recordings)
         return assemble(recipe, run.task, run.assets), First(run.start().new_tensors)
     local = with_local_files(recipe, site)
     origin = open_origin(local, site)
@@ -174,12 +175,18 @@ def _assemble(
     assembled = assemble(recipe, run.task, run.assets)
     first = give_first_weights(assembled, local, origin, run.task)
     if world.is_first:
-        run.remember_start(Start(data.fingerprint, first.new_tensors))
+        run.remember_start(Start(data.fingerprint, first.new_tensors, recordings))
     return assembled, first
 
 
-def _require_same_data(run: Run, data: TrainingSet) -> None:
-    if run.start().data != data.fingerprint:
+def _require_same_data(run: Run, data: TrainingSet, recordings: str) -> None:
+    start = run.start()
+    if start.recordings and start.recordings != recordings:
+        raise CheckpointError(
+            f"The recordings that augment names have changed since {run.folder} began: others would be heard from here "
+            "on. Put them back as they were, or start a new run with model.weights set to this one."
+        )
+    if start.data != data.fingerprint:
         raise CheckpointError(
             f"The training data has changed since {run.folder} began: its epochs would repeat some utterances and "
             "leave out others. Put the manifests back as they were, or start a new run with model.weights set to this "
