@@ -106,9 +106,11 @@ def test_a_language_is_found_by_its_locale_and_a_wrong_one_gets_advice(vocabular
     assert vocabulary.language("no_NO") == vocabulary.languages["no"]
     with pytest.raises(DataError, match="does not know the language 'nb'"):
         vocabulary.language("nb")
-    for near_to_another in ("bel", "english"):  # el, Greek, would be no help
-        with pytest.raises(DataError, match="only codes such as 'en'"):
-            vocabulary.language(near_to_another)
+    with pytest.raises(DataError, match="only codes such as 'en'"):
+        vocabulary.language("bel")  # el, Greek, would be no help
+    for name in ("belarusian", "Belarusian"):
+        with pytest.raises(DataError, match="did you mean 'be'"):
+            vocabulary.language(name)
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ class Vocabulary:
         """The token of a language, by its code; `sv-SE` is `sv`."""
         short = without_region(code)
         if short not in self.languages:
-            raise DataError(f"This Whisper model does not know the language {code!r}{self._did_you_mean(short)}.")
+            raise DataError(f"This Whisper model does not know the language {code!r}{self._did_you_mean(short)}")
         return self.languages[short]
 
     def encode(self, text: str, language: str | None) -> tuple[int, ...]:
@@ -112,9 +112,14 @@ class Vocabulary:
 
     def _did_you_mean(self, code: str) -> str:
         if not self.languages:
-            return ": it knows English only"
+            return ": it knows English only."
+        if len(code) == 2:
+            return catalog.suggestion(code, self.languages)
         # A name, or a code of three letters, is near to codes of other languages.
-        return catalog.suggestion(code, self.languages) if len(code) == 2 else ", only codes such as 'en' and 'be'"
+        from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
+
+        meant = TO_LANGUAGE_CODE.get(code.lower())
+        return f"; did you mean {meant!r}?" if meant in self.languages else ", only codes such as 'en' and 'be'."
 
 
 def prefix(vocabulary: Vocabulary, told: Told, positions: int) -> tuple[int, ...]:
