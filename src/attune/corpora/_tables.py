@@ -37,7 +37,7 @@ def _header(reader: Any, path: Path, needed: Sequence[str]) -> list[str]:
         raise DataError(f"The first line of {path} is not valid CSV: {error}. It must name the columns.") from error
     for name in needed:
         if name not in header:
-            raise DataError(f"{path} has no column {name!r}{suggestion(name, header)}.")
+            raise DataError(f"{path} has no column {name!r}{suggestion(name, header)}")
     return header
 
 

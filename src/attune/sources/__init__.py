@@ -138,7 +138,7 @@ def _source(source: str) -> Source:
     scheme, known = _scheme(source), catalog.names("sources")
     if scheme not in known:
         raise SourceError(
-            f"There is no source {scheme!r} to get {shown(source)} from{catalog.suggestion(scheme, known)}."
+            f"There is no source {scheme!r} to get {shown(source)} from{catalog.suggestion(scheme, known)}"
         )
     found: Source = catalog.find("sources", scheme)
     return found

@@ -18,7 +18,7 @@ def find(address: str, cache: Cache) -> Path:
         raise SourceError(f"{address} is not inside the package. For a file on this machine give its path.")
     if not path.exists():
         neighbours = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise SourceError(f"attune does not ship {name!r}{suggestion(path.name, neighbours)}.")
+        raise SourceError(f"attune does not ship {name!r}{suggestion(path.name, neighbours) or '.'}")
     return path
 
 
