@@ -178,8 +178,8 @@ class Recognizer:
 
         None where nobody has to ask: one part is detected as it is heard.
         """
-        built, languages = self.assembled.built, self.assembled.built.languages
-        if languages is None or built.longest_seconds is None:
+        built, heard_languages = self.assembled.built, self.assembled.built.heard_languages
+        if heard_languages is None or built.longest_seconds is None:
             return [None] * len(recordings)
         longest = round(built.longest_seconds * SAMPLE_RATE)
         firsts = {
@@ -187,7 +187,7 @@ class Recognizer:
             for index, (samples, start) in enumerate(zip(recordings, starts, strict=True))
             if len(samples) > longest
         }
-        heard = self._in_batches(list(firsts.values()), lambda batch: languages(built.model.scorer(batch)))
+        heard = self._in_batches(list(firsts.values()), lambda batch: heard_languages(built.model.scorer(batch)))
         known = dict(zip(firsts, heard, strict=True))
         return [known.get(index) for index in range(len(recordings))]
 

@@ -304,7 +304,7 @@ class Built:
     pack: Callable[[Sequence[Row]], list[Row]] | None = None  # joins rows of a micro-batch, for training
     join: Callable[[Sequence[str], Utterance], str] = lambda texts, whole: " ".join(filter(None, texts))  # of pieces
     first_time: int | None = None  # the token of 0.00 s, where times are said; others follow in steps of 0.02 s
-    languages: Callable[[Any], list[str]] | None = None  # what a scorer has heard, where none was told; codes by row
+    heard_languages: Callable[[Any], list[str]] | None = None  # by a scorer in each row, where none was told; codes
     written: Callable[[Sequence[int]], str] | None = None  # a target with all that is not text by name, to be shown
 
 

@@ -53,7 +53,7 @@ class Ends:
         """The text that was said."""
         return self.vocabulary.decode(hypothesis.tokens)
 
-    def languages(self, scorer: WhisperScorer) -> list[str]:
+    def heard_languages(self, scorer: WhisperScorer) -> list[str]:
         """What each utterance of a scorer begins with: the language that was told or heard."""
         codes = {token: code for code, token in self.vocabulary.languages.items()}
         return [codes[prefix[prefix.index(self.vocabulary.start) + 1]] for prefix in scorer.prefixes]
@@ -92,7 +92,7 @@ def build_whisper(config: Config, task: Task, assets: Path) -> Built:
         pack=Packer(vocabulary, shape.target_positions) if config.pack else None,
         join=ends.join,
         first_time=rules.first_timestamp,
-        languages=ends.languages if vocabulary.is_multilingual and told.language is None else None,
+        heard_languages=ends.heard_languages if vocabulary.is_multilingual and told.language is None else None,
         written=vocabulary.written,
     )
 
