@@ -197,6 +197,16 @@ def test_characters_are_judged_after_normalization(recipe, dev):
     assert checked(recipe, "task.normalizer=basic").splits[1].unknown == {}
 
 
+def test_what_even_a_flawless_model_would_be_scored_with_is_told(recipe, dev):
+    edit(dev, _0={"text": "oh seven nine"})
+    assert checked(recipe, "task.normalizer=basic").splits[1].least_wer == 0
+    # Learned as 079, which scoring takes for 79.
+    assert checked(recipe, "task.normalizer=english").splits[1].least_wer > 0
+    assert checked(recipe, "task.normalizer=english", "task.learn=written").splits[1].least_wer == 0
+    edit(dev, _0={"text": "öne two"})
+    assert checked(recipe).splits[1].least_wer > 0
+
+
 def test_labels_that_training_never_showed_are_named(recipe, dev):
     edit(dev, _0={"labels": {"register": "whistle"}})
     found = checked(recipe, "task.name=classify", "task.label=register", "train.keep_best=null")

@@ -7,7 +7,7 @@ afterwards.
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import compress, islice
@@ -40,7 +40,7 @@ from attune.stages.sharing import open_optimizer
 from attune.stages.training_set import samples_in
 from attune.text.tokenizers.characters import UNREADABLE
 from attune.training.adapt import Adapted, adapt
-from attune.types import Family, TextTask, Utterance
+from attune.types import Family, Prediction, TextTask, Utterance
 from attune.world import World
 
 TRAIN, DEV, TEST = "train", "dev", "test"
@@ -79,6 +79,7 @@ class SplitCheck:
     bad_targets: tuple[Problem, ...] = ()  # what cannot be learned or, in an evaluation set, scored
     long_rows: tuple[Problem, ...] = ()  # too long for the model, and dealt with as data.long_rows says
     unknown: Mapping[str, int] = field(default_factory=dict)  # character or label never output → utterances with it
+    least_wer: float = 0.0  # of a model that says exactly what it would learn
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +295,8 @@ def _check_split(recipe: Recipe, corpus: Corpus, rows: RowsCheck, begun: _Begun 
     expects_long = recipe.data.drops_long_rows if is_learned else recipe.data.long_rows in ("split", "drop")
     long = tuple(problem for problem, is_long in problems if is_long and expects_long)
     bad = tuple(problem for problem, is_long in problems if not (is_long and expects_long))
-    return replace(found, bad_targets=bad, long_rows=long, unknown=unknown)
+    least_wer = 0.0 if is_learned else _least_wer(corpus, begun.assembled)
+    return replace(found, bad_targets=bad, long_rows=long, unknown=unknown, least_wer=least_wer)
 
 
 def _check_targets(
@@ -343,6 +345,19 @@ def _unknown_in(utterance: Utterance, assembled: Assembled, can_say: Callable[[s
 
 def _can_say(assembled: Assembled, character: str) -> bool:
     return UNREADABLE not in read_back(Utterance(character, 1.0, text=character), assembled)
+
+
+def _least_wer(utterances: Iterable[Utterance], assembled: Assembled) -> float:
+    """The WER of flawless predictions, which not every normalizer and vocabulary allows to be 0."""
+    flawless = []
+    for utterance in utterances:
+        with suppress(DataError):  # told with the other problems of the split
+            reads = read_back(utterance, assembled)
+            flawless.append(Prediction(utterance.id, reads, assembled.task.reference(utterance)))
+    with suppress(AttuneError):  # where nothing can be scored, that is told by itself
+        wer = assembled.task.score(flawless).values.get("wer") if flawless else None
+        return wer.value if wer else 0.0
+    return 0.0
 
 
 def _rates(recipe: Recipe) -> tuple[tuple[int, float], ...]:
