@@ -10,6 +10,9 @@ from attune.errors import ConfigError
 from attune.training.adam8 import BLOCK, SMALLEST, Adam8, decode, encode
 from attune.training.bitsandbytes8 import BitsandbytesAdam8
 from attune.training.optimizer import load_state_by_name, make_optimizer, state_by_name
+from eight_bits import distances
+
+from interpreter import in_interpreter
 
 BETAS = (0.9, 0.98)
 needs_bitsandbytes = pytest.mark.skipif(find_spec("bitsandbytes") is None, reason="bitsandbytes is not installed")
@@ -114,12 +117,13 @@ def test_two_runs_end_in_the_same_bits(kind):
 
 
 @needs_bitsandbytes
-def test_large_tensors_are_treated_exactly_as_bitsandbytes_does():
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_large_tensors_are_treated_exactly_as_bitsandbytes_does(device):
     from bitsandbytes.optim import AdamW8bit
 
     def steps(make):
         torch.manual_seed(0)
-        weight = nn.Parameter(torch.randn(97, 61))
+        weight = nn.Parameter(torch.randn(97, 61).to(device))
         optimizer = make([weight], lr=1e-2, betas=BETAS, weight_decay=0.1)
         for _ in range(5):
             weight.grad = torch.sin(weight.detach() * 9)
@@ -175,8 +179,20 @@ def test_weights_without_a_gradient_yet_stay_where_they_are():
     assert torch.equal(weight, before)
 
 
+@pytest.mark.recipe
+def test_the_kernel_steps_as_plain_torch_does_and_touches_nothing_else():
+    found = in_interpreter("interpreted_adam8.py")
+    assert found["weights"] < 2e-5 and found["scales"] < 1e-6 and found["codes"] <= 1, found
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["adamw", "adamw8bit", "adafactor"])
+def test_the_kernel_steps_as_plain_torch_does_on_the_device():
+    found = distances("cuda")
+    assert found["weights"] < 2e-5 and found["scales"] < 1e-6 and found["codes"] <= 1, found
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["adamw", "adafactor", *KINDS])
 def test_on_a_gpu_what_was_saved_goes_on_in_the_same_bits(name, tmp_path):
     def fresh():
         model = nn.Linear(512, 512).cuda()

@@ -23,6 +23,8 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from torch.optim.adamw import adamw
 
+from attune.kernels import has_triton
+
 BLOCK = 256
 SMALLEST = 4096  # tensors of fewer elements are remembered in float32: they are cheap, and often norms and biases
 CODES = ("mean", "root")  # the names of what is remembered in bytes
@@ -84,6 +86,13 @@ class Adam8(Optimizer):
         state = self.state[parameter]
         state["step"] += 1
         count, (beta1, beta2) = float(state["step"]), group["betas"]
+        correction, eps = math.sqrt(1 - beta2**count), group["eps"]
+        kept, rate = 1 - group["lr"] * group["weight_decay"], group["lr"] / (1 - beta1**count)
+        if _fits_triton(parameter, gradient):
+            from attune.kernels import _triton_adam8
+
+            _triton_adam8.step(parameter, gradient, state, (beta1, beta2), correction, eps, kept, rate)
+            return
         gradient, scales = cut.blocks(gradient), (cut.scales(state["mean_scale"]), cut.scales(state["root_scale"]))
         mean = decode(cut.blocks(state["mean"]), scales[0]).lerp_(gradient, 1 - beta1)
         root = decode(cut.blocks(state["root"]), scales[1])
@@ -91,10 +100,10 @@ class Adam8(Optimizer):
         for name, values in (("mean", mean), ("root", root)):
             cut.agree(values, state[f"{name}_scale"])
             cut.put(state[name], encoded(values, cut.scales(state[f"{name}_scale"]), state[name].dtype))
-        root.div_(math.sqrt(1 - beta2**count)).add_(group["eps"])
+        root.div_(correction).add_(eps)
         own = cut.own(parameter)
-        own.mul_(1 - group["lr"] * group["weight_decay"])
-        own.sub_(cut.inside(mean.div_(root)).view_as(own), alpha=group["lr"] / (1 - beta1**count))
+        own.mul_(kept)
+        own.sub_(cut.inside(mean.div_(root)).view_as(own), alpha=rate)
 
 
 class Cut:
@@ -146,6 +155,12 @@ class Cut:
         self.scales(scale).copy_(largest)
         if self._is_slice:
             dist.all_reduce(scale, dist.ReduceOp.MAX, group=self._group)
+
+
+def _fits_triton(parameter: Tensor, gradient: Tensor) -> bool:
+    """Whether one kernel can do the whole step."""
+    is_plain = not isinstance(parameter, DTensor) and parameter.dtype == gradient.dtype == torch.float32
+    return is_plain and has_triton(parameter) and parameter.is_contiguous() and gradient.is_contiguous()
 
 
 def whole_codes(name: str, codes: Tensor) -> Tensor:
