@@ -8,7 +8,8 @@ Optimizers with 4-bit States", arXiv 2309.01507).
 
 The state is plain tensors, and every operation on it is elementwise or within a block: saved and loaded it goes on in
 the same bits. A rank that keeps a slice of a tensor (FSDP2) counts blocks from the beginning of the whole: where a
-block lies on two ranks they agree on its scale, and the codes are those that one rank would have.
+block lies on two ranks they agree on its scale, and the codes are those that one rank would have (on CUDA, where whole
+tensors are Triton's, up to rounding).
 """
 
 import math
