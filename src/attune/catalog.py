@@ -8,8 +8,10 @@ import difflib
 import importlib
 import importlib.util
 import pkgutil
+import sys
 from collections.abc import Iterable
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoints, entry_points
 from typing import Any
 
 from attune.errors import ConfigError
@@ -28,14 +30,24 @@ def names(kind: str) -> list[str]:
     package = importlib.util.find_spec(f"attune.{kind}")
     folders = package.submodule_search_locations if package else []
     own = [module.name for module in pkgutil.iter_modules(folders) if not module.name.startswith("_")]
-    return sorted({*own, *(point.name for point in entry_points(group=f"attune.{kind}"))})
+    return sorted({*own, *offered(kind).names})
+
+
+def offered(kind: str) -> EntryPoints:
+    """The plug-ins of a kind that installed packages bring."""
+    return _offered(kind, tuple(sys.path))
+
+
+@cache
+def _offered(kind: str, path: tuple[str, ...]) -> EntryPoints:
+    # All packages on the path are read for it, which takes tens of milliseconds.
+    return entry_points(group=f"attune.{kind}")
 
 
 def find(kind: str, name: str) -> Any:
     """The object that plug-in `name` exports; an unknown name is answered with the nearest one."""
-    for point in entry_points(group=f"attune.{kind}"):
-        if point.name == name:
-            return point.load()
+    for point in offered(kind).select(name=name):
+        return point.load()
     if name in names(kind):
         return getattr(importlib.import_module(f"attune.{kind}.{name}"), EXPORTS[kind])
     if "." in name and all(part.isidentifier() for part in name.split(".")):

@@ -40,12 +40,10 @@ def _kinds() -> dict[str, str]:
 
 
 def _plug_ins(kind: str) -> dict[str, str]:
-    from importlib.metadata import entry_points
-
     from attune import catalog
 
     modules = {name: f"attune.{kind}.{name}" for name in catalog.names(kind)}
-    modules |= {point.name: point.module for point in entry_points(group=f"attune.{kind}")}
+    modules |= {point.name: point.module for point in catalog.offered(kind)}
     return {name: _first_line(module) for name, module in modules.items()}
 
 
