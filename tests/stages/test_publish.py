@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 
@@ -178,6 +179,14 @@ def test_the_verbs(run, hub, tmp_path, monkeypatch, capsys):
     assert contents(tmp_path / "exported") == contents(run.model)
     assert main(["push", str(run.folder), "gopher://x/y"]) == 2
     assert "no source 'gopher'" in capsys.readouterr().err
+
+
+def test_who_pushes_a_run_without_scores_is_told_how_to_get_some(run, hub, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("ATTUNE_CACHE", str(tmp_path / "cache"))
+    unscored = shutil.copytree(run.folder, tmp_path / "run", ignore=shutil.ignore_patterns("scores.json"))
+    for folder, is_told in ((run.folder, False), (unscored, True)):
+        assert main(["push", str(folder), "hf://team/digits"]) == 0
+        assert ("its card has no scores" in capsys.readouterr().out) == is_told
 
 
 def test_verbs_do_not_load_torch_for_their_help():
