@@ -25,9 +25,9 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from attune.batches.load import Loaded, Position, Reader, load, micros_from
+from attune.batches.load import LoadedMicroBatch, Position, Reader, load, micros_from
 from attune.batches.plan import Budget, plan_epoch
-from attune.batches.stream import Part, Rules, Shards, forgetting, stream_micros
+from attune.batches.stream import Part, Shards, StreamRules, forgetting, stream_micros
 from attune.corpora import Manifest, Place, open_manifest, prepare_split
 from attune.corpora.shards import CORPUS, Options
 from attune.stages.training_set import samples_in
@@ -71,13 +71,13 @@ def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, object]:
             found[what] = waiting(batches, arguments)
         names = tuple(f"{bucket}/{number:03d}.tar" for number in range(SHARDS))
         shards = Shards(names, samples_in, 240, 1, folder / "blocks")
-        micros = stream_micros(Position(), shards, Rules(BUDGET, 1, 0.1, 30.0, False), Part(0, 1, False))
+        micros = stream_micros(Position(), shards, StreamRules(BUDGET, 1, 0.1, 30.0, False), Part(0, 1, False))
         batches = forgetting(load(Reader((), lambda _: (1,)), micros, arguments.workers), shards)
         found["S3 without an index"] = waiting(batches, arguments)
     return found
 
 
-def waiting(batches: Iterator[Loaded], arguments: argparse.Namespace) -> dict[str, float]:
+def waiting(batches: Iterator[LoadedMicroBatch], arguments: argparse.Namespace) -> dict[str, float]:
     """The share of the time that a device waits, once the first batch is there."""
     began = time.perf_counter()
     next(batches)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from attune.families.transducer import model as family
 from attune.families.transducer.build import description
-from attune.families.transducer.settings import Config
+from attune.families.transducer.settings import TransducerConfig
 from attune.families.transducer.shape import read_shape
 from attune.kernels.transducer import transducer_loss
 from attune.types import SAMPLE_RATE, Batch
@@ -44,7 +44,7 @@ def full_lattice(
 def build(size: str) -> family.TransducerModel:
     """ContextNet with random weights."""
     torch.manual_seed(17)
-    described = description(Config(encoder="contextnet", size=size, tokens="task"), Path())
+    described = description(TransducerConfig(encoder="contextnet", size=size, tokens="task"), Path())
     pieces = [f"▁{token}" for token in range(TOKENS)]
     return family.TransducerModel(read_shape(described), pieces, described).to(DEVICE).train()
 

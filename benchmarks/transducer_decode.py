@@ -25,11 +25,11 @@ from attune.audio.decode import read_audio
 from attune.decoding.transducer import greedy
 from attune.families.transducer.build import description
 from attune.families.transducer.model import TransducerModel
-from attune.families.transducer.settings import Config
+from attune.families.transducer.settings import TransducerConfig
 from attune.families.transducer.shape import read_shape
 from attune.site import Site
 from attune.sources import Cache
-from attune.stages.subject import load_subject, open_subject
+from attune.stages.subject import load_eval_target, open_eval_target
 from attune.types import SAMPLE_RATE, Batch, Hypothesis
 from attune.world import World
 
@@ -40,7 +40,7 @@ SHARPNESS = 6.0  # as drawn, a random joint says much the same of every frame
 def build(size: str, durations: tuple[int, ...], device: torch.device) -> TransducerModel:
     """The family's own model with random weights."""
     torch.manual_seed(17)
-    config = Config(encoder="fastconformer", size=size, durations=durations, tokens="task")
+    config = TransducerConfig(encoder="fastconformer", size=size, durations=durations, tokens="task")
     described = description(config, Path())
     pieces = [f"▁{token}" for token in range(TOKENS)]
     model = TransducerModel(read_shape(described), pieces, described).eval().to(device)
@@ -51,8 +51,8 @@ def build(size: str, durations: tuple[int, ...], device: torch.device) -> Transd
 
 def trained(model: Path, device: torch.device) -> TransducerModel:
     """The model of a run."""
-    subject = open_subject(str(model), [], Site(Cache(model / "cache"), 0, device.type))
-    return load_subject(subject.pretrained, World(0, 1, device)).built.model.eval()
+    subject = open_eval_target(str(model), [], Site(Cache(model / "cache"), 0, device.type))
+    return load_eval_target(subject.pretrained, World(0, 1, device)).built.model.eval()
 
 
 def speech(manifest: Path) -> list[Tensor]:

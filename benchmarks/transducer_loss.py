@@ -25,7 +25,7 @@ from torch import Tensor
 
 from attune.kernels import _fused
 from attune.kernels._lattice import Extent
-from attune.kernels._tiles import Joint
+from attune.kernels._tiles import JointWeights
 from attune.kernels.transducer import Lattice, transducer_loss
 
 OUTPUTS, WIDTH = 1024, 640
@@ -213,11 +213,11 @@ def show_kernels(shape: tuple[int, int, int], names: list[str]) -> dict[str, dic
     return found
 
 
-def joint_of(data: Data) -> Joint:
+def joint_of(data: Data) -> JointWeights:
     """What the passes take."""
     extent = Extent(tuple(data.lengths.tolist()), tuple(data.target_lengths.tolist()))
     parts = (part.detach() for part in data.parts)
-    return Joint(*parts, data.targets, extent, Lattice(data.parts[2].shape[0] - 1))
+    return JointWeights(*parts, data.targets, extent, Lattice(data.parts[2].shape[0] - 1))
 
 
 PRODUCT_TILES = [

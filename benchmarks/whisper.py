@@ -39,7 +39,7 @@ from attune.files import sha256
 from attune.site import Site
 from attune.sources import Cache
 from attune.stages.events import Evaluated, Stepped
-from attune.stages.subject import load_subject, open_subject
+from attune.stages.subject import load_eval_target, open_eval_target
 from attune.stages.train import Request, train
 from attune.world import World, choose_device
 
@@ -311,8 +311,8 @@ def open_model(weights: Path) -> Any:
     """A model for full windows on the device."""
     write_recipe("opened", weights, SCRATCH / "clips", {})
     site = Site(Cache(SCRATCH), 0, "cuda")
-    subject = open_subject(str(SCRATCH / "opened.yaml"), ["model.window=full"], site)
-    return load_subject(subject.pretrained, World(0, 1, choose_device("cuda"))).built.model.eval()
+    subject = open_eval_target(str(SCRATCH / "opened.yaml"), ["model.window=full"], site)
+    return load_eval_target(subject.pretrained, World(0, 1, choose_device("cuda"))).built.model.eval()
 
 
 def _greedy_once(model: Any, peer: Any, processor: Any, audio: list[Any], dtype: torch.dtype) -> dict[str, Any]:

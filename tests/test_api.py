@@ -102,13 +102,15 @@ def test_a_rate_that_is_none_is_refused(model, files, rate):
 
 
 def test_one_path_is_not_many_recordings(model, files):
-    with pytest.raises(DataError, match=r"`listen` takes a list of recordings. For one, give \[recording\]"):
-        model.listen(str(files[0]))
-    with pytest.raises(DataError, match="`listen` takes a list"):
-        model.listen(files[0])
-    with pytest.raises(DataError, match="`listen` takes a list"):
-        model.listen(attune.load_audio(files[0]))
-    assert [spoken.text for spoken in model.listen(tuple(files[:2]))] == model.transcribe(files[:2])
+    with pytest.raises(
+        DataError, match=r"`transcribe_detailed` takes a list of recordings. For one, give \[recording\]"
+    ):
+        model.transcribe_detailed(str(files[0]))
+    with pytest.raises(DataError, match="`transcribe_detailed` takes a list"):
+        model.transcribe_detailed(files[0])
+    with pytest.raises(DataError, match="`transcribe_detailed` takes a list"):
+        model.transcribe_detailed(attune.load_audio(files[0]))
+    assert [spoken.text for spoken in model.transcribe_detailed(tuple(files[:2]))] == model.transcribe(files[:2])
 
 
 def test_settings_of_load_that_there_are_not_are_refused(run):

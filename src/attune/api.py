@@ -33,11 +33,11 @@ from attune.scoring.error_rates import score_transcripts
 from attune.site import this_site
 from attune.sources import locate
 from attune.stages import train as train_stage
-from attune.stages.assemble import Assembled
+from attune.stages.assemble import LoadedModel
 from attune.stages.evaluate import Evaluation, search_of
 from attune.stages.lock import as_locked
-from attune.stages.subject import evaluate_subject, load_subject, open_subject, record
-from attune.types import SAMPLE_RATE, Batch, Built, Hypothesis, Scores, Utterance, Word
+from attune.stages.subject import evaluate_target, load_eval_target, open_eval_target, record
+from attune.types import SAMPLE_RATE, Batch, Hypothesis, Scores, TaskModel, Utterance, Word
 from attune.world import World, choose_device
 
 Answer = TypeVar("Answer")
@@ -48,7 +48,7 @@ INTEGERS = (np.int8, np.int16, np.int32)  # of wider ones, nobody knows what is 
 
 
 @dataclass(frozen=True, slots=True)
-class Alternative:
+class NBestEntry:
     """One of the texts that a beam found, and its log-probability."""
 
     text: str
@@ -56,12 +56,12 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class Transcript:
     """What was said, its words with their times where the model can tell those, and the best few where asked for."""
 
     text: str
     words: tuple[Word, ...] = ()
-    alternatives: tuple[Alternative, ...] = ()
+    alternatives: tuple[NBestEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Recognizer:
     """A model that is ready to use. Its answers do not depend on what is asked together."""
 
     recipe: Recipe
-    assembled: Assembled
+    assembled: LoadedModel
     search: Search
     world: World
     long: Long = "pauses"
@@ -97,7 +97,9 @@ class Recognizer:
         """
         return self._predict("transcribe", audio, rate)
 
-    def listen(self, recordings: Sequence[Audio], rate: int = SAMPLE_RATE, alternatives: int = 0) -> list[Spoken]:
+    def transcribe_detailed(
+        self, recordings: Sequence[Audio], rate: int = SAMPLE_RATE, alternatives: int = 0
+    ) -> list[Transcript]:
         """What `transcribe` says of each of many recordings, with the words' times.
 
         With `alternatives`, a beam at least as wide is searched, and up to so many different texts are told, best
@@ -105,7 +107,7 @@ class Recognizer:
         """
         self._require("transcribe")
         if not _is_many(recordings):
-            raise DataError("`listen` takes a list of recordings. For one, give [recording].")
+            raise DataError("`transcribe_detailed` takes a list of recordings. For one, give [recording].")
         if not isinstance(alternatives, int) or alternatives < 0:
             raise DataError(f"alternatives is how many texts to tell, 0 or more; found {alternatives!r}.")
         if alternatives and self.long == "windows":
@@ -127,7 +129,7 @@ class Recognizer:
         if self.recipe.task.name != task:
             raise ModelError(f"This model was trained to {self.recipe.task.name}, not to {task}.")
 
-    def _hear(self, recordings: Sequence[Audio], rate: int) -> list[Spoken]:
+    def _hear(self, recordings: Sequence[Audio], rate: int) -> list[Transcript]:
         mine = range(self.world.rank, len(recordings), self.world.size)
         samples = [as_samples(recordings[index], rate) for index in mine]
         heard = self._hear_in_windows(samples) if self.long == "windows" else self._hear_in_pieces(samples)
@@ -143,17 +145,17 @@ class Recognizer:
         found = self._read_windows([as_samples(audio, rate)])[0]
         return [replace(each, text=read(Hypothesis(each.tokens, 0.0))) for each in found]
 
-    def _hear_in_windows(self, recordings: Sequence[NDArray[np.float32]]) -> list[Spoken]:
+    def _hear_in_windows(self, recordings: Sequence[NDArray[np.float32]]) -> list[Transcript]:
         """What is said in each recording, read window after window."""
         read = self.assembled.built.read
         return [
-            Spoken(read(Hypothesis(tuple(token for segment in segments for token in segment.tokens), 0.0)))
+            Transcript(read(Hypothesis(tuple(token for segment in segments for token in segment.tokens), 0.0)))
             for segments in self._read_windows(recordings)
         ]
 
     def _read_windows(self, recordings: Sequence[NDArray[np.float32]]) -> list[list[Segment]]:
         built = self.assembled.built
-        if built.first_time is None:
+        if built.timestamp_begin is None:
             raise ModelError('This model does not say when. Load it with long="windows", if it is one that can.')
 
         languages = self._languages(recordings, [0.0] * len(recordings))
@@ -162,9 +164,9 @@ class Recognizer:
             pieces = [_Piece(window.samples, language=languages[window.recording]) for window in windows]
             return [found.tokens for found in self._search(pieces)]
 
-        return read_windows(recordings, decode, Clock(built.first_time), built.longest_seconds or 30.0)
+        return read_windows(recordings, decode, Clock(built.timestamp_begin), built.longest_seconds or 30.0)
 
-    def _hear_in_pieces(self, recordings: Sequence[NDArray[np.float32]]) -> list[Spoken]:
+    def _hear_in_pieces(self, recordings: Sequence[NDArray[np.float32]]) -> list[Transcript]:
         """What is said in each recording, of its pieces in one line."""
         pieces = [self._pieces(samples) for samples in recordings]
         languages = self._languages(recordings, [each[0].start if each else 0.0 for each in pieces])
@@ -178,8 +180,8 @@ class Recognizer:
 
         None where nobody has to ask: one part is detected as it is heard.
         """
-        built, heard_languages = self.assembled.built, self.assembled.built.heard_languages
-        if heard_languages is None or built.longest_seconds is None:
+        built, detect_languages = self.assembled.built, self.assembled.built.detect_languages
+        if detect_languages is None or built.longest_seconds is None:
             return [None] * len(recordings)
         longest = round(built.longest_seconds * SAMPLE_RATE)
         firsts = {
@@ -187,16 +189,16 @@ class Recognizer:
             for index, (samples, start) in enumerate(zip(recordings, starts, strict=True))
             if len(samples) > longest
         }
-        heard = self._in_batches(list(firsts.values()), lambda batch: heard_languages(built.model.scorer(batch)))
+        heard = self._in_batches(list(firsts.values()), lambda batch: detect_languages(built.model.scorer(batch)))
         known = dict(zip(firsts, heard, strict=True))
         return [known.get(index) for index in range(len(recordings))]
 
-    def _spoken(self, found: Hypothesis, start: float) -> Spoken:
+    def _spoken(self, found: Hypothesis, start: float) -> Transcript:
         built = self.assembled.built
         scores: dict[str, float] = {}
-        for each in (found, *found.others) if self.search.alternatives else ():
+        for each in (found, *found.nbest) if self.search.alternatives else ():
             scores.setdefault(built.read(each), each.score)  # other tokens may spell the same
-        return Spoken(built.read(found), words_of(found, built, start), tuple(starmap(Alternative, scores.items())))
+        return Transcript(built.read(found), words_of(found, built, start), tuple(starmap(NBestEntry, scores.items())))
 
     def _pieces(self, samples: NDArray[np.float32]) -> list[_Piece]:
         """The recording, or what is said in it, cut in pauses into what the model can hear at once."""
@@ -249,12 +251,12 @@ def load(
     site = this_site(device=device)
     world = _world(device)
     changes = [f"task.language={_flow(language)}"] if language else []
-    subject = open_subject(str(source), changes, site)
+    subject = open_eval_target(str(source), changes, site)
     if long == "windows":
         _require_times(subject.pretrained.recipe)
-        subject = open_subject(str(source), [*changes, "model.timestamps=true"], site)
+        subject = open_eval_target(str(source), [*changes, "model.timestamps=true"], site)
     pretrained = subject.pretrained
-    assembled, decode = load_subject(pretrained, world), pretrained.recipe.decode
+    assembled, decode = load_eval_target(pretrained, world), pretrained.recipe.decode
     locked = as_locked(subject.run, site) if subject.run else site
     settings = search_of(decode.final or decode, assembled.built, locked, world)
     if fallback is not None:
@@ -289,9 +291,9 @@ def train(recipe: str | Path, **overrides: object) -> Run:
 def evaluate(run: str | Path, on: str | None = None, batch: int | None = None) -> Evaluation:
     """Decode and score a run or a model on `dev`, `test`, `train` or a manifest."""
     site = this_site()
-    subject = open_subject(str(run), [], site)
+    subject = open_eval_target(str(run), [], site)
     world = _world(site.device)
-    stage = evaluate_subject(subject, on, batch, site, world)
+    stage = evaluate_target(subject, on, batch, site, world)
     while True:
         try:
             next(stage)
@@ -363,11 +365,11 @@ def _mono(array: NDArray[np.float32]) -> NDArray[np.float32]:
     return mean
 
 
-def _joined(parts: Sequence[Spoken], language: str | None, built: Built) -> Spoken:
+def _joined(parts: Sequence[Transcript], language: str | None, built: TaskModel) -> Transcript:
     if len(parts) == 1:
         return parts[0]
     text = built.join([part.text for part in parts], Utterance("", 0.0, language=language))
-    return Spoken(text, tuple(word for part in parts for word in part.words))
+    return Transcript(text, tuple(word for part in parts for word in part.words))
 
 
 def _is_many(audio: Audio | Sequence[Audio]) -> bool:

@@ -60,7 +60,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ConfigProblem:
     """One thing to mend, as one line of a message."""
 
     where: str
@@ -75,11 +75,11 @@ class Problem:
 class Problems:
     """Everything found wrong so far, to be raised together."""
 
-    found: list[Problem] = field(default_factory=list)
+    found: list[ConfigProblem] = field(default_factory=list)
 
     def add(self, where: str, key: str, message: str) -> None:
         """Keep a problem for later."""
-        self.found.append(Problem(where, key, message))
+        self.found.append(ConfigProblem(where, key, message))
 
     def raise_all(self) -> None:
         """Raise one ConfigError with every problem on its own line, by file and line; nothing when there is none."""
@@ -194,7 +194,7 @@ def _require_data(root: yaml.Node) -> None:
             waiting += node.value
 
 
-def _file_and_line(problem: Problem) -> tuple[str, int]:
+def _file_and_line(problem: ConfigProblem) -> tuple[str, int]:
     file, _, line = problem.where.rpartition(":")
     return (file, int(line)) if line.isdecimal() else (problem.where, 0)
 

@@ -146,7 +146,7 @@ _SLOTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedRecipe:
     """A recipe, and the tree of values it was read from."""
 
     recipe: Recipe
@@ -170,7 +170,7 @@ class Difference:
         return f"{self.key}: {inline_yaml(self.old)} → {inline_yaml(self.new)}"
 
 
-def load(path: Path, overrides: Sequence[str] = ()) -> Loaded:
+def load(path: Path, overrides: Sequence[str] = ()) -> LoadedRecipe:
     """Read a recipe file with its bases and overrides; raises one ConfigError with everything that is wrong."""
     problems = Problems()
     written = _read(path, problems)
@@ -184,7 +184,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Loaded:
         # What seems to be missing may well stand in the file that could not be read.
         problems.found = [problem for problem in problems.found if problem.message != config.REQUIRED]
     problems.raise_all()
-    return Loaded(Recipe(**values), tree)
+    return LoadedRecipe(Recipe(**values), tree)
 
 
 def to_plain(recipe: Recipe) -> dict[str, Plain]:

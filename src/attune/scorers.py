@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # scoring and configuration use these types without loading t
 
 
 @dataclass(frozen=True, slots=True)
-class FrameScorer:
+class CtcScorer:
     """CTC: a distribution per frame, blank is token 0."""
 
     log_probs: Tensor  # (B, F, V)
@@ -27,7 +27,7 @@ class LabelScorer:
     log_probs: Tensor  # (B, C)
 
 
-class Filter(Protocol):
+class LogitFilter(Protocol):
     """A rule about what may be said next, such as those of `text/filters.py`."""
 
     def __call__(self, log_probs: Tensor, tokens: Tensor, begins: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ class TokenScorer(Protocol):
     end: int  # the token that ends a hypothesis
     prefixes: Sequence[Sequence[int]]  # what each utterance's hypothesis begins with, a token or more; not its result
     limits: Sequence[int]  # the most tokens of each utterance's result: a function of that utterance alone
-    filters: Sequence[Filter]
+    filters: Sequence[LogitFilter]
 
     def advance(self, tokens: Tensor) -> Tensor:
         """Give each row its next tokens (R, n): the log-probabilities (R, V) of what follows them, in float32.
@@ -107,4 +107,4 @@ class LanguageModel(Protocol):
         """Those of what follows (R, V) once each row has its next label (R,), and the new states."""
 
 
-Scorer = FrameScorer | LabelScorer | TokenScorer | TransducerScorer
+Scorer = CtcScorer | LabelScorer | TokenScorer | TransducerScorer

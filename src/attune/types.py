@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from attune.scorers import Filter as Filter
-from attune.scorers import FrameScorer as FrameScorer
+from attune.scorers import CtcScorer as CtcScorer
 from attune.scorers import LabelScorer as LabelScorer
 from attune.scorers import LanguageModel as LanguageModel
+from attune.scorers import LogitFilter as LogitFilter
 from attune.scorers import Scorer as Scorer
 from attune.scorers import States as States
 from attune.scorers import TokenScorer as TokenScorer
@@ -56,7 +56,7 @@ class Utterance:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LoadedRow:
     """An utterance that is ready to be padded with others into a batch."""
 
     id: str
@@ -116,15 +116,15 @@ class Loss:
 class Hypothesis:
     """What a search found: token ids and their log-probability; a transducer's have a frame and a probability each.
 
-    `sureness` is the log-probability among what the search's filters allowed, where tokens are found one by one.
+    `filtered_log_prob` is the log-probability among what the filters allowed, where tokens are found one by one.
     """
 
     tokens: tuple[int, ...]
     score: float
     frames: tuple[int, ...] = ()
     confidences: tuple[float, ...] = ()
-    others: tuple[Hypothesis, ...] = ()  # the next best, where the search was asked for them
-    sureness: float | None = None
+    nbest: tuple[Hypothesis, ...] = ()  # the next best, where the search was asked for them
+    filtered_log_prob: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class Task(Protocol):
     def __init__(self, config: Any, folder: Path) -> None: ...
 
     @staticmethod
-    def lacks(config: Any, utterance: Utterance) -> str | None:
+    def missing_field(config: Any, utterance: Utterance) -> str | None:
         """What the utterance would need for this task and does not have, such as a text."""
 
     @staticmethod
@@ -198,7 +198,7 @@ class Task(Protocol):
         """Learn from the training utterances and write to `folder`, once per run."""
 
     @staticmethod
-    def serves(config: Any, folder: Path, utterances: Iterable[Utterance]) -> bool:
+    def can_reuse(config: Any, folder: Path, utterances: Iterable[Utterance]) -> bool:
         """Whether what a pretrained model's task prepared in `folder` does for this config and these utterances."""
 
     def target(self, utterance: Utterance) -> tuple[int, ...]:
@@ -233,7 +233,7 @@ class TextTask(Protocol):
 
 
 @runtime_checkable
-class SpelledTask(Protocol):
+class TokenizedTask(Protocol):
     """A task whose targets are tokens, for families that need to know how each is written."""
 
     @property
@@ -248,10 +248,10 @@ class SpelledTask(Protocol):
 
 
 @runtime_checkable
-class Tallied(Protocol):
+class StepStatistics(Protocol):
     """A module with statistics of a whole step, which are added up over micro-batches and ranks as gradients are."""
 
-    def begin_tally(self) -> Tensor:
+    def begin_step(self) -> Tensor:
         """A leaf to whose gradient every backward adds what its micro-batch counts for."""
 
     @staticmethod
@@ -263,14 +263,14 @@ class Tallied(Protocol):
 
 
 @runtime_checkable
-class Narrowing(Protocol):
+class HalfPrecisionModel(Protocol):
     """A model that decodes in a narrower type with some of it in its own; all others are cast whole."""
 
     def narrowed(self, dtype: torch.dtype) -> Any:
         """The same weights as a model that decodes so."""
 
 
-class Model(Protocol):
+class SpeechModel(Protocol):
     """What the loop trains and the search decodes; an `nn.Module`."""
 
     def loss(self, batch: Batch) -> Loss:
@@ -290,7 +290,7 @@ class Model(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class TaskModel:
     """A model with the ends a family may define itself: an utterance to ids, and ids to text or label."""
 
     model: Any  # a Model that is an nn.Module
@@ -301,15 +301,15 @@ class Built:
     longest_seconds: float | None = None  # what the model can hear at once; longer recordings are cut in pauses
     seconds_per_frame: float | None = None  # where hypotheses have frames: from one to the next
     pieces: Sequence[str] = ()  # how the tokenizer writes each token, by id; a blank that is last has none
-    pack: Callable[[Sequence[Row]], list[Row]] | None = None  # joins rows of a micro-batch, for training
+    pack: Callable[[Sequence[LoadedRow]], list[LoadedRow]] | None = None  # joins rows of a micro-batch, for training
     join: Callable[[Sequence[str], Utterance], str] = lambda texts, whole: " ".join(filter(None, texts))  # of pieces
-    first_time: int | None = None  # the token of 0.00 s, where times are said; others follow in steps of 0.02 s
-    heard_languages: Callable[[Any], list[str]] | None = None  # by a scorer in each row, where none was told; codes
+    timestamp_begin: int | None = None  # the token of 0.00 s, where times are said; others follow in steps of 0.02 s
+    detect_languages: Callable[[Any], list[str]] | None = None  # by a scorer in each row, where none was told; codes
     written: Callable[[Sequence[int]], str] | None = None  # a target with all that is not text by name, to be shown
 
 
 @dataclass(frozen=True, slots=True)
-class Respelled:
+class RemappedWeights:
     """Pretrained weights for a model with other tokens: which tensors are partly new, and what to tell the user."""
 
     tensors: Mapping[str, Tensor]
@@ -322,31 +322,24 @@ class Family:
     """A kind of pretrained model. `families/NAME/__init__.py` exports one as FAMILY.
 
     `build(config, task, assets)` makes the model with fresh weights; `assets` is a folder with whatever else it must
-    know (an architecture, a tokenizer). A family that can start from others' checkpoints has `adopt(config, path,
-    assets)`, which writes that folder and returns the weights under the model's own names. `adopts(path)` says
-    whether a file or folder looks like one of these, and `asks_for(assets)` has the settings of a recipe that the
-    checkpoint itself asks for. `export(model, assets, folder)` adds the files that let others
-    load the exported model; `to_transformers(model, folder, to)` writes one that was exported to a folder as
-    transformers has it, where that is another folder. A family that `has_own_tokens` (always, or under some configs)
-    learns a TextTask's text in them, and the task prepares nothing. `respell(model, tensors, task, assets)` moves
-    pretrained rows to where the model has their tokens; `task` and `assets` are the folders of the pretrained model.
-    Without it, rows of another vocabulary are never inherited. Weights are trained under the settings `bound_to`,
-    others' under their defaults: an evaluation must keep them. `sources` are the settings that name files, wherever
-    those are.
+    know (an architecture, a tokenizer). A family that can start from other toolkits' checkpoints has
+    `import_checkpoint(config, path, assets)`, which writes that folder and returns the weights under the model's own
+    names. `recognizes(path)` tells whether a file or folder looks like one of these, and `recommended_overrides(assets)`
+    has the recipe settings that the checkpoint itself asks for.
     """
 
     config: type
-    build: Callable[[Any, Task, Path], Built]
-    adopts: Callable[[Path], bool] = lambda path: False
-    adopt: Callable[[Any, Path, Path], Mapping[str, Tensor]] | None = None
-    asks_for: Callable[[Path], Sequence[str]] = lambda assets: ()
+    build: Callable[[Any, Task, Path], TaskModel]
+    recognizes: Callable[[Path], bool] = lambda path: False
+    import_checkpoint: Callable[[Any, Path, Path], Mapping[str, Tensor]] | None = None
+    recommended_overrides: Callable[[Path], Sequence[str]] = lambda assets: ()
     export: Callable[[Any, Path, Path], None] | None = None
     to_transformers: Callable[[Any, Path, Path], None] | None = None
-    has_own_tokens: bool | Callable[[Any], bool] = False
-    bound_to: tuple[str, ...] = ()
-    respell: Callable[[Any, Mapping[str, Tensor], Path, Path], Respelled] | None = None
+    has_own_vocabulary: bool | Callable[[Any], bool] = False
+    architecture_settings: tuple[str, ...] = ()
+    remap_vocabulary: Callable[[Any, Mapping[str, Tensor], Path, Path], RemappedWeights] | None = None
     sources: tuple[str, ...] = ("weights",)
 
-    def brings_tokens(self, config: Any) -> bool:
+    def brings_vocabulary(self, config: Any) -> bool:
         """Whether a model under this config learns text in tokens of its own."""
-        return self.has_own_tokens(config) if callable(self.has_own_tokens) else self.has_own_tokens
+        return self.has_own_vocabulary(config) if callable(self.has_own_vocabulary) else self.has_own_vocabulary

@@ -8,8 +8,8 @@ from attune.audio.augment import (
     Augmenter,
     add_noise,
     change_speed,
+    convolve_with_room,
     generator_for,
-    hear_in_room,
     open_augmenter,
     read_noise,
 )
@@ -95,7 +95,7 @@ def test_noise_lies_as_far_below_the_speech_as_asked(snr):
 def test_silence_stays_silence_and_silent_noise_changes_nothing():
     silence = np.zeros(1000, np.float32)
     assert not add_noise(silence, hiss(1000), 10.0).any()
-    assert not hear_in_room(silence, hiss(50)).any()
+    assert not convolve_with_room(silence, hiss(50)).any()
     assert np.array_equal(add_noise(tone(), np.zeros_like(tone()), 10.0), tone())
 
 
@@ -113,7 +113,7 @@ def test_a_room_keeps_the_loudness_and_the_time_of_the_direct_path():
     click[2000] = 1.0
     response = np.zeros(1000, np.float32)
     response[[300, 500]] = [1.0, -0.5]  # the direct path, then an echo 200 samples later
-    heard = hear_in_room(click, response)
+    heard = convolve_with_room(click, response)
     assert len(heard) == 8000
     assert np.flatnonzero(np.abs(heard) > 0.01).tolist() == [2000, 2200]
     assert heard[2200] / heard[2000] == pytest.approx(-0.5, abs=1e-4)
@@ -121,7 +121,7 @@ def test_a_room_keeps_the_loudness_and_the_time_of_the_direct_path():
 
 
 def test_a_room_of_one_direct_path_changes_nothing():
-    assert hear_in_room(tone(), np.array([0, 0, 0.7], np.float32)) == pytest.approx(tone(), abs=1e-5)
+    assert convolve_with_room(tone(), np.array([0, 0, 0.7], np.float32)) == pytest.approx(tone(), abs=1e-5)
 
 
 def test_the_gain_is_within_its_range():

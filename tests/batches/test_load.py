@@ -7,7 +7,7 @@ import pytest
 
 from attune.audio.augment import open_augmenter
 from attune.audio.settings import AugmentConfig, NoiseConfig
-from attune.batches.load import Again, Loaded, Micro, Position, Reader, load, micros_from
+from attune.batches.load import CachedBatches, LoadedMicroBatch, MicroBatchPlan, Position, Reader, load, micros_from
 from attune.batches.plan import Budget, plan_epoch
 from attune.corpora import open_manifest
 from attune.errors import ConfigError, DataError
@@ -21,7 +21,7 @@ def corpus(tmp_path_factory):
 
 
 def micros(count, size=2):
-    return [Micro(Position(), slot, np.arange(slot * size, (slot + 1) * size)) for slot in range(count)]
+    return [MicroBatchPlan(Position(), slot, np.arange(slot * size, (slot + 1) * size)) for slot in range(count)]
 
 
 def letters(utterance):
@@ -76,11 +76,11 @@ def test_a_small_set_is_read_once_and_a_large_one_each_time(corpus):
 
     def read():
         times.append(None)
-        return iter([Loaded(micro, None) for micro in micros(3)])
+        return iter([LoadedMicroBatch(micro, None) for micro in micros(3)])
 
     for remembers, expected in ((True, 1), (False, 3)):
         times.clear()
-        batches = Again(read, remembers)
+        batches = CachedBatches(read, remembers)
         assert [len(list(batches)) for _ in range(3)] == [3, 3, 3]
         assert len(times) == expected
 

@@ -10,7 +10,16 @@ import pytest
 
 from attune.batches.load import Position, Reader, load
 from attune.batches.plan import Budget
-from attune.batches.stream import Cursor, Part, Rules, Sample, forgetting, plan_block, read_block, stream_micros
+from attune.batches.stream import (
+    Cursor,
+    Part,
+    StreamRules,
+    StreamSample,
+    forgetting,
+    plan_block,
+    read_block,
+    stream_micros,
+)
 from attune.errors import DataError
 from attune.recipe import load as load_recipe
 from attune.site import Site
@@ -28,7 +37,7 @@ BUDGET = Budget(None, 2, 3)
 
 
 def rules(**changes):
-    return dataclasses.replace(Rules(BUDGET, 17, 0.1, 30.0, False), **changes)
+    return dataclasses.replace(StreamRules(BUDGET, 17, 0.1, 30.0, False), **changes)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +71,7 @@ def made_of(shards, seconds):
     def samples(name, start):
         for index, length in enumerate(seconds[name][start:], start + 1):
             utterance = Utterance(f"{name}-{index}", length) if length else None
-            yield Sample(utterance, b"x", index, "" if length else f"{name}-{index} is bad")
+            yield StreamSample(utterance, b"x", index, "" if length else f"{name}-{index} is bad")
 
     return dataclasses.replace(shards, names=tuple(seconds), samples=samples, window=2)
 
@@ -240,7 +249,7 @@ def test_memory_is_flat_over_a_hundred_thousand_rows(tmp_path, shards):
     def samples(shard, start):
         for index in range(start, 1000):
             utterance = Utterance(f"{shard}-{index}", 0.1, text="some text of usual length", labels={"a": "b"})
-            yield Sample(utterance, content, index + 1)
+            yield StreamSample(utterance, content, index + 1)
 
     many = dataclasses.replace(shards, names=tuple(map(str, range(100))), samples=samples, window=2000)
     reader = Reader((), lambda utterance: (1,))

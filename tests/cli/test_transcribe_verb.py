@@ -8,7 +8,7 @@ from attune.corpora import open_corpus
 from attune.recipe import load
 from attune.run import Run
 from attune.stages.assemble import assemble, export
-from attune.stages.begin import Origin, prepare
+from attune.stages.begin import PretrainedSource, prepare
 
 from tiny import write_recipe
 
@@ -20,7 +20,7 @@ def model(tmp_path_factory):
     recipe = load(write_recipe(folder, utterances=3)).recipe
     run = Run(folder)
     corpus = open_corpus("train", [folder / "train/manifest.jsonl"], run.data)
-    prepare(recipe, Origin(), corpus, run.task, run.assets)
+    prepare(recipe, PretrainedSource(), corpus, run.task, run.assets)
     export(run.model, recipe, run, assemble(recipe, run.task, run.assets).built.model)
     return run.model
 

@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from attune.decoding.ctc import beam_search, greedy
-from attune.types import FrameScorer
+from attune.types import CtcScorer
 
 
 def random_scorer(frames, vocabulary, rows=1, seed=0, sharpness=2.0):
     generator = torch.Generator().manual_seed(seed)
     logits = sharpness * torch.randn(rows, frames, vocabulary, generator=generator)
     lengths = torch.randint(1, frames + 1, (rows,), generator=generator) if rows > 1 else torch.tensor([frames])
-    return FrameScorer(logits.log_softmax(-1), lengths)
+    return CtcScorer(logits.log_softmax(-1), lengths)
 
 
 def collapse(alignment):
@@ -48,7 +48,7 @@ def textbook_beam_search(log_probs, beam):
 
 
 def said(*alignment, vocabulary=4):
-    return FrameScorer(
+    return CtcScorer(
         torch.eye(vocabulary)[list(alignment)].mul(9).log_softmax(-1)[None], torch.tensor([len(alignment)])
     )
 
@@ -75,7 +75,7 @@ def test_a_narrow_beam_is_the_textbook_one(beam):
 
 def test_the_beam_sums_alignments_that_greedy_takes_one_of():
     # Blank is the best single token of both frames, and "1" is more probable by its three alignments together.
-    scorer = FrameScorer(torch.tensor([[[0.6, 0.4], [0.6, 0.4]]]).log(), torch.tensor([2]))
+    scorer = CtcScorer(torch.tensor([[[0.6, 0.4], [0.6, 0.4]]]).log(), torch.tensor([2]))
     assert greedy(scorer)[0].tokens == ()
     (found,) = beam_search(scorer, beam=4)
     assert found.tokens == (1,)
@@ -97,7 +97,7 @@ def test_greedy_scores_its_own_alignment():
 def test_batch_order_and_neighbours_and_padding_change_nothing(find):
     scorer = random_scorer(frames=12, vocabulary=5, rows=6)
     together = find(scorer)
-    backwards = find(FrameScorer(scorer.log_probs.flip(0), scorer.lengths.flip(0)))
+    backwards = find(CtcScorer(scorer.log_probs.flip(0), scorer.lengths.flip(0)))
     rows = zip(scorer.log_probs, scorer.lengths, strict=True)
-    alone = [find(FrameScorer(row[None, :length], length[None]))[0] for row, length in rows]
+    alone = [find(CtcScorer(row[None, :length], length[None]))[0] for row, length in rows]
     assert together == backwards[::-1] == alone

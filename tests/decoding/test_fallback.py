@@ -30,5 +30,5 @@ def test_low_scores_and_loops_are_doubtful():
 
 
 def test_a_low_score_is_not_doubtful_where_filters_forbade_what_was_more_probable():
-    assert not is_doubtful(Hypothesis((4, 5, 6), -9.0, sureness=-0.4), "a sentence like any other")
-    assert is_doubtful(Hypothesis((4, 5, 6), -0.4, sureness=-9.0), "a sentence like any other")
+    assert not is_doubtful(Hypothesis((4, 5, 6), -9.0, filtered_log_prob=-0.4), "a sentence like any other")
+    assert is_doubtful(Hypothesis((4, 5, 6), -0.4, filtered_log_prob=-9.0), "a sentence like any other")

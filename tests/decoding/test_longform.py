@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from attune.decoding.longform import Clock, Heard, Segment, read_windows, split_window
+from attune.decoding.longform import Clock, Segment, WindowSegments, read_windows, split_window
 from attune.types import SAMPLE_RATE
 
 CLOCK = Clock(zero=1000)
@@ -19,18 +19,18 @@ def split(*tokens, seconds=30.0):
 
 def test_two_times_in_a_row_part_segments_and_the_cut_off_rest_is_left_to_the_next_window():
     heard = split(at(0), 1, 2, at(4), at(5), 3, at(28), at(28), 4, 5)
-    assert heard == Heard((Segment(0, 4, (1, 2)), Segment(5, 28, (3,))), 28)
+    assert heard == WindowSegments((Segment(0, 4, (1, 2)), Segment(5, 28, (3,))), 28)
 
 
 def test_a_single_time_at_the_end_says_that_nothing_follows():
     heard = split(at(0), 1, at(4), at(5), 2, at(7))
-    assert heard == Heard((Segment(0, 4, (1,)), Segment(5, 7, (2,))), 30)
-    assert split(at(1), 1, at(4)) == Heard((Segment(1, 4, (1,)),), 30)
+    assert heard == WindowSegments((Segment(0, 4, (1,)), Segment(5, 7, (2,))), 30)
+    assert split(at(1), 1, at(4)) == WindowSegments((Segment(1, 4, (1,)),), 30)
 
 
 def test_without_pairs_the_window_is_one_segment():
-    assert split(1, 2, 3) == Heard((Segment(0, 30, (1, 2, 3)),), 30)
-    assert split(at(2), 1, 2) == Heard((Segment(2, 30, (1, 2)),), 30)
+    assert split(1, 2, 3) == WindowSegments((Segment(0, 30, (1, 2, 3)),), 30)
+    assert split(at(2), 1, 2) == WindowSegments((Segment(2, 30, (1, 2)),), 30)
 
 
 @pytest.mark.parametrize("tokens", [(), (at(0),), (at(0), at(0)), (at(3), at(3), at(3))])
@@ -41,7 +41,7 @@ def test_without_text_there_is_no_segment_and_it_still_goes_on(tokens):
 
 def test_a_segment_ends_with_the_recording_and_begins_within_it():
     heard = split(at(0), 1, at(9), at(9), 2, at(11), seconds=6.0)
-    assert heard == Heard((Segment(0, 6.0, (1,)),), 6.0)
+    assert heard == WindowSegments((Segment(0, 6.0, (1,)),), 6.0)
 
 
 def words(seconds):

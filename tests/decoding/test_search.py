@@ -7,13 +7,13 @@ import torch
 from attune.decoding.search import Search, search
 from attune.decoding.transducer_beam import Beam, beam_search
 from attune.errors import ModelError
-from attune.types import FrameScorer, Hypothesis, LabelScorer
+from attune.types import CtcScorer, Hypothesis, LabelScorer
 
 from transducers import random_frames, random_transducer
 
 
 def test_settings_choose_the_search():
-    scorer = FrameScorer(torch.tensor([[[0.6, 0.4], [0.6, 0.4]]]).log(), torch.tensor([2]))
+    scorer = CtcScorer(torch.tensor([[[0.6, 0.4], [0.6, 0.4]]]).log(), torch.tensor([2]))
     assert search(scorer, Search("greedy"))[0].tokens == ()
     assert search(scorer, Search("beam", beam=2))[0].tokens == (1,)
 
@@ -49,9 +49,9 @@ TOKENS = [[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.6, 0.4], [0.4, 0.0, 0.3, 0.3], [1.0
 
 def test_tokens_are_searched_one_by_one_or_by_a_beam():
     (found,) = search(TokenTable(TOKENS), Search("greedy"))
-    assert found == Hypothesis((2,), pytest.approx(math.log(0.24)), sureness=pytest.approx(math.log(0.24)))
+    assert found == Hypothesis((2,), pytest.approx(math.log(0.24)), filtered_log_prob=pytest.approx(math.log(0.24)))
     (found,) = search(TokenTable(TOKENS), Search("beam", beam=2))
-    assert found == Hypothesis((3,), pytest.approx(math.log(0.4)), sureness=pytest.approx(math.log(0.4)))
+    assert found == Hypothesis((3,), pytest.approx(math.log(0.4)), filtered_log_prob=pytest.approx(math.log(0.4)))
 
 
 def test_a_beams_hypotheses_are_compared_by_their_score_per_token_or_by_the_score_alone():
@@ -62,16 +62,16 @@ def test_a_beams_hypotheses_are_compared_by_their_score_per_token_or_by_the_scor
 
 def test_a_beam_keeps_as_many_alternatives_as_it_is_asked_for():
     (found,) = search(TokenTable(TOKENS), Search("beam", beam=3, alternatives=3))
-    assert found.tokens == (3,) and len(found.others) == 2
-    assert search(TokenTable(TOKENS), Search("beam", beam=3))[0] == replace(found, others=())
+    assert found.tokens == (3,) and len(found.nbest) == 2
+    assert search(TokenTable(TOKENS), Search("beam", beam=3))[0] == replace(found, nbest=())
     transducer = random_transducer(seed=3).scorer(random_frames((6, 9)))
     every = beam_search(transducer, Beam(4))
     found = search(transducer, Search("beam", beam=4, alternatives=3))
-    assert [(each.tokens, *(other.tokens for other in each.others)) for each in found] == [
+    assert [(each.tokens, *(other.tokens for other in each.nbest)) for each in found] == [
         tuple(each.tokens for each in ranked[:3]) for ranked in every
     ]
     with pytest.raises(ModelError, match="keeps no alternatives"):
-        search(FrameScorer(torch.zeros(1, 2, 2), torch.tensor([2])), Search("beam", alternatives=2))
+        search(CtcScorer(torch.zeros(1, 2, 2), torch.tensor([2])), Search("beam", alternatives=2))
 
 
 @pytest.mark.parametrize("settings", [Search("greedy"), Search("beam", beam=2)])
@@ -82,4 +82,4 @@ def test_a_token_model_that_diverged_is_named_too(settings):
 
 def test_a_model_that_diverged_is_named_instead_of_searched():
     with pytest.raises(ModelError, match="NaN"):
-        search(FrameScorer(torch.full((1, 3, 4), torch.nan), torch.tensor([3])), Search("beam"))
+        search(CtcScorer(torch.full((1, 3, 4), torch.nan), torch.tensor([3])), Search("beam"))

@@ -150,7 +150,7 @@ def test_neighbours_and_their_order_change_nothing(find, seed):
 def test_how_often_ended_rows_are_looked_for_changes_nothing(find, monkeypatch):
     model = GruModel(vocabulary=12)
     expected = find(mixed(model))
-    monkeypatch.setattr(_page.Page, "is_time_to_look", lambda page: page.column % 5 == 0)
+    monkeypatch.setattr(_page.HypothesisBuffer, "is_time_to_look", lambda page: page.column % 5 == 0)
     assert_same(find(mixed(model)), expected)
 
 
@@ -187,7 +187,7 @@ def test_what_is_suppressed_is_never_said(find):
     assert not {token for each in found for token in each.tokens} & set(unwanted)
 
 
-def sureness(scorer, row, said):
+def filtered_log_prob(scorer, row, said):
     """The log-probability of what was said among what could be said; at the limit there was no choice but the end."""
     total, tokens = 0.0, (*said, END)[: scorer.limits[row]]
     for step, token in enumerate(tokens):
@@ -200,9 +200,9 @@ def sureness(scorer, row, said):
 def test_how_sure_it_was_is_measured_among_what_the_filters_allow(find):
     scorer = mixed(GruModel(vocabulary=12, sharpness=2.0), filters=(suppress(torch.tensor([2, 3, 4, 5])),))
     found = find(scorer)
-    expected = [sureness(scorer, row, each.tokens) for row, each in enumerate(found)]
-    assert [each.sureness for each in found] == pytest.approx(expected, abs=1e-4)
-    assert all(each.sureness > each.score for each in found)
+    expected = [filtered_log_prob(scorer, row, each.tokens) for row, each in enumerate(found)]
+    assert [each.filtered_log_prob for each in found] == pytest.approx(expected, abs=1e-4)
+    assert all(each.filtered_log_prob > each.score for each in found)
     assert {len(each.tokens) == limit for each, limit in zip(found, scorer.limits, strict=True)} == {True, False}
 
 

@@ -1,5 +1,5 @@
 from attune.decoding.words import words_of
-from attune.types import Built, Hypothesis, Word
+from attune.types import Hypothesis, TaskModel, Word
 
 PIECES = ("▁the", "re", "▁is", "n", "'", "t", "▁")
 
@@ -8,7 +8,7 @@ def built(**settings):
     def read(hypothesis):
         return "".join(PIECES[token] for token in hypothesis.tokens).replace("▁", " ").strip()
 
-    return Built(None, lambda utterance: (), read, **settings)
+    return TaskModel(None, lambda utterance: (), read, **settings)
 
 
 def test_a_word_begins_with_its_first_token_and_is_as_sure_as_its_least_certain_one():

@@ -9,12 +9,12 @@ import torch
 from attune.batches.load import Reader, collate
 from attune.corpora import open_manifest
 from attune.decoding.search import Search, search
-from attune.families.ssl import FAMILY, Config
+from attune.families.ssl import FAMILY, SslConfig
 from attune.tasks.classify import Classify, ClassifyConfig
-from attune.tasks.transcribe import HeadConfig, Transcribe, TranscribeConfig
+from attune.tasks.transcribe import CtcHeadConfig, Transcribe, TranscribeConfig
 from attune.testing import check_family, make_corpus
 
-SMALL = TranscribeConfig(head=HeadConfig(width=24, dropout=0.1))
+SMALL = TranscribeConfig(head=CtcHeadConfig(width=24, dropout=0.1))
 
 
 @pytest.fixture(scope="module")
@@ -38,15 +38,15 @@ def classify(corpus, tmp_path):
 
 def seeded(task, config=None):
     torch.manual_seed(5)
-    return FAMILY.build(config or Config(), task, Path())
+    return FAMILY.build(config or SslConfig(), task, Path())
 
 
 def test_keeps_every_promise_when_transcribing(corpus, transcribe):
-    check_family(FAMILY, Config(), transcribe, corpus[:4], tolerance=1e-5)
+    check_family(FAMILY, SslConfig(), transcribe, corpus[:4], tolerance=1e-5)
 
 
 def test_keeps_every_promise_when_classifying(corpus, classify):
-    check_family(FAMILY, Config(stack=1), classify, corpus[:4], tolerance=1e-5)
+    check_family(FAMILY, SslConfig(stack=1), classify, corpus[:4], tolerance=1e-5)
 
 
 def test_scores_are_the_same_bits_whatever_the_batch(corpus, transcribe):
@@ -81,7 +81,7 @@ def test_the_shortest_sound_there_can_be_is_still_scored(transcribe):
 
 def test_frames_are_counted_after_stacking(transcribe):
     assert seeded(transcribe).model.frames(16_000) == 33  # 98 frames of 10 ms by threes
-    assert seeded(transcribe, Config(stack=1)).model.frames(16_000) == 98
+    assert seeded(transcribe, SslConfig(stack=1)).model.frames(16_000) == 98
 
 
 def test_trains_in_bfloat16_with_a_loss_in_float32(corpus, transcribe):

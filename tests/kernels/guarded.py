@@ -56,9 +56,9 @@ def _check(does: str, pointers: interpreter.TensorHandle, mask: interpreter.Tens
         raise IndexError(f"a kernel {does} {int((~inside).sum())} values outside its tensors")
 
 
-def _single(joint: _tiles.Joint) -> _tiles.Joint:
+def _single(joint: _tiles.JointWeights) -> _tiles.JointWeights:
     parts = (part.float() for part in (joint.encoded, joint.predicted, joint.weight, joint.bias))
-    return _tiles.Joint(*parts, joint.targets, joint.extent, joint.lattice)
+    return _tiles.JointWeights(*parts, joint.targets, joint.extent, joint.lattice)
 
 
 def run(seed: int) -> None:
@@ -74,7 +74,7 @@ def run(seed: int) -> None:
     if bad is not None:
         parts[chance.randint(0, 3)].view(-1)[chance.choice([0, slice(None), slice(None, None, 7)])] = bad
     extent = Extent(tuple(case.lengths.tolist()), tuple(case.target_lengths.tolist()))
-    joint = _tiles.Joint(*parts, case.targets, extent, case.lattice)
+    joint = _tiles.JointWeights(*parts, case.targets, extent, case.lattice)
     tiling = _fused.Tiling(
         *HALF, chunk=chance.choice([1, 20, 1000]), hidden_rows=16, hidden_width=chance.choice([16, 64]),
         frames=chance.choice([2, 4, 32]), labels=2, columns=chance.choice([16, 64]),

@@ -37,8 +37,8 @@ def far_off(name: str) -> dict[str, float]:
     case, dtype = CASES[name]
     extent = Extent(tuple(case.lengths.tolist()), tuple(case.target_lengths.tolist()))
     narrow = [part.detach().to(dtype) for part in case.parts]
-    ours = _tiles.Joint(*narrow, case.targets, extent, case.lattice)
-    exact = _tiles.Joint(*(part.double() for part in narrow), case.targets, extent, case.lattice)
+    ours = _tiles.JointWeights(*narrow, case.targets, extent, case.lattice)
+    exact = _tiles.JointWeights(*(part.double() for part in narrow), case.targets, extent, case.lattice)
     tile = _fused.Tile(64, 32, 32, 4, 2)
     tiling = _fused.Tiling(
         tile, tile, chunk=extent.rows // 2, hidden_rows=64, hidden_width=16, frames=4, labels=2, columns=16
@@ -48,7 +48,7 @@ def far_off(name: str) -> dict[str, float]:
     scale = torch.linspace(-0.5, 2, len(total))
     found, right = _fused.backward(ours, saved, scale, tiling), _tiles.backward(exact, kept, scale.double())
     possible = torch.isfinite(wanted)
-    parts = {part: distance(getattr(found, part), getattr(right, part)) for part in _tiles.Gradients.__slots__}
+    parts = {part: distance(getattr(found, part), getattr(right, part)) for part in _tiles.JointGradients.__slots__}
     same = torch.equal(possible, torch.isfinite(total))
     return {"loss": distance(total[possible], wanted[possible]) if same else float("inf"), **parts}
 

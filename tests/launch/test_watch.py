@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.distributed import TCPStore
 
-from attune.launch.watch import Place, Watch
+from attune.launch.watch import RankPlace, Watch
 from attune.world import World
 
 TIMEOUT = 1.6
@@ -30,7 +30,7 @@ def wait_for_the_other(store, monkeypatch, *, beats_for: float) -> list[str]:
         said.extend([reason] if speaks else [])
         found.set()
 
-    places = [Place(os.getpid(), "here", "this machine"), Place(1, "there", "another machine")]
+    places = [RankPlace(os.getpid(), "here", "this machine"), RankPlace(1, "there", "another machine")]
     watch = Watch(store, World(0, 2, torch.device("cpu")), places, TIMEOUT, tell)
     began = time.monotonic()
     with watch.meeting():

@@ -14,7 +14,7 @@ from attune.site import Site
 from attune.sources import Cache
 from attune.stages.assemble import open_pretrained
 from attune.stages.events import Evaluated, Stepped
-from attune.stages.subject import load_subject, open_subject
+from attune.stages.subject import load_eval_target, open_eval_target
 from attune.stages.train import Request, train
 from attune.training.settings import AdaptConfig
 from attune.world import World
@@ -146,8 +146,8 @@ def test_augmentation_changes_what_is_heard_in_training_only(recipe_file, site, 
 
 def test_a_recipe_without_lora_scores_the_weights_of_a_run_with_it(recipe_file, site, tmp_path):
     run_of(recipe_file, tmp_path / "run", site, *EVERYTHING[:4])
-    subject = open_subject(str(recipe_file), [f"model.weights={tmp_path / 'run'}"], site)
-    plain = load_subject(subject.pretrained, World.alone()).built.model.state_dict()
+    subject = open_eval_target(str(recipe_file), [f"model.weights={tmp_path / 'run'}"], site)
+    plain = load_eval_target(subject.pretrained, World.alone()).built.model.state_dict()
     exported = open_pretrained(tmp_path / "run/model").tensors()
     assert all(tensor.equal(exported[name]) for name, tensor in plain.items())
 
@@ -163,9 +163,11 @@ def test_a_recipe_without_lora_scores_the_weights_of_a_run_with_it(recipe_file, 
     ],
 )
 def test_an_evaluation_searches_as_it_is_told_to(recipe_file, site, run_with_final, overrides, kind, beam):
-    on_run = open_subject(str(run_with_final), overrides, site)
+    on_run = open_eval_target(str(run_with_final), overrides, site)
     final = [f"model.weights={run_with_final}", "decode.final={search: beam, beam: 4}"]
-    in_recipe = open_subject(str(recipe_file), [*final, *overrides], site) if "final" not in str(overrides) else on_run
+    in_recipe = (
+        open_eval_target(str(recipe_file), [*final, *overrides], site) if "final" not in str(overrides) else on_run
+    )
     for subject in (on_run, in_recipe):
         decode = subject.pretrained.recipe.decode
         assert ((decode.final or decode).search, (decode.final or decode).beam) == (kind, beam)

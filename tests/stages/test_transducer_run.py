@@ -101,14 +101,14 @@ def test_transcripts_as_json_have_the_best_few_where_they_are_asked_for(run, rec
     assert texts[0] == found["text"] and 1 < len(texts) <= 3 and len(set(texts)) == len(texts)
     assert all(each["score"] < 0 for each in found["alternatives"])
     assert main([*words, "--nbest", "3"]) == 2 and "--nbest is shown by --json" in capsys.readouterr().err
-    spoken = attune.load(run.folder, device="cpu").listen([audio])[0]
+    spoken = attune.load(run.folder, device="cpu").transcribe_detailed([audio])[0]
     assert spoken.text == found["text"] and spoken.alternatives == ()
 
 
 def test_a_model_that_is_searched_greedily_is_searched_by_a_beam_for_alternatives(run, recipe):
     greedy = attune.load(run.folder, device="cpu")
     greedy = replace(greedy, search=Search("greedy", beam=2))
-    (spoken,) = greedy.listen([recipe.parent / "dev/audio/00000.wav"], alternatives=4)
+    (spoken,) = greedy.transcribe_detailed([recipe.parent / "dev/audio/00000.wav"], alternatives=4)
     assert spoken.alternatives[0].text == spoken.text and len(spoken.alternatives) > 1
 
 

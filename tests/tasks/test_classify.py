@@ -71,5 +71,5 @@ def test_the_mean_is_over_own_frames(tmp_path):
 
 def test_labels_of_a_pretrained_model_serve_only_when_they_are_the_same(tmp_path):
     prepared(tmp_path)
-    assert TASK.serves(MOOD, tmp_path, UTTERANCES)
-    assert not TASK.serves(MOOD, tmp_path, UTTERANCES[:1])
+    assert TASK.can_reuse(MOOD, tmp_path, UTTERANCES)
+    assert not TASK.can_reuse(MOOD, tmp_path, UTTERANCES[:1])

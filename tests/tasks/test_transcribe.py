@@ -3,7 +3,7 @@ import torch
 
 from attune.batches.load import collate
 from attune.errors import ConfigError, DataError
-from attune.tasks.transcribe import TASK, HeadConfig, TranscribeConfig
+from attune.tasks.transcribe import TASK, CtcHeadConfig, TranscribeConfig
 from attune.testing import check_task
 from attune.types import Hypothesis, Prediction, Utterance
 
@@ -20,7 +20,7 @@ def prepared(folder, **settings):
 @pytest.mark.parametrize(
     "config",
     [
-        TranscribeConfig(head=HeadConfig(layers=1, width=4)),
+        TranscribeConfig(head=CtcHeadConfig(layers=1, width=4)),
         TranscribeConfig(normalizer="basic"),
         TranscribeConfig(tokens="bpe", vocabulary=24),
         TranscribeConfig(tokens="unigram", vocabulary=24, normalizer="basic"),
@@ -65,7 +65,7 @@ def test_times_in_a_text_get_no_tokens(tmp_path):
     config = TranscribeConfig()
     TASK.prepare(config, [TIMED], tmp_path)
     assert not {"<", "|", "0"} & set(TASK(config, tmp_path).pieces)
-    assert TASK.serves(config, tmp_path, [TIMED])
+    assert TASK.can_reuse(config, tmp_path, [TIMED])
 
 
 def test_equal_neighbours_need_a_frame_between_them(tmp_path):
@@ -115,7 +115,7 @@ def test_a_vocabulary_goes_with_sentencepiece_only(settings):
 
 
 def test_an_empty_text_is_learned_as_silence(tmp_path):
-    head = prepared(tmp_path, head=HeadConfig(layers=1, width=4)).head(3).eval()
+    head = prepared(tmp_path, head=CtcHeadConfig(layers=1, width=4)).head(3).eval()
     batch = collate([("x", torch.zeros(1).numpy(), ())])
     frames, lengths = torch.randn(1, 5, 3), torch.tensor([5])
     loss = head.loss(frames, lengths, batch)
@@ -125,7 +125,7 @@ def test_an_empty_text_is_learned_as_silence(tmp_path):
 
 
 def test_dropout_follows_the_seed(tmp_path):
-    head = prepared(tmp_path, head=HeadConfig(layers=3, width=8, dropout=0.5)).head(3).train()
+    head = prepared(tmp_path, head=CtcHeadConfig(layers=3, width=8, dropout=0.5)).head(3).train()
     frames, lengths = torch.randn(2, 5, 3), torch.tensor([5, 4])
 
     def seeded(seed):
@@ -138,6 +138,6 @@ def test_dropout_follows_the_seed(tmp_path):
 
 def test_tokens_of_a_pretrained_model_serve_when_they_spell_all_of_the_text(tmp_path):
     config = prepared(tmp_path).config
-    assert TASK.serves(config, tmp_path, UTTERANCES)
-    assert not TASK.serves(config, tmp_path, [Utterance("x", 1.0, text="qué")])
-    assert not TASK.serves(TranscribeConfig(tokens="bpe", vocabulary=24), tmp_path, UTTERANCES)
+    assert TASK.can_reuse(config, tmp_path, UTTERANCES)
+    assert not TASK.can_reuse(config, tmp_path, [Utterance("x", 1.0, text="qué")])
+    assert not TASK.can_reuse(TranscribeConfig(tokens="bpe", vocabulary=24), tmp_path, UTTERANCES)

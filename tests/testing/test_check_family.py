@@ -11,11 +11,11 @@ from torch import nn
 from attune.audio.features import fbank, within
 from attune.audio.masking import mask_features
 from attune.corpora import open_manifest
-from attune.families.ssl import FAMILY, Config
+from attune.families.ssl import FAMILY, SslConfig
 from attune.tasks.classify import Classify, ClassifyConfig
 from attune.testing import CheckFailed, check_family, make_corpus
 from attune.testing.family import _lattice_loss
-from attune.types import Batch, Built, Family, LabelScorer, Loss
+from attune.types import Batch, Family, LabelScorer, Loss, TaskModel
 
 from tiny_whisper import write_whisper
 from toy import transducer as toy
@@ -127,7 +127,7 @@ def check(case, model):
 
     def build(_, task, assets):
         torch.manual_seed(next(seeds))  # by chance, weights may break a promise by less than is allowed
-        return Built(model(), task.target, task.read)
+        return TaskModel(model(), task.target, task.read)
 
     check_family(Family(object, build), None, task, utterances)
 
@@ -166,9 +166,9 @@ def test_one_broken_promise_is_not_called_many(case):
 
 
 def test_a_wrong_number_of_frames_is_named(case, tmp_path):
-    from attune.tasks.transcribe import HeadConfig, Transcribe, TranscribeConfig
+    from attune.tasks.transcribe import CtcHeadConfig, Transcribe, TranscribeConfig
 
-    config = TranscribeConfig(head=HeadConfig(layers=1, width=4))
+    config = TranscribeConfig(head=CtcHeadConfig(layers=1, width=4))
     Transcribe.prepare(config, case[1], tmp_path)
 
     def build(config, task, assets):
@@ -177,7 +177,7 @@ def test_a_wrong_number_of_frames_is_named(case, tmp_path):
         return built
 
     with pytest.raises(CheckFailed, match=r"frames: what model\.frames\(\) says"):
-        check_family(Family(Config, build), Config(), Transcribe(config, tmp_path), case[1])
+        check_family(Family(SslConfig, build), SslConfig(), Transcribe(config, tmp_path), case[1])
 
 
 def test_the_random_state_is_left_as_it_was(case):
@@ -227,9 +227,9 @@ def test_a_broken_promise_of_a_token_by_token_model_is_named(case, tmp_path, spo
     from attune.families import whisper
     from attune.tasks.transcribe import Transcribe, TranscribeConfig
 
-    config = whisper.Config(weights="", window="trimmed")
-    whisper.FAMILY.adopt(config, write_whisper(tmp_path / "model"), tmp_path)
-    family = Family(whisper.Config, lambda *given: spoil(whisper.FAMILY.build(*given)))
+    config = whisper.WhisperConfig(weights="", window="trimmed")
+    whisper.FAMILY.import_checkpoint(config, write_whisper(tmp_path / "model"), tmp_path)
+    family = Family(whisper.WhisperConfig, lambda *given: spoil(whisper.FAMILY.build(*given)))
     with pytest.raises(CheckFailed, match=promise):
         check_family(family, config, Transcribe(TranscribeConfig(), tmp_path), case[1][:2], tmp_path)
 

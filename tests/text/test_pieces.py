@@ -4,14 +4,14 @@ import pytest
 
 from attune.errors import DataError, ModelError
 from attune.text.tokenizers.characters import BLANK, UNKNOWN
-from attune.text.tokenizers.pieces import Pieces
+from attune.text.tokenizers.pieces import SentencePieces
 
 TEXTS = ["the cat sat on the mat", "the dog ran on and on", "नमस्ते दुनिया", "раз'яднаць", "東京 タワー"] * 3
 
 
 @pytest.fixture(scope="module", params=["unigram", "bpe"])
 def pieces(request):
-    return Pieces.learn(TEXTS, request.param, 44)
+    return SentencePieces.learn(TEXTS, request.param, 44)
 
 
 def test_the_text_comes_back_and_no_token_is_the_blank(pieces):
@@ -34,65 +34,68 @@ def test_the_blank_reads_as_nothing_and_the_unknown_as_a_replacement_character(p
 
 
 def test_short_words_alone_are_text_enough():
-    pieces = Pieces.learn(["go", "stop", "top"] * 5, "bpe", 10)
+    pieces = SentencePieces.learn(["go", "stop", "top"] * 5, "bpe", 10)
     assert pieces.decode(pieces.encode("stop")) == "stop"
 
 
 def test_text_is_not_normalized_on_the_way():
-    pieces = Pieces.learn(["ﬁne ＡＢＣ Ⅷ"], "bpe", 14)
+    pieces = SentencePieces.learn(["ﬁne ＡＢＣ Ⅷ"], "bpe", 14)
     assert pieces.decode(pieces.encode("ﬁne ＡＢＣ Ⅷ")) == "ﬁne ＡＢＣ Ⅷ"
 
 
 def test_the_longest_transcript_is_learned_from_too():
-    pieces = Pieces.learn(["ab " * 3000 + "xyz"], "bpe", 10)
+    pieces = SentencePieces.learn(["ab " * 3000 + "xyz"], "bpe", 10)
     assert UNKNOWN not in pieces.encode("xyz")
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 def test_training_twice_gives_the_same_bytes(kind):
-    assert Pieces.learn(TEXTS, kind, 44).model == Pieces.learn(iter(TEXTS), kind, 44).model
+    assert SentencePieces.learn(TEXTS, kind, 44).model == SentencePieces.learn(iter(TEXTS), kind, 44).model
 
 
 def test_it_is_read_back_as_it_was_saved(pieces, tmp_path):
     pieces.save(tmp_path / "task")
     assert [path.name for path in (tmp_path / "task").iterdir()] == ["tokenizer.model"]
-    loaded = Pieces.load(tmp_path / "task")
+    loaded = SentencePieces.load(tmp_path / "task")
     assert loaded.fingerprint == pieces.fingerprint
     assert pickle.loads(pickle.dumps(loaded)).encode("the cat") == pieces.encode("the cat")
 
 
 def test_the_fingerprint_tells_vocabularies_of_one_size_apart():
-    prints = {Pieces.learn(TEXTS, "bpe", 44).fingerprint, Pieces.learn([*TEXTS[:-1], "a rat"], "bpe", 44).fingerprint}
+    prints = {
+        SentencePieces.learn(TEXTS, "bpe", 44).fingerprint,
+        SentencePieces.learn([*TEXTS[:-1], "a rat"], "bpe", 44).fingerprint,
+    }
     assert len(prints) == 2
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 def test_too_large_a_vocabulary_is_answered_with_the_largest_possible(kind):
     with pytest.raises(DataError, match="the most it can give is") as refusal:
-        Pieces.learn(TEXTS, kind, 5000)
+        SentencePieces.learn(TEXTS, kind, 5000)
     largest = int(str(refusal.value).rstrip(".").rsplit(" ", 1)[-1])
-    assert Pieces.learn(TEXTS, kind, largest).size == largest
+    assert SentencePieces.learn(TEXTS, kind, largest).size == largest
 
 
 def test_too_small_a_vocabulary_is_answered_with_the_smallest_possible():
     with pytest.raises(DataError, match="it needs at least") as refusal:
-        Pieces.learn(TEXTS, "bpe", 5)
+        SentencePieces.learn(TEXTS, "bpe", 5)
     smallest = int(str(refusal.value).rstrip(".").rsplit(" ", 1)[-1])
-    assert Pieces.learn(TEXTS, "bpe", smallest).size == smallest
+    assert SentencePieces.learn(TEXTS, "bpe", smallest).size == smallest
 
 
 def test_no_text_at_all_is_refused():
     with pytest.raises(DataError, match="every transcript is empty"):
-        Pieces.learn(["", " "], "bpe", 44)
+        SentencePieces.learn(["", " "], "bpe", 44)
 
 
 @pytest.mark.parametrize("content", [b"", b"not a model"])
 def test_a_damaged_file_is_named(tmp_path, content):
-    (tmp_path / Pieces.FILE).write_bytes(content)
+    (tmp_path / SentencePieces.FILE).write_bytes(content)
     with pytest.raises(ModelError, match=r"tokenizer\.model"):
-        Pieces.load(tmp_path)
+        SentencePieces.load(tmp_path)
 
 
 def test_training_is_quiet(capfd):
-    Pieces.learn(TEXTS, "unigram", 44)
+    SentencePieces.learn(TEXTS, "unigram", 44)
     assert capfd.readouterr() == ("", "")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from attune.types import Built, Family
+from attune.types import Family, TaskModel
 
 
 @dataclass(frozen=True)
@@ -10,7 +10,7 @@ class Config:
     width: int = 8
 
 
-def build(config, task) -> Built:
+def build(config, task) -> TaskModel:
     raise NotImplementedError
 
 

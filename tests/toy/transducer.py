@@ -6,7 +6,7 @@ import torch
 
 from attune.audio.masking import mask_features
 from attune.testing.family import _lattice_loss
-from attune.types import Built, Family, Loss
+from attune.types import Family, Loss, TaskModel
 
 from transducers import LstmTransducer
 
@@ -63,7 +63,7 @@ def read(hypothesis):
 
 
 def build(config, task, assets):
-    return Built(Model(config), target, read, pieces=PIECES, seconds_per_frame=HOP / 16_000)
+    return TaskModel(Model(config), target, read, pieces=PIECES, seconds_per_frame=HOP / 16_000)
 
 
-FAMILY = Family(config=Config, build=build, has_own_tokens=True)
+FAMILY = Family(config=Config, build=build, has_own_vocabulary=True)

@@ -7,14 +7,14 @@ from attune.training import checkpoint
 from attune.training.adapt import merge_lora
 from attune.training.average import average
 from attune.training.checkpoint import Checkpoint
-from attune.training.loop import Progress
+from attune.training.loop import TrainingProgress
 from attune.training.settings import AdaptConfig
 
 
 def saved(folder, *states):
     """A checkpoint of each state, and their folders."""
     return [
-        checkpoint.save(folder, Checkpoint(state, {}, Progress(Position(step))))
+        checkpoint.save(folder, Checkpoint(state, {}, TrainingProgress(Position(step))))
         for step, state in enumerate(states, start=1)
     ]
 

@@ -9,14 +9,14 @@ from attune.batches.load import Position
 from attune.errors import CheckpointError
 from attune.training import checkpoint
 from attune.training.checkpoint import Checkpoint
-from attune.training.loop import Progress
+from attune.training.loop import TrainingProgress
 from attune.training.optimizer import load_state_by_name, make_optimizer, state_by_name
 from attune.training.precision import LossScale
 
 
 def made(step: int) -> Checkpoint:
     torch.manual_seed(step)
-    progress = Progress(Position(step, 1, 2), LossScale(512.0, 7), skipped=3, skipped_in_a_row=1)
+    progress = TrainingProgress(Position(step, 1, 2), LossScale(512.0, 7), skipped=3, skipped_in_a_row=1)
     return Checkpoint({"weight": torch.randn(100, 10)}, {"weight/exp_avg": torch.randn(100, 10)}, progress)
 
 

@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch import nn
 
-from attune.batches.load import Loaded, Micro, Position, collate, micros_from
+from attune.batches.load import LoadedMicroBatch, MicroBatchPlan, Position, collate, micros_from
 from attune.batches.plan import Budget, plan_epoch
 from attune.errors import TrainingError
-from attune.training.loop import Progress, Rules, take_steps
+from attune.training.loop import StepRules, TrainingProgress, take_steps
 from attune.training.optimizer import make_optimizer
 from attune.training.precision import LossScale, first_scale
 from attune.training.schedule import Schedule
@@ -51,21 +51,21 @@ def loaded(world, start=Position(), aligned=False, poison=frozenset(), seen=None
         if seen is not None:
             seen.extend((micro.position.epoch, int(index)) for index in micro.rows)
         rows = [row(int(index), poison) for index in micro.rows]
-        yield Loaded(micro, collate(rows) if rows else None)
+        yield LoadedMicroBatch(micro, collate(rows) if rows else None)
 
 
 def rules(steps=30, **changes):
     defaults = dict(
         seed=5, schedule=Schedule(1e-2, 30, 3, "linear"), precision="fp32", clip=1.0, strict=False, nonfinite_patience=3
     )
-    return Rules(**{**defaults, **changes})
+    return StepRules(**{**defaults, **changes})
 
 
 def train(world, steps=30, strict=False, precision="fp32", poison=frozenset()):
     model = Toy()
     optimizer = make_optimizer("adamw", model, 1e-2, 0.01, (0.9, 0.98))
     settings = rules(strict=strict, precision=precision)
-    progress = Progress(scale=first_scale(precision))
+    progress = TrainingProgress(scale=first_scale(precision))
     done = []
     for step in take_steps(
         model, optimizer, loaded(world, aligned=strict, poison=poison), settings, progress, world, lambda: False
@@ -119,7 +119,7 @@ def torch_seed(step, slot):
 def test_a_resumed_loop_continues_in_the_middle_of_an_epoch_as_if_never_stopped():
     model = Toy()
     optimizer = make_optimizer("adamw", model, 1e-2, 0.01, (0.9, 0.98))
-    progress = Progress()
+    progress = TrainingProgress()
     for _ in range(3):  # stop and go on twice, with the objects kept
         stepper = take_steps(
             model, optimizer, loaded(World.alone(), progress.position), rules(), progress, World.alone(), lambda: False
@@ -163,7 +163,7 @@ def test_a_skipped_step_leaves_the_weights_alone():
     before = [p.detach().clone() for p in model.parameters()]
     optimizer = make_optimizer("adamw", model, 1e-2, 0.0, (0.9, 0.98))
     poisoned = loaded(World.alone(), poison=frozenset(range(UTTERANCES)))
-    step = next(take_steps(model, optimizer, poisoned, rules(), Progress(), World.alone(), lambda: False))
+    step = next(take_steps(model, optimizer, poisoned, rules(), TrainingProgress(), World.alone(), lambda: False))
     assert step.skipped and all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
 
@@ -185,7 +185,7 @@ def stop_on_rank_one_at_step_three(world):
         return world.rank == 1 and len(asked) >= 3
 
     optimizer = make_optimizer("adamw", model, 1e-2, 0.0, (0.9, 0.98))
-    stepper = take_steps(model, optimizer, loaded(world), rules(), Progress(), world, stop)
+    stepper = take_steps(model, optimizer, loaded(world), rules(), TrainingProgress(), world, stop)
     return [next(stepper) for _ in range(4)]
 
 
@@ -196,7 +196,9 @@ def test_clipping_bounds_the_step_but_not_the_reported_norm():
     before = torch.cat([p.detach().flatten() for p in model.parameters()])
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     settings = rules(clip=0.1, schedule=Schedule(1.0, 30, 0, "constant"))
-    step = next(take_steps(model, optimizer, loaded(World.alone()), settings, Progress(), World.alone(), lambda: False))
+    step = next(
+        take_steps(model, optimizer, loaded(World.alone()), settings, TrainingProgress(), World.alone(), lambda: False)
+    )
     moved = torch.cat([p.detach().flatten() for p in model.parameters()]) - before
     assert step.gradient_norm == pytest.approx(free[0].gradient_norm)
     assert float(torch.linalg.vector_norm(moved)) == pytest.approx(0.1, rel=1e-4)
@@ -217,4 +219,4 @@ def test_the_loss_scale_halves_on_overflow_and_doubles_after_a_long_calm():
 
 def test_a_micro_remembers_where_the_step_ends():
     first = next(micros_from(Position(7, 0, 2), plan, 0, 1, False))
-    assert isinstance(first, Micro) and first.position == Position(8, 0, 3)
+    assert isinstance(first, MicroBatchPlan) and first.position == Position(8, 0, 3)

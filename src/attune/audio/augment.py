@@ -43,7 +43,7 @@ class Augmenter:
             is_heard = len(faster) <= self.longest_seconds * SAMPLE_RATE
             samples = faster if is_heard and fits(len(faster)) else samples
         if settings.rooms and generator.random() < settings.rooms.chance:
-            samples = hear_in_room(samples, read_response(_draw(self.rooms, generator)))
+            samples = convolve_with_room(samples, read_response(_draw(self.rooms, generator)))
         if settings.noise and generator.random() < settings.noise.chance:
             samples = self._with_noise(samples, settings.noise, generator)
         if settings.gain_db:
@@ -78,7 +78,7 @@ def change_speed(samples: Samples, factor: float) -> Samples:
     return resample(samples, round(SAMPLE_RATE * factor), SAMPLE_RATE)
 
 
-def hear_in_room(samples: Samples, response: Samples) -> Samples:
+def convolve_with_room(samples: Samples, response: Samples) -> Samples:
     """The speech as loud and as timed as before, with the room's echoes.
 
     The strongest tap is the direct path: what it delays is shifted back, so that labels in time stay right.

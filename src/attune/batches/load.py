@@ -25,7 +25,7 @@ from attune.processes import die_with_parent
 from attune.seeds import derive
 from attune.sources import contents_of
 from attune.text.times import at_pace
-from attune.types import Batch, Row, Utterance
+from attune.types import Batch, LoadedRow, Utterance
 from attune.world import READER
 
 
@@ -53,7 +53,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class DroppedRow:
     """A row that could not be used, and why."""
 
     row: int
@@ -61,26 +61,26 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True)
-class Micro:
+class MicroBatchPlan:
     """One slot of one step, by row numbers: what a loader worker is told. A stream has no rows to look up."""
 
     position: Position  # after this step
     slot: int
     rows: Rows
     utterances: tuple[Utterance, ...] | None = None
-    dropped: tuple[Dropped, ...] = ()  # before anything was read
+    dropped: tuple[DroppedRow, ...] = ()  # before anything was read
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedMicroBatch:
     """A micro-batch as a worker returns it. No batch: the slot is empty, or every row in it was bad."""
 
-    micro: Micro
+    micro: MicroBatchPlan
     batch: Batch | None
-    dropped: tuple[Dropped, ...] = ()
+    dropped: tuple[DroppedRow, ...] = ()
     error: AttuneError | None = None  # raised in the parent, where it keeps its message
 
-    def pin_memory(self) -> "Loaded":
+    def pin_memory(self) -> "LoadedMicroBatch":
         """The same in memory that a device can read while it computes; a loader calls this in a thread of its own."""
         return replace(self, batch=self.batch.pin_memory()) if self.batch else self
 
@@ -94,25 +94,25 @@ class Reader:
     fits: Callable[[int, Sequence[int]], bool] | None = None
     drops_bad_rows: bool = False
     drops_long_rows: bool = False
-    pack: Callable[[Sequence[Row]], list[Row]] | None = None
+    pack: Callable[[Sequence[LoadedRow]], list[LoadedRow]] | None = None
     augmenter: Augmenter | None = None
     seed: int = 0  # of the augmentation
     rows: int | None = None  # in a mix: row + rows is the same row in its second turn of an epoch
 
     def read(
         self, rows: Rows, epoch: int = 0, given: Sequence[Utterance] | None = None
-    ) -> tuple[Batch | None, tuple[Dropped, ...]]:
+    ) -> tuple[Batch | None, tuple[DroppedRow, ...]]:
         """The rows, or the utterances that are given for them, as one batch; and those that were dropped."""
         kept, dropped = [], []
         numbers = [divmod(int(row), self.rows) if self.rows else (0, int(row)) for row in rows]
         utterances = [self.utterances[row] for _, row in numbers] if given is None else given
         for (turn, row), utterance, content in zip(numbers, utterances, contents_of(utterances), strict=True):
             try:
-                kept.append(Row(utterance.id, *self._read_one(utterance, content, epoch, turn), turn))
+                kept.append(LoadedRow(utterance.id, *self._read_one(utterance, content, epoch, turn), turn))
             except DataError as error:
                 if not (self.drops_long_rows if isinstance(error, TooLong) else self.drops_bad_rows):
                     raise
-                dropped.append(Dropped(row, str(error)))
+                dropped.append(DroppedRow(row, str(error)))
         packed = self.pack(kept) if self.pack else kept
         return (self._masked(packed, epoch) if packed else None), tuple(dropped)
 
@@ -145,7 +145,7 @@ class Reader:
         except DataError as error:  # of a noise or a room: no fault of the row
             raise ConfigError(f"augment: {error}") from error
 
-    def _masked(self, rows: Sequence[Row], epoch: int) -> Batch:
+    def _masked(self, rows: Sequence[LoadedRow], epoch: int) -> Batch:
         """The rows as a batch, with each row's own masks when the recipe has masks."""
         batch = collate([(row.id, row.audio, row.target) for row in rows])
         settings = self.augmenter.settings.masks if self.augmenter else None
@@ -182,7 +182,7 @@ def _padded(rows: Sequence[Sequence[float]], dtype: torch.dtype) -> tuple[torch.
 
 def micros_from(
     position: Position, plan: Callable[[int], Plan], rank: int, ranks: int, aligned: bool
-) -> Iterator[Micro]:
+) -> Iterator[MicroBatchPlan]:
     """Every micro-batch a rank will compute, from a position on, epoch after epoch without end."""
     step, epoch, done = position.step, position.epoch, position.step_in_epoch
     while True:
@@ -195,16 +195,18 @@ def micros_from(
             # A rank without a slot still takes part in the step.
             for slot in slots_of(rank, ranks, epoch_plan.micros_per_step, aligned) or [None]:
                 rows = epoch_plan.order[:0] if slot is None else epoch_plan.micro(step_in_epoch, slot)
-                yield Micro(after, slot or 0, rows)
+                yield MicroBatchPlan(after, slot or 0, rows)
         epoch, done = epoch + 1, 0
 
 
-def load(reader: Reader, micros: Iterable[Micro], workers: int, pins: bool = False) -> Iterator[Loaded]:
+def load(
+    reader: Reader, micros: Iterable[MicroBatchPlan], workers: int, pins: bool = False
+) -> Iterator[LoadedMicroBatch]:
     """Read micro-batches in their order, `workers` processes ahead of the model; 0 reads in this process.
 
     `pins` puts them where a CUDA device can fetch them by itself.
     """
-    loader: DataLoader[Loaded] = DataLoader(
+    loader: DataLoader[LoadedMicroBatch] = DataLoader(
         _Readable(reader),
         sampler=micros,
         batch_size=None,
@@ -234,15 +236,15 @@ def readers_watched() -> Iterator[None]:
         ) from error
 
 
-class Again:
+class CachedBatches:
     """The batches of a set that is decoded again and again; a small one is read once and remembered."""
 
-    def __init__(self, read: Callable[[], Iterator[Loaded]], remembers: bool) -> None:
+    def __init__(self, read: Callable[[], Iterator[LoadedMicroBatch]], remembers: bool) -> None:
         self._read = read
         self._remembers = remembers
-        self._remembered: list[Loaded] | None = None
+        self._remembered: list[LoadedMicroBatch] | None = None
 
-    def __iter__(self) -> Iterator[Loaded]:
+    def __iter__(self) -> Iterator[LoadedMicroBatch]:
         if self._remembered is not None:
             yield from self._remembered
             return
@@ -254,16 +256,16 @@ class Again:
         self._remembered = read if self._remembers else None
 
 
-class _Readable(Dataset[Loaded]):
+class _Readable(Dataset[LoadedMicroBatch]):
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
 
-    def __getitem__(self, micro: Micro) -> Loaded:
+    def __getitem__(self, micro: MicroBatchPlan) -> LoadedMicroBatch:
         try:
             batch, dropped = self.reader.read(micro.rows, micro.position.epoch, micro.utterances)
-            return Loaded(micro, batch, (*micro.dropped, *dropped))
+            return LoadedMicroBatch(micro, batch, (*micro.dropped, *dropped))
         except AttuneError as error:
-            return Loaded(micro, None, error=error)
+            return LoadedMicroBatch(micro, None, error=error)
 
 
 def _as_it_is(loaded: Any) -> Any:

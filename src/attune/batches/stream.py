@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from attune.batches.load import Dropped, Loaded, Micro, Position
+from attune.batches.load import DroppedRow, LoadedMicroBatch, MicroBatchPlan, Position
 from attune.batches.plan import Budget, Plan, plan_epoch, slots_of
 from attune.errors import DataError
 from attune.files import completed, write_text
@@ -44,7 +44,7 @@ class Cursor:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class StreamSample:
     """What a shard holds under one name: an utterance with its recording, or why there is none."""
 
     utterance: Utterance | None
@@ -58,7 +58,7 @@ class Shards:
     """The shards of a stream, and how one is read from any of its samples on."""
 
     names: tuple[str, ...]
-    samples: Callable[[str, int], Iterable[Sample]]
+    samples: Callable[[str, int], Iterable[StreamSample]]
     window: int
     seed: int
     folder: Path  # of this run on this machine, where blocks are put
@@ -75,7 +75,7 @@ class Shards:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ShardBlock:
     """A window of utterances, whose recordings lie in a file, and the cursor of the next one."""
 
     cursor: Cursor
@@ -85,7 +85,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class StreamRules:
     """How a block is cut into steps."""
 
     budget: Budget
@@ -104,11 +104,11 @@ class Part:
     aligned: bool
 
 
-def stream_micros(position: Position, shards: Shards, rules: Rules, part: Part) -> Iterator[Micro]:
+def stream_micros(position: Position, shards: Shards, rules: StreamRules, part: Part) -> Iterator[MicroBatchPlan]:
     """Every micro-batch a rank will compute, from a position on, epoch after epoch without end."""
     step, heard, done = position.step, position.heard, position.step_in_epoch
     start = Cursor(position.epoch, position.block, position.shard, position.byte)
-    steps_of_epoch, untold = 0, list[Dropped]()  # a block may have none, and what it leaves out is told all the same
+    steps_of_epoch, untold = 0, list[DroppedRow]()  # a block may have none, and what it leaves out is told all the same
     for block in _blocks_from(start, shards):
         if block.cursor != start:
             done = 0
@@ -127,7 +127,7 @@ def stream_micros(position: Position, shards: Shards, rules: Rules, part: Part) 
         steps_of_epoch += plan.steps
 
 
-def _require_some(steps: int, left_out: Sequence[Dropped]) -> None:
+def _require_some(steps: int, left_out: Sequence[DroppedRow]) -> None:
     if not steps:
         reasons = [f"  {each.reason}" for each in left_out[:10]] or ["  its shards hold no utterance"]
         raise DataError(
@@ -136,7 +136,7 @@ def _require_some(steps: int, left_out: Sequence[Dropped]) -> None:
         )
 
 
-def plan_block(block: Block, rules: Rules) -> tuple[Plan, tuple[Dropped, ...]]:
+def plan_block(block: ShardBlock, rules: StreamRules) -> tuple[Plan, tuple[DroppedRow, ...]]:
     """The block cut into micro-batches of similar length, and what it leaves out."""
     if block.problems and not rules.drops_bad_rows:
         raise DataError(
@@ -150,10 +150,10 @@ def plan_block(block: Block, rules: Rules) -> tuple[Plan, tuple[Dropped, ...]]:
     reasons = [*block.problems, *(left_out if not fits.all() else [])]
     seed = derive(rules.seed, "block", block.cursor.block)
     plan = plan_epoch(seconds, np.flatnonzero(fits), rules.budget, seed, block.cursor.epoch)
-    return plan, tuple(Dropped(-1, reason) for reason in reasons)
+    return plan, tuple(DroppedRow(-1, reason) for reason in reasons)
 
 
-def forgetting(loaded: Iterator[Loaded], shards: Shards) -> Iterator[Loaded]:
+def forgetting(loaded: Iterator[LoadedMicroBatch], shards: Shards) -> Iterator[LoadedMicroBatch]:
     """Pass batches on; remove the blocks that every rank has done with."""
     now = (-1, -1)
     for each in loaded:
@@ -169,7 +169,7 @@ def forget_all(shards: Shards) -> None:
     shutil.rmtree(shards.folder, ignore_errors=True)
 
 
-def read_block(shards: Shards, cursor: Cursor, stop: Event | None = None) -> Block:
+def read_block(shards: Shards, cursor: Cursor, stop: Event | None = None) -> ShardBlock:
     """The block that begins at `cursor`: what another rank of this node has read, or else read now, until `stop`."""
     shards.folder.mkdir(parents=True, exist_ok=True)
     header = shards.folder / f"{_name(cursor)}.json"
@@ -178,7 +178,7 @@ def read_block(shards: Shards, cursor: Cursor, stop: Event | None = None) -> Blo
         return _load(header, cursor) or _read(shards, cursor, header, stop or Event())
 
 
-def _blocks_from(cursor: Cursor, shards: Shards) -> Iterator[Block]:
+def _blocks_from(cursor: Cursor, shards: Shards) -> Iterator[ShardBlock]:
     """Block after block; the next ones are read while one is trained on."""
     stop = Event()
     pool = ThreadPoolExecutor(1)
@@ -193,7 +193,7 @@ def _blocks_from(cursor: Cursor, shards: Shards) -> Iterator[Block]:
         pool.shutdown(cancel_futures=True)
 
 
-def _read_next(shards: Shards, before: Future[Block], stop: Event) -> Block:
+def _read_next(shards: Shards, before: Future[ShardBlock], stop: Event) -> ShardBlock:
     return read_block(shards, before.result().after, stop)
 
 
@@ -202,12 +202,12 @@ def _position(step: int, heard: float, in_block: int, cursor: Cursor) -> Positio
 
 
 def _slots(
-    block: Block, plan: Plan, step: int, after: Position, part: Part, dropped: Sequence[Dropped]
-) -> Iterator[Micro]:
+    block: ShardBlock, plan: Plan, step: int, after: Position, part: Part, dropped: Sequence[DroppedRow]
+) -> Iterator[MicroBatchPlan]:
     for slot in slots_of(part.rank, part.ranks, plan.micros_per_step, part.aligned) or [None]:
         rows = plan.order[:0] if slot is None else plan.micro(step, slot)
         utterances = tuple(block.utterances[row] for row in rows)
-        yield Micro(after, slot or 0, rows, utterances, tuple(dropped) if slot == 0 else ())
+        yield MicroBatchPlan(after, slot or 0, rows, utterances, tuple(dropped) if slot == 0 else ())
 
 
 def _name(cursor: Cursor) -> str:
@@ -231,7 +231,7 @@ class _Filling:
     problems: list[str] = field(default_factory=list)
     count: int = 0
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: StreamSample) -> None:
         self.count += 1
         if sample.utterance is None:
             self.problems.append(sample.problem)
@@ -243,12 +243,12 @@ class _Filling:
         )
 
 
-def _read(shards: Shards, cursor: Cursor, header: Path, stop: Event) -> Block:
+def _read(shards: Shards, cursor: Cursor, header: Path, stop: Event) -> ShardBlock:
     audio = header.with_suffix(".bin")
     with completed(audio) as partial, partial.open("wb") as file:
         filling = _Filling(audio, file)
         after = _fill(filling, shards, cursor, stop)
-    block = Block(cursor, after, tuple(filling.utterances), tuple(filling.problems))
+    block = ShardBlock(cursor, after, tuple(filling.utterances), tuple(filling.problems))
     write_text(header, json.dumps(asdict(block), default=str))
     return block
 
@@ -266,11 +266,11 @@ def _fill(filling: _Filling, shards: Shards, cursor: Cursor, stop: Event) -> Cur
     return Cursor(cursor.epoch + 1)
 
 
-def _load(header: Path, cursor: Cursor) -> Block | None:
+def _load(header: Path, cursor: Cursor) -> ShardBlock | None:
     if not header.exists() or not header.with_suffix(".bin").exists():
         return None
     saved: dict[str, Any] = json.loads(header.read_text(encoding="utf-8"))
     if Cursor(**saved["cursor"]) != cursor:
         return None
     utterances = tuple(Utterance(**{**each, "audio": Path(each["audio"])}) for each in saved["utterances"])
-    return Block(cursor, Cursor(**saved["after"]), utterances, tuple(saved["problems"]))
+    return ShardBlock(cursor, Cursor(**saved["after"]), utterances, tuple(saved["problems"]))

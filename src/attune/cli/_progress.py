@@ -117,8 +117,8 @@ def shown(events: Iterable[Event], display: Display) -> Iterator[Event]:
 
 
 def _show_start(event: Started, display: Display) -> None:
-    from attune.corpora import Sample
-    from attune.stages.evaluate import told_sample
+    from attune.corpora import CorpusSample
+    from attune.stages.evaluate import describe_sample
 
     kept = event.selection
     for damage in event.damaged:
@@ -134,8 +134,8 @@ def _show_start(event: Started, display: Display) -> None:
             f"  {share.name}: {share.utterances:,} utterances, {share.seconds / 3600:.2f} h, {share.times:.4g} times "
             f"an epoch: {share.drawn:,} utterances, {share.part:.1%} of its audio"
         )
-    if isinstance(event.dev, Sample):
-        display.say(f"dev: {told_sample(len(event.dev), event.dev.total)}; the final scores have all")
+    if isinstance(event.dev, CorpusSample):
+        display.say(f"dev: {describe_sample(len(event.dev), event.dev.total)}; the final scores have all")
     if event.new_tensors:
         display.say(f"not in the pretrained weights, so they start anew: {', '.join(event.new_tensors[:6])}")
     for note in event.notes:

@@ -13,7 +13,7 @@ from attune.cli._terminal import add_json, at_least, print_json
 from attune.errors import ConfigError
 
 if TYPE_CHECKING:
-    from attune.corpora import Problem
+    from attune.corpora import RowProblem
     from attune.recipe import Recipe
     from attune.site import Site
     from attune.stages.check import PlanCheck, RecipeCheck, RowsCheck, SplitCheck
@@ -202,7 +202,7 @@ def _row_problems(rows: RowsCheck, outcome: str) -> Iterator[list[str]]:
         yield _problems(f"{rows.name}: {len(rows.bad_audio):,} with bad audio{outcome}", rows.bad_audio)
 
 
-def _problems(title: str, problems: Sequence[Problem]) -> list[str]:
+def _problems(title: str, problems: Sequence[RowProblem]) -> list[str]:
     if not problems:
         return []
     shown = [f"  {problem.where}: {problem.reason}" for problem in problems[:SHOWN]]

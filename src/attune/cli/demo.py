@@ -72,11 +72,11 @@ def _test(weights: str, recipe: Recipe, site: Site, display: Display) -> Evaluat
     from attune.cli._progress import drawn
     from attune.sources import locate
     from attune.stages.assemble import open_pretrained
-    from attune.stages.subject import Subject, evaluate_subject
+    from attune.stages.subject import EvalTarget, evaluate_target
     from attune.world import World
 
     pretrained = replace(open_pretrained(locate(weights, site.cache)), recipe=recipe)
-    return drawn(evaluate_subject(Subject(pretrained, None), "test", None, site, World.alone()), display)
+    return drawn(evaluate_target(EvalTarget(pretrained, None), "test", None, site, World.alone()), display)
 
 
 def _show_difference(before: Evaluation, after: Evaluation, display: Display) -> None:

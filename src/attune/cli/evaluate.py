@@ -12,7 +12,7 @@ from attune.cli._terminal import add_json, at_least, print_json
 
 if TYPE_CHECKING:
     from attune.site import Site
-    from attune.stages.subject import Subject
+    from attune.stages.subject import EvalTarget
     from attune.world import World
 
 HELP = "decode a run or a model and score it; every utterance exactly once"
@@ -36,22 +36,22 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Evaluate on the asked-for devices; exit 1 when an utterance has no prediction."""
     from attune.cli._downloads import watched
-    from attune.stages.subject import open_subject, require_places
+    from attune.stages.subject import open_eval_target, require_places
 
-    subject = open_subject(arguments.subject, arguments.overrides, watched(site_of(arguments)))
+    subject = open_eval_target(arguments.subject, arguments.overrides, watched(site_of(arguments)))
     require_places(subject, arguments.out, arguments.alignments)
     return in_world(arguments, lambda site, world: _evaluate(arguments, subject, site, world))
 
 
-def _evaluate(arguments: Namespace, subject: Subject, site: Site, world: World) -> int:
+def _evaluate(arguments: Namespace, subject: EvalTarget, site: Site, world: World) -> int:
     from attune.cli._progress import Display, drawn
     from attune.files import write_text
     from attune.report.alignments import alignments
     from attune.report.tables import scores_table
-    from attune.stages.subject import evaluate_subject, record
+    from attune.stages.subject import evaluate_target, record
 
     display = Display(sys.stderr if arguments.json else sys.stdout)
-    stage = evaluate_subject(subject, arguments.on, arguments.batch, site, world)
+    stage = evaluate_target(subject, arguments.on, arguments.batch, site, world)
     evaluation = drawn(stage, display if world.is_first else None)
     if not world.is_first:
         return 0

@@ -29,7 +29,7 @@ def run(arguments: Namespace) -> int:
     from attune.stages.publish import export_model
 
     export_model(arguments.run, arguments.to, watched(this_site(device="cpu")), arguments.for_transformers)
-    is_own = arguments.to.is_dir() and not arguments.for_transformers
-    hint = f"; try: attune evaluate {arguments.to}" if is_own else "."
+    is_native = arguments.to.is_dir() and not arguments.for_transformers
+    hint = f"; try: attune evaluate {arguments.to}" if is_native else "."
     print(f"{arguments.to} is the model{hint}")
     return 0

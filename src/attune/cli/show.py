@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from attune.cli._terminal import add_json, add_recipe, print_json
 
 if TYPE_CHECKING:
-    from attune.recipe import Loaded
+    from attune.recipe import LoadedRecipe
 
 HELP = "show a recipe with every default and where each value came from"
 EXAMPLE = "attune show recipes/demo.yaml optimizer.lr=1e-4"
@@ -35,7 +35,7 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def annotated(loaded: Loaded) -> list[str]:
+def annotated(loaded: LoadedRecipe) -> list[str]:
     """The lines of the resolved recipe, each value with its origin in a comment."""
     from attune import recipe
     from attune.plain_yaml import yaml_lines

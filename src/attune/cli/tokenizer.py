@@ -21,9 +21,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Say what was learned, and how a recipe uses it."""
     from attune.site import this_site
-    from attune.stages.tokenizer import Wish, learn_tokens
+    from attune.stages.tokenizer import TokenizerRequest, learn_tokens
 
-    wish = Wish(arguments.type, arguments.size, arguments.normalizer)
+    wish = TokenizerRequest(arguments.type, arguments.size, arguments.normalizer)
     learned = learn_tokens(arguments.manifests, arguments.to, wish, this_site(workers=0))
     print(f"{arguments.to}: {learned.tokens} tokens from {learned.texts:,} texts, {learned.per_word:.2f} for each word")
     print(f"In a recipe: task: {{tokens: {arguments.type}, tokenizer: {arguments.to}}}")

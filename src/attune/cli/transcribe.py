@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from attune.api import Alternative, Long, Recognizer
+    from attune.api import Long, NBestEntry, Recognizer
     from attune.types import Word
 
 HELP = "transcribe audio files, or all those in a folder, with a run or a model"
@@ -28,14 +28,14 @@ AUDIO = (".flac", ".mp3", ".ogg", ".opus", ".wav")
 
 
 @dataclass(frozen=True, slots=True)
-class Transcript:
+class TranscriptRow:
     """What a file says, or why that cannot be told."""
 
     path: str
     text: str | None = None
     problem: str | None = None
     words: tuple[Word, ...] = ()  # with their times, where the model can tell those
-    alternatives: tuple[Alternative, ...] = ()  # best first, where they are asked for
+    alternatives: tuple[NBestEntry, ...] = ()  # best first, where they are asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def run(arguments: Namespace) -> int:
     return 2 if any(transcript.problem for transcript in done) else 0
 
 
-def _transcribed(arguments: Namespace, wanted: Sequence[str]) -> Iterator[Transcript]:
+def _transcribed(arguments: Namespace, wanted: Sequence[str]) -> Iterator[TranscriptRow]:
     if not wanted:
         return
     if arguments.launch == "ray":
@@ -108,7 +108,7 @@ def _transcribed(arguments: Namespace, wanted: Sequence[str]) -> Iterator[Transc
         how = (arguments.long, arguments.fallback, arguments.language)
         given = (arguments.model, arguments.device, str(Path.cwd()), *how)
         for row in map_on_ray(wanted, _Worker, given, cluster_of(arguments)):
-            yield Transcript(row["path"], row["text"], row["problem"])
+            yield TranscriptRow(row["path"], row["text"], row["problem"])
         return
     from attune.api import load
 
@@ -131,7 +131,7 @@ class _Worker:
         return {name: [getattr(each, name) for each in done] for name in ("path", "text", "problem")}
 
 
-def transcripts(recognizer: Recognizer, sources: Iterable[str], alternatives: int = 0) -> Iterator[Transcript]:
+def transcripts(recognizer: Recognizer, sources: Iterable[str], alternatives: int = 0) -> Iterator[TranscriptRow]:
     """Every file in its turn, a batch at a time; a bad one does not keep the others from being transcribed."""
     from attune.api import BATCH_SECONDS
     from attune.types import SAMPLE_RATE
@@ -163,12 +163,12 @@ def _read(path: str) -> _Recording:
         return _Recording(path, (), str(error))
 
 
-def _transcribe(recognizer: Recognizer, recordings: Sequence[_Recording], alternatives: int) -> Iterator[Transcript]:
+def _transcribe(recognizer: Recognizer, recordings: Sequence[_Recording], alternatives: int) -> Iterator[TranscriptRow]:
     readable = [recording.samples for recording in recordings if not recording.problem]
-    said = iter(recognizer.listen(readable, alternatives=alternatives))
+    said = iter(recognizer.transcribe_detailed(readable, alternatives=alternatives))
     for recording in recordings:
         if recording.problem:
-            yield Transcript(recording.path, problem=recording.problem)
+            yield TranscriptRow(recording.path, problem=recording.problem)
         else:
             spoken = next(said)
-            yield Transcript(recording.path, spoken.text, words=spoken.words, alternatives=spoken.alternatives)
+            yield TranscriptRow(recording.path, spoken.text, words=spoken.words, alternatives=spoken.alternatives)

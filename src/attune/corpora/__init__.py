@@ -2,29 +2,29 @@
 
 from attune.corpora._inspect import inspect_audio, inspect_corpus
 from attune.corpora._layout import Found, Layout, NoOptions, Place, Skipped
-from attune.corpora._manifest import Corpus, Manifest, Problem, open_corpus, open_manifest
-from attune.corpora._pieces import Pieces
+from attune.corpora._manifest import Corpus, Manifest, RowProblem, open_corpus, open_manifest
+from attune.corpora._pieces import ChunkedCorpus
 from attune.corpora._prepare import Prepared, prepare_split
 from attune.corpora._remote import bring_manifest
 from attune.corpora._rows import Row
-from attune.corpora._sample import Sample
+from attune.corpora._sample import CorpusSample
 from attune.corpora._scan import utterance_of
 from attune.corpora._select import Selection, require_sound, select
 from attune.corpora._shards import expand as expand_shards
 from attune.corpora._shards import samples_of
 
 __all__ = [
+    "ChunkedCorpus",
     "Corpus",
+    "CorpusSample",
     "Found",
     "Layout",
     "Manifest",
     "NoOptions",
-    "Pieces",
     "Place",
     "Prepared",
-    "Problem",
     "Row",
-    "Sample",
+    "RowProblem",
     "Selection",
     "Skipped",
     "bring_manifest",

@@ -8,7 +8,7 @@ from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 
 from attune.audio.decode import SLACK_SECONDS, read_utterance
-from attune.corpora._manifest import Corpus, Problem
+from attune.corpora._manifest import Corpus, RowProblem
 from attune.errors import DataError
 from attune.processes import die_with_parent
 from attune.sources import content_of, shown
@@ -32,10 +32,10 @@ def inspect_audio(utterance: Utterance) -> str | None:
     return None
 
 
-def inspect_corpus(corpus: Corpus, workers: int) -> Iterator[Problem | None]:
+def inspect_corpus(corpus: Corpus, workers: int) -> Iterator[RowProblem | None]:
     """The problem or None of every row, in order, as `workers` processes find them; rows without audio pass."""
     utterances = iter(corpus)
-    waiting: deque[tuple[list[Utterance], Future[list[Problem | None]]]] = deque()
+    waiting: deque[tuple[list[Utterance], Future[list[RowProblem | None]]]] = deque()
     reached = "the beginning"
     pool = ProcessPoolExecutor(workers, initializer=settle_worker)
     try:
@@ -63,9 +63,9 @@ def settle_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent ends the workers
 
 
-def _inspect_all(utterances: Sequence[Utterance]) -> list[Problem | None]:
+def _inspect_all(utterances: Sequence[Utterance]) -> list[RowProblem | None]:
     reasons = [inspect_audio(utterance) if utterance.audio else None for utterance in utterances]
     return [
-        Problem(utterance.where, utterance.id, reason) if reason else None
+        RowProblem(utterance.where, utterance.id, reason) if reason else None
         for utterance, reason in zip(utterances, reasons, strict=True)
     ]

@@ -20,7 +20,7 @@ from attune.types import Utterance
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class RowProblem:
     """A row that cannot be used: manifest and line, its id if it has one, and why."""
 
     where: str
@@ -48,7 +48,7 @@ class Manifest:
         self.path = path
         self.sha256 = index.sha256
         self.fingerprint = index.fingerprint
-        self.problems = tuple(Problem(f"{path}:{fault.line}", fault.id, fault.reason) for fault in index.faults)
+        self.problems = tuple(RowProblem(f"{path}:{fault.line}", fault.id, fault.reason) for fault in index.faults)
         self._index = index
         self._folder = path.absolute().parent
         self._table: Table = np.load(index.table, mmap_mode="r")
@@ -100,7 +100,7 @@ class Manifest:
 class Corpus:
     """Several manifests as one sequence of rows. `fingerprint` changes when any row, or which rows are good, does."""
 
-    def __init__(self, name: str, manifests: Sequence[Manifest], repeats: Mapping[int, Problem]) -> None:
+    def __init__(self, name: str, manifests: Sequence[Manifest], repeats: Mapping[int, RowProblem]) -> None:
         self.name = name
         self.problems = tuple(problem for manifest in manifests for problem in manifest.problems) + tuple(
             repeats.values()
@@ -149,7 +149,7 @@ def _row_of(manifests: Sequence[Manifest], ends: npt.NDArray[np.int64], position
     return manifests[which][position - int(ends[which])]
 
 
-def _repeats(manifests: Sequence[Manifest]) -> dict[int, Problem]:
+def _repeats(manifests: Sequence[Manifest]) -> dict[int, RowProblem]:
     """Positions, in all manifests together, of rows whose id came before."""
     if len(manifests) == 1:
         return {}
@@ -160,5 +160,6 @@ def _repeats(manifests: Sequence[Manifest]) -> dict[int, Problem]:
 
     pairs = find_duplicates(np.concatenate([part.hashes for part in manifests]), lambda position: at(position).id)
     return {
-        row: Problem(at(row).where, at(row).id, f"duplicate id, first at {at(earlier).where}") for row, earlier in pairs
+        row: RowProblem(at(row).where, at(row).id, f"duplicate id, first at {at(earlier).where}")
+        for row, earlier in pairs
     }

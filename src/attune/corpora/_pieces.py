@@ -11,16 +11,16 @@ import numpy as np
 from attune.audio.decode import read_utterance
 from attune.audio.vad import cut_in_pauses
 from attune.corpora._manifest import Corpus
-from attune.corpora._sample import Sample
+from attune.corpora._sample import CorpusSample
 from attune.errors import DataError
 from attune.sources import content_of
 from attune.types import Utterance
 
 
-class Pieces:
+class ChunkedCorpus:
     """Rows of `whole`, the long ones as several; `owners` says of which row each piece is. One may have none at all."""
 
-    def __init__(self, whole: Corpus | Sample, longest_seconds: float) -> None:
+    def __init__(self, whole: Corpus | CorpusSample, longest_seconds: float) -> None:
         self.whole = whole
         self.name = whole.name
         cut: dict[int, list[Utterance]] = {

@@ -9,7 +9,7 @@ from attune.seeds import derive
 from attune.types import Utterance
 
 
-class Sample:
+class CorpusSample:
     """`count` utterances, a function of the ids and the seed alone, in the order of the corpus."""
 
     def __init__(self, corpus: Corpus, count: int, seed: int) -> None:

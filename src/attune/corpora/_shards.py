@@ -29,7 +29,7 @@ TEXTS = (".txt", ".lab")
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ShardSample:
     """What a shard has under one name. `end` is the byte at which the next sample begins."""
 
     found: Row | Skipped
@@ -37,7 +37,7 @@ class Sample:
     content: bytes = b""  # the recording
 
 
-def samples_of(shard: str, start: int = 0) -> Iterator[Sample]:
+def samples_of(shard: str, start: int = 0) -> Iterator[ShardSample]:
     """The samples of a shard from the one that begins at byte `start`."""
     with _RangeFile(shard, start) as file:
         for key, members, end in _grouped(_members(shard, file)):
@@ -112,19 +112,19 @@ def _grouped(
         yield key, group, end
 
 
-def _sample(shard: str, key: str, members: Mapping[str, tarfile.TarInfo], end: int, file: "_RangeFile") -> Sample:
+def _sample(shard: str, key: str, members: Mapping[str, tarfile.TarInfo], end: int, file: "_RangeFile") -> ShardSample:
     audio = next((member for suffix, member in members.items() if suffix.endswith(AUDIO_FILES)), None)
     if audio is None or not 0 < audio.size <= LARGEST:
-        return Sample(Skipped(f"{shown(shard)}: {key}", "no recording in the sample"), end)
+        return ShardSample(Skipped(f"{shown(shard)}: {key}", "no recording in the sample"), end)
     content = file.read_at(audio.offset_data, audio.size)
     try:
         row = _row(key, {suffix: file.read_at(each.offset_data, each.size) for suffix, each in _notes(members)})
         row = replace(row, audio=shard, first_byte=audio.offset_data, byte_count=audio.size)
         if row.seconds is None:
             row = replace(row, seconds=audio_seconds("the recording", content))
-        return Sample(checked(row), end, content)
+        return ShardSample(checked(row), end, content)
     except (BadRow, DataError) as error:
-        return Sample(Skipped(f"{shown(shard)}: {key}", str(error)), end)
+        return ShardSample(Skipped(f"{shown(shard)}: {key}", str(error)), end)
 
 
 def _notes(members: Mapping[str, tarfile.TarInfo]) -> list[tuple[str, tarfile.TarInfo]]:

@@ -18,7 +18,7 @@ COLUMNS_BETWEEN_LOOKS = 8  # on an accelerator, which a look makes wait; on the 
 ROWS_TO_CARRY = 32  # on an accelerator, which takes no less time for fewer
 
 
-class Page:
+class HypothesisBuffer:
     """What the rows have written and must write, and whose rows they are."""
 
     def __init__(self, scorer: TokenScorer, copies: int = 1) -> None:
@@ -94,10 +94,10 @@ class Page:
         return values.repeat_interleave(self.copies, 0).to(self.scorer.device)
 
 
-class Writer(Protocol):
+class SearchStrategy(Protocol):
     """A way to search: what to write in a column."""
 
-    page: Page
+    page: HypothesisBuffer
 
     def fill(self, log_probs: Tensor) -> None:
         """Write the page's next column; an utterance that has ended must not change any more."""
@@ -112,7 +112,7 @@ class Writer(Protocol):
         """Go on with these utterances only."""
 
 
-def write(writer: Writer) -> list[list[Hypothesis]]:
+def run_search(writer: SearchStrategy) -> list[list[Hypothesis]]:
     """Fill column after column until every utterance has ended; those that have leave when it pays."""
     page = writer.page
     results: dict[int, list[Hypothesis]] = {}
@@ -128,7 +128,7 @@ def write(writer: Writer) -> list[list[Hypothesis]]:
         log_probs = page.turn()
 
 
-def _leaving(writer: Writer) -> list[int]:
+def _leaving(writer: SearchStrategy) -> list[int]:
     """The places of the utterances to let go now."""
     page = writer.page
     if page.is_full():

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attune.types import FrameScorer, Hypothesis
+from attune.types import CtcScorer, Hypothesis
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 ROOT = 0  # the empty prefix
 
 
-def greedy(scorer: FrameScorer) -> list[Hypothesis]:
+def greedy(scorer: CtcScorer) -> list[Hypothesis]:
     """The best token at each frame, repeats and blanks taken out; scored by that one alignment."""
     best, ids = scorer.log_probs.max(-1)  # (B, F)
     previous = torch.nn.functional.pad(ids[:, :-1], (1, 0))
@@ -30,7 +30,7 @@ def greedy(scorer: FrameScorer) -> list[Hypothesis]:
     ]
 
 
-def beam_search(scorer: FrameScorer, beam: int) -> list[Hypothesis]:
+def beam_search(scorer: CtcScorer, beam: int) -> list[Hypothesis]:
     """The most probable token sequence among the best `beam` prefixes; scored by the sum of its alignments."""
     log_probs = scorer.log_probs.detach().cpu().numpy().astype(np.float64)
     return [_search_row(row[:length], beam) for row, length in zip(log_probs, scorer.lengths.tolist(), strict=True)]

@@ -11,17 +11,17 @@ from attune.decoding.search import Search, search
 from attune.decoding.tokens import sample
 from attune.errors import ModelError
 from attune.seeds import derive
-from attune.types import Batch, Built, FrameScorer, Hypothesis, LabelScorer, TransducerScorer
+from attune.types import Batch, CtcScorer, Hypothesis, LabelScorer, TaskModel, TransducerScorer
 
 TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
 LEAST_MEAN_SCORE = -1.0  # per token and the end
 MOST_REPETITION = 2.4
 
 
-def find(built: Built, batch: Batch, settings: Search) -> list[Hypothesis]:
+def find(built: TaskModel, batch: Batch, settings: Search) -> list[Hypothesis]:
     """What a search finds for each utterance; doubtful ones are decoded anew where the settings say so."""
     scorer = built.model.scorer(batch)
-    if settings.fallback and isinstance(scorer, FrameScorer | LabelScorer | TransducerScorer):
+    if settings.fallback and isinstance(scorer, CtcScorer | LabelScorer | TransducerScorer):
         raise ModelError("decode.fallback is for models that say one token after another. Set it to false.")
     found = search(scorer, settings)
     if not settings.fallback:
@@ -65,7 +65,7 @@ def fall_back(
 def is_doubtful(hypothesis: Hypothesis, text: str) -> bool:
     """Whether the model was unsure of it, or says the same over and over."""
     # OpenAI's limit is for probabilities that are computed after the filters: a time that is due may be improbable.
-    total = hypothesis.score if hypothesis.sureness is None else hypothesis.sureness
+    total = hypothesis.score if hypothesis.filtered_log_prob is None else hypothesis.filtered_log_prob
     mean = total / (len(hypothesis.tokens) + 1)
     return mean < LEAST_MEAN_SCORE or repetition(text) > MOST_REPETITION
 

@@ -52,7 +52,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class WindowSegments:
     """The segments of a window, and how many seconds of it they settle; the next window begins there."""
 
     segments: tuple[Segment, ...]
@@ -80,7 +80,7 @@ def read_windows(
     return said
 
 
-def split_window(tokens: Sequence[int], clock: Clock, seconds: float) -> Heard:
+def split_window(tokens: Sequence[int], clock: Clock, seconds: float) -> WindowSegments:
     """What the tokens of a window of so many `seconds` say, by OpenAI's rules for timestamps.
 
     Two times in a row part two segments. Text after the last such pair was cut off by the window and is left to the
@@ -90,10 +90,10 @@ def split_window(tokens: Sequence[int], clock: Clock, seconds: float) -> Heard:
     parts = [index for index in range(1, len(tokens)) if is_time[index - 1] and is_time[index]]
     is_closed = is_time[-2:] == [False, True]
     if not parts:
-        return Heard(_segments(tokens, [0, len(tokens)], clock, seconds), seconds)
+        return WindowSegments(_segments(tokens, [0, len(tokens)], clock, seconds), seconds)
     ends = [*parts, len(tokens)] if is_closed else parts
     settled = seconds if is_closed else clock.seconds(tokens[parts[-1] - 1])
-    return Heard(_segments(tokens, [0, *ends], clock, seconds), settled if 0 < settled < seconds else seconds)
+    return WindowSegments(_segments(tokens, [0, *ends], clock, seconds), settled if 0 < settled < seconds else seconds)
 
 
 def _segments(tokens: Sequence[int], bounds: Sequence[int], clock: Clock, seconds: float) -> tuple[Segment, ...]:

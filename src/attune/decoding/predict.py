@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from attune.batches.load import Loaded, Micro, Position
+from attune.batches.load import LoadedMicroBatch, MicroBatchPlan, Position
 from attune.batches.plan import Plan
 from attune.decoding.fallback import find
 from attune.decoding.search import Search
-from attune.types import Built, Hypothesis, Narrowing
+from attune.types import HalfPrecisionModel, Hypothesis, TaskModel
 from attune.world import NARROW, World
 
 
@@ -28,7 +28,7 @@ class Decoded:
     problems: tuple[str, ...] = ()
 
 
-def decode(built: Built, batches: Iterable[Loaded], settings: Search, world: World) -> Iterator[Decoded]:
+def decode(built: TaskModel, batches: Iterable[LoadedMicroBatch], settings: Search, world: World) -> Iterator[Decoded]:
     """Batch after batch, the best hypothesis of each utterance."""
     built = replace(built, model=ready(built.model, settings))
     for loaded in batches:
@@ -41,12 +41,12 @@ def ready(model: Any, settings: Search) -> Any:
     if settings.precision == "fp32":
         return model
     dtype = NARROW[settings.precision]
-    return model.narrowed(dtype) if isinstance(model, Narrowing) else copy.deepcopy(model).to(dtype)
+    return model.narrowed(dtype) if isinstance(model, HalfPrecisionModel) else copy.deepcopy(model).to(dtype)
 
 
-def share(plan: Plan, world: World) -> Iterator[Micro]:
+def share(plan: Plan, world: World) -> Iterator[MicroBatchPlan]:
     """A rank's part of a plan, every size-th batch: as they go from long to short, the ranks get equal work."""
-    every = (Micro(Position(), index, plan.order[start:end]) for index, start, end in _bounds(plan))
+    every = (MicroBatchPlan(Position(), index, plan.order[start:end]) for index, start, end in _bounds(plan))
     return islice(every, world.rank, None, world.size)
 
 
@@ -54,7 +54,7 @@ def _bounds(plan: Plan) -> Iterator[tuple[int, int, int]]:
     return ((index, int(plan.bounds[index]), int(plan.bounds[index + 1])) for index in range(plan.micros))
 
 
-def _decode_one(built: Built, loaded: Loaded, settings: Search, world: World) -> Decoded:
+def _decode_one(built: TaskModel, loaded: LoadedMicroBatch, settings: Search, world: World) -> Decoded:
     rows = tuple(int(row) for row in loaded.micro.rows)
     problems = tuple(dropped.reason for dropped in loaded.dropped)
     if loaded.batch is None:

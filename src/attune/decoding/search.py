@@ -8,7 +8,7 @@ from attune.decoding import ctc, labels, tokens, transducer
 from attune.decoding.transducer_beam import Beam, beam_search
 from attune.errors import ModelError
 from attune.types import (
-    FrameScorer,
+    CtcScorer,
     Hypothesis,
     LabelScorer,
     LanguageModel,
@@ -57,7 +57,7 @@ def search(scorer: Scorer, settings: Search) -> list[Hypothesis]:
     """The hypothesis found for each row of the scorer."""
     if isinstance(scorer, TransducerScorer):
         return _sound(_search_transducer(scorer, settings), len(scorer.lengths))
-    if not isinstance(scorer, FrameScorer | LabelScorer):
+    if not isinstance(scorer, CtcScorer | LabelScorer):
         return _sound(_search_tokens(scorer, settings), len(scorer.prefixes))
     if settings.alternatives:
         raise ModelError("This model's search keeps no alternatives: transducers' and token by token ones do.")
@@ -84,7 +84,7 @@ def _search_transducer(scorer: TransducerScorer, settings: Search) -> list[Hypot
 
 def _firsts(ranked: list[list[Hypothesis]], wanted: int) -> list[Hypothesis]:
     """The best of each utterance, with the next best up to `wanted`; among NaN there is no best."""
-    return [replace(found[0], others=tuple(found[1:wanted])) for found in ranked if found]
+    return [replace(found[0], nbest=tuple(found[1:wanted])) for found in ranked if found]
 
 
 def _sound(found: list[Hypothesis], expected: int) -> list[Hypothesis]:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attune.decoding._page import Page, write
+from attune.decoding._page import HypothesisBuffer, run_search
 from attune.types import Hypothesis, TokenScorer
 
 NEVER = -torch.inf
@@ -26,7 +26,7 @@ Choose = Callable[[Tensor, Tensor, int], Tensor]
 
 def greedy(scorer: TokenScorer) -> list[Hypothesis]:
     """The most probable token each time; of equal ones the first."""
-    return [best for (best,) in write(_OneByOne(scorer, lambda allowed, rows, column: allowed.argmax(1)))]
+    return [best for (best,) in run_search(_OneByOne(scorer, lambda allowed, rows, column: allowed.argmax(1)))]
 
 
 def sample(scorer: TokenScorer, temperature: float, seeds: Sequence[int]) -> list[Hypothesis]:
@@ -39,7 +39,7 @@ def sample(scorer: TokenScorer, temperature: float, seeds: Sequence[int]) -> lis
         # The first token with more mass up to it than was drawn; never one without any.
         return torch.searchsorted(mass, drawn, right=True)[:, 0].clamp(max=mass.shape[1] - 1)
 
-    return [drawn for (drawn,) in write(_OneByOne(scorer, choose))]
+    return [drawn for (drawn,) in run_search(_OneByOne(scorer, choose))]
 
 
 def beam_search(scorer: TokenScorer, beam: int, length_power: float = 1.0, wanted: int = 1) -> list[list[Hypothesis]]:
@@ -49,7 +49,7 @@ def beam_search(scorer: TokenScorer, beam: int, length_power: float = 1.0, wante
     the best `beam`. An utterance is over once what has ended cannot be beaten (`length_power` 0) or, as longer ones
     might always come to a better mean, once `beam` have ended that are no worse than the best still going.
     """
-    return write(_Beams(scorer, beam, length_power, wanted))
+    return run_search(_Beams(scorer, beam, length_power, wanted))
 
 
 def _draws(scorer: TokenScorer, seeds: Sequence[int]) -> Tensor:
@@ -66,7 +66,7 @@ class _OneByOne:
     """One row for each utterance, whose next token is chosen once and for all."""
 
     def __init__(self, scorer: TokenScorer, choose: Choose) -> None:
-        self.page = Page(scorer)
+        self.page = HypothesisBuffer(scorer)
         self.choose = choose
         self.rows = torch.arange(len(scorer.prefixes), device=scorer.device)
         self.scores = torch.zeros(len(scorer.prefixes), device=scorer.device)
@@ -105,7 +105,7 @@ class _Beams:
     """K rows for each utterance, best first, and its K best hypotheses that have ended; a score of -inf means none."""
 
     def __init__(self, scorer: TokenScorer, beam: int, length_power: float, wanted: int) -> None:
-        self.page = Page(scorer, copies=beam)
+        self.page = HypothesisBuffer(scorer, copies=beam)
         self.length_power, self.wanted = length_power, wanted
         self.scores = torch.full((len(scorer.prefixes), beam), NEVER, device=scorer.device)
         self.ended = self.ended_values = self.scores.clone()  # scores, and what these are by length
@@ -183,7 +183,7 @@ class _Beams:
 
 
 def _hypothesis(tokens: tuple[int, ...], score: float, left: float) -> Hypothesis:
-    return Hypothesis(tokens, score, sureness=score - left)
+    return Hypothesis(tokens, score, filtered_log_prob=score - left)
 
 
 def _picked(tokens: Tensor, places: Tensor) -> Tensor:

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
-from attune.types import Built, Hypothesis, Word
+from attune.types import Hypothesis, TaskModel, Word
 
 WORD_BEGINS = "▁"  # as SentencePiece writes it
 
 
-def words_of(hypothesis: Hypothesis, built: Built, offset: float = 0.0) -> tuple[Word, ...]:
+def words_of(hypothesis: Hypothesis, built: TaskModel, offset: float = 0.0) -> tuple[Word, ...]:
     """Each word, when its first token was said, and the probability of its least certain one.
 
     Only of a family that tells its pieces and how long a frame is; `offset` is where the audio begins, in seconds.
@@ -23,7 +23,7 @@ def words_of(hypothesis: Hypothesis, built: Built, offset: float = 0.0) -> tuple
     return tuple(words)
 
 
-def _bounds(tokens: tuple[int, ...], built: Built) -> Iterator[tuple[int, int]]:
+def _bounds(tokens: tuple[int, ...], built: TaskModel) -> Iterator[tuple[int, int]]:
     """Where words begin and end; the first token begins one in any case, and a space alone is part of none."""
     pieces = [built.pieces[token] for token in tokens]
     begins = [place for place, piece in enumerate(pieces) if piece.startswith(WORD_BEGINS) or place == 0]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from attune.kernels import _triton, _triton_lattice
 from attune.kernels._lattice import Cells, Extent
-from attune.kernels._tiles import NEGLIGIBLE, Gradients, Joint
+from attune.kernels._tiles import NEGLIGIBLE, JointGradients, JointWeights
 
 NARROW = 16  # the least width of a product, and what the tail's columns are rounded up to
 
@@ -90,7 +90,7 @@ class _Tables:
     widths: Tensor
 
 
-def forward(joint: Joint, tiling: Tiling | None = None) -> tuple[Tensor, tuple[Tensor, ...]]:
+def forward(joint: JointWeights, tiling: Tiling | None = None) -> tuple[Tensor, tuple[Tensor, ...]]:
     """The log-probability of each target (B,), and what `backward` needs."""
     tiling = tiling or _usual(joint)
     tables = _tables(joint)
@@ -102,7 +102,9 @@ def forward(joint: Joint, tiling: Tiling | None = None) -> tuple[Tensor, tuple[T
     return total, (shares.blank, shares.label, shares.durations, *norms, bands)
 
 
-def backward(joint: Joint, saved: tuple[Tensor, ...], scale: Tensor, tiling: Tiling | None = None) -> Gradients:
+def backward(
+    joint: JointWeights, saved: tuple[Tensor, ...], scale: Tensor, tiling: Tiling | None = None
+) -> JointGradients:
     """The gradients, given those of the losses (B,)."""
     tiling = tiling or _usual(joint)
     blank, label, durations, norm, duration_norm, bands = saved
@@ -111,7 +113,7 @@ def backward(joint: Joint, saved: tuple[Tensor, ...], scale: Tensor, tiling: Til
     return gradients(joint, passed, (Cells(blank, label, durations), norm, duration_norm), scale, tiling)
 
 
-def log_probs(joint: Joint, everything: _Pass, tiling: Tiling) -> tuple[Cells, tuple[Tensor, Tensor]]:
+def log_probs(joint: JointWeights, everything: _Pass, tiling: Tiling) -> tuple[Cells, tuple[Tensor, Tensor]]:
     """Each cell's log-probabilities of what its arcs need, and the logs of what its tokens and durations sum to."""
     lattice, tile, device = joint.lattice, tiling.sums, joint.encoded.device
     outputs, steps = _columns(joint, tile), len(joint.lattice.durations)
@@ -137,7 +139,7 @@ def log_probs(joint: Joint, everything: _Pass, tiling: Tiling) -> tuple[Cells, t
     return found, norms
 
 
-def posteriors(joint: Joint, tables: _Tables, everything: _Pass, scores: Cells) -> tuple[Tensor, Cells]:
+def posteriors(joint: JointWeights, tables: _Tables, everything: _Pass, scores: Cells) -> tuple[Tensor, Cells]:
     """The log-probability of each target (B,) in float64, and what share of it takes each cell's arcs."""
     lattice, device, rows = joint.lattice, joint.encoded.device, joint.extent.rows
     batch, steps = len(joint.extent.frames), len(joint.lattice.durations)
@@ -160,8 +162,8 @@ def posteriors(joint: Joint, tables: _Tables, everything: _Pass, scores: Cells) 
 
 
 def gradients(
-    joint: Joint, passed: _Pass, cells: tuple[Cells, Tensor, Tensor], scale: Tensor, tiling: Tiling
-) -> Gradients:
+    joint: JointWeights, passed: _Pass, cells: tuple[Cells, Tensor, Tensor], scale: Tensor, tiling: Tiling
+) -> JointGradients:
     """What the losses' gradients `scale` (B,) come to; the outputs are computed again."""
     # The outputs' gradients are kept in a narrow type: at most about one there, and the common factor at the end.
     factor = scale.abs().amax().float().reshape(1)
@@ -185,11 +187,11 @@ def gradients(
             FRAMES=tiling.frames, LABELS=tiling.labels, BLOCK_J=tiling.columns,
         )  # fmt: skip
     real = joint.weight.shape[0]
-    return Gradients(encoded, _sum_said(joint, passed, said, factor), weight[:real] * factor, bias[:real] * factor)
+    return JointGradients(encoded, _sum_said(joint, passed, said, factor), weight[:real] * factor, bias[:real] * factor)
 
 
 def _fill_hidden(
-    joint: Joint, outputs: _Outputs, rows: _Pass, chunk: slice, space: tuple[Tensor, Tensor], tiling: Tiling
+    joint: JointWeights, outputs: _Outputs, rows: _Pass, chunk: slice, space: tuple[Tensor, Tensor], tiling: Tiling
 ) -> None:
     """A chunk's hidden values, and its outputs in the tail's columns."""
     count = chunk.stop - chunk.start
@@ -202,7 +204,7 @@ def _fill_hidden(
 
 
 def _fill_wrong(
-    joint: Joint,
+    joint: JointWeights,
     outputs: _Outputs,
     rows: _Pass,
     chunk: slice,
@@ -230,7 +232,7 @@ def _fill_wrong(
     return bias.sum(0)
 
 
-def _sum_said(joint: Joint, passed: _Pass, said: Tensor, factor: Tensor) -> Tensor:
+def _sum_said(joint: JointWeights, passed: _Pass, said: Tensor, factor: Tensor) -> Tensor:
     """The gradient of `predicted` out of the blocks' parts of it."""
     batch, labels, width = joint.predicted.shape
     found = torch.empty(joint.predicted.shape, device=said.device)
@@ -247,13 +249,13 @@ def _wide_product(left: Tensor, right: Tensor) -> Tensor:
     return torch.mm(left, right, out_dtype=torch.float32)
 
 
-def _hidden_space(joint: Joint, outputs: _Outputs, rows: int) -> tuple[Tensor, Tensor]:
+def _hidden_space(joint: JointWeights, outputs: _Outputs, rows: int) -> tuple[Tensor, Tensor]:
     """Room for a chunk's hidden values, and for its outputs in the tail's columns."""
     tail = torch.empty(rows, outputs.tail, device=joint.encoded.device)
     return joint.encoded.new_empty(rows, joint.encoded.shape[2]), tail
 
 
-def _columns(joint: Joint, tile: Tile) -> _Outputs:
+def _columns(joint: JointWeights, tile: Tile) -> _Outputs:
     real, width = joint.weight.shape
     whole = real // tile.outputs * tile.outputs
     # The durations' columns must not be split from one another, nor be taken for tokens.
@@ -267,7 +269,7 @@ def _columns(joint: Joint, tile: Tile) -> _Outputs:
     return _Outputs(weight, bias, whole, tail, stride)
 
 
-def _tables(joint: Joint) -> _Tables:
+def _tables(joint: JointWeights) -> _Tables:
     extent = joint.extent
     values = (extent.starts, extent.frames, [labels + 1 for labels in extent.labels])
     device = joint.encoded.device
@@ -299,7 +301,7 @@ def _sums_before(counts: Tensor) -> Tensor:
     return counts.cumsum(0) - counts
 
 
-def _lay_out(joint: Joint, tables: _Tables, blocks: Tensor, tiling: Tiling) -> _Pass:
+def _lay_out(joint: JointWeights, tables: _Tables, blocks: Tensor, tiling: Tiling) -> _Pass:
     """Where every row of these blocks is."""
     device = joint.encoded.device
     chunks = list(_chunks(blocks, tiling.chunk))
@@ -330,7 +332,7 @@ def _chunks(blocks: Tensor, size: int) -> Iterator[tuple[slice, slice]]:
         start = stop
 
 
-def _bands(joint: Joint, everything: _Pass, shares: Cells) -> Tensor:
+def _bands(joint: JointWeights, everything: _Pass, shares: Cells) -> Tensor:
     """The first and last label that paths really pass in each block."""
     bands = torch.empty(len(everything.blocks), 2, dtype=torch.int32, device=joint.encoded.device)
     if len(bands):
@@ -341,7 +343,7 @@ def _bands(joint: Joint, everything: _Pass, shares: Cells) -> Tensor:
     return bands
 
 
-def _options(joint: Joint, tile: Tile) -> dict[str, int | str]:
+def _options(joint: JointWeights, tile: Tile) -> dict[str, int | str]:
     return {
         "J": joint.encoded.shape[2],
         "BLOCK_R": tile.rows,
@@ -353,11 +355,11 @@ def _options(joint: Joint, tile: Tile) -> dict[str, int | str]:
     }
 
 
-def _precision(joint: Joint) -> str:
+def _precision(joint: JointWeights) -> str:
     """float32 stays float32: Triton would round it to TF32 by itself."""
     return "ieee" if joint.encoded.dtype == torch.float32 else "tf32"
 
 
-def _usual(joint: Joint) -> Tiling:
+def _usual(joint: JointWeights) -> Tiling:
     usual = SINGLE if joint.encoded.dtype == torch.float32 else HALF
     return replace(usual, chunk=min(usual.chunk, joint.at_once or usual.chunk))

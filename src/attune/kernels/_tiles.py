@@ -20,7 +20,7 @@ NEGLIGIBLE = 2.0**-17
 
 
 @dataclass(frozen=True, slots=True)
-class Joint:
+class JointWeights:
     """The joint network's inputs and weights in the type it computes in, and what the lattice must spell."""
 
     encoded: Tensor  # (B, T, J)
@@ -34,7 +34,7 @@ class Joint:
 
 
 @dataclass(frozen=True, slots=True)
-class Gradients:
+class JointGradients:
     """Of the joint network's inputs and weights, in the type that sums are kept in."""
 
     encoded: Tensor
@@ -52,29 +52,29 @@ class _Tile:
     labels: slice
     cells: Tensor  # (frames, labels) numbers of the cells
 
-    def hidden(self, joint: Joint) -> Tensor:
+    def hidden(self, joint: JointWeights) -> Tensor:
         frames = joint.encoded[self.utterance, self.frames, None]
         return ACTIVATIONS[joint.lattice.activation](frames + joint.predicted[self.utterance, None, self.labels])
 
-    def next_labels(self, joint: Joint) -> Tensor:
+    def next_labels(self, joint: JointWeights) -> Tensor:
         """What each cell may say next (cells, 1); where all is said, any token: nothing is read there."""
         targets = joint.targets[self.utterance, : joint.extent.labels[self.utterance]]
         padded = torch.cat([targets, targets.new_zeros(1)])[self.labels]
         return padded.expand(self.cells.shape).reshape(-1, 1)
 
 
-def forward(joint: Joint) -> tuple[Tensor, tuple[Tensor, ...]]:
+def forward(joint: JointWeights) -> tuple[Tensor, tuple[Tensor, ...]]:
     """The log-probability of each target (B,), and what `backward` needs: a few numbers for each cell."""
     total, shares = posteriors(log_probs(joint), joint.extent, joint.lattice)
     return total, (shares.blank, shares.label, shares.durations)
 
 
-def backward(joint: Joint, saved: tuple[Tensor, ...], scale: Tensor) -> Gradients:
+def backward(joint: JointWeights, saved: tuple[Tensor, ...], scale: Tensor) -> JointGradients:
     """The gradients, given those of the losses (B,)."""
     return gradients(joint, Cells(*saved), scale)
 
 
-def log_probs(joint: Joint) -> Cells:
+def log_probs(joint: JointWeights) -> Cells:
     """Each cell's log-probabilities of what its arcs need."""
     lattice, rows = joint.lattice, joint.extent.rows
     found = Cells(
@@ -97,10 +97,10 @@ def log_probs(joint: Joint) -> Cells:
     return found
 
 
-def gradients(joint: Joint, shares: Cells, scale: Tensor) -> Gradients:
+def gradients(joint: JointWeights, shares: Cells, scale: Tensor) -> JointGradients:
     """What the losses' gradients `scale` (B,) come to, given the share of each arc; the outputs are computed again."""
     parts = (joint.encoded, joint.predicted, joint.weight, joint.bias)
-    found = Gradients(*(torch.zeros_like(part) for part in parts))
+    found = JointGradients(*(torch.zeros_like(part) for part in parts))
     for utterance in range(len(joint.extent.frames)):
         for tile in _passed_tiles(joint, shares, utterance):
             hidden = tile.hidden(joint)
@@ -113,7 +113,7 @@ def gradients(joint: Joint, shares: Cells, scale: Tensor) -> Gradients:
     return found
 
 
-def _outputs_gradient(joint: Joint, tile: _Tile, hidden: Tensor, shares: Cells) -> Tensor:
+def _outputs_gradient(joint: JointWeights, tile: _Tile, hidden: Tensor, shares: Cells) -> Tensor:
     """The gradient of the tile's outputs (cells, O): how often a cell is passed × what it says − what it should say."""
     blank, cells = joint.lattice.blank, tile.cells.flatten()
     outputs = torch.addmm(joint.bias, hidden, joint.weight.T)
@@ -139,7 +139,7 @@ def _through(lattice: Lattice, hidden: Tensor, gradient: Tensor) -> Tensor:
             return gradient * hidden * (1 - hidden)
 
 
-def _whole_tiles(joint: Joint, utterance: int) -> Iterator[_Tile]:
+def _whole_tiles(joint: JointWeights, utterance: int) -> Iterator[_Tile]:
     """All of an utterance's cells."""
     numbers = _numbers(joint, utterance)
     frames, labels = numbers.shape
@@ -149,7 +149,7 @@ def _whole_tiles(joint: Joint, utterance: int) -> Iterator[_Tile]:
         yield _Tile(utterance, chosen, slice(0, labels), numbers[chosen])
 
 
-def _passed_tiles(joint: Joint, shares: Cells, utterance: int) -> Iterator[_Tile]:
+def _passed_tiles(joint: JointWeights, shares: Cells, utterance: int) -> Iterator[_Tile]:
     """Those of an utterance's cells that paths really pass, in tiles as narrow as that allows."""
     numbers = _numbers(joint, utterance)
     passed = (shares.blank + shares.label)[numbers] > NEGLIGIBLE * torch.finfo(shares.blank.dtype).eps
@@ -162,11 +162,11 @@ def _passed_tiles(joint: Joint, shares: Cells, utterance: int) -> Iterator[_Tile
             yield _Tile(utterance, chosen, near, numbers[chosen, near])
 
 
-def _frames_at_once(joint: Joint, labels: int) -> int:
+def _frames_at_once(joint: JointWeights, labels: int) -> int:
     return max(1, min(TILE_CELLS, joint.at_once or TILE_CELLS) // labels)
 
 
-def _numbers(joint: Joint, utterance: int) -> Tensor:
+def _numbers(joint: JointWeights, utterance: int) -> Tensor:
     """The cells of an utterance (frames, labels + 1)."""
     start, size = joint.extent.starts[utterance], joint.extent.sizes[utterance]
     cells = torch.arange(start, start + size, device=joint.encoded.device)

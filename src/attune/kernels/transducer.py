@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attune.kernels import _tiles, has_triton
 from attune.kernels._lattice import Extent, Lattice
-from attune.kernels._tiles import Joint
+from attune.kernels._tiles import JointWeights
 
 __all__ = ["Lattice", "transducer_loss"]
 
@@ -97,9 +97,9 @@ def _by_itself(tensor: Tensor) -> Iterator[None]:
         yield
 
 
-def _joint(ctx: Any, inputs: tuple[Tensor, ...], targets: Tensor) -> Joint:
+def _joint(ctx: Any, inputs: tuple[Tensor, ...], targets: Tensor) -> JointWeights:
     encoded, predicted, weight, bias = (part.detach().to(ctx.dtype).contiguous() for part in inputs)
-    return Joint(encoded, predicted, weight, bias, targets.contiguous(), ctx.extent, ctx.lattice, ctx.cells)
+    return JointWeights(encoded, predicted, weight, bias, targets.contiguous(), ctx.extent, ctx.lattice, ctx.cells)
 
 
 def _computing_type(inputs: tuple[Tensor, ...]) -> torch.dtype:

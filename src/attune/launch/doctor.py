@@ -55,7 +55,7 @@ Verdict = Literal["good", "note", "bad"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """One thing that was looked at; `bad` keeps attune from working, and comes with a remedy."""
 
     about: str
@@ -78,10 +78,10 @@ class Torch:
     driver: str | None
 
 
-def examine(site: Site) -> Iterator[Finding]:
+def examine(site: Site) -> Iterator[DoctorFinding]:
     """Everything in turn; a machine without a GPU is a healthy machine."""
-    yield Finding("python", f"{platform.python_version()} on {platform.platform()}, {os.cpu_count()} cores")
-    yield Finding("packages", ", ".join(f"{name} {version}" for name, version in versions().items()))
+    yield DoctorFinding("python", f"{platform.python_version()} on {platform.platform()}, {os.cpu_count()} cores")
+    yield DoctorFinding("packages", ", ".join(f"{name} {version}" for name, version in versions().items()))
     yield judge_torch(look_at_torch())
     yield from _collectives()
     yield from audio()
@@ -126,12 +126,12 @@ def look_at_torch() -> Torch:
     )
 
 
-def judge_torch(torch: Torch) -> Finding:
+def judge_torch(torch: Torch) -> DoctorFinding:
     """Say what stands between this torch and this machine's devices."""
     build = f"for CUDA {torch.cuda}" if torch.cuda else f"for ROCm {torch.hip}" if torch.hip else "for the CPU only"
     what = f"{torch.version}, built {build}"
     if torch.usable:
-        return Finding("torch", f"{what}; devices: {', '.join(torch.usable)}")
+        return DoctorFinding("torch", f"{what}; devices: {', '.join(torch.usable)}")
     if torch.has_nvidia and torch.hip:
         remedy = "Install a CUDA build of torch: this one is for AMD's devices, and an NVIDIA one is plugged in."
     elif torch.has_nvidia and not torch.cuda:
@@ -145,8 +145,8 @@ def judge_torch(torch: Torch) -> Finding:
     elif torch.has_nvidia:
         remedy = f"torch cannot use the NVIDIA device: {torch.complaint or 'it does not say why'}. Run nvidia-smi."
     else:
-        return Finding("torch", f"{what}; no GPU on this machine")
-    return Finding("torch", what, "bad", remedy)
+        return DoctorFinding("torch", f"{what}; no GPU on this machine")
+    return DoctorFinding("torch", what, "bad", remedy)
 
 
 def _nvidia_driver() -> str | None:
@@ -160,7 +160,7 @@ def _nvidia_driver() -> str | None:
     return next(iter(answer.stdout.split()), None) if answer.returncode == 0 else None
 
 
-def _collectives() -> Iterator[Finding]:
+def _collectives() -> Iterator[DoctorFinding]:
     import torch
 
     devices = torch.cuda.device_count() if torch.version.cuda else 0
@@ -170,7 +170,7 @@ def _collectives() -> Iterator[Finding]:
             "Several ranks cannot work together here: look at firewalls, the loopback interface and NCCL_DEBUG=INFO."
         )
         what = f"{ranks} ranks added up their numbers"
-        yield Finding(backend, problem or what, "bad" if problem else "good", remedy if problem else "")
+        yield DoctorFinding(backend, problem or what, "bad" if problem else "good", remedy if problem else "")
 
 
 def _add_up(backend: str, ranks: int) -> str | None:
@@ -195,7 +195,7 @@ def _add_up(backend: str, ranks: int) -> str | None:
     return None
 
 
-def audio() -> Iterator[Finding]:
+def audio() -> Iterator[DoctorFinding]:
     """Whether sound files of the usual kinds can be read."""
     tone = np.sin(np.arange(SAMPLE_RATE) * 0.2).astype(np.float32) * 0.5
     with tempfile.TemporaryDirectory() as folder:
@@ -206,26 +206,26 @@ def audio() -> Iterator[Finding]:
                 yield _decoded(name, path)
             except (soundfile.SoundFileError, ValueError) as error:
                 remedy = "The sound library of this machine is old: pip install --upgrade soundfile"
-                yield Finding(name, f"cannot be written: {error}", "bad", remedy)
+                yield DoctorFinding(name, f"cannot be written: {error}", "bad", remedy)
         if importlib.util.find_spec("av"):
             yield _m4a(Path(folder) / "tone.m4a", tone)
 
 
-def _m4a(path: Path, tone: np.ndarray) -> Finding:
+def _m4a(path: Path, tone: np.ndarray) -> DoctorFinding:
     try:
         _write_m4a(path, tone)
     except (AttributeError, ImportError, OSError, ValueError) as error:
-        return Finding("m4a", f"PyAV is here, but broken: {error}", "note", "pip install --force-reinstall av")
+        return DoctorFinding("m4a", f"PyAV is here, but broken: {error}", "note", "pip install --force-reinstall av")
     found = _decoded("m4a", path)
-    return found if found.verdict == "good" else Finding("m4a", "is not read by attune; convert it", "note")
+    return found if found.verdict == "good" else DoctorFinding("m4a", "is not read by attune; convert it", "note")
 
 
-def _decoded(name: str, path: Path) -> Finding:
+def _decoded(name: str, path: Path) -> DoctorFinding:
     try:
         seconds = len(read_audio(path)) / SAMPLE_RATE
     except DataError as error:
-        return Finding(name, str(error), "bad", "Reinstall soundfile: pip install --force-reinstall soundfile")
-    return Finding(name, f"decodes ({seconds:.2f} s of 1 s)", "good" if abs(seconds - 1) < 0.15 else "bad")
+        return DoctorFinding(name, str(error), "bad", "Reinstall soundfile: pip install --force-reinstall soundfile")
+    return DoctorFinding(name, f"decodes ({seconds:.2f} s of 1 s)", "good" if abs(seconds - 1) < 0.15 else "bad")
 
 
 def _write_m4a(path: Path, tone: np.ndarray) -> None:
@@ -239,7 +239,7 @@ def _write_m4a(path: Path, tone: np.ndarray) -> None:
             file.mux(packet)
 
 
-def room(site: Site) -> Iterator[Finding]:
+def room(site: Site) -> Iterator[DoctorFinding]:
     """Disk for downloads, and shared memory for readers."""
     folder = site.cache.folder
     while not folder.exists():
@@ -248,20 +248,22 @@ def room(site: Site) -> Iterator[Finding]:
     is_writable = os.access(folder, os.W_OK)
     what = f"{site.cache.folder}: {free / 2**30:.0f} GiB free" + ("" if is_writable else ", not writable")
     if not is_writable:
-        yield Finding("cache", what, "bad", "Set ATTUNE_CACHE to a folder that you may write to.")
+        yield DoctorFinding("cache", what, "bad", "Set ATTUNE_CACHE to a folder that you may write to.")
     else:
         little = "Downloads may fill the disk. Set ATTUNE_CACHE to a folder with more room."
-        yield Finding("cache", what, "note" if free < LITTLE_DISK else "good", little if free < LITTLE_DISK else "")
+        yield DoctorFinding(
+            "cache", what, "note" if free < LITTLE_DISK else "good", little if free < LITTLE_DISK else ""
+        )
     shared = Path("/dev/shm")  # where readers hand batches over
     if shared.exists():
         size = shutil.disk_usage(shared).total
         small = "Readers hand batches over through it. In a container: docker run --shm-size 8g …; else --workers 0."
         is_small = size < LITTLE_SHARED_MEMORY
         what = f"{size / 2**30:.1f} GiB"
-        yield Finding("shared memory", what, "note" if is_small else "good", small if is_small else "")
+        yield DoctorFinding("shared memory", what, "note" if is_small else "good", small if is_small else "")
 
 
-def leftovers() -> Iterator[Finding]:
+def leftovers() -> Iterator[DoctorFinding]:
     """Ranks and readers whose launcher is gone; there should never be any."""
     runs: dict[str, list[Found]] = {}
     for found in marked():
@@ -272,10 +274,12 @@ def leftovers() -> Iterator[Finding]:
         roots = {process.parent for process in processes} - own
         pids = ", ".join(str(process.pid) for process in sorted(processes, key=lambda process: process.pid))
         if any("attune" in _command(root) for root in roots):
-            yield Finding("processes", f"run {run} is at work: {pids}")
+            yield DoctorFinding("processes", f"run {run} is at work: {pids}")
         else:
             remedy = f"Their launcher is gone. End them: attune doctor --end {run}"
-            yield Finding("processes", f"run {run} was left behind: {pids} ({processes[0].command})", "bad", remedy)
+            yield DoctorFinding(
+                "processes", f"run {run} was left behind: {pids} ({processes[0].command})", "bad", remedy
+            )
 
 
 def end_run(run: str) -> list[int]:

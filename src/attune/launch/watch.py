@@ -25,7 +25,7 @@ LONGEST_SILENCE = 60.0  # seconds; a beat needs no more than a thread, however b
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankPlace:
     """Where a rank is: processes see one another where `space` is the same."""
 
     pid: int
@@ -46,7 +46,12 @@ class Watch:
     """Two threads: one speaks with the store that the first rank keeps, the other judges, and so never waits for it."""
 
     def __init__(
-        self, store: TCPStore, world: World, places: Sequence[Place], timeout: float, tell: Callable[[str, bool], None]
+        self,
+        store: TCPStore,
+        world: World,
+        places: Sequence[RankPlace],
+        timeout: float,
+        tell: Callable[[str, bool], None],
     ) -> None:
         """`tell(reason, speaks)` is called before this process ends; `speaks` is true on one rank only."""
         self._store, self._rank, self._others = store, world.rank, [r for r in range(world.size) if r != world.rank]
@@ -158,9 +163,9 @@ def watched(world: World, timeout: float, tell: Callable[[str, bool], None]) -> 
         watch.close()
 
 
-def _this_place() -> Place:
+def _this_place() -> RankPlace:
     try:
         space = f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         space = socket.gethostname()
-    return Place(os.getpid(), socket.gethostname(), space)
+    return RankPlace(os.getpid(), socket.gethostname(), space)

@@ -12,7 +12,7 @@ from attune.run import Run
 from attune.site import Site
 from attune.sources import locate
 from attune.stages.assemble import assemble, export
-from attune.stages.begin import Origin, give_first_weights, prepare
+from attune.stages.begin import PretrainedSource, load_pretrained_weights, prepare
 
 RECIPE = """\
 run: {folder}
@@ -29,7 +29,7 @@ train: {{steps: 1}}
 def import_model(source: str, folder: Path, site: Site, tokenizer: str | None = None) -> int:
     """Make a model folder of a checkpoint, and of the tokenizer for a .pt; returns how many parameters it has."""
     path = locate(source, site.cache)
-    family = next((name for name in catalog.names("families") if catalog.find("families", name).adopts(path)), None)
+    family = next((name for name in catalog.names("families") if catalog.find("families", name).recognizes(path)), None)
     if family is None:
         raise ModelError(
             f"{source} cannot be imported: no family knows it. Expected a .nemo file, a folder of a Whisper in "
@@ -44,11 +44,13 @@ def import_model(source: str, folder: Path, site: Site, tokenizer: str | None = 
         run, written = Run(Path(scratch)), Path(scratch) / "recipe.yaml"
         values = {"folder": inline_yaml(str(folder)), "source": inline_yaml(str(path)), "family": family}
         write_text(written, RECIPE.format(**values))
-        recipe, origin = recipes.load(written, settings).recipe, Origin(foreign=path)
+        recipe, origin = recipes.load(written, settings).recipe, PretrainedSource(external=path)
         prepare(recipe, origin, (), run.task, run.assets)
-        recipe = recipes.load(written, [*settings, *catalog.find("families", family).asks_for(run.assets)]).recipe
+        recipe = recipes.load(
+            written, [*settings, *catalog.find("families", family).recommended_overrides(run.assets)]
+        ).recipe
         assembled = assemble(recipe, run.task, run.assets)
-        missing = give_first_weights(assembled, recipe, origin, run.task).new_tensors
+        missing = load_pretrained_weights(assembled, recipe, origin, run.task).new_tensors
         if missing:
             raise ModelError(f"{path} lacks {', '.join(missing[:5])}, which this model needs.")
         with refusal_told(folder, "Choose another place.", ModelError):

@@ -28,7 +28,7 @@ from attune.seeds import derive
 from attune.training import checkpoint
 from attune.training.adapt import merge_lora
 from attune.training.settings import AdaptConfig
-from attune.types import Built, Family, Task
+from attune.types import Family, Task, TaskModel
 
 WEIGHTS = "model.safetensors"
 FORMAT = {"format": "pt"}  # what transformers looks for in a file of weights
@@ -52,21 +52,21 @@ class Pretrained:
 
 
 @dataclass(frozen=True, slots=True)
-class Assembled:
+class LoadedModel:
     """A task and a model built for it."""
 
     task: Task
-    built: Built
+    built: TaskModel
 
 
-def is_own(folder: Path) -> bool:
+def is_native(folder: Path) -> bool:
     """Whether a folder is a model or a run of attune's."""
     return (folder / "recipe.yaml").is_file()
 
 
 def open_pretrained(folder: Path) -> Pretrained:
     """A model folder, or a run directory with a checkpoint in it."""
-    if not is_own(folder):
+    if not is_native(folder):
         raise ModelError(
             f"{folder} is neither a model nor a run: it has no recipe.yaml. Others' models become one by: "
             f"attune import {folder} --to models/NAME"
@@ -92,11 +92,11 @@ def open_pretrained(folder: Path) -> Pretrained:
     return Pretrained(recipe, run.task, run.assets, chosen / WEIGHTS, step, adapt=recipe.adapt)
 
 
-def assemble(recipe: Recipe, task_folder: Path, assets: Path) -> Assembled:
+def assemble(recipe: Recipe, task_folder: Path, assets: Path) -> LoadedModel:
     """Build the recipe's model, with weights that are a function of its seed."""
     task: Task = catalog.find("tasks", recipe.task.name)(recipe.task.config, task_folder)
     torch.manual_seed(derive(recipe.seed, "weights"))
-    return Assembled(task, catalog.find("families", recipe.model.family).build(recipe.model.config, task, assets))
+    return LoadedModel(task, catalog.find("families", recipe.model.family).build(recipe.model.config, task, assets))
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:

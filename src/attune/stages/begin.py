@@ -17,39 +17,39 @@ from attune.errors import ConfigError, ModelError
 from attune.recipe import Recipe
 from attune.site import Site
 from attune.sources import locate
-from attune.stages.assemble import Assembled, Pretrained, is_own, open_pretrained, start_from
-from attune.types import Family, Respelled, Utterance
+from attune.stages.assemble import LoadedModel, Pretrained, is_native, open_pretrained, start_from
+from attune.types import Family, RemappedWeights, Utterance
 
 TOKENS_OF_A_TASK = ("tokenizer", "vocabulary")  # the settings that say which
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class PretrainedSource:
     """Where a recipe's weights come from: attune's own format, a checkpoint of others, or nowhere."""
 
-    own: Pretrained | None = None
-    foreign: Path | None = None
+    native: Pretrained | None = None
+    external: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class First:
+class InitReport:
     """What a model begins with: the tensors that are new, wholly or in part, and what there is to say about it."""
 
     new_tensors: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-def open_origin(recipe: Recipe, site: Site) -> Origin:
+def open_pretrained_source(recipe: Recipe, site: Site) -> PretrainedSource:
     """What `model.weights` names; nothing is read yet."""
     source: str | None = recipe.model.config.weights
     if source is None:
-        return Origin()
+        return PretrainedSource()
     path = locate(source, site.cache)
-    if is_own(path):
-        return Origin(own=open_pretrained(path))
-    if catalog.find("families", recipe.model.family).adopt is None:
+    if is_native(path):
+        return PretrainedSource(native=open_pretrained(path))
+    if catalog.find("families", recipe.model.family).import_checkpoint is None:
         raise ModelError(f"{path} is not a model of attune's, and the family {recipe.model.family!r} adopts no others.")
-    return Origin(foreign=path)
+    return PretrainedSource(external=path)
 
 
 def with_local_files(recipe: Recipe, site: Site) -> Recipe:
@@ -61,7 +61,9 @@ def with_local_files(recipe: Recipe, site: Site) -> Recipe:
     return replace(recipe, model=replace(recipe.model, config=replace(config, **local)))
 
 
-def prepare(recipe: Recipe, origin: Origin, utterances: Iterable[Utterance], task: Path, assets: Path) -> None:
+def prepare(
+    recipe: Recipe, origin: PretrainedSource, utterances: Iterable[Utterance], task: Path, assets: Path
+) -> None:
     """Fill the two folders that a model is built from; each is complete as soon as it is there.
 
     What an earlier attempt left is replaced: the utterances, or the model it began from, may have been others.
@@ -70,59 +72,61 @@ def prepare(recipe: Recipe, origin: Origin, utterances: Iterable[Utterance], tas
     _fill(assets, lambda folder: _collect_assets(recipe, origin, folder))
 
 
-def give_first_weights(assembled: Assembled, recipe: Recipe, origin: Origin, task: Path) -> First:
+def load_pretrained_weights(assembled: LoadedModel, recipe: Recipe, origin: PretrainedSource, task: Path) -> InitReport:
     """Put the weights of the origin into a new model."""
     family: Family = catalog.find("families", recipe.model.family)
-    model, own = assembled.built.model, origin.own
+    model, own = assembled.built.model, origin.native
     if own:
         tensors: Mapping[str, Tensor] = own.tensors()
-        if family.respell and own.recipe.model.family == recipe.model.family:
-            return _respelled(model, family.respell(model, tensors, own.task, own.assets), own.weights)
-        return First(tuple(start_from(model, tensors, own.weights, _same_files(task, own.task))))
-    if origin.foreign:
+        if family.remap_vocabulary and own.recipe.model.family == recipe.model.family:
+            return _respelled(model, family.remap_vocabulary(model, tensors, own.task, own.assets), own.weights)
+        return InitReport(tuple(start_from(model, tensors, own.weights, _same_files(task, own.task))))
+    if origin.external:
         with tempfile.TemporaryDirectory() as scratch:
-            tensors = _adopt(recipe, origin.foreign, Path(scratch))
-            if family.respell:
+            tensors = _adopt(recipe, origin.external, Path(scratch))
+            if family.remap_vocabulary:
                 nothing = Path(scratch) / "task"  # others' weights come without a task
-                return _respelled(model, family.respell(model, tensors, nothing, Path(scratch)), origin.foreign)
-        return First(tuple(start_from(model, tensors, origin.foreign, same_vocabulary=True)))
-    return First()
+                return _respelled(
+                    model, family.remap_vocabulary(model, tensors, nothing, Path(scratch)), origin.external
+                )
+        return InitReport(tuple(start_from(model, tensors, origin.external, same_vocabulary=True)))
+    return InitReport()
 
 
-def _respelled(model: nn.Module, respelled: Respelled, path: Path) -> First:
+def _respelled(model: nn.Module, respelled: RemappedWeights, path: Path) -> InitReport:
     missing = start_from(model, respelled.tensors, path, same_vocabulary=True)
     notes = (respelled.note,) if respelled.note else ()
-    return First(tuple(sorted({*missing, *respelled.renewed})), notes)
+    return InitReport(tuple(sorted({*missing, *respelled.renewed})), notes)
 
 
-def _prepare_task(recipe: Recipe, origin: Origin, utterances: Iterable[Utterance], folder: Path) -> None:
+def _prepare_task(recipe: Recipe, origin: PretrainedSource, utterances: Iterable[Utterance], folder: Path) -> None:
     """Take over the vocabulary of the pretrained model where it will do; otherwise learn one."""
     family: Family = catalog.find("families", recipe.model.family)
-    if family.brings_tokens(recipe.model.config):
+    if family.brings_vocabulary(recipe.model.config):
         _require_own_tokens(family, recipe, origin)
         return
-    task, own = catalog.find("tasks", recipe.task.name), origin.own
+    task, own = catalog.find("tasks", recipe.task.name), origin.native
     if recipe.data.bad_rows == "drop":
-        utterances = _Usable(utterances, lambda utterance: task.lacks(recipe.task.config, utterance) is None)
-    if own and own.recipe.task.name == recipe.task.name and task.serves(recipe.task.config, own.task, utterances):
+        utterances = _Usable(utterances, lambda utterance: task.missing_field(recipe.task.config, utterance) is None)
+    if own and own.recipe.task.name == recipe.task.name and task.can_reuse(recipe.task.config, own.task, utterances):
         shutil.copytree(own.task, folder, dirs_exist_ok=True)
     else:
         task.prepare(recipe.task.config, utterances, folder)
 
 
-def _require_own_tokens(family: Family, recipe: Recipe, origin: Origin) -> None:
+def _require_own_tokens(family: Family, recipe: Recipe, origin: PretrainedSource) -> None:
     """Refuse weights that were trained with a task's tokens, and tokens of the task that would not be learned.
 
     Weights of a task's tokens may still have others in their assets: those of an ancestor.
     """
-    own, task = origin.own, recipe.task.config
-    if own and own.recipe.model.family == recipe.model.family and not family.brings_tokens(own.recipe.model.config):
+    own, task = origin.native, recipe.task.config
+    if own and own.recipe.model.family == recipe.model.family and not family.brings_vocabulary(own.recipe.model.config):
         raise ConfigError(
             "These weights have no tokens of their own: they were trained with their task's. Set model.tokens=task."
         )
     unused = [name for name in TOKENS_OF_A_TASK if getattr(task, name, None) is not None]
     if unused:
-        instead = ", or set model.tokens=task" if callable(family.has_own_tokens) else ""
+        instead = ", or set model.tokens=task" if callable(family.has_own_vocabulary) else ""
         raise ConfigError(
             f"The model learns text in its own tokens: task.{unused[0]} ({getattr(task, unused[0])}) is not used. "
             f"Leave it and task.tokens out{instead}."
@@ -146,18 +150,18 @@ def _same_files(one: Path, other: Path) -> bool:
     return names[0] == names[1] and not any(filecmp.cmpfiles(one, other, names[0], shallow=False)[1:])
 
 
-def _collect_assets(recipe: Recipe, origin: Origin, folder: Path) -> None:
-    if origin.own and origin.own.assets.exists():
-        shutil.copytree(origin.own.assets, folder, dirs_exist_ok=True)
-    elif origin.foreign:
-        _adopt(recipe, origin.foreign, folder)
+def _collect_assets(recipe: Recipe, origin: PretrainedSource, folder: Path) -> None:
+    if origin.native and origin.native.assets.exists():
+        shutil.copytree(origin.native.assets, folder, dirs_exist_ok=True)
+    elif origin.external:
+        _adopt(recipe, origin.external, folder)
 
 
 def _adopt(recipe: Recipe, path: Path, assets: Path) -> Mapping[str, Tensor]:
     family: Family = catalog.find("families", recipe.model.family)
-    if family.adopt is None:
+    if family.import_checkpoint is None:
         raise ModelError(f"The family {recipe.model.family!r} cannot start from {path}.")
-    return family.adopt(recipe.model.config, path, assets)
+    return family.import_checkpoint(recipe.model.config, path, assets)
 
 
 def _fill(folder: Path, fill: Callable[[Path], object]) -> None:

@@ -20,7 +20,7 @@ from attune import catalog
 from attune.batches.plan import Plan, padding_share
 from attune.corpora import (
     Corpus,
-    Problem,
+    RowProblem,
     bring_manifest,
     expand_shards,
     inspect_corpus,
@@ -30,8 +30,8 @@ from attune.corpora import (
 from attune.errors import AttuneError, DataError, TooLong
 from attune.recipe import Recipe
 from attune.site import Site
-from attune.stages.assemble import Assembled, assemble
-from attune.stages.begin import First, give_first_weights, open_origin, prepare, with_local_files
+from attune.stages.assemble import LoadedModel, assemble
+from attune.stages.begin import InitReport, load_pretrained_weights, open_pretrained_source, prepare, with_local_files
 from attune.stages.data import planner, training_reader, training_rows
 from attune.stages.evaluate import Decoding, require_scores, search_of
 from attune.stages.example import Example, first_example, frames_of, read_back
@@ -58,8 +58,8 @@ class RowsCheck:
     seconds: float
     shortest_seconds: float
     longest_seconds: float
-    bad_rows: tuple[Problem, ...]
-    bad_audio: tuple[Problem, ...] | None  # None: not decoded
+    bad_rows: tuple[RowProblem, ...]
+    bad_audio: tuple[RowProblem, ...] | None  # None: not decoded
 
     @property
     def is_sound(self) -> bool:
@@ -76,8 +76,8 @@ class SplitCheck:
     too_long: int
     outside_seconds: float  # of the too short and too long together
     too_long_at: tuple[str, ...] = ()  # where the first of them are written
-    bad_targets: tuple[Problem, ...] = ()  # what cannot be learned or, in an evaluation set, scored
-    long_rows: tuple[Problem, ...] = ()  # too long for the model, and dealt with as data.long_rows says
+    bad_targets: tuple[RowProblem, ...] = ()  # what cannot be learned or, in an evaluation set, scored
+    long_rows: tuple[RowProblem, ...] = ()  # too long for the model, and dealt with as data.long_rows says
     unknown: Mapping[str, int] = field(default_factory=dict)  # character or label never output → utterances with it
     least_wer: float = 0.0  # of a model that says exactly what it would learn
 
@@ -123,8 +123,8 @@ class RecipeCheck:
 class _Begun:
     """The model as training would begin with it."""
 
-    assembled: Assembled
-    first: First
+    assembled: LoadedModel
+    first: InitReport
     adapted: Adapted
 
 
@@ -212,10 +212,10 @@ def _look_into_stream(recipe: Recipe, troubles: list[str]) -> list[Utterance]:
 
 def _brings_tokens(recipe: Recipe) -> bool:
     family: Family = catalog.find("families", recipe.model.family)
-    return family.brings_tokens(recipe.model.config)
+    return family.brings_vocabulary(recipe.model.config)
 
 
-def _unlearnable(heard: Sequence[Utterance], recipe: Recipe, assembled: Assembled) -> list[str]:
+def _unlearnable(heard: Sequence[Utterance], recipe: Recipe, assembled: LoadedModel) -> list[str]:
     """What training would stop at among the first utterances of a stream."""
     data = recipe.data
     inside = [each for each in heard if data.min_seconds <= each.seconds <= data.longest_seconds]
@@ -239,11 +239,11 @@ def _begin(
 ) -> _Begun | None:
     with _gathering(troubles):
         recipe = with_local_files(recipe, site)
-        origin = open_origin(recipe, site)
+        origin = open_pretrained_source(recipe, site)
         task, assets = scratch / "task", scratch / "assets"
         prepare(recipe, origin, learned, task, assets)
         assembled = assemble(recipe, task, assets)
-        first = give_first_weights(assembled, recipe, origin, task)
+        first = load_pretrained_weights(assembled, recipe, origin, task)
         training_reader(recipe, None, assembled, site)  # lists the noises and rooms that augment names
         adapted = adapt(assembled.built.model, recipe.adapt, recipe.seed, first.new_tensors)
         open_optimizer(recipe, assembled, first.new_tensors, World.alone())
@@ -251,7 +251,7 @@ def _begin(
     return None
 
 
-def _check_evaluation(recipe: Recipe, assembled: Assembled, site: Site, troubles: list[str]) -> None:
+def _check_evaluation(recipe: Recipe, assembled: LoadedModel, site: Site, troubles: list[str]) -> None:
     """What would be found wrong only after hours of training."""
     with _gathering(troubles):
         if recipe.data.dev or recipe.data.test:
@@ -262,7 +262,7 @@ def _check_evaluation(recipe: Recipe, assembled: Assembled, site: Site, troubles
 
 
 def _check_rows(corpus: Corpus, decodes: bool, site: Site) -> Generator[Decoding, None, RowsCheck]:
-    bad_audio: list[Problem] = []
+    bad_audio: list[RowProblem] = []
     if decodes:
         yield Decoding(corpus.name, 0, len(corpus))
         for done, problem in enumerate(inspect_corpus(corpus, max(1, site.workers)), 1):
@@ -300,10 +300,10 @@ def _check_split(recipe: Recipe, corpus: Corpus, rows: RowsCheck, begun: _Begun 
 
 
 def _check_targets(
-    utterances: Iterable[Utterance], assembled: Assembled, is_learned: bool
-) -> tuple[list[tuple[Problem, bool]], dict[str, int]]:
+    utterances: Iterable[Utterance], assembled: LoadedModel, is_learned: bool
+) -> tuple[list[tuple[RowProblem, bool]], dict[str, int]]:
     """The utterances that cannot be learned or scored, and whether for their length; what the model cannot say."""
-    problems: list[tuple[Problem, bool]] = []
+    problems: list[tuple[RowProblem, bool]] = []
     unknown: Counter[str] = Counter()
     can_say = cache(partial(_can_say, assembled))
     for utterance in utterances:
@@ -312,11 +312,11 @@ def _check_targets(
             unknown.update(_unknown_in(utterance, assembled, can_say))
         except DataError as error:
             reason = str(error).removeprefix(f"{utterance.where}: ")
-            problems.append((Problem(utterance.where, utterance.id, reason), isinstance(error, TooLong)))
+            problems.append((RowProblem(utterance.where, utterance.id, reason), isinstance(error, TooLong)))
     return problems, dict(sorted(unknown.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _require_usable(utterance: Utterance, assembled: Assembled, is_learned: bool) -> None:
+def _require_usable(utterance: Utterance, assembled: LoadedModel, is_learned: bool) -> None:
     if utterance.audio is None:
         raise DataError(f"utterance {utterance.id!r} has no audio. Give its row an `audio` path, or leave it out.")
     if not is_learned:
@@ -333,7 +333,7 @@ def _require_usable(utterance: Utterance, assembled: Assembled, is_learned: bool
         )
 
 
-def _unknown_in(utterance: Utterance, assembled: Assembled, can_say: Callable[[str], bool]) -> set[str]:
+def _unknown_in(utterance: Utterance, assembled: LoadedModel, can_say: Callable[[str], bool]) -> set[str]:
     """The label, or the characters of the text, that the model has no output for."""
     reference = assembled.task.reference(utterance)
     try:
@@ -343,11 +343,11 @@ def _unknown_in(utterance: Utterance, assembled: Assembled, can_say: Callable[[s
     return {character for character in reference if not can_say(character)} if UNREADABLE in reads else set()
 
 
-def _can_say(assembled: Assembled, character: str) -> bool:
+def _can_say(assembled: LoadedModel, character: str) -> bool:
     return UNREADABLE not in read_back(Utterance(character, 1.0, text=character), assembled)
 
 
-def _least_wer(utterances: Iterable[Utterance], assembled: Assembled) -> float:
+def _least_wer(utterances: Iterable[Utterance], assembled: LoadedModel) -> float:
     """The WER of flawless predictions, which not every normalizer and vocabulary allows to be 0."""
     flawless = []
     for utterance in utterances:

@@ -16,7 +16,7 @@ from attune.errors import DataError
 from attune.recipe import Recipe
 from attune.site import Site
 from attune.sources import locate
-from attune.stages.assemble import Assembled
+from attune.stages.assemble import LoadedModel
 from attune.world import World
 
 
@@ -92,7 +92,7 @@ def _turns(recipe: Recipe, corpus: Corpus, selection: Selection) -> list[float]:
     return turns([float(seconds.sum()) for seconds in own], mix.weights, mix.temperature)
 
 
-def training_reader(recipe: Recipe, corpus: Corpus | None, assembled: Assembled, site: Site) -> Reader:
+def training_reader(recipe: Recipe, corpus: Corpus | None, assembled: LoadedModel, site: Site) -> Reader:
     """How training reads an utterance: audio and target, refusing targets that no alignment can reach."""
     built = assembled.built
     return Reader(

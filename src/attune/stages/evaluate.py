@@ -5,10 +5,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from attune.batches.load import Loaded, Reader, load, readers_watched
+from attune.batches.load import LoadedMicroBatch, Reader, load, readers_watched
 from attune.batches.plan import Budget, plan_in_order
 from attune.catalog import suggestion
-from attune.corpora import Corpus, Pieces, Sample
+from attune.corpora import ChunkedCorpus, Corpus, CorpusSample
 from attune.decoding.ngram import read_arpa
 from attune.decoding.predict import decode, share
 from attune.decoding.search import Search
@@ -18,13 +18,13 @@ from attune.recipe import Recipe
 from attune.report.tables import scores_json
 from attune.site import Site
 from attune.sources import locate
-from attune.stages.assemble import Assembled
-from attune.types import Built, Prediction, Scores, Task, Utterance
+from attune.stages.assemble import LoadedModel
+from attune.types import Prediction, Scores, Task, TaskModel, Utterance
 from attune.world import World
 
 DECODED_AT_ONCE = 4  # micro-batches: without gradients there is room for more, and a search is as long as one of them
 
-Scored = Corpus | Sample | Pieces
+Scored = Corpus | CorpusSample | ChunkedCorpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Evaluation:
     @property
     def title(self) -> str:
         """What was scored: a set, or how much of it."""
-        return f"{self.split} ({told_sample(len(self.predictions), self.total)})" if self.total else self.split
+        return f"{self.split} ({describe_sample(len(self.predictions), self.total)})" if self.total else self.split
 
     @property
     def absent(self) -> int:
@@ -72,7 +72,7 @@ class Evaluation:
         }
 
 
-def told_sample(count: int, total: int) -> str:
+def describe_sample(count: int, total: int) -> str:
     """How large a sample is, in words."""
     return f"{count:,} of {total:,} utterances, chosen by the seed"
 
@@ -84,7 +84,7 @@ def require_scores(metric: str | None, task: Task) -> None:
         raise ConfigError(f"train.keep_best: there is no score {metric!r}{suggestion(metric, names)}")
 
 
-def search_of(config: SearchConfig, built: Built, site: Site, world: World) -> Search:
+def search_of(config: SearchConfig, built: TaskModel, site: Site, world: World) -> Search:
     """The recipe's search settings as the decoder takes them, with the language model they name."""
     if config.fallback and built.seconds_per_frame is not None:  # hypotheses with frames are a transducer's
         raise ModelError("decode.fallback is for models that say one token after another. Set it to false.")
@@ -99,17 +99,17 @@ def search_of(config: SearchConfig, built: Built, site: Site, world: World) -> S
     return replace(plain, lm=config.lm, lm_weight=config.lm_weight, language_model=model)
 
 
-def as_scored(corpus: Corpus | Sample, assembled: Assembled, recipe: Recipe) -> Scored:
+def as_scored(corpus: Corpus | CorpusSample, assembled: LoadedModel, recipe: Recipe) -> Scored:
     """The corpus as it will be decoded: where the recipe says so, what is too long to be heard at once is cut."""
     longest = assembled.built.longest_seconds
     if longest is None or recipe.data.long_rows != "split":
         return corpus
-    return Pieces(corpus, longest)
+    return ChunkedCorpus(corpus, longest)
 
 
 def evaluation_batches(
-    assembled: Assembled, corpus: Scored, batch: int | None, recipe: Recipe, site: Site, world: World
-) -> Iterator[Loaded]:
+    assembled: LoadedModel, corpus: Scored, batch: int | None, recipe: Recipe, site: Site, world: World
+) -> Iterator[LoadedMicroBatch]:
     """This rank's share of a corpus: `batch` utterances at a time, or as many as a few training micro-batches hold."""
     reader = Reader(
         corpus,
@@ -131,9 +131,9 @@ def _decoding_budget(recipe: Recipe) -> Budget:
 
 
 def evaluate(
-    assembled: Assembled,
+    assembled: LoadedModel,
     corpus: Scored,
-    batches: Iterable[Loaded],
+    batches: Iterable[LoadedMicroBatch],
     search: Search,
     world: World,
     stop_requested: Callable[[], bool] = lambda: False,
@@ -158,7 +158,7 @@ def evaluate(
     if any(world.gather(bool(stopped))):
         raise Preempted(f"Asked to stop: {corpus.name} is not decoded to its end. Run the same command to go on.")
     parts = world.gather((mine, problems))
-    whole = corpus.whole if isinstance(corpus, Pieces) else corpus
+    whole = corpus.whole if isinstance(corpus, ChunkedCorpus) else corpus
     by_rank = _by_rank(assembled, corpus, [part for part, _ in parts])
     together = {row: prediction for part in by_rank for row, prediction in part.items()}
     predictions = tuple(together[row] for row in range(len(whole)))
@@ -175,12 +175,14 @@ def evaluate(
         tuple(map(dict, counts)),
         search,
         tuple(problem for _, found in parts for problem in found),
-        whole.total if isinstance(whole, Sample) else None,
+        whole.total if isinstance(whole, CorpusSample) else None,
         _by_set(whole, predictions, assembled.task),
     )
 
 
-def _until(stop_requested: Callable[[], bool], batches: Iterable[Loaded], stopped: list[bool]) -> Iterator[Loaded]:
+def _until(
+    stop_requested: Callable[[], bool], batches: Iterable[LoadedMicroBatch], stopped: list[bool]
+) -> Iterator[LoadedMicroBatch]:
     """The batches until a stop is requested; `stopped` then has something in it."""
     for loaded in batches:
         if stop_requested():
@@ -189,7 +191,7 @@ def _until(stop_requested: Callable[[], bool], batches: Iterable[Loaded], stoppe
         yield loaded
 
 
-def _by_set(corpus: Corpus | Sample, predictions: Sequence[Prediction], task: Task) -> dict[str, Scores]:
+def _by_set(corpus: Corpus | CorpusSample, predictions: Sequence[Prediction], task: Task) -> dict[str, Scores]:
     """The scores of each manifest alone."""
     if len(corpus.sets) == 1:
         return {}
@@ -199,16 +201,18 @@ def _by_set(corpus: Corpus | Sample, predictions: Sequence[Prediction], task: Ta
     return {name: task.score(part) for name, part in own.items() if part}
 
 
-def _by_rank(assembled: Assembled, corpus: Scored, parts: list[dict[int, Prediction]]) -> list[dict[int, Prediction]]:
+def _by_rank(assembled: LoadedModel, corpus: Scored, parts: list[dict[int, Prediction]]) -> list[dict[int, Prediction]]:
     """Each rank's predictions by row of the whole corpus; an utterance in pieces is with the rank of its first."""
     times = Counter(row for part in parts for row in part)
     wrong = [corpus[row].id for row in range(len(corpus)) if times[row] != 1]
     if wrong:
         raise RuntimeError(f"{len(wrong)} utterances of {corpus.name} were not decoded exactly once: {wrong[:5]}")
-    return _joined(assembled, corpus, parts) if isinstance(corpus, Pieces) else parts
+    return _joined(assembled, corpus, parts) if isinstance(corpus, ChunkedCorpus) else parts
 
 
-def _joined(assembled: Assembled, corpus: Pieces, parts: list[dict[int, Prediction]]) -> list[dict[int, Prediction]]:
+def _joined(
+    assembled: LoadedModel, corpus: ChunkedCorpus, parts: list[dict[int, Prediction]]
+) -> list[dict[int, Prediction]]:
     said: dict[int, list[Prediction]] = {row: [] for row in range(len(corpus.whole))}
     ranks: dict[int, int] = {}
     for piece, rank, prediction in sorted(
@@ -226,7 +230,7 @@ def _joined(assembled: Assembled, corpus: Pieces, parts: list[dict[int, Predicti
     return joined
 
 
-def _join(pieces: list[Prediction], built: Built, whole: Utterance) -> Prediction:
+def _join(pieces: list[Prediction], built: TaskModel, whole: Utterance) -> Prediction:
     """What was said in all of them; nothing is known of it when one could not be read."""
     values = [piece.value for piece in pieces if piece.value is not None]
     if len(values) < len(pieces):
@@ -234,5 +238,5 @@ def _join(pieces: list[Prediction], built: Built, whole: Utterance) -> Predictio
     return replace(pieces[0], value=built.join(values, whole), score=sum(piece.score or 0.0 for piece in pieces))
 
 
-def _nothing(assembled: Assembled, utterance: Utterance) -> Prediction:
+def _nothing(assembled: LoadedModel, utterance: Utterance) -> Prediction:
     return Prediction(utterance.id, "", assembled.task.reference(utterance), 0.0)

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attune.batches.mix import Share
-from attune.corpora import Corpus, Sample, Selection
+from attune.corpora import Corpus, CorpusSample, Selection
 from attune.recipe import Difference, Recipe
 from attune.run import Run
 from attune.stages.evaluate import Decoding, Evaluation
 from attune.stages.example import Example
 from attune.training.adapt import Adapted
 from attune.training.checkpoint import Damage
-from attune.training.loop import Step
+from attune.training.loop import TrainingStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Started:
     selection: Selection | None  # None: a stream, of which nobody knows what is in it
     damaged: tuple[Damage, ...] = ()
     new_tensors: tuple[str, ...] = ()  # those that the pretrained weights did not give, or not wholly
-    dev: Corpus | Sample | None = None
+    dev: Corpus | CorpusSample | None = None
     rescheduled: tuple[tuple[Difference, float, float], ...] = ()  # with the old and new rate at the next step
     notes: tuple[str, ...] = ()  # what there is to say about the weights it begins with
     mix: tuple[Share, ...] = ()
@@ -36,7 +36,7 @@ class Started:
 class Stepped:
     """One optimizer step, with this machine's speed."""
 
-    step: Step
+    step: TrainingStep
     audio_seconds_per_second: float
     memory_gib: float
 

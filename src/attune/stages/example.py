@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from attune.errors import DataError
-from attune.stages.assemble import Assembled
-from attune.stages.journal import Journal
+from attune.stages.assemble import LoadedModel
+from attune.stages.journal import RunLog
 from attune.types import SAMPLE_RATE, Hypothesis, Utterance
 
 SHOWN_TOKENS = 30
@@ -33,7 +33,7 @@ class Example:
         return f"{' '.join(map(str, self.target[:SHOWN_TOKENS]))}{more} ({len(self.target)} in all)"
 
 
-def first_example(utterances: Iterable[Utterance], assembled: Assembled) -> Example | None:
+def first_example(utterances: Iterable[Utterance], assembled: LoadedModel) -> Example | None:
     """The first utterance that has a target."""
     for utterance in utterances:
         try:
@@ -53,7 +53,7 @@ def first_example(utterances: Iterable[Utterance], assembled: Assembled) -> Exam
     return None
 
 
-def log_first(utterances: Iterable[Utterance], assembled: Assembled, journal: Journal) -> Example | None:
+def log_first(utterances: Iterable[Utterance], assembled: LoadedModel, journal: RunLog) -> Example | None:
     """The first example, put down in the log too."""
     example = first_example(utterances, assembled)
     if example:
@@ -61,12 +61,12 @@ def log_first(utterances: Iterable[Utterance], assembled: Assembled, journal: Jo
     return example
 
 
-def read_back(utterance: Utterance, assembled: Assembled) -> str:
+def read_back(utterance: Utterance, assembled: LoadedModel) -> str:
     """What the target of an utterance says."""
     return assembled.built.read(Hypothesis(assembled.built.target(utterance), 0.0))
 
 
-def frames_of(utterance: Utterance, assembled: Assembled) -> int:
+def frames_of(utterance: Utterance, assembled: LoadedModel) -> int:
     """How many frames the encoder makes of an utterance."""
     frames: int = assembled.built.model.frames(round(utterance.seconds * SAMPLE_RATE))
     return frames

@@ -11,13 +11,13 @@ from attune.stages.assemble import assemble, export, load_weights, open_pretrain
 from attune.stages.data import open_split
 from attune.stages.evaluate import as_scored, evaluate, evaluation_batches
 from attune.stages.events import Evaluated, Event, Finished
-from attune.stages.underway import Underway, log_scores
+from attune.stages.underway import TrainingContext, log_scores
 from attune.training import checkpoint
 from attune.training.adapt import merge_lora
 from attune.training.average import average
 
 
-def finish(training: Underway, before: int, last: int) -> Iterator[Event]:
+def finish(training: TrainingContext, before: int, last: int) -> Iterator[Event]:
     """Export the best checkpoint, the last or the mean of some, and score it with the final search.
 
     This command has taken the steps after `before` up to `last`.
@@ -43,7 +43,7 @@ def finish(training: Underway, before: int, last: int) -> Iterator[Event]:
     yield Finished(run, recipe, final.steps[-1], last - before, averaged, stalled_at)
 
 
-def _score_all_of(split: str, training: Underway, step: int) -> Iterator[Event]:
+def _score_all_of(split: str, training: TrainingContext, step: int) -> Iterator[Event]:
     """Decode a whole split with the final search, and keep predictions and scores with the run."""
     recipe, run, world = training.recipe, training.run, training.world
     corpus = as_scored(open_split(recipe, split, run.data, training.site, world), training.assembled, recipe)
@@ -67,7 +67,7 @@ class _Final:
     steps: tuple[int, ...]
 
 
-def _choose(training: Underway) -> _Final:
+def _choose(training: TrainingContext) -> _Final:
     """The best checkpoint, or else the last; or, where the recipe says so, the mean of the newest."""
     count, checkpoints = training.recipe.train.average, training.run.checkpoints
     if count is None:

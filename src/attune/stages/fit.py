@@ -20,15 +20,15 @@ from attune.corpora import Corpus
 from attune.recipe import Recipe
 from attune.site import Site
 from attune.sources import unwatched
-from attune.stages.assemble import Assembled, assemble
-from attune.stages.begin import give_first_weights, open_origin, prepare
+from attune.stages.assemble import LoadedModel, assemble
+from attune.stages.begin import load_pretrained_weights, open_pretrained_source, prepare
 from attune.stages.data import open_split, planner, training_reader, training_rows
 from attune.training.adapt import adapt
 from attune.training.gradients import Gradients
 from attune.training.memory import is_out_of_memory
 from attune.training.micro import Eager
 from attune.training.optimizer import make_optimizer
-from attune.types import Batch, Tallied
+from attune.types import Batch, StepStatistics
 from attune.world import World, choose_device
 
 ROOM = 0.9  # of the memory, to be used: allocators leave gaps, and other epochs have other batches
@@ -109,7 +109,7 @@ def _measure(recipe: Recipe, site: Site, folder: Path, rows: Rows) -> _Used:
     model = assembled.built.model.to(device)
     settings = recipe.optimizer
     optimizer = make_optimizer(settings.name, model, 0.0, 0.0, settings.betas)
-    tallied = [module for module in model.modules() if isinstance(module, Tallied)]
+    tallied = [module for module in model.modules() if isinstance(module, StepStatistics)]
     gradients = Gradients((parameter for parameter in model.parameters() if parameter.requires_grad), tallied)
     optimizer.step()  # with a rate of zero: only to have its state in memory
     batch, _ = training_reader(recipe, corpus, assembled, site).read(rows)
@@ -131,12 +131,12 @@ def _run(backward: Eager, batch: Batch, memory: "_Cpu | _Cuda") -> int | None:
     return memory.peak()
 
 
-def _assemble(recipe: Recipe, corpus: Corpus, folder: Path, site: Site) -> Assembled:
-    origin = open_origin(recipe, site)
+def _assemble(recipe: Recipe, corpus: Corpus, folder: Path, site: Site) -> LoadedModel:
+    origin = open_pretrained_source(recipe, site)
     task, assets = folder / "task", folder / "assets"
     prepare(recipe, origin, corpus, task, assets)
     assembled = assemble(recipe, task, assets)
-    fresh = give_first_weights(assembled, recipe, origin, task)
+    fresh = load_pretrained_weights(assembled, recipe, origin, task)
     adapt(assembled.built.model, recipe.adapt, recipe.seed, fresh.new_tensors)
     return assembled
 

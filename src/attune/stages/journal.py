@@ -6,7 +6,7 @@ from typing import Any
 from attune.run import Run
 
 
-class Journal:
+class RunLog:
     """The first rank's log. Other ranks have none."""
 
     def __init__(self, run: Run) -> None:

@@ -16,7 +16,7 @@ from attune.recipe import Recipe
 from attune.run import Run
 from attune.site import Site
 from attune.sources import Cache, Entry, File, entry_from, is_remote, locate, shown
-from attune.stages.assemble import is_own, open_pretrained
+from attune.stages.assemble import is_native, open_pretrained
 from attune.training import checkpoint
 from attune.types import Family
 from attune.world import World
@@ -25,7 +25,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedSource:
     """A source as a recipe names it, and under which key."""
 
     key: str
@@ -37,22 +37,22 @@ class Named:
         return bring_manifest(self.source, cache) if self.is_manifest else locate(self.source, cache)
 
 
-def sources_of(recipe: Recipe, begins: bool = True) -> list[Named]:
+def sources_of(recipe: Recipe, begins: bool = True) -> list[NamedSource]:
     """Everything that a recipe names; a run that goes on needs no first weights."""
     named = [
-        Named(f"data.{split}", source, is_manifest=True)
+        NamedSource(f"data.{split}", source, is_manifest=True)
         for split in ("train", "dev", "test")
         for source in getattr(recipe.data, split)
     ]
     for kind in ("rooms", "noise"):
         part = getattr(recipe.augment, kind) if recipe.augment else None
-        named += [Named(f"augment.{kind}.folder", part.folder)] if part else []
+        named += [NamedSource(f"augment.{kind}.folder", part.folder)] if part else []
     searches = {"decode": recipe.decode, "decode.final": recipe.decode.final}
-    named += [Named(f"{key}.lm", search.lm) for key, search in searches.items() if search and search.lm]
+    named += [NamedSource(f"{key}.lm", search.lm) for key, search in searches.items() if search and search.lm]
     if begins:
         family: Family = catalog.find("families", recipe.model.family)
         values = {name: getattr(recipe.model.config, name) for name in family.sources}
-        named += [Named(f"model.{name}", source) for name, source in values.items() if source is not None]
+        named += [NamedSource(f"model.{name}", source) for name, source in values.items() if source is not None]
     return named
 
 
@@ -75,9 +75,9 @@ def gather_sources(recipe: Recipe, run: Run, site: Site, world: World) -> Site:
     return replace(site, cache=site.cache.locked_to({**site.cache.locked, **found}))
 
 
-def _bring_together(named: Iterable[Named], cache: Cache, world: World) -> dict[Named, Path]:
+def _bring_together(named: Iterable[NamedSource], cache: Cache, world: World) -> dict[NamedSource, Path]:
     """Every rank brings everything; what is wrong for all of them is told once, by the first."""
-    paths: dict[Named, Path] = {}
+    paths: dict[NamedSource, Path] = {}
     mistake: AttuneError | None = None
     try:
         paths.update((each, each.bring(cache)) for each in named)
@@ -112,7 +112,7 @@ def _used(path: Path) -> Iterable[Path]:
     """The files of a model that are read; of other folders, all that lie directly in them."""
     if not path.is_dir():
         return [path]
-    if is_own(path):
+    if is_native(path):
         model = open_pretrained(path)
         folders = [folder for folder in (model.task, model.assets) if folder.is_relative_to(path) and folder.is_dir()]
         inside = [file for folder in folders for file in sorted(folder.iterdir()) if file.is_file()]
@@ -142,7 +142,7 @@ def read_lock(path: Path) -> dict[str, Entry]:
 class Fetched:
     """A source that is here now; without an entry it is this machine's own."""
 
-    named: Named
+    named: NamedSource
     path: Path
     entry: Entry | None
 

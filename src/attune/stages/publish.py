@@ -20,8 +20,8 @@ from attune.report.card import CardFacts, model_card
 from attune.run import Run
 from attune.site import Site
 from attune.sources import is_remote, locate, push, shown, without_secrets
-from attune.stages.assemble import WEIGHTS, export, is_own, open_pretrained
-from attune.stages.subject import load_subject
+from attune.stages.assemble import WEIGHTS, export, is_native, open_pretrained
+from attune.stages.subject import load_eval_target
 from attune.types import Family
 from attune.world import World
 
@@ -40,10 +40,10 @@ def export_model(source: str, to: Path, site: Site, for_transformers: bool = Fal
     is_own_format = to.suffix != NEMO and not for_transformers
     if to.suffix == NEMO and (to.is_dir() or for_transformers):
         raise ModelError(f"{to} would be a file, and a folder is there or is asked for. Choose another name.")
-    if to.suffix != NEMO and to.exists() and not (is_own_format and is_own(to) and (to / WEIGHTS).is_file()):
+    if to.suffix != NEMO and to.exists() and not (is_own_format and is_native(to) and (to / WEIGHTS).is_file()):
         raise ModelError(f"{to} is there already and is not a model of attune's. Choose another folder.")
     pretrained = open_pretrained(path)
-    assembled = load_subject(pretrained, World.alone())
+    assembled = load_eval_target(pretrained, World.alone())
     run, model = Run(pretrained.task.parent), assembled.built.model
     with refusal_told(to, "Choose another place.", ModelError):
         to.parent.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from attune.recipe import Difference, Recipe
-from attune.training.loop import Progress
+from attune.training.loop import TrainingProgress
 from attune.training.schedule import Schedule
 
 SCHEDULE_FIELDS = {
@@ -23,7 +23,7 @@ def schedule_of(recipe: Recipe) -> Schedule:
 
 
 def changed_rates(
-    changes: Sequence[Difference], recipe: Recipe, progress: Progress
+    changes: Sequence[Difference], recipe: Recipe, progress: TrainingProgress
 ) -> tuple[tuple[Difference, float, float], ...]:
     """What a changed schedule does to the learning rate of the next step: the change, the old rate and the new."""
     step = progress.position.step + 1

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 
 from attune.recipe import Recipe
 from attune.run import Run
-from attune.stages.assemble import Assembled, assemble, load_weights
+from attune.stages.assemble import LoadedModel, assemble, load_weights
 from attune.training.adapt import merge_lora
 from attune.training.depth import layer_factors
-from attune.training.optimizer import Moves, make_optimizer
+from attune.training.optimizer import OptimizerLike, make_optimizer
 from attune.training.sharding import OwnPart, has_slices, share_weights, shares_of, whole_weights
 from attune.world import World
 
 
-def open_optimizer(recipe: Recipe, assembled: Assembled, fresh: Sequence[str], world: World) -> Moves:
+def open_optimizer(recipe: Recipe, assembled: LoadedModel, fresh: Sequence[str], world: World) -> OptimizerLike:
     """The recipe's optimizer; where ranks share, each has its own part of it."""
     settings, model = recipe.optimizer, assembled.built.model
     shard = recipe.train.shard if world.size > 1 else "none"
@@ -28,7 +28,7 @@ def open_optimizer(recipe: Recipe, assembled: Assembled, fresh: Sequence[str], w
     return OwnPart(made, [[parameters[name] for name in share] for share in shares], world)
 
 
-def usable_alone(assembled: Assembled, recipe: Recipe, run: Run, world: World) -> Assembled:
+def usable_alone(assembled: LoadedModel, recipe: Recipe, run: Run, world: World) -> LoadedModel:
     """The model with all its weights on every rank: ranks decode as many batches as they have, without the others."""
     if not has_slices(assembled.built.model):
         return assembled

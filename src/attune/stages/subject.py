@@ -18,8 +18,8 @@ from attune.report.predictions import write_predictions
 from attune.run import Run
 from attune.site import Site
 from attune.sources import is_remote, locate, shown
-from attune.stages.assemble import Assembled, Pretrained, assemble, is_own, load_weights, open_pretrained
-from attune.stages.begin import Origin, give_first_weights, prepare, with_local_files
+from attune.stages.assemble import LoadedModel, Pretrained, assemble, is_native, load_weights, open_pretrained
+from attune.stages.begin import PretrainedSource, load_pretrained_weights, prepare, with_local_files
 from attune.stages.data import open_manifests
 from attune.stages.evaluate import (
     Decoding,
@@ -38,21 +38,21 @@ SPLITS = ("test", "dev", "train")
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class EvalTarget:
     """Weights under settings, and the run they belong to if they are evaluated as that run."""
 
     pretrained: Pretrained
     run: Run | None
 
 
-def open_subject(source: str, overrides: Sequence[str], site: Site) -> Subject:
+def open_eval_target(source: str, overrides: Sequence[str], site: Site) -> EvalTarget:
     """A run or model as it is, or a recipe file with the weights it names."""
     if Path(source).suffix in (".yaml", ".yml"):
         recipe = _recipe(Path(source), overrides)
         weights: str | None = recipe.model.config.weights
         if weights is None:
             raise ConfigError(f"{source} names no weights to evaluate. Add model.weights=RUN_OR_MODEL.")
-        return Subject(_open_named(with_local_files(recipe, site), locate(weights, site.cache)), None)
+        return EvalTarget(_open_named(with_local_files(recipe, site), locate(weights, site.cache)), None)
     folder = locate(source, site.cache)
     if not folder.is_dir():
         raise ModelError(f"{folder} is neither a run directory, nor a model folder, nor a recipe (.yaml).")
@@ -60,8 +60,8 @@ def open_subject(source: str, overrides: Sequence[str], site: Site) -> Subject:
     if overrides:
         recipe = _recipe(folder / "recipe.yaml", overrides)
         _require_own_weights(folder, pretrained.recipe, recipe)
-        return Subject(replace(pretrained, recipe=recipe), None)
-    return Subject(pretrained, Run(folder) if (folder / "checkpoints").is_dir() else None)
+        return EvalTarget(replace(pretrained, recipe=recipe), None)
+    return EvalTarget(pretrained, Run(folder) if (folder / "checkpoints").is_dir() else None)
 
 
 def _require_own_weights(folder: Path, own: Recipe, wished: Recipe) -> None:
@@ -80,7 +80,7 @@ def _recipe(path: Path, overrides: Sequence[str]) -> Recipe:
     return recipes.load(path, [re.sub(r"^decode\.(?!final\b)", "decode.final.", each) for each in overrides]).recipe
 
 
-def load_subject(pretrained: Pretrained, world: World) -> Assembled:
+def load_eval_target(pretrained: Pretrained, world: World) -> LoadedModel:
     """The model with its weights, on the world's device."""
     if pretrained.is_foreign:
         assembled = _adopt(pretrained)
@@ -94,12 +94,12 @@ def load_subject(pretrained: Pretrained, world: World) -> Assembled:
 def _open_named(recipe: Recipe, path: Path) -> Pretrained:
     """The weights that a recipe names, under that recipe."""
     family: Family = catalog.find("families", recipe.model.family)
-    if is_own(path):
+    if is_native(path):
         pretrained = open_pretrained(path)
         if pretrained.recipe.model.family == recipe.model.family:
             _require_same_model(family, pretrained.recipe.model.config, recipe.model.config, path)
         return replace(pretrained, recipe=recipe)
-    if family.adopt is None or not family.brings_tokens(recipe.model.config):
+    if family.import_checkpoint is None or not family.brings_vocabulary(recipe.model.config):
         raise ModelError(f"{path} is no model of attune's. Train one first; there is nothing to evaluate in it yet.")
     defaults = family.config(weights=recipe.model.config.weights)
     _require_same_model(family, defaults, recipe.model.config, path)
@@ -110,32 +110,32 @@ def _require_same_model(family: Family, trained: Any, asked: Any, path: Path) ->
     """Refuse to evaluate weights in another way than they were trained, which fails quietly."""
     changed = [
         f"model.{name}={getattr(trained, name)} (the recipe has {getattr(asked, name)})"
-        for name in family.bound_to
+        for name in family.architecture_settings
         if getattr(trained, name) != getattr(asked, name)
     ]
     if changed:
         raise ConfigError(f"{path} was trained with {', '.join(changed)}. Evaluate it as it was trained.")
 
 
-def _adopt(pretrained: Pretrained) -> Assembled:
+def _adopt(pretrained: Pretrained) -> LoadedModel:
     """Others' weights, with the files that the family makes of them."""
     with tempfile.TemporaryDirectory() as scratch:
         task, assets = Path(scratch) / "task", Path(scratch) / "assets"
-        origin = Origin(foreign=pretrained.weights)
+        origin = PretrainedSource(external=pretrained.weights)
         prepare(pretrained.recipe, origin, (), task, assets)
         assembled = assemble(pretrained.recipe, task, assets)
-        missing = give_first_weights(assembled, pretrained.recipe, origin, task).new_tensors
+        missing = load_pretrained_weights(assembled, pretrained.recipe, origin, task).new_tensors
     if missing:
         raise ModelError(f"{pretrained.weights} lacks {', '.join(missing[:5])}, which this model needs.")
     return assembled
 
 
-def evaluate_subject(
-    subject: Subject, on: str | None, batch: int | None, site: Site, world: World
+def evaluate_target(
+    subject: EvalTarget, on: str | None, batch: int | None, site: Site, world: World
 ) -> Generator[Decoding, None, Evaluation]:
     """Decode and score one split or manifest with the recipe's final search."""
     recipe = subject.pretrained.recipe
-    assembled = load_subject(subject.pretrained, world)
+    assembled = load_eval_target(subject.pretrained, world)
     require_scores(None, assembled.task)
     with tempfile.TemporaryDirectory() as scratch:
         folder = subject.run.data if subject.run else Path(scratch)
@@ -147,7 +147,7 @@ def evaluate_subject(
         return replace(evaluation, manifest=_whole_name(on) if on and on not in SPLITS else None)
 
 
-def _open(subject: Subject, on: str | None, index_folder: Path, site: Site, world: World) -> Corpus:
+def _open(subject: EvalTarget, on: str | None, index_folder: Path, site: Site, world: World) -> Corpus:
     recipe = subject.pretrained.recipe
     if on is None:
         on = "test" if recipe.data.test else "dev"
@@ -173,7 +173,7 @@ def _whole_name(manifest: str) -> str:
     return shown(manifest) if is_remote(manifest) else str(Path(manifest).absolute())
 
 
-def require_places(subject: Subject, *files: Path | None) -> None:
+def require_places(subject: EvalTarget, *files: Path | None) -> None:
     """Refuse, before anything is decoded, files that could not be written, and a run that cannot keep its scores."""
     for path in filter(None, files):
         require_writable(path, "Name another file.")
@@ -182,7 +182,7 @@ def require_places(subject: Subject, *files: Path | None) -> None:
         require_writable(subject.run.folder / "scores.json", _remedy(subject.run))
 
 
-def record(subject: Subject, evaluation: Evaluation, out: Path | None) -> None:
+def record(subject: EvalTarget, evaluation: Evaluation, out: Path | None) -> None:
     """Keep predictions and scores with the run, and the predictions where they were asked for."""
     if out:
         with refusal_told(out, "Name another file."):

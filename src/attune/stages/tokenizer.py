@@ -13,11 +13,11 @@ from attune.files import completed
 from attune.site import Site
 from attune.sources import locate
 from attune.text.times import without_times
-from attune.text.tokenizers.pieces import Pieces
+from attune.text.tokenizers.pieces import SentencePieces
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class TokenizerRequest:
     """What tokens to learn."""
 
     kind: Literal["bpe", "unigram"]
@@ -26,7 +26,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class LearnedTokenizer:
     """What came of it."""
 
     tokens: int
@@ -34,7 +34,7 @@ class Learned:
     per_word: float
 
 
-def learn_tokens(sources: Sequence[str], file: Path, wish: Wish, site: Site) -> Learned:
+def learn_tokens(sources: Sequence[str], file: Path, wish: TokenizerRequest, site: Site) -> LearnedTokenizer:
     """Write a SentencePiece model of the texts that the manifests have."""
     normalize = catalog.find("text.normalizers", wish.normalizer)
     with tempfile.TemporaryDirectory() as scratch:
@@ -43,8 +43,8 @@ def learn_tokens(sources: Sequence[str], file: Path, wish: Wish, site: Site) -> 
         texts = [normalize(without_times(text, language)) for text, language in written]
     if not texts:
         raise DataError(f"There is no text in {', '.join(sources)} to learn tokens from.")
-    pieces = Pieces.learn(texts, wish.kind, wish.size)
+    pieces = SentencePieces.learn(texts, wish.kind, wish.size)
     with completed(file) as partial:
         partial.write_bytes(pieces.model)
     words = sum(len(text.split()) for text in texts)
-    return Learned(pieces.size, len(texts), sum(len(pieces.encode(text)) for text in texts) / max(1, words))
+    return LearnedTokenizer(pieces.size, len(texts), sum(len(pieces.encode(text)) for text in texts) / max(1, words))

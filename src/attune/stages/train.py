@@ -15,14 +15,14 @@ from pathlib import Path
 
 import torch
 
-from attune.batches.load import Again, Loaded, readers_watched
-from attune.corpora import Corpus, Sample
+from attune.batches.load import CachedBatches, LoadedMicroBatch, readers_watched
+from attune.corpora import Corpus, CorpusSample
 from attune.errors import CheckpointError, Preempted
 from attune.recipe import Difference, Recipe
 from attune.run import Run, Start, claimed
 from attune.site import Site
-from attune.stages.assemble import Assembled, assemble
-from attune.stages.begin import First, give_first_weights, open_origin, prepare, with_local_files
+from attune.stages.assemble import LoadedModel, assemble
+from attune.stages.begin import InitReport, load_pretrained_weights, open_pretrained_source, prepare, with_local_files
 from attune.stages.data import open_split, recordings_of
 from attune.stages.evaluate import (
     Decoding,
@@ -37,16 +37,16 @@ from attune.stages.evaluate import (
 from attune.stages.events import Evaluated, Event, Saved, Started, Stepped
 from attune.stages.example import log_first
 from attune.stages.finish import finish
-from attune.stages.journal import Journal
+from attune.stages.journal import RunLog
 from attune.stages.lock import gather_sources
 from attune.stages.rates import changed_rates, schedule_of
 from attune.stages.sharing import open_optimizer, usable_alone
 from attune.stages.training_set import TrainingSet, open_training_set
-from attune.stages.underway import Underway, log_scores, log_step
+from attune.stages.underway import TrainingContext, log_scores, log_step
 from attune.training import checkpoint
 from attune.training.adapt import adapt
 from attune.training.checkpoint import Checkpoint, Damage
-from attune.training.loop import Progress, Rules, Step, take_steps
+from attune.training.loop import StepRules, TrainingProgress, TrainingStep, take_steps
 from attune.training.precision import compile_layers, computing_exactly, first_scale
 from attune.training.sharding import load_whole, whole_state, whole_weights
 from attune.world import World
@@ -103,7 +103,7 @@ def _train(
     if recipe.train.compile:
         compile_layers(assembled.built.model)
     optimizer = open_optimizer(recipe, assembled, first.new_tensors, world)
-    journal = Journal(run) if world.is_first else None
+    journal = RunLog(run) if world.is_first else None
     scored = as_scored(dev, assembled, recipe) if dev else None
     dev_batches = _dev_batches(recipe, assembled, scored, site, world) if scored else ()
     # Now, and not after the last step: a name or a language model that does not fit is to be told at once.
@@ -111,7 +111,7 @@ def _train(
         require_scores(recipe.train.keep_best, assembled.task)
     search = search_of(recipe.decode, assembled.built, site, world)
     final = search_of(recipe.decode.final, assembled.built, site, world) if recipe.decode.final else search
-    training = Underway(
+    training = TrainingContext(
         recipe,
         run,
         site,
@@ -150,30 +150,30 @@ def _train(
     yield from finish(training, before, last)
 
 
-def _open_dev(recipe: Recipe, run: Run, site: Site, world: World) -> Corpus | Sample | None:
+def _open_dev(recipe: Recipe, run: Run, site: Site, world: World) -> Corpus | CorpusSample | None:
     """What is scored during training: the dev sets, or a sample of them that is the same each time."""
     if not recipe.data.dev:
         return None
     dev = open_split(recipe, "dev", run.data, site, world)
     count = recipe.train.eval_utterances
-    return Sample(dev, count, recipe.seed) if count and count < len(dev) else dev
+    return CorpusSample(dev, count, recipe.seed) if count and count < len(dev) else dev
 
 
 def _assemble(
     recipe: Recipe, run: Run, data: TrainingSet, site: Site, world: World, resumes: bool
-) -> tuple[Assembled, First]:
+) -> tuple[LoadedModel, InitReport]:
     """Prepare the run's files once, build the model, and give it the weights it starts from."""
     recordings = recordings_of(recipe, site)
     if resumes:
         _require_same_data(run, data, recordings)
-        return assemble(recipe, run.task, run.assets), First(run.start().new_tensors)
+        return assemble(recipe, run.task, run.assets), InitReport(run.start().new_tensors)
     local = with_local_files(recipe, site)
-    origin = open_origin(local, site)
+    origin = open_pretrained_source(local, site)
     if world.is_first:
         prepare(local, origin, data, run.task, run.assets)
     world.barrier()
     assembled = assemble(recipe, run.task, run.assets)
-    first = give_first_weights(assembled, local, origin, run.task)
+    first = load_pretrained_weights(assembled, local, origin, run.task)
     if world.is_first:
         run.remember_start(Start(data.fingerprint, first.new_tensors, recordings))
     return assembled, first
@@ -194,7 +194,7 @@ def _require_same_data(run: Run, data: TrainingSet, recordings: str) -> None:
         )
 
 
-def _mend_best(training: Underway, known: Sequence[Damage]) -> list[Damage]:
+def _mend_best(training: TrainingContext, known: Sequence[Damage]) -> list[Damage]:
     """Forget a best checkpoint that is damaged or gone: what is as good as it must be saved. The next best follows."""
     run, metric, found = training.run, training.recipe.train.keep_best, list[Damage]()
     best = run.best() if training.journal else None
@@ -210,13 +210,13 @@ def _mend_best(training: Underway, known: Sequence[Damage]) -> list[Damage]:
     return [damage for damage in found if damage not in known]
 
 
-def _resume(training: Underway, newest: Path | None, damaged: Sequence[Damage]) -> Progress:
+def _resume(training: TrainingContext, newest: Path | None, damaged: Sequence[Damage]) -> TrainingProgress:
     """Go back to the newest sound checkpoint; without one, to the beginning."""
     if training.journal:
         for item in damaged:
             training.journal.write("damaged", folder=item.folder, reason=item.reason)
     if newest is None:
-        return Progress(scale=first_scale(training.recipe.train.precision))
+        return TrainingProgress(scale=first_scale(training.recipe.train.precision))
     found = checkpoint.load(newest)
     load_whole(training.assembled.built.model, training.optimizer, found.model, found.optimizer)
     training.history.extend(found.history)
@@ -229,10 +229,12 @@ def _resume(training: Underway, newest: Path | None, damaged: Sequence[Damage]) 
     return found.progress
 
 
-def _steps(training: Underway, progress: Progress, micros: Iterator[Loaded]) -> Generator[Event, None, int]:
+def _steps(
+    training: TrainingContext, progress: TrainingProgress, micros: Iterator[LoadedMicroBatch]
+) -> Generator[Event, None, int]:
     """Take the steps that are left, or as many as there is patience for; returns the last."""
     settings, world = training.recipe.train, training.world
-    rules = Rules(
+    rules = StepRules(
         training.recipe.seed,
         schedule_of(training.recipe),
         settings.precision,
@@ -270,7 +272,7 @@ class _Judged:
     is_best: bool
 
 
-def _after_step(training: Underway, step: Step) -> Generator[Event, None, bool]:
+def _after_step(training: TrainingContext, step: TrainingStep) -> Generator[Event, None, bool]:
     """Score and save when it is time; a best checkpoint is on disk before it is called the best.
 
     Returns whether to stop, which all ranks know alike.
@@ -296,7 +298,7 @@ def _after_step(training: Underway, step: Step) -> Generator[Event, None, bool]:
     return stops
 
 
-def _judge(training: Underway, dev: Scored) -> Generator[Decoding, None, _Judged]:
+def _judge(training: TrainingContext, dev: Scored) -> Generator[Decoding, None, _Judged]:
     """Score the dev sets, and remember the score that decides which checkpoint is best."""
     assembled = usable_alone(training.assembled, training.recipe, training.run, training.world)
     # Layers are compiled for training's shapes and modes; a search has others.
@@ -312,7 +314,9 @@ def _judge(training: Underway, dev: Scored) -> Generator[Decoding, None, _Judged
     return _Judged(evaluation, scores, not math.isnan(value) and (best is None or best.is_beaten_by(value)))
 
 
-def _save(training: Underway, progress: Progress, scores: Mapping[str, float], is_stopgap: bool) -> Iterator[Event]:
+def _save(
+    training: TrainingContext, progress: TrainingProgress, scores: Mapping[str, float], is_stopgap: bool
+) -> Iterator[Event]:
     model = training.assembled.built.model
     weights, optimizer = whole_weights(model), whole_state(training.optimizer, model, training.world)
     if training.journal is None:
@@ -323,15 +327,17 @@ def _save(training: Underway, progress: Progress, scores: Mapping[str, float], i
     yield Saved(progress.position.step, folder)
 
 
-def _prune(training: Underway) -> None:
+def _prune(training: TrainingContext) -> None:
     best = training.run.best()
     if training.journal:
         checkpoint.prune(training.run.checkpoints, training.recipe.train.keep_last, {best.step} if best else set())
 
 
-def _dev_batches(recipe: Recipe, assembled: Assembled, dev: Scored, site: Site, world: World) -> Iterable[Loaded]:
+def _dev_batches(
+    recipe: Recipe, assembled: LoadedModel, dev: Scored, site: Site, world: World
+) -> Iterable[LoadedMicroBatch]:
     is_small = float(dev.seconds.sum()) <= REMEMBERED_SECONDS
-    return Again(lambda: evaluation_batches(assembled, dev, None, recipe, site, world), remembers=is_small)
+    return CachedBatches(lambda: evaluation_batches(assembled, dev, None, recipe, site, world), remembers=is_small)
 
 
 def _set_status(run: Run, world: World, state: str, reason: str = "") -> None:

@@ -5,15 +5,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from attune.batches.load import Loaded, Position, load, micros_from
+from attune.batches.load import LoadedMicroBatch, Position, load, micros_from
 from attune.batches.mix import Share
-from attune.batches.stream import Part, Rules, Sample, Shards, forget_all, forgetting, stream_micros
+from attune.batches.stream import Part, Shards, StreamRules, StreamSample, forget_all, forgetting, stream_micros
 from attune.corpora import Corpus, Selection, Skipped, expand_shards, samples_of, utterance_of
 from attune.recipe import Recipe
 from attune.run import Run
 from attune.site import Site
 from attune.sources import shown
-from attune.stages.assemble import Assembled
+from attune.stages.assemble import LoadedModel
 from attune.stages.data import budget_of, mixed, open_split, planner, training_reader, training_rows
 from attune.training import checkpoint
 from attune.types import Utterance
@@ -46,7 +46,9 @@ class TrainingSet:
             return iter(())
         return (corpus[int(row) % len(corpus)] for row in planner(self.recipe, corpus, self.selection)(0).order)
 
-    def batches(self, position: Position, assembled: Assembled, site: Site, world: World) -> Iterator[Loaded]:
+    def batches(
+        self, position: Position, assembled: LoadedModel, site: Site, world: World
+    ) -> Iterator[LoadedMicroBatch]:
         """This rank's micro-batches from a position on."""
         recipe = self.recipe
         reader = training_reader(recipe, self.corpus, assembled, site)
@@ -89,20 +91,20 @@ def open_stream(recipe: Recipe, run: Path, site: Site) -> Shards:
     return replace(shards, folder=(site.cache.folder / "stream" / own).absolute())
 
 
-def _rules(recipe: Recipe) -> Rules:
+def _rules(recipe: Recipe) -> StreamRules:
     data = recipe.data
-    return Rules(budget_of(recipe), recipe.seed, data.min_seconds, data.longest_seconds, data.bad_rows == "drop")
+    return StreamRules(budget_of(recipe), recipe.seed, data.min_seconds, data.longest_seconds, data.bad_rows == "drop")
 
 
-def samples_in(shard: str, start: int) -> Iterator[Sample]:
+def samples_in(shard: str, start: int) -> Iterator[StreamSample]:
     """The samples of a shard from a byte on, in their order; what cannot be one comes with the reason."""
     for sample in samples_of(shard, start):
         if isinstance(sample.found, Skipped):
-            yield Sample(None, b"", sample.end, f"{sample.found.which}: {sample.found.reason}")
+            yield StreamSample(None, b"", sample.end, f"{sample.found.which}: {sample.found.reason}")
         else:
             row = sample.found
             where = f"{shown(shard)}: {row.id}"
-            yield Sample(utterance_of(row, shard, row.seconds or 0.0, where), sample.content, sample.end)
+            yield StreamSample(utterance_of(row, shard, row.seconds or 0.0, where), sample.content, sample.end)
 
 
 def _every(shards: Shards | None) -> Iterable[Utterance]:

@@ -3,33 +3,33 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from attune.batches.load import Loaded
+from attune.batches.load import LoadedMicroBatch
 from attune.decoding.search import Search
 from attune.recipe import Recipe
 from attune.run import Run, rises
 from attune.site import Site
-from attune.stages.assemble import Assembled
+from attune.stages.assemble import LoadedModel
 from attune.stages.evaluate import Evaluation, Scored
 from attune.stages.events import Stepped
-from attune.stages.journal import Journal
-from attune.training.optimizer import Moves
+from attune.stages.journal import RunLog
+from attune.training.optimizer import OptimizerLike
 from attune.training.patience import has_stalled
 from attune.world import World
 
 
 @dataclass(frozen=True, slots=True)
-class Underway:
+class TrainingContext:
     """All that the parts of a training share."""
 
     recipe: Recipe
     run: Run
     site: Site
     world: World
-    assembled: Assembled
-    optimizer: Moves
+    assembled: LoadedModel
+    optimizer: OptimizerLike
     dev: Scored | None
-    dev_batches: Iterable[Loaded]
-    journal: Journal | None
+    dev_batches: Iterable[LoadedMicroBatch]
+    journal: RunLog | None
     history: list[float]  # the score that decides which checkpoint is best, at every scoring so far
     search: Search
     final_search: Search
@@ -44,7 +44,7 @@ class Underway:
         return has_stalled(self.history, settings.patience, rises(settings.keep_best))
 
 
-def log_step(training: Underway, stepped: Stepped) -> None:
+def log_step(training: TrainingContext, stepped: Stepped) -> None:
     """Write down a step, and all that was dropped or skipped in it."""
     if training.journal is None:
         return
@@ -64,7 +64,7 @@ def log_step(training: Underway, stepped: Stepped) -> None:
         training.journal.plot(number, **{f"train/{name}": value for name, value in figures.items()})
 
 
-def log_scores(training: Underway, step: int, evaluation: Evaluation, is_best: bool) -> None:
+def log_scores(training: TrainingContext, step: int, evaluation: Evaluation, is_best: bool) -> None:
     """Write down what an evaluation came to."""
     if training.journal is None:
         return

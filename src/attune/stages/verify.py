@@ -23,7 +23,7 @@ LIMIT_SECONDS = 1800
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class VerifyFinding:
     """One promise, what was compared, and by how much it failed to hold."""
 
     promise: str
@@ -32,7 +32,7 @@ class Finding:
     largest_difference: float
 
 
-def verify(run: Run, split: str, scratch: Path) -> Iterator[Finding]:
+def verify(run: Run, split: str, scratch: Path) -> Iterator[VerifyFinding]:
     """Check every promise in turn."""
     recipe = run.recipe()
     if not getattr(recipe.data, split):
@@ -52,16 +52,16 @@ def _predictions(run: Run, split: str, out: Path, *words: str) -> list[Predictio
     return read_predictions(out)
 
 
-def compared(promise: str, split: str, these: Sequence[Prediction], those: Sequence[Prediction]) -> Finding:
+def compared(promise: str, split: str, these: Sequence[Prediction], those: Sequence[Prediction]) -> VerifyFinding:
     """Predictions must be the same to the letter; scores may differ in their last rounded digit."""
     differing = sum((one.id, one.value) != (other.id, other.value) for one, other in zip(these, those, strict=True))
     scores = [(one.score or 0.0, other.score or 0.0) for one, other in zip(these, those, strict=True)]
     largest = max((abs(one - other) for one, other in scores), default=0.0)
     compared = f"{len(these)} predictions of {split}, {differing} differ; scores"
-    return Finding(promise, compared, differing == 0 and largest <= 2e-3, largest)
+    return VerifyFinding(promise, compared, differing == 0 and largest <= 2e-3, largest)
 
 
-def _kill_and_resume(run: Run, scratch: Path) -> Finding:
+def _kill_and_resume(run: Run, scratch: Path) -> VerifyFinding:
     """Train a few steps in peace; train them again, killed after the first checkpoint and resumed; compare."""
     quiet, killed = Run(scratch / "quiet"), Run(scratch / "killed")
     _attune(*_training(run, quiet))
@@ -79,7 +79,7 @@ def _kill_and_resume(run: Run, scratch: Path) -> Finding:
     one, other = (checkpoint.load(folder).model for folder in final)
     largest = max(float((one[name].double() - other[name].double()).abs().max()) for name in one)
     compared = f"SHA-256 of weights and optimizer after {STEPS} steps; weights"
-    return Finding("kill -9 and resume ends in the same bits", compared, same, largest)
+    return VerifyFinding("kill -9 and resume ends in the same bits", compared, same, largest)
 
 
 def _training(run: Run, scratch: Run) -> list[str]:

@@ -25,8 +25,8 @@ from attune.testing.problems import differences, require_none, without_gradient
 from attune.types import (
     SAMPLE_RATE,
     Batch,
+    CtcScorer,
     Family,
-    FrameScorer,
     LabelScorer,
     Scorer,
     Task,
@@ -163,7 +163,7 @@ def _masked(batch: Batch, seeds: Mapping[str, int]) -> Batch:
 def _frames(subject: _Subject) -> Iterator[str]:
     batch = subject.batches.together
     scorer = subject.scorer(batch)
-    if isinstance(scorer, FrameScorer | TransducerScorer):
+    if isinstance(scorer, CtcScorer | TransducerScorer):
         expected = torch.tensor([subject.model.frames(samples) for samples in batch.lengths.tolist()])
         yield from subject.compare(
             "frames: what model.frames() says against the scorer's lengths", expected, scorer.lengths
@@ -179,7 +179,7 @@ def _teacher_forcing(subject: _Subject) -> Iterator[str]:
             if scorer.durations:
                 return  # the loss of such models may be under-normalized on purpose, and what is searched is not
             searched = _lattice_loss(scorer, batch)
-        elif isinstance(scorer, FrameScorer | LabelScorer):
+        elif isinstance(scorer, CtcScorer | LabelScorer):
             searched = _loss_of(scorer, batch)
         else:
             # Which tokens of a prompt are learned, only the family knows; what follows it is both learned and searched.
@@ -194,7 +194,7 @@ def _prompts(subject: _Subject) -> Iterator[str]:
     batch = subject.batches.together
     scorer = subject.scorer(batch)
     limits: Sequence[float] = [math.inf] * len(batch.ids)
-    if not isinstance(scorer, FrameScorer | LabelScorer | TransducerScorer):
+    if not isinstance(scorer, CtcScorer | LabelScorer | TransducerScorer):
         limits = scorer.limits
     rows = zip(batch.ids, batch.targets.tolist(), batch.target_lengths.tolist(), limits, strict=True)
     for name, target, length, limit in rows:
@@ -223,7 +223,7 @@ def _gradients(subject: _Subject) -> Iterator[str]:
 def _rows(scorer: Scorer) -> list[Tensor]:
     if isinstance(scorer, LabelScorer):
         return list(scorer.log_probs)
-    if not isinstance(scorer, FrameScorer):
+    if not isinstance(scorer, CtcScorer):
         hypotheses = transducer.greedy(scorer) if isinstance(scorer, TransducerScorer) else tokens.greedy(scorer)
         # Other tokens have another score; numbers of tokens are no quantities that a tolerance could compare.
         return [torch.tensor([float(len(found.tokens)), found.score]) for found in hypotheses]
@@ -271,7 +271,7 @@ def _probability(blanks: Tensor, labels: Tensor) -> Tensor:
     return reached[-1] + blanks[-1, -1]
 
 
-def _loss_of(scorer: FrameScorer | LabelScorer, batch: Batch) -> Tensor:
+def _loss_of(scorer: CtcScorer | LabelScorer, batch: Batch) -> Tensor:
     if isinstance(scorer, LabelScorer):
         return F.nll_loss(scorer.log_probs, batch.targets[:, 0], reduction="sum")
     return F.ctc_loss(

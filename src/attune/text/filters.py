@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attune.types import Filter
+from attune.types import LogitFilter
 
 NEVER = -torch.inf
 
 
-def suppress(unwanted: Tensor) -> Filter:
+def suppress(unwanted: Tensor) -> LogitFilter:
     """Never say one of these tokens."""
 
     def forbid(log_probs: Tensor, tokens: Tensor, begins: Tensor) -> Tensor:
@@ -22,7 +22,7 @@ def suppress(unwanted: Tensor) -> Filter:
     return forbid
 
 
-def suppress_first(unwanted: Tensor) -> Filter:
+def suppress_first(unwanted: Tensor) -> LogitFilter:
     """Do not begin with one of these tokens."""
 
     def forbid(log_probs: Tensor, tokens: Tensor, begins: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ def suppress_first(unwanted: Tensor) -> Filter:
     return forbid
 
 
-def pair_timestamps(first: int, end: int, latest_start: int) -> Filter:
+def pair_timestamps(first: int, end: int, latest_start: int) -> LogitFilter:
     """OpenAI's rules for timestamps, which are the tokens from `first` on; text is below `end`.
 
     The result begins with one, at most `latest_start` steps after zero. They come in pairs around text, never go back,

@@ -19,7 +19,7 @@ from torch import Tensor
 from attune.batches.load import Position
 from attune.errors import CheckpointError
 from attune.files import sha256, sync, write_text
-from attune.training.loop import Progress
+from attune.training.loop import TrainingProgress
 from attune.training.precision import LossScale
 
 MANIFEST = "manifest.json"
@@ -32,7 +32,7 @@ class Checkpoint:
 
     model: Mapping[str, Tensor]
     optimizer: Mapping[str, Tensor]
-    progress: Progress
+    progress: TrainingProgress
     scores: Mapping[str, float] = field(default_factory=dict)  # of the dev sets at this step, when they were scored
     history: tuple[float, ...] = ()  # of the score that decides which is best
     is_stopgap: bool = False  # saved only because the run was asked to stop: a run that was not has none
@@ -80,7 +80,7 @@ def load(folder: Path) -> Checkpoint:
     if reason:
         raise CheckpointError(f"{folder} is damaged: {reason}.")
     state = json.loads((folder / "progress.json").read_text())
-    progress = Progress(
+    progress = TrainingProgress(
         Position(**state["position"]), LossScale(**state["scale"]), state["skipped"], state["skipped_in_a_row"]
     )
     model, optimizer = load_file(folder / "model.safetensors"), load_file(folder / "optimizer.safetensors")

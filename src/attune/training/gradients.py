@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from attune.types import Tallied
+from attune.types import StepStatistics
 from attune.world import World
 
 CHUNK = 1 << 22  # floats exchanged at once in strict mode, per rank
@@ -23,9 +23,9 @@ CHUNK = 1 << 22  # floats exchanged at once in strict mode, per rank
 class Gradients:
     """All gradients of a model in one buffer that backward adds into."""
 
-    def __init__(self, parameters: Iterable[nn.Parameter], tallied: Sequence[Tallied] = ()) -> None:
+    def __init__(self, parameters: Iterable[nn.Parameter], tallied: Sequence[StepStatistics] = ()) -> None:
         parameters = list(parameters)
-        leaves = [*parameters, *(module.begin_tally() for module in tallied)]
+        leaves = [*parameters, *(module.begin_step() for module in tallied)]
         own = [leaf.to_local() if isinstance(leaf, DTensor) else leaf for leaf in leaves]
         sizes = [each.numel() for each in own]
         self.are_slices = any(isinstance(leaf, DTensor) for leaf in leaves)
@@ -35,7 +35,7 @@ class Gradients:
         for leaf, view in zip(leaves, views, strict=True):
             leaf.grad = _as_slice_of(leaf, view)
         self.gradient = self.flat[: sum(sizes[: len(parameters)])]  # what weights follow, without the statistics
-        self._tallied: dict[type[Tallied], list[tuple[Tallied, Tensor]]] = {}
+        self._tallied: dict[type[StepStatistics], list[tuple[StepStatistics, Tensor]]] = {}
         for module, view in zip(tallied, views[len(parameters) :], strict=True):
             self._tallied.setdefault(type(module), []).append((module, view))
 

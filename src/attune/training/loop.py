@@ -14,22 +14,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attune.batches.load import Loaded, Position
+from attune.batches.load import LoadedMicroBatch, Position
 from attune.errors import ConfigError, TrainingError
 from attune.seeds import derive
 from attune.training.gradients import Gradients, Tree, sum_in_tree
 from attune.training.memory import is_out_of_memory, out_of_memory
 from attune.training.micro import Backward, Eager, backward_of
-from attune.training.optimizer import Moves, set_lr
+from attune.training.optimizer import OptimizerLike, set_lr
 from attune.training.precision import LossScale
 from attune.training.schedule import Schedule
 from attune.training.sharding import Idle
-from attune.types import SAMPLE_RATE, Loss, Tallied
+from attune.types import SAMPLE_RATE, Loss, StepStatistics
 from attune.world import World
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class StepRules:
     """How to take a step."""
 
     seed: int
@@ -41,7 +41,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class TrainingProgress:
     """What training has come to, beside weights and optimizer: all of it goes into the checkpoint."""
 
     position: Position = Position()
@@ -51,10 +51,10 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TrainingStep:
     """One optimizer step, as the caller sees it; the same on every rank."""
 
-    progress: Progress
+    progress: TrainingProgress
     loss: float  # per counted unit
     lr: float
     gradient_norm: float
@@ -83,21 +83,21 @@ class _Sums:
 class _Ran:
     """What this rank's micro-batches came to; the ids of one that its memory did not hold."""
 
-    losses: list[tuple[Loaded, Loss]]
+    losses: list[tuple[LoadedMicroBatch, Loss]]
     starved: tuple[str, ...]
 
 
 def take_steps(
     model: Any,
-    optimizer: Moves,
-    micros: Iterator[Loaded],
-    rules: Rules,
-    progress: Progress,
+    optimizer: OptimizerLike,
+    micros: Iterator[LoadedMicroBatch],
+    rules: StepRules,
+    progress: TrainingProgress,
     world: World,
     stop_requested: Callable[[], bool],
-) -> Iterator[Step]:
+) -> Iterator[TrainingStep]:
     """Train from `progress` to the end of the schedule, yielding after each optimizer step."""
-    tallied = [module for module in model.modules() if isinstance(module, Tallied)]
+    tallied = [module for module in model.modules() if isinstance(module, StepStatistics)]
     gradients = Gradients((p for p in model.parameters() if p.requires_grad), tallied)
     idle = _idle(gradients, tallied, world)
     # Ranks that share the weights meet in every layer, which no graph can hold.
@@ -127,7 +127,7 @@ def take_steps(
             optimizer.step()
             gradients.settle()
         progress = _after(progress, position, rules, skipped)
-        yield Step(
+        yield TrainingStep(
             progress,
             loss=seen.loss / max(seen.count, 1.0),
             lr=lr,
@@ -143,7 +143,7 @@ def take_steps(
         _check_patience(progress, rules)
 
 
-def _idle(gradients: Gradients, tallied: Sequence[Tallied], world: World) -> Idle | None:
+def _idle(gradients: Gradients, tallied: Sequence[StepStatistics], world: World) -> Idle | None:
     """What keeps ranks that share the weights in step."""
     if gradients.are_slices and tallied:
         raise ConfigError(
@@ -154,11 +154,16 @@ def _idle(gradients: Gradients, tallied: Sequence[Tallied], world: World) -> Idl
 
 
 def _run_micros(
-    backward: Backward, gradients: Gradients, slots: list[Loaded], rules: Rules, scale: LossScale, world: World
+    backward: Backward,
+    gradients: Gradients,
+    slots: list[LoadedMicroBatch],
+    rules: StepRules,
+    scale: LossScale,
+    world: World,
 ) -> _Ran:
     """Run this rank's micro-batches, and add up the gradient over the ranks."""
     tree = Tree()
-    losses: list[tuple[Loaded, Loss]] = []
+    losses: list[tuple[LoadedMicroBatch, Loss]] = []
     starved: tuple[str, ...] = ()
     for slot in slots:
         if slot.batch is not None:
@@ -188,7 +193,7 @@ def _seed_dropout(seed: int, device: torch.device) -> None:
         torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(seed)
 
 
-def _add_up(flat: Tensor, slots: list[Loaded], ran: _Ran, world: World, stop: bool) -> Tensor:
+def _add_up(flat: Tensor, slots: list[LoadedMicroBatch], ran: _Ran, world: World, stop: bool) -> Tensor:
     """The sums of all ranks (7,), in the order of `_Sums`, still on the device."""
     samples = sum(float(slot.batch.lengths.sum()) for slot in slots if slot.batch is not None)
     dropped = float(sum(len(slot.dropped) for slot in slots))
@@ -202,7 +207,7 @@ def _add_up(flat: Tensor, slots: list[Loaded], ran: _Ran, world: World, stop: bo
     return world.sum(sums)
 
 
-def _settle(gradients: Gradients, count: Tensor, rules: Rules, scale: LossScale, world: World) -> Tensor:
+def _settle(gradients: Gradients, count: Tensor, rules: StepRules, scale: LossScale, world: World) -> Tensor:
     """Divide the summed gradient once, clip it, and return its norm before clipping."""
     gradients.gradient.div_(count.clamp(min=1) * scale.value)
     norm = gradients.norm(world)
@@ -216,16 +221,16 @@ def _reason(sums: _Sums, scale: LossScale) -> str:
     return "fp16 overflow" if scale.value > 1.0 else "non-finite gradient"
 
 
-def _after(progress: Progress, position: Position, rules: Rules, skipped: str | None) -> Progress:
+def _after(progress: TrainingProgress, position: Position, rules: StepRules, skipped: str | None) -> TrainingProgress:
     scale = progress.scale.after(overflowed=skipped is not None) if rules.precision == "fp16" else progress.scale
     if skipped is None:
-        return Progress(position, scale, progress.skipped, 0)
+        return TrainingProgress(position, scale, progress.skipped, 0)
     # A falling loss scale is how fp16 finds its range; it does not try anybody's patience.
     in_a_row = progress.skipped_in_a_row + (skipped != "fp16 overflow")
-    return Progress(position, scale, progress.skipped + 1, in_a_row)
+    return TrainingProgress(position, scale, progress.skipped + 1, in_a_row)
 
 
-def _check_patience(progress: Progress, rules: Rules) -> None:
+def _check_patience(progress: TrainingProgress, rules: StepRules) -> None:
     if progress.skipped_in_a_row >= rules.nonfinite_patience:
         raise TrainingError(
             f"{progress.skipped_in_a_row} steps in a row had non-finite losses or gradients; stopped at step "
@@ -237,7 +242,7 @@ def _nonfinite_ids(ran: _Ran) -> tuple[str, ...]:
     return _ids([slot for slot, loss in ran.losses if not loss.total.isfinite()])
 
 
-def _ids(slots: list[Loaded]) -> tuple[str, ...]:
+def _ids(slots: list[LoadedMicroBatch]) -> tuple[str, ...]:
     return tuple(name for slot in slots if slot.batch is not None for name in slot.batch.ids)
 
 

@@ -12,7 +12,7 @@ from attune.training.adam8 import Adam8
 from attune.training.bitsandbytes8 import BitsandbytesAdam8
 
 
-class Moves(Protocol):
+class OptimizerLike(Protocol):
     """What the loop needs of an optimizer, whether it holds all parameters or a rank's own."""
 
     param_groups: list[dict[str, Any]]
@@ -46,7 +46,7 @@ def make_optimizer(
     return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)
 
 
-def set_lr(optimizer: Moves, lr: float) -> None:
+def set_lr(optimizer: OptimizerLike, lr: float) -> None:
     """Use this learning rate for the next step, each group its part of it."""
     for group in optimizer.param_groups:
         group["lr"] = lr * group.get("factor", 1.0)

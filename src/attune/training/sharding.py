@@ -17,10 +17,10 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
-from attune.batches.load import Loaded
+from attune.batches.load import LoadedMicroBatch
 from attune.errors import ConfigError
 from attune.training.adam8 import CODES, Adam8, whole_codes
-from attune.training.optimizer import Moves, load_state_by_name, state_by_name
+from attune.training.optimizer import OptimizerLike, load_state_by_name, state_by_name
 from attune.types import Batch
 from attune.world import World
 
@@ -84,7 +84,7 @@ def whole_weights(model: nn.Module) -> dict[str, Tensor]:
     return {name: _whole(tensor) for name, tensor in model.state_dict().items()}
 
 
-def whole_state(optimizer: Moves, model: nn.Module, world: World) -> dict[str, Tensor]:
+def whole_state(optimizer: OptimizerLike, model: nn.Module, world: World) -> dict[str, Tensor]:
     """The optimizer's state as one device would have it, on the first rank; all ranks take part."""
     if isinstance(optimizer, OwnPart):
         own = {name: tensor.cpu() for name, tensor in state_by_name(optimizer.optimizer, model).items()}
@@ -96,7 +96,9 @@ def whole_state(optimizer: Moves, model: nn.Module, world: World) -> dict[str, T
     return {name: whole_codes(parts[name], state[name]) if parts[name] in CODES else state[name] for name in state}
 
 
-def load_whole(model: nn.Module, optimizer: Moves, weights: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+def load_whole(
+    model: nn.Module, optimizer: OptimizerLike, weights: Mapping[str, Tensor], state: Mapping[str, Tensor]
+) -> None:
     """Put back what `whole_weights` and `whole_state` gave, under this or any other way of sharing."""
     own = model.state_dict()
     model.load_state_dict({name: _like(tensor, own.get(name)) for name, tensor in weights.items()})
@@ -113,7 +115,7 @@ def load_whole(model: nn.Module, optimizer: Moves, weights: Mapping[str, Tensor]
     load_state_by_name(inner, model, mine)
 
 
-def _plain(optimizer: Moves) -> Any:
+def _plain(optimizer: OptimizerLike) -> Any:
     return optimizer.optimizer if isinstance(optimizer, OwnPart) else optimizer
 
 
@@ -135,7 +137,7 @@ class Idle:
         self._world = world
         self._spare: Batch | None = None
 
-    def runs(self, slots: Sequence[Loaded]) -> list[Batch]:
+    def runs(self, slots: Sequence[LoadedMicroBatch]) -> list[Batch]:
         """The batches to run, for nothing, beside this rank's own."""
         own = [slot.batch for slot in slots if slot.batch is not None]
         if self._spare is None and own:

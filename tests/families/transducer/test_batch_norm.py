@@ -5,17 +5,17 @@ import pytest
 import torch
 from torch import nn
 
-from attune.batches.load import Loaded, Position, collate, micros_from
+from attune.batches.load import LoadedMicroBatch, Position, collate, micros_from
 from attune.batches.plan import Budget, plan_epoch
 from attune.families.transducer.model import TransducerModel
 from attune.families.transducer.norm import BatchNorm
 from attune.families.transducer.own import own_of
 from attune.families.transducer.presets import preset
-from attune.families.transducer.settings import Config
+from attune.families.transducer.settings import TransducerConfig
 from attune.families.transducer.shape import read_shape
 from attune.training.adapt import adapt
 from attune.training.gradients import Gradients
-from attune.training.loop import Progress, Rules, take_steps
+from attune.training.loop import StepRules, TrainingProgress, take_steps
 from attune.training.optimizer import make_optimizer
 from attune.training.schedule import Schedule
 from attune.training.settings import AdaptConfig
@@ -129,7 +129,7 @@ class Wrapped(nn.Module):
 
 def make_model(encoder="contextnet", saves_memory=False):
     torch.manual_seed(0)
-    described = preset(Config(encoder=encoder, size="dummy", tokens="task"))
+    described = preset(TransducerConfig(encoder=encoder, size="dummy", tokens="task"))
     return TransducerModel(read_shape(described), [str(n) for n in range(9)], described, saves_memory=saves_memory)
 
 
@@ -146,13 +146,13 @@ def plan(epoch):
 def trained(world: World, strict=False, poison=(), steps=3, **model):
     """The state after a few steps of four micro-batches each."""
     model = make_model(**model)
-    rules = Rules(1, Schedule(3e-3, steps, 1, "constant"), "fp32", 1.0, strict, 5)
+    rules = StepRules(1, Schedule(3e-3, steps, 1, "constant"), "fp32", 1.0, strict, 5)
     optimizer = make_optimizer("adamw", model, 3e-3, 0.0, (0.9, 0.98))
     micros = (
-        Loaded(micro, collate([row(int(index), poison) for index in micro.rows]) if len(micro.rows) else None)
+        LoadedMicroBatch(micro, collate([row(int(index), poison) for index in micro.rows]) if len(micro.rows) else None)
         for micro in micros_from(Position(), plan, world.rank, world.size, strict)
     )
-    for _ in take_steps(model, optimizer, micros, rules, Progress(), world, lambda: False):
+    for _ in take_steps(model, optimizer, micros, rules, TrainingProgress(), world, lambda: False):
         pass
     return {name: tensor.clone() for name, tensor in model.state_dict().items()}
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from attune.errors import AttuneError, ModelError
-from attune.families.transducer import FAMILY, Config
+from attune.families.transducer import FAMILY, TransducerConfig
 from attune.families.transducer.archive import CONFIG, WEIGHTS, Archive, read_archive, resolved, write_archive
 from attune.families.transducer.front_end import FrontEnd
 from attune.families.transducer.shape import read_shape
@@ -22,8 +22,8 @@ from transducers import GOLDEN, golden_folder
 
 def adopted(path, assets):
     assets.mkdir(exist_ok=True)
-    config = Config(weights=str(path))
-    weights = FAMILY.adopt(config, path, assets)
+    config = TransducerConfig(weights=str(path))
+    weights = FAMILY.import_checkpoint(config, path, assets)
     model = FAMILY.build(config, Transcribe(TranscribeConfig(), assets), assets).model
     model.load_state_dict(weights)
     return model
@@ -174,7 +174,7 @@ def test_references_are_looked_up_and_never_executed():
 def test_other_architectures_are_named_with_what_is_supported(tmp_path, archive, change, message):
     write_archive(tmp_path / "other.nemo", with_config(archive, **change))
     with pytest.raises(ModelError, match=message):
-        FAMILY.adopt(Config(weights="x"), tmp_path / "other.nemo", tmp_path)
+        FAMILY.import_checkpoint(TransducerConfig(weights="x"), tmp_path / "other.nemo", tmp_path)
 
 
 @pytest.mark.parametrize(

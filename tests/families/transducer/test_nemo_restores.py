@@ -6,7 +6,7 @@ import torch
 
 from attune.batches.load import collate
 from attune.corpora import open_manifest
-from attune.families.transducer import FAMILY, Config
+from attune.families.transducer import FAMILY, TransducerConfig
 from attune.tasks.transcribe import Transcribe, TranscribeConfig
 from attune.testing import make_corpus
 
@@ -34,7 +34,7 @@ def test_nemo_restores_what_attune_exports(task, tmp_path, kind):
     models = pytest.importorskip("nemo.collections.asr.models", reason="NeMo is not installed")
     files, spoken = task
     torch.manual_seed(5)
-    model = FAMILY.build(Config(size="dummy", tokens="task", **KINDS[kind]), spoken, tmp_path).model.eval()
+    model = FAMILY.build(TransducerConfig(size="dummy", tokens="task", **KINDS[kind]), spoken, tmp_path).model.eval()
     (tmp_path / "out").mkdir()
     (tmp_path / "out/task").symlink_to(files)
     FAMILY.export(model, tmp_path, tmp_path / "out")

@@ -16,20 +16,20 @@ from attune.families.transducer.model import TransducerModel
 from attune.families.transducer.parakeet import write_parakeet
 from attune.families.transducer.parakeet_tokens import as_tokenizer
 from attune.families.transducer.presets import preset
-from attune.families.transducer.settings import Config
+from attune.families.transducer.settings import TransducerConfig
 from attune.families.transducer.shape import read_shape
-from attune.text.tokenizers.pieces import Pieces
+from attune.text.tokenizers.pieces import SentencePieces
 
 from transducers import golden_folder
 
 TEXTS = ["three zero two one", "erase f o x k eight", "seven one six two four four six seven", "stop", "twenty nine"]
-TOKENIZER = Pieces.learn(TEXTS, "bpe", 40)
+TOKENIZER = SentencePieces.learn(TEXTS, "bpe", 40)
 PIECES = TOKENIZER.pieces[1:]
 
 
 def make_model(encoder="fastconformer", **settings):
     torch.manual_seed(2)
-    described = preset(Config(encoder=encoder, size="dummy", tokens="task", **settings))
+    described = preset(TransducerConfig(encoder=encoder, size="dummy", tokens="task", **settings))
     model = TransducerModel(read_shape(described), PIECES, described)
     for name, tensor in model.state_dict().items():
         if "running_var" in name or "running_mean" in name or "pos_bias" in name or "norm" in name:
@@ -97,7 +97,7 @@ def test_a_prediction_net_of_another_width_is_refused(tmp_path):
 def test_transformers_tokenizer_has_the_same_numbers_and_texts(tmp_path, kind):
     from transformers import AutoTokenizer
 
-    pieces = Pieces.learn(TEXTS, kind, 40 if kind == "bpe" else 32)
+    pieces = SentencePieces.learn(TEXTS, kind, 40 if kind == "bpe" else 32)
     write_parakeet(make_model(), pieces.without_blank(), tmp_path)
     theirs = AutoTokenizer.from_pretrained(tmp_path)
     assert type(theirs).__name__ == "ParakeetTokenizer" and theirs.pad_token_id == len(pieces.pieces) - 1

@@ -19,7 +19,7 @@ from attune.files import sha256
 from attune.site import this_site
 from attune.stages.check import check_recipe
 from attune.stages.events import Saved
-from attune.stages.subject import open_subject
+from attune.stages.subject import open_eval_target
 from attune.stages.train import Request, train
 from attune.world import World
 
@@ -262,7 +262,7 @@ def test_a_nemo_file_is_evaluated_as_it_is(recipe, nemo, tmp_path):
 def test_tokens_of_another_origin_are_refused_for_evaluation(recipe, run):
     overrides = [f"model.weights={run.folder}", "model.tokens=own"]
     with pytest.raises(ConfigError, match="model.tokens=task"):
-        open_subject(str(recipe), overrides, this_site(workers=0))
+        open_eval_target(str(recipe), overrides, this_site(workers=0))
 
 
 def test_a_tokenizer_is_learned_from_manifests_and_used_by_a_recipe(recipe, tmp_path, capsys):

@@ -8,7 +8,7 @@ from attune.corpora import open_manifest
 from attune.decoding.predict import ready
 from attune.decoding.search import Search
 from attune.errors import ConfigError
-from attune.families.transducer import FAMILY, Config
+from attune.families.transducer import FAMILY, TransducerConfig
 from attune.families.transducer.build import build_transducer
 from attune.families.transducer.contextnet import MaskedConvolution
 from attune.families.transducer.own import own_of
@@ -26,7 +26,7 @@ PIECES = TranscribeConfig(tokens="bpe", vocabulary=40)
 
 
 def dummy(encoder="contextnet", **settings):
-    return Config(encoder=encoder, size="dummy", tokens="task", **settings)
+    return TransducerConfig(encoder=encoder, size="dummy", tokens="task", **settings)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,9 @@ def test_keeps_every_promise_with_other_nets_and_durations(corpus, task, setting
 )
 def test_sizes_are_those_of_nemos_models_and_a_shallow_one(task, encoder, size, millions):
     with torch.device("meta"):
-        model = build_transducer(Config(encoder=encoder, size=size, tokens="task"), task, Path("nowhere")).model
+        model = build_transducer(
+            TransducerConfig(encoder=encoder, size=size, tokens="task"), task, Path("nowhere")
+        ).model
     rows = (1024 - len(model.pieces)) * (model.shape.prediction.width + model.shape.joint.width + 1)
     assert sum(weight.numel() for weight in model.parameters()) + rows == pytest.approx(millions * 1e6, rel=0.01)
 
@@ -234,7 +236,7 @@ def test_a_task_without_text_is_refused(tmp_path, corpus):
 )
 def test_settings_that_describe_no_model_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        Config(**settings)
+        TransducerConfig(**settings)
 
 
 @pytest.mark.parametrize("encoder", ["contextnet", "conformer", "fastconformer"])

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from attune.batches.load import collate
 from attune.decoding.predict import ready
 from attune.decoding.search import Search, search
-from attune.families.transducer import FAMILY, Config
+from attune.families.transducer import FAMILY, TransducerConfig
 from attune.families.transducer.names import to_nemo
 from attune.tasks.transcribe import Transcribe, TranscribeConfig
 from attune.types import Utterance
@@ -48,8 +48,8 @@ class Model:
 @pytest.fixture(scope="module", params=GOLDEN)
 def model(request, tmp_path_factory):
     folder, assets = golden_folder(request.param), tmp_path_factory.mktemp("assets")
-    config = Config(weights=str(folder / "model.nemo"))
-    weights = FAMILY.adopt(config, folder / "model.nemo", assets)
+    config = TransducerConfig(weights=str(folder / "model.nemo"))
+    weights = FAMILY.import_checkpoint(config, folder / "model.nemo", assets)
     built = FAMILY.build(config, Transcribe(TranscribeConfig(), assets), assets)
     built.model.load_state_dict(weights)
     built.model.eval()

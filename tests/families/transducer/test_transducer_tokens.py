@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from attune.errors import ConfigError, DataError
-from attune.families.transducer import FAMILY, Config
+from attune.families.transducer import FAMILY, TransducerConfig
 from attune.families.transducer.archive import read_archive
 from attune.tasks.transcribe import Transcribe, TranscribeConfig
 from attune.text.tokenizers.characters import Characters
-from attune.text.tokenizers.pieces import Pieces
+from attune.text.tokenizers.pieces import SentencePieces
 from attune.types import Utterance
 
 from transducers import golden_folder
@@ -37,12 +37,12 @@ def prepared(folder, config):
 
 def started(nemo, task, folder, seed=0):
     """A model with the task's tokens, begun with the weights of a .nemo file."""
-    config, assets = Config(weights=str(nemo), tokens="task"), folder / "assets"
+    config, assets = TransducerConfig(weights=str(nemo), tokens="task"), folder / "assets"
     assets.mkdir(exist_ok=True)
-    tensors = FAMILY.adopt(config, nemo, assets)
+    tensors = FAMILY.import_checkpoint(config, nemo, assets)
     torch.manual_seed(seed)
     model = FAMILY.build(config, task, assets).model
-    respelled = FAMILY.respell(model, tensors, folder / "nothing", assets)
+    respelled = FAMILY.remap_vocabulary(model, tensors, folder / "nothing", assets)
     return model, tensors, respelled
 
 
@@ -86,15 +86,15 @@ def test_new_rows_have_the_mean_and_spread_of_the_old_and_the_seed_decides_them(
 def test_as_many_other_tokens_never_inherit_rows_by_their_number(tmp_path):
     nemo = golden_folder("fastconformer") / "model.nemo"
     task = prepared(tmp_path / "task", TranscribeConfig(tokens="bpe", vocabulary=64))
-    config = Config(weights=str(nemo), tokens="task")
+    config = TransducerConfig(weights=str(nemo), tokens="task")
     (tmp_path / "assets").mkdir()
-    tensors = FAMILY.adopt(config, nemo, tmp_path / "assets")
+    tensors = FAMILY.import_checkpoint(config, nemo, tmp_path / "assets")
     # The same number of tokens, in another order: of the same pieces, every row moves.
     archive = read_archive(nemo)
     backwards = tuple(reversed(archive.config["joint"]["vocabulary"]))
     model = FAMILY.build(config, task, tmp_path / "assets").model
     model.pieces = backwards
-    respelled = FAMILY.respell(_Fresh(backwards, tensors), tensors, tmp_path / "nothing", tmp_path / "assets")
+    respelled = FAMILY.remap_vocabulary(_Fresh(backwards, tensors), tensors, tmp_path / "nothing", tmp_path / "assets")
     name = "joint.output.weight"
     assert torch.equal(respelled.tensors[name][:96], tensors[name][:96].flip(0))
     assert "96 of 96 keep" in respelled.note
@@ -111,16 +111,16 @@ class _Fresh:
 
 
 def test_the_same_tokens_leave_everything_as_it_is(nemo, tmp_path):
-    config = Config(weights=str(nemo))
-    tensors = FAMILY.adopt(config, nemo, tmp_path)
+    config = TransducerConfig(weights=str(nemo))
+    tensors = FAMILY.import_checkpoint(config, nemo, tmp_path)
     model = FAMILY.build(config, Transcribe(TranscribeConfig(), tmp_path), tmp_path).model
-    respelled = FAMILY.respell(model, tensors, tmp_path / "nothing", tmp_path)
+    respelled = FAMILY.remap_vocabulary(model, tensors, tmp_path / "nothing", tmp_path)
     assert respelled.tensors is tensors and not respelled.note and not respelled.renewed
 
 
 def test_own_tokens_spell_no_times(nemo, tmp_path):
-    config = Config(weights=str(nemo), tokens="own")
-    FAMILY.adopt(config, nemo, tmp_path)
+    config = TransducerConfig(weights=str(nemo), tokens="own")
+    FAMILY.import_checkpoint(config, nemo, tmp_path)
     built = FAMILY.build(config, Transcribe(TranscribeConfig(), tmp_path), tmp_path)
     timed = Utterance("t", 1.0, text="<|0.00|>three zero<|1.00|><|1.20|>two one<|2.00|>")
     assert built.target(timed) == built.target(Utterance("p", 1.0, text="three zero two one"))
@@ -128,26 +128,26 @@ def test_own_tokens_spell_no_times(nemo, tmp_path):
 
 def test_own_tokens_need_weights_that_have_some(tmp_path):
     with pytest.raises(ConfigError, match="Set model.tokens=task"):
-        FAMILY.build(Config(weights="runs/x"), Transcribe(TranscribeConfig(), tmp_path), tmp_path)
+        FAMILY.build(TransducerConfig(weights="runs/x"), Transcribe(TranscribeConfig(), tmp_path), tmp_path)
 
 
 def test_weights_that_say_what_they_are_leave_no_choice_of_size(nemo, tmp_path):
-    FAMILY.adopt(Config(weights=str(nemo)), nemo, tmp_path)
+    FAMILY.import_checkpoint(TransducerConfig(weights=str(nemo)), nemo, tmp_path)
     task = Transcribe(TranscribeConfig(), tmp_path)
     with pytest.raises(ConfigError, match="leave out model.encoder"):
-        FAMILY.build(Config(weights="x", encoder="conformer", size="small"), task, tmp_path)
+        FAMILY.build(TransducerConfig(weights="x", encoder="conformer", size="small"), task, tmp_path)
 
 
 @pytest.mark.parametrize("settings", [{"prediction": "stateless"}, {"durations": (0, 1, 2)}])
 def test_weights_that_say_what_they_are_leave_no_choice_of_nets_and_durations(nemo, tmp_path, settings):
-    FAMILY.adopt(Config(weights=str(nemo)), nemo, tmp_path)
+    FAMILY.import_checkpoint(TransducerConfig(weights=str(nemo)), nemo, tmp_path)
     with pytest.raises(ConfigError, match="leave out model.encoder, model.size, model.prediction and model.durations"):
-        FAMILY.build(Config(weights="x", **settings), Transcribe(TranscribeConfig(), tmp_path), tmp_path)
+        FAMILY.build(TransducerConfig(weights="x", **settings), Transcribe(TranscribeConfig(), tmp_path), tmp_path)
 
 
 def test_pieces_are_written_as_sentencepiece_writes_them():
     assert Characters(("a", " ")).pieces == ("<blank>", "<unk>", "a", "▁")
-    pieces = Pieces.learn(TEXTS, "bpe", 64)
+    pieces = SentencePieces.learn(TEXTS, "bpe", 64)
     assert pieces.pieces[:2] == ("<blank>", "<unk>") and len(pieces.pieces) == 64
 
 
@@ -155,7 +155,7 @@ def test_pieces_are_written_as_sentencepiece_writes_them():
 def test_a_tokenizer_without_its_blank_splits_the_same_way_one_number_lower(kind):
     from sentencepiece import SentencePieceProcessor
 
-    pieces = Pieces.learn(TEXTS, kind, 46)
+    pieces = SentencePieces.learn(TEXTS, kind, 46)
     theirs = SentencePieceProcessor(model_proto=pieces.without_blank())
     assert tuple(theirs.id_to_piece(number) for number in range(theirs.get_piece_size())) == pieces.pieces[1:]
     assert theirs.unk_id() == 0 and theirs.pad_id() == -1
@@ -165,15 +165,15 @@ def test_a_tokenizer_without_its_blank_splits_the_same_way_one_number_lower(kind
 
 
 def test_a_task_takes_over_the_tokens_of_a_file(tmp_path):
-    Pieces.learn(TEXTS, "bpe", 64).save(tmp_path)
-    file = tmp_path / Pieces.FILE
+    SentencePieces.learn(TEXTS, "bpe", 64).save(tmp_path)
+    file = tmp_path / SentencePieces.FILE
     config = TranscribeConfig(tokens="bpe", tokenizer=str(file))
     task = prepared(tmp_path / "task", config)
-    assert (tmp_path / "task" / Pieces.FILE).read_bytes() == file.read_bytes()
-    assert task.serves(config, tmp_path / "task", UTTERANCES)
+    assert (tmp_path / "task" / SentencePieces.FILE).read_bytes() == file.read_bytes()
+    assert task.can_reuse(config, tmp_path / "task", UTTERANCES)
     (tmp_path / "other").mkdir()
-    Pieces.learn(TEXTS, "unigram", 46).save(tmp_path / "other")
-    assert not task.serves(config, tmp_path / "other", UTTERANCES)
+    SentencePieces.learn(TEXTS, "unigram", 46).save(tmp_path / "other")
+    assert not task.can_reuse(config, tmp_path / "other", UTTERANCES)
     with pytest.raises(ValueError, match="they alone"):
         TranscribeConfig(tokens="bpe", tokenizer=str(file), vocabulary=40)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attune.families.whisper.layers import Decoder, Past
-from attune.families.whisper.replay import Scene, Step
+from attune.families.whisper.replay import ReplayedStep, Scene
 from attune.families.whisper.shape import read_shape
 
 from tiny_whisper import write_whisper
@@ -24,7 +24,7 @@ def said_step_by_step(shape, device, uses_step):
     keys = heard[0].keys
     shape = (*keys.shape[:2], 16, keys.shape[3])
     said = [type(heard[0])(keys.new_zeros(shape), keys.new_zeros(shape)) for _ in heard]
-    step = Step(decoder, Scene(heard, None, said))
+    step = ReplayedStep(decoder, Scene(heard, None, said))
     answers = []
     with torch.inference_mode():
         for place in range(12):

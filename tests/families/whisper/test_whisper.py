@@ -14,7 +14,7 @@ from attune.batches.load import Reader, collate
 from attune.corpora import open_manifest
 from attune.decoding.search import Search, search
 from attune.errors import ConfigError, DataError
-from attune.families.whisper import FAMILY, Config
+from attune.families.whisper import FAMILY, WhisperConfig
 from attune.families.whisper.features import log_mel
 from attune.families.whisper.model import NOT_LEARNED
 from attune.tasks.classify import Classify, ClassifyConfig
@@ -39,8 +39,8 @@ def folders(tmp_path_factory):
 
 
 def build(folder, assets, language=None, **settings):
-    config = Config(weights=str(folder), **settings)
-    weights = FAMILY.adopt(config, folder, assets)
+    config = WhisperConfig(weights=str(folder), **settings)
+    weights = FAMILY.import_checkpoint(config, folder, assets)
     built = FAMILY.build(config, Transcribe(TranscribeConfig(language=language), assets), assets)
     built.model.load_state_dict(weights)
     return built
@@ -64,7 +64,7 @@ def prompted(built, recordings, utterance):
 def test_keeps_every_promise(folders, corpus, tmp_path, window):
     build(folders["en"], tmp_path)
     task = Transcribe(TranscribeConfig(), tmp_path)
-    check_family(FAMILY, Config(weights="", window=window), task, corpus[:3], tmp_path)
+    check_family(FAMILY, WhisperConfig(weights="", window=window), task, corpus[:3], tmp_path)
 
 
 @pytest.mark.parametrize("window", ["full", "trimmed"])
@@ -119,7 +119,7 @@ def test_times_in_a_text_are_learned_or_left_out_and_are_never_scored(folders, t
     task = Transcribe(TranscribeConfig(language="th", normalizer=normalizer), tmp_path)
     utterance = Utterance("t", 3.0, text="<|0.00|> สวัสดี<|1.20|><|1.40|> ครับ<|2.60|>")
     for has_times in (True, False):
-        built = FAMILY.build(Config(weights="", timestamps=has_times), task, tmp_path)
+        built = FAMILY.build(WhisperConfig(weights="", timestamps=has_times), task, tmp_path)
         target = built.target(utterance)
         assert [token - 268 for token in target if token >= 268] == ([0, 60, 70, 130] if has_times else [])
         perfect = Prediction("t", built.read(Hypothesis(target, 0.0)), task.reference(utterance))
@@ -245,7 +245,7 @@ def test_a_task_without_text_is_refused(folders, corpus, tmp_path):
     config = ClassifyConfig(label="register")
     Classify.prepare(config, corpus, tmp_path)
     with pytest.raises(ConfigError, match="Whisper learns text"):
-        FAMILY.build(Config(weights=""), Classify(config, tmp_path), tmp_path)
+        FAMILY.build(WhisperConfig(weights=""), Classify(config, tmp_path), tmp_path)
 
 
 def test_learns_to_write(folders, corpus, tmp_path):

@@ -11,7 +11,7 @@ from attune.cli import main
 from attune.errors import ConfigError, DataError
 from attune.site import this_site
 from attune.stages.check import check_recipe
-from attune.stages.subject import open_subject
+from attune.stages.subject import open_eval_target
 
 from tiny import write_recipe
 from tiny_whisper import MULTILINGUAL, write_whisper
@@ -72,16 +72,16 @@ def test_the_window_of_training_is_the_window_of_evaluation(run, batch):
 def test_weights_are_not_evaluated_in_another_window_by_mistake(recipe, run):
     named = [f"model.weights={run.model}", "model.window=full"]
     with pytest.raises(ConfigError, match=r"trained with model.window=trimmed \(the recipe has full\)"):
-        open_subject(str(recipe), named, this_site())
+        open_eval_target(str(recipe), named, this_site())
     assert (
-        open_subject(str(run.folder), ["model.window=full"], this_site()).pretrained.recipe.model.config.window
+        open_eval_target(str(run.folder), ["model.window=full"], this_site()).pretrained.recipe.model.config.window
         == "full"
     )
 
 
 def test_others_weights_are_evaluated_as_they_are(recipe, tmp_path):
     with pytest.raises(ConfigError, match="trained with model.window=full"):
-        open_subject(str(recipe), [], this_site())
+        open_eval_target(str(recipe), [], this_site())
     predictions = evaluate(recipe, tmp_path / "zero.jsonl", "model.window=full")
     assert len(predictions) == 6
     assert all(each["value"] is not None for each in predictions)

@@ -5,13 +5,13 @@ from copy import deepcopy
 import pytest
 import torch
 
-from attune.batches.load import Loaded, Micro, Position, Reader, load
+from attune.batches.load import LoadedMicroBatch, MicroBatchPlan, Position, Reader, load
 from attune.batches.plan import slots_of
 from attune.corpora import open_manifest
-from attune.families.whisper import FAMILY, Config
+from attune.families.whisper import FAMILY, WhisperConfig
 from attune.tasks.transcribe import Transcribe, TranscribeConfig
 from attune.testing import make_corpus
-from attune.training.loop import Progress, Rules, take_steps
+from attune.training.loop import StepRules, TrainingProgress, take_steps
 from attune.training.optimizer import make_optimizer
 from attune.training.schedule import Schedule
 from attune.world import World
@@ -21,23 +21,25 @@ from tiny_whisper import MULTILINGUAL, real, real_data, write_whisper
 
 UTTERANCES = 8
 WINDOWS = pytest.mark.parametrize("window", ["full", "trimmed"])
-RULES = Rules(5, Schedule(1e-5, 1, 0, "constant"), "fp32", clip=1e9, strict=False, nonfinite_patience=1)
+RULES = StepRules(5, Schedule(1e-5, 1, 0, "constant"), "fp32", clip=1e9, strict=False, nonfinite_patience=1)
 
 
 def build(folder, assets, window):
-    config = Config(weights=str(folder), window=window)
-    weights = FAMILY.adopt(config, folder, assets)
+    config = WhisperConfig(weights=str(folder), window=window)
+    weights = FAMILY.import_checkpoint(config, folder, assets)
     built = FAMILY.build(config, Transcribe(TranscribeConfig(language="en"), assets), assets)
     built.model.load_state_dict(weights)
     return built
 
 
-def step_of(world, reader, micros) -> list[Loaded]:
+def step_of(world, reader, micros) -> list[LoadedMicroBatch]:
     """This rank's part of a step with so many micro-batches."""
     size = UTTERANCES // micros
     slots = slots_of(world.rank, world.size, micros)
     rows = [range(slot * size, (slot + 1) * size) for slot in slots]
-    return list(load(reader, (Micro(Position(1, 0, 1), *each) for each in zip(slots, rows, strict=True)), workers=0))
+    return list(
+        load(reader, (MicroBatchPlan(Position(1, 0, 1), *each) for each in zip(slots, rows, strict=True)), workers=0)
+    )
 
 
 def gradient(world, built, corpus, micros):
@@ -45,7 +47,7 @@ def gradient(world, built, corpus, micros):
     model, reader = deepcopy(built.model), Reader(corpus, built.target)
     optimizer = make_optimizer("adamw", model, 1e-5, 0.0, (0.9, 0.98))
     micros = iter(step_of(world, reader, micros))
-    (step,) = take_steps(model, optimizer, micros, RULES, Progress(), world, lambda: False)
+    (step,) = take_steps(model, optimizer, micros, RULES, TrainingProgress(), world, lambda: False)
     return torch.cat([weight.grad.flatten() for weight in model.parameters() if weight.requires_grad]), step.loss
 
 

@@ -8,7 +8,7 @@ import pytest
 from attune.report.predictions import write_predictions
 from attune.site import Site
 from attune.sources import Cache
-from attune.stages.subject import evaluate_subject, open_subject
+from attune.stages.subject import evaluate_target, open_eval_target
 from attune.testing import make_corpus
 
 from ranks import run_ranks
@@ -31,7 +31,7 @@ DYNAMIC = None  # as much audio as a micro-batch of training holds
 
 def predictions(world, subject, batch, folder):
     """The file of predictions that an evaluation leaves."""
-    stage = evaluate_subject(subject, "dev", batch, Site(Cache(folder / "cache"), workers=0), world)
+    stage = evaluate_target(subject, "dev", batch, Site(Cache(folder / "cache"), workers=0), world)
     while True:
         try:
             next(stage)
@@ -52,7 +52,7 @@ def files(weights, window, manifest, folder, batches):
     """The predictions of every batch size on one rank and on two."""
     recipe = folder / "recipe.yaml"
     recipe.write_text(RECIPE.format(folder=folder, manifest=manifest, weights=weights))
-    subject = in_window(open_subject(str(recipe), [], Site(Cache(folder / "cache"), workers=0)), window)
+    subject = in_window(open_eval_target(str(recipe), [], Site(Cache(folder / "cache"), workers=0)), window)
     for ranks in (1, 2):
         for batch in batches:
             yield from run_ranks(ranks, predictions, subject, batch, folder)

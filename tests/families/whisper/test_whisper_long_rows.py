@@ -9,7 +9,7 @@ import soundfile
 import attune
 from attune import recipe as recipes
 from attune.audio.vad import cut_in_pauses
-from attune.corpora import Pieces, open_corpus
+from attune.corpora import ChunkedCorpus, open_corpus
 from attune.errors import ConfigError, TooLong
 from attune.families.whisper import FAMILY
 from attune.site import Site
@@ -17,7 +17,7 @@ from attune.sources import Cache
 from attune.stages.assemble import assemble
 from attune.stages.check import check_recipe
 from attune.stages.data import training_reader
-from attune.stages.subject import evaluate_subject, open_subject
+from attune.stages.subject import evaluate_target, open_eval_target
 from attune.testing import make_corpus
 from attune.testing.data import speak
 
@@ -70,8 +70,8 @@ def folder(tmp_path_factory, long_audio):
 
 def evaluated(folder, *overrides, ranks=1, batch=None):
     site = Site(Cache(folder / "cache"), workers=0)
-    subject = open_subject(str(folder / "recipe.yaml"), overrides, site)
-    return run_ranks(ranks, lambda world: finished(evaluate_subject(subject, "dev", batch, site, world)))[0]
+    subject = open_eval_target(str(folder / "recipe.yaml"), overrides, site)
+    return run_ranks(ranks, lambda world: finished(evaluate_target(subject, "dev", batch, site, world)))[0]
 
 
 def checked(folder, *overrides):
@@ -169,7 +169,7 @@ def test_no_speed_makes_a_row_longer_than_the_window(folder, tmp_path):
     rows = [{"id": name, "audio": f"{name}.wav", "text": "x"} for name in ("short", "just", "rounded")]
     (tmp_path / "manifest.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     recipe = recipes.load(folder / "recipe.yaml", ["augment.speeds=[0.9]"]).recipe
-    FAMILY.adopt(recipe.model.config, folder / "model", tmp_path)
+    FAMILY.import_checkpoint(recipe.model.config, folder / "model", tmp_path)
     corpus = open_corpus("train", [tmp_path / "manifest.jsonl"], tmp_path)
     reader = training_reader(recipe, corpus, assemble(recipe, tmp_path, tmp_path), Site(Cache(tmp_path), workers=0))
     batch, _ = reader.read(np.arange(3))
@@ -181,14 +181,14 @@ def test_audio_that_can_no_longer_be_read_stays_whole(tmp_path):
     (tmp_path / "manifest.jsonl").write_text(json.dumps({"id": "a", "audio": "a.wav", "text": "x"}))
     corpus = open_corpus("dev", [tmp_path / "manifest.jsonl"], tmp_path)
     (tmp_path / "a.wav").write_text("not audio any more")
-    pieces = Pieces(corpus, 30.0)
+    pieces = ChunkedCorpus(corpus, 30.0)
     assert len(pieces) == 1 and pieces[0].seconds == 40
 
 
 def test_pieces_lie_in_order_in_their_row(folder, tmp_path):
     manifest = folder / "corpus/manifest.jsonl"
     whole = open_corpus("dev", [manifest], tmp_path)
-    pieces = Pieces(whole, 30.0)
+    pieces = ChunkedCorpus(whole, 30.0)
     of_long = [pieces[index] for index, owner in enumerate(pieces.owners) if owner == 3]
     assert pieces.owners[:3] == [0, 1, 2] and 4 not in pieces.owners and len(pieces) == 3 + len(of_long)
     assert all(each.seconds <= 30.0 for each in of_long)

@@ -10,12 +10,12 @@ import attune
 from attune.batches.load import Reader
 from attune.corpora import open_manifest
 from attune.errors import ConfigError
-from attune.families.whisper import FAMILY, Config
-from attune.families.whisper.labels import Told, Vocabulary, sequence
+from attune.families.whisper import FAMILY, WhisperConfig
+from attune.families.whisper.labels import DecoderPrompt, WhisperVocabulary, sequence
 from attune.families.whisper.packing import Packer
 from attune.tasks.transcribe import Transcribe, TranscribeConfig
 from attune.testing import make_corpus
-from attune.types import Row
+from attune.types import LoadedRow
 
 from tiny import write_recipe
 from tiny_whisper import MULTILINGUAL, write_tokenizer, write_whisper
@@ -33,19 +33,23 @@ train: {{steps: 3, eval_every: 3, log_every: 1}}
 
 @pytest.fixture(scope="module")
 def vocabulary(tmp_path_factory):
-    return Vocabulary(write_tokenizer(tmp_path_factory.mktemp("tokens") / "tokenizer.json"), is_multilingual=True)
+    return WhisperVocabulary(
+        write_tokenizer(tmp_path_factory.mktemp("tokens") / "tokenizer.json"), is_multilingual=True
+    )
 
 
 def row(vocabulary, name, seconds, text="ab", positions=448, **told):
-    target = sequence(vocabulary, Told(**{"language": "en", "has_timestamps": True, **told}), positions, text, seconds)
-    return Row(name, np.full(round(seconds * 16_000), ord(name), np.float32), target)
+    target = sequence(
+        vocabulary, DecoderPrompt(**{"language": "en", "has_timestamps": True, **told}), positions, text, seconds
+    )
+    return LoadedRow(name, np.full(round(seconds * 16_000), ord(name), np.float32), target)
 
 
 def test_rows_stand_in_a_window_one_after_another_at_their_times(vocabulary):
     rows = [row(vocabulary, "a", 1.0, "ab"), row(vocabulary, "b", 2.51, "cd"), row(vocabulary, "c", 3.0, "ef")]
     (packed,) = Packer(vocabulary, 448)(rows)
     text = "<|0.00|>ab<|1.00|><|1.00|>cd<|3.50|><|3.52|>ef<|6.52|>"
-    expected = sequence(vocabulary, Told("en", has_timestamps=True), 448, text, 6.5)
+    expected = sequence(vocabulary, DecoderPrompt("en", has_timestamps=True), 448, text, 6.5)
     assert packed.target == expected and packed.id == "a+b+c"
     later = [replace(each, turn=2) for each in rows]
     assert Packer(vocabulary, 448)(later)[0].turn == 2  # its masks are others than those of the first turn
@@ -58,7 +62,7 @@ def test_a_window_is_never_longer_than_30_s_nor_its_text_than_the_decoder(vocabu
     tens = [row(vocabulary, name, 10.0) for name in "abcd"]
     assert [each.id for each in Packer(vocabulary, 448)(tens)] == ["a+b+c", "d"]
     assert max(Packer(vocabulary, 448)(tens)[0].target) == vocabulary.timestamp(30.0)
-    rounded_up = Row("z", tens[0].audio, row(vocabulary, "z", 10.02).target)
+    rounded_up = LoadedRow("z", tens[0].audio, row(vocabulary, "z", 10.02).target)
     assert max(Packer(vocabulary, 448)([*tens[:2], rounded_up])[0].target) == vocabulary.timestamp(30.0)
     room = len(Packer(vocabulary, 448)(tens[:2])[0].target)
     assert [each.id for each in Packer(vocabulary, room)(tens)] == ["a+b", "c+d"]
@@ -71,7 +75,7 @@ def test_rows_that_are_told_different_things_do_not_share_a_window(vocabulary):
 
 def test_a_row_without_words_is_silence_in_a_window_and_does_not_begin_one_of_others(vocabulary):
     silent, words = row(vocabulary, "s", 2.0, ""), row(vocabulary, "a", 1.0, "ab")
-    told = Told("en", has_timestamps=True)
+    told = DecoderPrompt("en", has_timestamps=True)
     (packed,) = Packer(vocabulary, 448)([words, silent, words])
     assert packed.target == sequence(vocabulary, told, 448, "<|0.00|>ab<|1.00|><|3.00|>ab<|4.00|>", 4.0)
     (ended,) = Packer(vocabulary, 448)([words, silent])
@@ -85,8 +89,8 @@ def test_a_row_without_words_is_silence_in_a_window_and_does_not_begin_one_of_ot
 def test_every_token_but_the_ends_is_learned_as_it_is_one_by_one(tmp_path):
     folder = write_whisper(tmp_path / "model", MULTILINGUAL, max_target_positions=448)
     corpus = list(open_manifest(make_corpus(tmp_path / "corpus", utterances=8), tmp_path / "index"))
-    config = Config(weights=str(folder), timestamps=True, pack=True)
-    FAMILY.adopt(config, folder, tmp_path)
+    config = WhisperConfig(weights=str(folder), timestamps=True, pack=True)
+    FAMILY.import_checkpoint(config, folder, tmp_path)
     built = FAMILY.build(config, Transcribe(TranscribeConfig(language="en"), tmp_path), tmp_path)
     alone, _ = Reader(corpus, built.target).read(np.arange(8))
     packed, _ = Reader(corpus, built.target, pack=built.pack).read(np.arange(8))

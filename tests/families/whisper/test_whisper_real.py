@@ -9,9 +9,9 @@ from safetensors.torch import save_file
 import attune
 from attune.batches.load import collate
 from attune.decoding.search import Search, search
-from attune.families.whisper import FAMILY, Config
+from attune.families.whisper import FAMILY, WhisperConfig
 from attune.families.whisper.features import log_mel
-from attune.families.whisper.labels import Vocabulary
+from attune.families.whisper.labels import WhisperVocabulary
 from attune.stages.assemble import FORMAT, WEIGHTS
 from attune.tasks.transcribe import Transcribe, TranscribeConfig
 from attune.types import Utterance
@@ -23,8 +23,8 @@ SPOKEN = [Path(attune.__file__).parent / f"demo/audio/test-00{number}.opus" for 
 
 
 def build(name, assets, language, **settings):
-    config = Config(weights=str(real(name)), **settings)
-    weights = FAMILY.adopt(config, real(name), assets)
+    config = WhisperConfig(weights=str(real(name)), **settings)
+    weights = FAMILY.import_checkpoint(config, real(name), assets)
     built = FAMILY.build(config, Transcribe(TranscribeConfig(language=language), assets), assets)
     built.model.load_state_dict(weights)
     built.model.eval()
@@ -118,5 +118,5 @@ def test_ctranslate2_converts_it_and_says_the_same(exported, tmp_path):
     prompts = batch_of(lambda path, seconds: ())
     features = ctranslate2.StorageView.from_array(log_mel(prompts.audio, prompts.lengths, 80, 3000).numpy())
     found = model.generate(features, [prompt] * len(SPOKEN), beam_size=1)
-    vocabulary = Vocabulary(folder / "tokenizer.json", is_multilingual=True)
+    vocabulary = WhisperVocabulary(folder / "tokenizer.json", is_multilingual=True)
     assert [vocabulary.decode(each.sequences_ids[0]) for each in found] == ours

@@ -16,7 +16,7 @@ from attune.errors import ConfigError, DataError, ModelError
 from attune.families.whisper.labels import UNKNOWN_LANGUAGE
 from attune.site import this_site
 from attune.stages.evaluate import search_of
-from attune.stages.subject import open_subject
+from attune.stages.subject import open_eval_target
 from attune.testing import make_corpus
 from attune.testing.data import speak
 from attune.types import Hypothesis, Utterance
@@ -94,10 +94,10 @@ def test_what_windows_cannot_do_is_told(recipe, recordings, capsys):
     with pytest.raises(DataError, match="one recording"):
         model.segments(recordings)
     with pytest.raises(DataError, match="window after window"):
-        model.listen(recordings, alternatives=2)
+        model.transcribe_detailed(recordings, alternatives=2)
     for wrong in (-1, 2.5, "2"):
         with pytest.raises(DataError, match="how many texts"):
-            attune.load(recipe, "cpu").listen(recordings, alternatives=wrong)
+            attune.load(recipe, "cpu").transcribe_detailed(recordings, alternatives=wrong)
     assert main(["transcribe", str(recipe), "x.wav", "--json", "--nbest", "2", "--long", "windows"]) == 2
     assert "--long windows" in capsys.readouterr().err
 
@@ -135,7 +135,7 @@ def test_a_model_keeps_its_own_weights_whatever_an_override_says(tmp_path, recip
     weights = recipe.parent / "model"
     assert main(["import", str(weights), "--to", str(tmp_path / "own")]) == 0
     with pytest.raises(ConfigError, match=r"model\.weights: .* is a model with its own"):
-        open_subject(str(tmp_path / "own"), ["model.weights=/nowhere"], this_site())
+        open_eval_target(str(tmp_path / "own"), ["model.weights=/nowhere"], this_site())
 
 
 def test_windows_need_a_model_that_says_when(tmp_path, recipe):

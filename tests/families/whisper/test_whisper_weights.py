@@ -6,9 +6,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from attune.errors import ModelError
-from attune.families.whisper.labels import Told, Vocabulary
+from attune.families.whisper.labels import DecoderPrompt, WhisperVocabulary
 from attune.families.whisper.openai import generation_config_of
-from attune.families.whisper.weights import adopt_weights, export_files
+from attune.families.whisper.weights import export_files, import_weights
 
 from tiny_whisper import DIMS, MULTILINGUAL, openai_name, real, write_published_tokenizer, write_whisper
 
@@ -44,7 +44,7 @@ def same(tensors, others):
 
 
 def test_a_folder_leaves_its_files_and_widened_weights(folder, assets):
-    tensors = adopt_weights(folder, assets, None)
+    tensors = import_weights(folder, assets, None)
     assert same(tensors, {name: each.float() for name, each in load_file(folder / "model.safetensors").items()})
     assert {path.name for path in assets.iterdir()} == {
         "config.json",
@@ -55,14 +55,14 @@ def test_a_folder_leaves_its_files_and_widened_weights(folder, assets):
 
 
 def test_every_way_transformers_keeps_weights_gives_the_same(folder, assets):
-    expected = adopt_weights(folder, assets, None)
+    expected = import_weights(folder, assets, None)
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
 
     torch.save(
         {**tensors, "proj_out.weight": tensors["model.decoder.embed_tokens.weight"]}, folder / "pytorch_model.bin"
     )
-    assert same(adopt_weights(folder, assets, None), expected)  # the tied output layer is not kept twice
+    assert same(import_weights(folder, assets, None), expected)  # the tied output layer is not kept twice
 
     (folder / "pytorch_model.bin").unlink()
     names = sorted(tensors)
@@ -71,18 +71,18 @@ def test_every_way_transformers_keeps_weights_gives_the_same(folder, assets):
         save_file({name.removeprefix("model."): tensors[name] for name in held}, folder / shard)
     index = {"weight_map": {name: shard for shard, held in shards.items() for name in held}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert same(adopt_weights(folder, assets, None), expected)
+    assert same(import_weights(folder, assets, None), expected)
 
 
 def test_an_openai_checkpoint_gives_what_the_folder_gives(folder, assets, tmp_path):
-    expected = adopt_weights(folder, assets, None)
+    expected = import_weights(folder, assets, None)
     files = {path.name: json.loads(path.read_text()) for path in assets.iterdir()}
     state = {openai_name(name): tensor.half() for name, tensor in expected.items()}
     checkpoint = tmp_path / "tiny.pt"
     torch.save({"dims": DIMS, "model_state_dict": state}, checkpoint)
     adopted = tmp_path / "adopted"
     adopted.mkdir()
-    assert same(adopt_weights(checkpoint, adopted, folder / "tokenizer.json"), expected)
+    assert same(import_weights(checkpoint, adopted, folder / "tokenizer.json"), expected)
     assert json.loads((adopted / "generation_config.json").read_text()) == files["generation_config.json"]
     config = json.loads((adopted / "config.json").read_text())
     assert {key: config[key] for key in files["config.json"]} == files["config.json"]
@@ -92,9 +92,9 @@ def test_an_openai_checkpoint_needs_a_tokenizer(folder, assets, tmp_path):
     checkpoint = tmp_path / "tiny.pt"
     torch.save({"dims": DIMS, "model_state_dict": {}}, checkpoint)
     with pytest.raises(ModelError, match="comes without a tokenizer.*model.tokenizer=PATH in a recipe, --tokenizer"):
-        adopt_weights(checkpoint, assets, None)
+        import_weights(checkpoint, assets, None)
     shutil.copy(folder / "tokenizer.json", tmp_path)
-    assert adopt_weights(checkpoint, assets, None) == {}  # found beside it
+    assert import_weights(checkpoint, assets, None) == {}  # found beside it
 
 
 KINDS = {51_864: "English-only", 51_865: "multilingual", 51_866: "multilingual as of large-v3"}
@@ -107,17 +107,17 @@ def test_a_tokenizer_of_another_kind_of_whisper_is_refused(folder, assets, tmp_p
     write_published_tokenizer(folder / "tokenizer.json", tokenizer)
     message = f"tokenizer.json is the tokenizer of another kind.* is {KINDS[tokenizer]}, and .* is {KINDS[weights]}\\."
     with pytest.raises(ModelError, match=message):
-        adopt_weights(folder, assets, None)
+        import_weights(folder, assets, None)
     torch.save({"dims": {**DIMS, "n_vocab": weights}, "model_state_dict": {}}, tmp_path / "tiny.pt")
     with pytest.raises(ModelError, match=message):
-        adopt_weights(tmp_path / "tiny.pt", assets, folder / "tokenizer.json")
+        import_weights(tmp_path / "tiny.pt", assets, folder / "tokenizer.json")
 
 
 def test_an_english_tokenizer_does_not_go_with_a_padded_vocabulary(folder, assets):
     write_config(folder, vocab_size=51_872)
     write_published_tokenizer(folder / "tokenizer.json", 51_864)
     with pytest.raises(ModelError, match=r"it is English-only, and .* with its 51872 tokens is multilingual\."):
-        adopt_weights(folder, assets, None)
+        import_weights(folder, assets, None)
 
 
 @pytest.mark.parametrize(
@@ -128,13 +128,13 @@ def test_a_tokenizer_of_the_same_kind_goes_with_a_vocabulary_of_its_size_or_a_pa
 ):
     write_config(folder, vocab_size=weights)
     write_published_tokenizer(folder / "tokenizer.json", tokenizer)
-    assert adopt_weights(folder, assets, None)
+    assert import_weights(folder, assets, None)
 
 
 def test_a_tokenizer_with_more_tokens_than_the_weights_is_refused(folder, assets):
     write_config(folder, vocab_size=1768)
     with pytest.raises(ModelError, match=r"has tokens up to number 1768, and .* knows 1768 tokens\."):
-        adopt_weights(folder, assets, None)
+        import_weights(folder, assets, None)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_tokenizer_with_more_tokens_than_the_weights_is_refused(folder, assets
 def test_a_spoiled_folder_is_told(folder, assets, spoil, message):
     spoil(folder)
     with pytest.raises(ModelError, match=message):
-        adopt_weights(folder, assets, None)
+        import_weights(folder, assets, None)
 
 
 @pytest.mark.parametrize(
@@ -202,14 +202,14 @@ def test_a_spoiled_folder_is_told(folder, assets, spoil, message):
 def test_a_spoiled_openai_checkpoint_is_told(folder, assets, checkpoint, message):
     torch.save(checkpoint, folder / "tiny.pt")
     with pytest.raises(ModelError, match=message):
-        adopt_weights(folder / "tiny.pt", assets, None)
+        import_weights(folder / "tiny.pt", assets, None)
 
 
 def test_a_generation_config_without_suppress_lists_suppresses_nothing(folder, assets):
-    adopt_weights(folder, assets, None)
+    import_weights(folder, assets, None)
     assert json.loads((assets / "generation_config.json").read_text())["suppress_tokens"]  # none there: attune's own
     (folder / "generation_config.json").write_text('{"max_length": 40}')
-    adopt_weights(folder, assets, None)
+    import_weights(folder, assets, None)
     generation = json.loads((assets / "generation_config.json").read_text())
     assert (generation["suppress_tokens"], generation["begin_suppress_tokens"]) == ([], [])
     assert (generation["max_length"], generation["eos_token_id"]) == (40, 256)
@@ -218,7 +218,7 @@ def test_a_generation_config_without_suppress_lists_suppresses_nothing(folder, a
 def test_numbers_that_are_no_tokens_are_not_suppressed(folder, assets):
     written = {"suppress_tokens": [-1, 5, 1769, 10**12], "begin_suppress_tokens": None}
     (folder / "generation_config.json").write_text(json.dumps(written))
-    adopt_weights(folder, assets, None)
+    import_weights(folder, assets, None)
     generation = json.loads((assets / "generation_config.json").read_text())
     assert (generation["suppress_tokens"], generation["begin_suppress_tokens"]) == ([5], [])
 
@@ -227,7 +227,7 @@ def test_an_output_layer_of_its_own_is_refused(folder, assets):
     tensors = load_file(folder / "model.safetensors")
     save_file({**tensors, "proj_out.weight": torch.ones(1769, 16)}, folder / "model.safetensors")
     with pytest.raises(ModelError, match="output layer of its own"):
-        adopt_weights(folder, assets, None)
+        import_weights(folder, assets, None)
 
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 151\n"
@@ -236,7 +236,7 @@ POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 15
 def test_a_file_that_would_run_code_is_refused(assets, tmp_path):
     torch.save({"dims": print}, tmp_path / "evil.pt")
     with pytest.raises(ModelError, match=r"cannot be read as tensors: it brings code along .*print") as told:
-        adopt_weights(tmp_path / "evil.pt", assets, None)
+        import_weights(tmp_path / "evil.pt", assets, None)
     assert "weights_only" not in str(told.value) and "add_safe_globals" not in str(told.value)
 
 
@@ -253,7 +253,7 @@ def test_a_file_that_would_run_code_is_refused(assets, tmp_path):
 def test_a_file_without_tensors_is_told_without_advice_to_run_it(assets, tmp_path, content, message):
     (tmp_path / "x.pt").write_bytes(content)
     with pytest.raises(ModelError, match=message) as told:
-        adopt_weights(tmp_path / "x.pt", assets, None)
+        import_weights(tmp_path / "x.pt", assets, None)
     assert "weights_only" not in str(told.value) and not str(told.value).endswith(": ")
 
 
@@ -263,7 +263,7 @@ def test_a_download_that_went_wrong_is_told(folder, assets, name, content, messa
     (folder / "model.safetensors").unlink()
     (folder / name).write_bytes(content)
     with pytest.raises(ModelError, match=f"{name} {message}"):
-        adopt_weights(folder, assets, None)
+        import_weights(folder, assets, None)
 
 
 def test_a_damaged_tokenizer_is_named_by_the_users_file(folder, assets, tmp_path):
@@ -271,15 +271,15 @@ def test_a_damaged_tokenizer_is_named_by_the_users_file(folder, assets, tmp_path
     for checkpoint, tokenizer in ((folder, folder / "tokenizer.json"), (tmp_path / "tiny.pt", tmp_path / "mine.json")):
         tokenizer.write_text("{")
         with pytest.raises(ModelError, match=f"^{tokenizer} cannot be read as a tokenizer"):
-            adopt_weights(checkpoint, assets, tokenizer)
+            import_weights(checkpoint, assets, tokenizer)
 
 
 def test_an_exported_folder_says_language_and_task_and_float32(assets, tmp_path):
     folder = write_whisper(tmp_path / "many", MULTILINGUAL, forced_decoder_ids=[[1, 2]], torch_dtype="float16")
-    adopt_weights(folder, assets, None)
+    import_weights(folder, assets, None)
     out = tmp_path / "out"
     out.mkdir()
-    export_files(Told("be", "translate"), assets, out)
+    export_files(DecoderPrompt("be", "translate"), assets, out)
     generation = json.loads((out / "generation_config.json").read_text())
     assert (generation["language"], generation["task"]) == ("be", "translate")
     config = json.loads((out / "config.json").read_text())
@@ -289,8 +289,8 @@ def test_an_exported_folder_says_language_and_task_and_float32(assets, tmp_path)
 
 @pytest.mark.parametrize(("told", "written"), [("sv-SE", "sv"), ("zh-CN", "zh"), ("EN", "en"), (None, None)])
 def test_a_language_is_exported_as_transformers_knows_it(assets, tmp_path, told, written):
-    adopt_weights(write_whisper(tmp_path / "many", MULTILINGUAL), assets, None)
-    export_files(Told(told), assets, tmp_path)
+    import_weights(write_whisper(tmp_path / "many", MULTILINGUAL), assets, None)
+    export_files(DecoderPrompt(told), assets, tmp_path)
     assert json.loads((tmp_path / "generation_config.json").read_text())["language"] == written
 
 
@@ -298,6 +298,6 @@ def test_a_language_is_exported_as_transformers_knows_it(assets, tmp_path, told,
 def test_what_is_never_said_is_openais_own_list(name):
     folder = real(name)
     published = json.loads((folder / "generation_config.json").read_text())
-    made = generation_config_of(Vocabulary(folder / "tokenizer.json", name == "whisper-tiny"), 448)
+    made = generation_config_of(WhisperVocabulary(folder / "tokenizer.json", name == "whisper-tiny"), 448)
     made |= {"return_timestamps": False, "transformers_version": published["transformers_version"]}
     assert {**made, "task": "transcribe"} == {"task": "transcribe", **published}

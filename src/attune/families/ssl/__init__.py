@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from attune.types import Built, Family, Task
+from attune.types import Family, Task, TaskModel
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class SslConfig:
     """Which encoder, and how its frames reach the head."""
 
     upstream: Annotated[Literal["fbank"], Field(description="The encoder; fbank has no weights of its own.")] = "fbank"
@@ -18,14 +18,14 @@ class Config:
     stack: Annotated[int, Field(ge=1, description="How many neighbouring frames become one.")] = 3
 
 
-def build(config: Config, task: Task, assets: Path) -> Built:
+def build(config: SslConfig, task: Task, assets: Path) -> TaskModel:
     """The encoder with the task's head on it, with fresh weights."""
     from attune.families.ssl.model import SslModel
     from attune.families.ssl.upstreams import UPSTREAMS
 
     upstream = UPSTREAMS[config.upstream]()
     head = task.head(upstream.width * config.stack)
-    return Built(SslModel(upstream, config.stack, head), task.target, task.read, frames_needed=task.frames_needed)
+    return TaskModel(SslModel(upstream, config.stack, head), task.target, task.read, frames_needed=task.frames_needed)
 
 
-FAMILY = Family(config=Config, build=build, bound_to=("upstream", "stack"))
+FAMILY = Family(config=SslConfig, build=build, architecture_settings=("upstream", "stack"))

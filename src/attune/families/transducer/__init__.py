@@ -6,8 +6,8 @@ A pretrained model brings its own tokens, or takes on the task's (`tokens: task`
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attune.families.transducer.settings import Config
-from attune.types import Built, Family, Respelled, Task
+from attune.families.transducer.settings import TransducerConfig
+from attune.types import Family, RemappedWeights, Task, TaskModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def build(config: Config, task: Task, assets: Path) -> Built:
+def build(config: TransducerConfig, task: Task, assets: Path) -> TaskModel:
     """The model that the files in `assets` or the config describe, with fresh weights."""
     from attune.families.transducer.build import build_transducer
 
     return build_transducer(config, task, assets)
 
 
-def adopt(config: Config, path: Path, assets: Path) -> "Mapping[str, Tensor]":
+def import_checkpoint(config: TransducerConfig, path: Path, assets: Path) -> "Mapping[str, Tensor]":
     """Weights from a `.nemo` file."""
-    from attune.families.transducer.weights import adopt_weights
+    from attune.families.transducer.weights import import_weights
 
-    return adopt_weights(path, assets)
+    return import_weights(path, assets)
 
 
 def export(model: Any, assets: Path, folder: Path) -> None:
@@ -44,23 +44,23 @@ def to_transformers(model: Any, folder: Path, to: Path) -> None:
     write_parakeet(model, sentencepiece_of(folder / "task", folder / "assets"), to)
 
 
-def respell(model: Any, tensors: "Mapping[str, Tensor]", task: Path, assets: Path) -> Respelled:
+def remap_vocabulary(model: Any, tensors: "Mapping[str, Tensor]", task: Path, assets: Path) -> RemappedWeights:
     """Move pretrained rows to where the model has their tokens."""
     from attune.families.transducer.rows import move_rows
 
     return move_rows(model, tensors, task, assets)
 
 
-__all__ = ["FAMILY", "Config"]
+__all__ = ["FAMILY", "TransducerConfig"]
 
 FAMILY = Family(
-    config=Config,
+    config=TransducerConfig,
     build=build,
-    adopts=lambda path: path.suffix.lower() == ".nemo",
-    adopt=adopt,
+    recognizes=lambda path: path.suffix.lower() == ".nemo",
+    import_checkpoint=import_checkpoint,
     export=export,
     to_transformers=to_transformers,
-    has_own_tokens=lambda config: config.tokens == "own",
-    bound_to=("encoder", "size", "prediction", "durations", "tokens"),
-    respell=respell,
+    has_own_vocabulary=lambda config: config.tokens == "own",
+    architecture_settings=("encoder", "size", "prediction", "durations", "tokens"),
+    remap_vocabulary=remap_vocabulary,
 )

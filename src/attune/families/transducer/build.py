@@ -10,18 +10,18 @@ from attune.errors import ConfigError
 from attune.families.transducer.archive import resolved
 from attune.families.transducer.model import TransducerModel
 from attune.families.transducer.presets import preset
-from attune.families.transducer.settings import Config
-from attune.families.transducer.shape import Shape, read_shape
+from attune.families.transducer.settings import TransducerConfig
+from attune.families.transducer.shape import TransducerShape, read_shape
 from attune.families.transducer.vocabulary import own_vocabulary, read_config, task_vocabulary
 from attune.plain_yaml import Plain
-from attune.types import Built, Task
+from attune.types import Task, TaskModel
 
 # Attention takes memory by the square of it, and all encoders learned from shorter ones. A row of a manifest that is
 # longer is still heard whole, in training and evaluation, unless data.long_rows is split.
 LONGEST_SECONDS = 60.0
 
 
-def build_transducer(config: Config, task: Task, assets: Path) -> Built:
+def build_transducer(config: TransducerConfig, task: Task, assets: Path) -> TaskModel:
     """The model that the files in `assets` or the config describe, with fresh weights."""
     vocabulary = own_vocabulary(assets, task) if config.tokens == "own" else task_vocabulary(task)
     described = description(config, assets)
@@ -33,7 +33,7 @@ def build_transducer(config: Config, task: Task, assets: Path) -> Built:
         saves_memory=config.gradient_checkpointing,
         joint_cells=config.joint_cells,
     )
-    return Built(
+    return TaskModel(
         model,
         vocabulary.target,
         vocabulary.read,
@@ -43,7 +43,7 @@ def build_transducer(config: Config, task: Task, assets: Path) -> Built:
     )
 
 
-def description(config: Config, assets: Path) -> dict[str, Plain]:
+def description(config: TransducerConfig, assets: Path) -> dict[str, Plain]:
     """NeMo's configuration of the model: the one that came with the weights, or that of the config's size."""
     described = read_config(assets)
     if described is not None and (config.size, config.prediction, config.durations) != (None, "lstm", ()):
@@ -56,6 +56,6 @@ def description(config: Config, assets: Path) -> dict[str, Plain]:
     return preset(config) if described is None else resolved(described)
 
 
-def _shape(config: Config, described: Mapping[str, Plain]) -> Shape:
+def _shape(config: TransducerConfig, described: Mapping[str, Plain]) -> TransducerShape:
     shape = read_shape(described)
     return shape if config.fastemit is None else replace(shape, loss=replace(shape.loss, fastemit=config.fastemit))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from attune.families.transducer.memory import run
 from attune.families.transducer.norm import BatchNorm
 from attune.families.transducer.own import Own, own_of
-from attune.families.transducer.shape import Block, ContextNetShape
+from attune.families.transducer.shape import ContextNetBlockShape, ContextNetShape
 
 LEAST_VARIANCE = 1e-3
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "swish": nn.SiLU}
@@ -67,7 +67,7 @@ class SqueezeExcitation(nn.Module):
 class ContextNetBlock(nn.Module):
     """Convolutions with squeeze-and-excitation, and a way around them."""
 
-    def __init__(self, channels: int, shape: Block, activation: str, is_frozen: bool) -> None:
+    def __init__(self, channels: int, shape: ContextNetBlockShape, activation: str, is_frozen: bool) -> None:
         super().__init__()
         self.mconv = nn.ModuleList(_layers(channels, shape, activation, is_frozen))
         self.res: nn.ModuleList | None = None
@@ -117,7 +117,7 @@ class ContextNet(nn.Module):
         return count
 
 
-def _layers(channels: int, shape: Block, activation: str, is_frozen: bool) -> Iterator[nn.Module]:
+def _layers(channels: int, shape: ContextNetBlockShape, activation: str, is_frozen: bool) -> Iterator[nn.Module]:
     """The layers in NeMo's order, which is what numbers their weights."""
     for index in range(shape.repeat):
         is_last = index == shape.repeat - 1

@@ -72,9 +72,9 @@ def _emphasized(audio: Tensor, lengths: Tensor, preemphasis: float) -> Tensor:
 
 def _normalized(frames: Tensor, counts: Tensor) -> Tensor:
     """Zero mean and unit deviation (of a sample) of each bin over the own frames; zero beyond them."""
-    is_own = within(counts, frames.shape[2])[:, None]
+    is_native = within(counts, frames.shape[2])[:, None]
     own = counts[:, None, None]
-    centered = (frames - frames.masked_fill(~is_own, 0).sum(2, keepdim=True) / own).masked_fill(~is_own, 0)
+    centered = (frames - frames.masked_fill(~is_native, 0).sum(2, keepdim=True) / own).masked_fill(~is_native, 0)
     deviation = (centered.square().sum(2, keepdim=True) / (own - 1).clamp(min=1)).sqrt()
     return centered / (deviation + LEAST_DEVIATION)
 

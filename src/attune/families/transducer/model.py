@@ -13,9 +13,9 @@ from attune.families.transducer.conformer import Conformer
 from attune.families.transducer.contextnet import ContextNet
 from attune.families.transducer.front_end import FrontEnd
 from attune.families.transducer.joint import Joint
-from attune.families.transducer.prediction import Decoder
+from attune.families.transducer.prediction import PredictionNet
 from attune.families.transducer.scorer import ModelScorer
-from attune.families.transducer.shape import ConformerShape, ContextNetShape, Shape
+from attune.families.transducer.shape import ConformerShape, ContextNetShape, TransducerShape
 from attune.kernels.transducer import Lattice, transducer_loss
 from attune.plain_yaml import Plain
 from attune.types import SAMPLE_RATE, Batch, Loss
@@ -26,7 +26,7 @@ class TransducerModel(nn.Module):
 
     def __init__(
         self,
-        shape: Shape,
+        shape: TransducerShape,
         pieces: Sequence[str],
         described: Mapping[str, Plain],
         is_frozen: bool = False,
@@ -45,7 +45,7 @@ class TransducerModel(nn.Module):
         )
         self.preprocessor = FrontEnd(shape.front_end)
         self.encoder = _encoder(shape.encoder, is_frozen, saves_memory)
-        self.decoder = Decoder(labels, shape.prediction)
+        self.decoder = PredictionNet(labels, shape.prediction)
         outputs = labels + 1 + len(shape.durations)
         self.joint = Joint(shape.encoder.width, shape.prediction.width, outputs, shape.joint)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from attune.families.transducer.shape import Shape
+from attune.families.transducer.shape import TransducerShape
 
 _THEIR_LSTM = re.compile(r"^(decoder\.prediction\.dec_rnn\.lstm)\.((?:weight|bias)_[ih]h)_l(\d+)$")
 _OWN_LSTM = re.compile(r"^(decoder\.prediction\.dec_rnn\.lstm)\.(\d+)\.((?:weight|bias)_[ih]h)_l0$")
@@ -21,7 +21,7 @@ def from_nemo(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def to_nemo(tensors: Mapping[str, Tensor], shape: Shape) -> dict[str, Tensor]:
+def to_nemo(tensors: Mapping[str, Tensor], shape: TransducerShape) -> dict[str, Tensor]:
     """Weights under NeMo's names."""
     place = 2 if shape.joint.dropout else 1  # NeMo numbers the layers, of which the dropout may be one
     return {

@@ -54,7 +54,7 @@ class BatchNorm(nn.Module):
                 frames, self.running_mean, self.running_var, self.weight, self.bias, eps=self.least_variance
             )
 
-    def begin_tally(self) -> Tensor:
+    def begin_step(self) -> Tensor:
         """A leaf whose gradient backward adds the sums of each micro-batch to: frames, deviations and squares."""
         self.tally = torch.zeros(3, len(self.weight), device=self.weight.device, requires_grad=True)
         return self.tally

@@ -19,7 +19,7 @@ from attune.errors import ModelError
 from attune.families.transducer.model import TransducerModel
 from attune.families.transducer.names import to_nemo
 from attune.families.transducer.parakeet_tokens import BLANK, UNKNOWN, as_tokenizer
-from attune.families.transducer.shape import ConformerShape, Shape
+from attune.families.transducer.shape import ConformerShape, TransducerShape
 from attune.files import completed, write_text
 from attune.types import SAMPLE_RATE
 
@@ -54,7 +54,7 @@ def write_parakeet(model: TransducerModel, tokenizer: bytes, folder: Path) -> No
         save_file(_renamed(to_nemo(model.state_dict(), model.shape)), partial, {"format": "pt"})
 
 
-def _require_parakeet(shape: Shape) -> ConformerShape:
+def _require_parakeet(shape: TransducerShape) -> ConformerShape:
     encoder = shape.encoder
     if not isinstance(encoder, ConformerShape) or encoder.subsampling != "dw_striding" or shape.prediction.context:
         raise ModelError(
@@ -111,7 +111,7 @@ def _encoder_config(encoder: ConformerShape) -> dict[str, Any]:
     }
 
 
-def _preprocessor(shape: Shape) -> dict[str, Any]:
+def _preprocessor(shape: TransducerShape) -> dict[str, Any]:
     return {
         "feature_extractor_type": "ParakeetFeatureExtractor",
         "feature_size": shape.front_end.bins,

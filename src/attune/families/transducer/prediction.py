@@ -100,7 +100,7 @@ class StatelessNet(nn.Module):
         return said
 
 
-class Decoder(nn.Module):
+class PredictionNet(nn.Module):
     """A prediction net under the name it has in NeMo."""
 
     def __init__(self, labels: int, shape: PredictionShape) -> None:

@@ -5,7 +5,7 @@ A model that begins from nothing is described the same way as one that was read,
 
 from dataclasses import dataclass
 
-from attune.families.transducer.settings import Config
+from attune.families.transducer.settings import TransducerConfig
 from attune.plain_yaml import Plain
 
 MODULES = "nemo.collections.asr.modules"
@@ -44,7 +44,7 @@ SIZES = {
 SIZES["fastconformer"] = SIZES["conformer"]
 
 
-def preset(config: Config) -> dict[str, Plain]:
+def preset(config: TransducerConfig) -> dict[str, Plain]:
     """The configuration of a new model, but for its tokens."""
     encoder, size = str(config.encoder), str(config.size)
     sizes = SIZES[encoder][size]

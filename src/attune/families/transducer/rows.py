@@ -16,16 +16,16 @@ from torch import Tensor
 
 from attune.families.transducer.model import TransducerModel
 from attune.families.transducer.vocabulary import pieces_of
-from attune.types import Respelled
+from attune.types import RemappedWeights
 
 OUTPUT_WEIGHT, OUTPUT_BIAS = "joint.output.weight", "joint.output.bias"
 
 
-def move_rows(model: TransducerModel, tensors: Mapping[str, Tensor], task: Path, assets: Path) -> Respelled:
+def move_rows(model: TransducerModel, tensors: Mapping[str, Tensor], task: Path, assets: Path) -> RemappedWeights:
     """The tensors with their rows where `model` has their pieces; `task` and `assets` tell what they were before."""
     old, new = pieces_of(task, assets), model.pieces
     if old == new:
-        return Respelled(tensors)
+        return RemappedWeights(tensors)
     moves = _Moves.between(old, new)
     fresh = model.state_dict()
     named = [name for name in tensors if ".embed" in f".{name}" and name.startswith("decoder.")]
@@ -36,7 +36,7 @@ def move_rows(model: TransducerModel, tensors: Mapping[str, Tensor], task: Path,
         f"tokens: {len(moves.to)} of {len(new)} keep the rows that the pretrained model (of {len(old)} tokens) has for "
         f"the same piece; {len(new) - len(moves.to)} start anew"
     )
-    return Respelled({**tensors, **moved}, tuple(sorted(moved)), note)
+    return RemappedWeights({**tensors, **moved}, tuple(sorted(moved)), note)
 
 
 @dataclass(frozen=True, slots=True)

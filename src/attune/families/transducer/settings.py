@@ -9,7 +9,7 @@ Duration = Annotated[int, Field(ge=0)]
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class TransducerConfig:
     """Which weights or, to begin from nothing, which architecture; and how it is trained."""
 
     weights: Annotated[str | None, Field(description="A .nemo file, a model folder or a run to start from.")] = None

@@ -35,7 +35,7 @@ class FrontEndShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ContextNetBlockShape:
     """One block of a ContextNet: convolutions, squeeze-and-excitation, and a way around them."""
 
     filters: int
@@ -57,7 +57,7 @@ class ContextNetShape:
 
     bins: int
     activation: str
-    blocks: tuple[Block, ...]
+    blocks: tuple[ContextNetBlockShape, ...]
 
     @property
     def width(self) -> int:
@@ -115,7 +115,7 @@ class LossShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TransducerShape:
     """A whole transducer, but for its tokens."""
 
     front_end: FrontEndShape
@@ -187,7 +187,7 @@ class _Section:
         return self.text("_target_", "").rpartition(".")[2]
 
 
-def read_shape(config: Mapping[str, Plain]) -> Shape:
+def read_shape(config: Mapping[str, Plain]) -> TransducerShape:
     """The shape that a configuration of NeMo's describes."""
     root = _Section(config, "")
     encoders: dict[str, Callable[[_Section], ContextNetShape | ConformerShape]] = {
@@ -198,7 +198,7 @@ def read_shape(config: Mapping[str, Plain]) -> Shape:
     if kind not in encoders:
         raise ModelError(f"The encoder is a {kind or 'nameless one'}. {SUPPORTED}")
     durations = _durations(root)
-    return Shape(
+    return TransducerShape(
         _front_end(root.section("preprocessor")),
         encoders[kind](root.section("encoder")),
         _prediction(root.section("decoder")),
@@ -245,7 +245,7 @@ def _contextnet(section: _Section) -> ContextNetShape:
     return ContextNetShape(section.whole("feat_in"), activation, tuple(read))
 
 
-def _block(block: _Section, mode: str) -> Block:
+def _block(block: _Section, mode: str) -> ContextNetBlockShape:
     block.require("residual_dense", "false", "False", default="false")
     block.require("groups", "1", default="1")
     block.require("heads", "-1", default="-1")
@@ -254,7 +254,7 @@ def _block(block: _Section, mode: str) -> Block:
     if mode not in ("add", "stride_add"):
         raise ModelError(f"{block.name}residual_mode is {mode!r}, which attune does not do (add, stride_add).")
     kernel = max(int(block.first("kernel") * block.number("kernel_size_factor", 1.0)), 1)
-    return Block(
+    return ContextNetBlockShape(
         filters=block.whole("filters"),
         repeat=block.whole("repeat"),
         kernel=kernel + (kernel % 2 == 0),

@@ -17,12 +17,12 @@ from attune.plain_yaml import Plain, read_data
 from attune.text import tokenizers
 from attune.text.times import without_times
 from attune.text.tokenizers.characters import UNREADABLE, tidy
-from attune.text.tokenizers.pieces import Pieces
-from attune.types import Hypothesis, SpelledTask, Task, TextTask, Utterance
+from attune.text.tokenizers.pieces import SentencePieces
+from attune.types import Hypothesis, Task, TextTask, TokenizedTask, Utterance
 
 
 @dataclass(frozen=True, slots=True)
-class Vocabulary:
+class TransducerVocabulary:
     """How labels are written, learned and read."""
 
     pieces: tuple[str, ...]  # without the blank
@@ -59,24 +59,24 @@ class OwnPieces:
         return tidy(self.processor.decode(list(labels)).replace(unknown, UNREADABLE))
 
 
-def own_vocabulary(assets: Path, task: Task) -> Vocabulary:
+def own_vocabulary(assets: Path, task: Task) -> TransducerVocabulary:
     """The tokens that came with the weights, for the task's text."""
     if not isinstance(task, TextTask):
         raise ConfigError("A transducer learns text, and this task has none. Set task.name=transcribe.")
     pieces, text, language = own_pieces(assets), task.text, task.language
-    return Vocabulary(
+    return TransducerVocabulary(
         pieces.pieces,
         lambda utterance: pieces.encode(without_times(text(utterance), utterance.language or language)),
         lambda hypothesis: pieces.decode(hypothesis.tokens),
     )
 
 
-def task_vocabulary(task: Task) -> Vocabulary:
+def task_vocabulary(task: Task) -> TransducerVocabulary:
     """The tokens that the task learned from its text."""
-    if not isinstance(task, SpelledTask):
+    if not isinstance(task, TokenizedTask):
         raise ConfigError("A transducer learns tokens of text, and this task has none. Set task.name=transcribe.")
     target, read = task.target, task.read
-    return Vocabulary(
+    return TransducerVocabulary(
         task.pieces[1:],
         lambda utterance: tuple(token - 1 for token in target(utterance)),
         lambda hypothesis: read(replace(hypothesis, tokens=tuple(label + 1 for label in hypothesis.tokens))),
@@ -106,7 +106,7 @@ def sentencepiece_of(task: Path, assets: Path) -> bytes:
     if not (task.is_dir() and any(task.iterdir())):
         return own_pieces(assets).path.read_bytes()
     tokenizer = tokenizers.load(task)
-    if not isinstance(tokenizer, Pieces):
+    if not isinstance(tokenizer, SentencePieces):
         raise ModelError("The model's tokens are characters; only SentencePiece tokens can be written for others.")
     return tokenizer.without_blank()
 

@@ -16,14 +16,14 @@ from attune.families.transducer.shape import SUPPORTED, read_shape
 from attune.files import write_text
 from attune.plain_yaml import Plain, write_data
 from attune.text import tokenizers
-from attune.text.tokenizers.pieces import Pieces
+from attune.text.tokenizers.pieces import SentencePieces
 
 MODEL = "nemo.collections.asr.models.rnnt_bpe_models.EncDecRNNTBPEModel"
 MODELS = ("EncDecRNNTBPEModel", "EncDecHybridRNNTCTCBPEModel")
 NEMO = "model.nemo"
 
 
-def adopt_weights(path: Path, assets: Path) -> Mapping[str, Tensor]:
+def import_weights(path: Path, assets: Path) -> Mapping[str, Tensor]:
     """Write the configuration and the tokenizer to `assets`; the weights, under the model's own names."""
     if path.is_dir():
         raise ModelError(f"{path} is a folder; a transducer starts from a .nemo file, a model folder or a run.")
@@ -61,7 +61,7 @@ def export_nemo(model: TransducerModel, assets: Path, folder: Path) -> None:
         write_archive(folder / NEMO, Archive(model.described, text, tensors, files))
         return
     tokenizer = tokenizers.load(folder / "task")
-    if isinstance(tokenizer, Pieces):
+    if isinstance(tokenizer, SentencePieces):
         changed = _with_tokens(model.described, model.pieces, tokenizer.without_blank(), tensors)
         write_archive(folder / NEMO, changed)
 

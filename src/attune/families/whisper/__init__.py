@@ -7,8 +7,8 @@ before the task's; a row's label `prompt` is what was said before it.
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attune.families.whisper.settings import Config
-from attune.types import Built, Family, Task
+from attune.families.whisper.settings import WhisperConfig
+from attune.types import Family, Task, TaskModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def build(config: Config, task: Task, assets: Path) -> Built:
+def build(config: WhisperConfig, task: Task, assets: Path) -> TaskModel:
     """The model that the files in `assets` describe, with fresh weights."""
     from attune.families.whisper.build import build_whisper
 
     return build_whisper(config, task, assets)
 
 
-def adopts(path: Path) -> bool:
+def recognizes(path: Path) -> bool:
     """Whether this is a folder of a Whisper in transformers' format, or a file of OpenAI's."""
     config = path / "config.json"
     return path.suffix == ".pt" or (config.is_file() and b'"whisper"' in config.read_bytes())
 
 
-def adopt(config: Config, path: Path, assets: Path) -> "Mapping[str, Tensor]":
+def import_checkpoint(config: WhisperConfig, path: Path, assets: Path) -> "Mapping[str, Tensor]":
     """Weights from a folder in transformers' format or from OpenAI's .pt file."""
-    from attune.families.whisper.weights import adopt_weights
+    from attune.families.whisper.weights import import_weights
 
-    return adopt_weights(path, assets, Path(config.tokenizer).expanduser() if config.tokenizer else None)
+    return import_weights(path, assets, Path(config.tokenizer).expanduser() if config.tokenizer else None)
 
 
-def asks_for(assets: Path) -> list[str]:
+def recommended_overrides(assets: Path) -> list[str]:
     """The checkpoint's own language and task, as settings of a recipe."""
     from attune.families.whisper.weights import told_by
 
@@ -52,16 +52,16 @@ def export(model: Any, assets: Path, folder: Path) -> None:
     export_files(model.rules.told, assets, folder)
 
 
-__all__ = ["FAMILY", "Config"]
+__all__ = ["FAMILY", "WhisperConfig"]
 
 FAMILY = Family(
-    config=Config,
+    config=WhisperConfig,
     build=build,
-    adopts=adopts,
-    adopt=adopt,
-    asks_for=asks_for,
+    recognizes=recognizes,
+    import_checkpoint=import_checkpoint,
+    recommended_overrides=recommended_overrides,
     export=export,
-    has_own_tokens=True,
-    bound_to=("window",),
+    has_own_vocabulary=True,
+    architecture_settings=("window",),
     sources=("weights", "tokenizer"),
 )

@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING
 
 from attune.errors import ConfigError, DataError, TooLong
 from attune.families.whisper.features import LONGEST
-from attune.families.whisper.labels import Told, Vocabulary, prefix, sequence
+from attune.families.whisper.labels import DecoderPrompt, WhisperVocabulary, prefix, sequence
 from attune.families.whisper.model import WhisperModel
 from attune.families.whisper.packing import Packer
-from attune.families.whisper.scorer import Rules, WhisperScorer
-from attune.families.whisper.shape import Shape, read_json, read_shape, suppressed
+from attune.families.whisper.scorer import DecodingRules, WhisperScorer
+from attune.families.whisper.shape import WhisperShape, read_json, read_shape, suppressed
 from attune.text.languages import joined
-from attune.types import SAMPLE_RATE, Built, Hypothesis, Task, TextTask, Utterance
+from attune.types import SAMPLE_RATE, Hypothesis, Task, TaskModel, TextTask, Utterance
 
 if TYPE_CHECKING:
-    from attune.families.whisper.settings import Config
+    from attune.families.whisper.settings import WhisperConfig
 
 LONGEST_SECONDS = 30.0
 ROUNDING_SECONDS = 0.02  # what a manifest's rounded `seconds` may say too much
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class WhisperCodec:
     """What an utterance is to the decoder."""
 
     task: TextTask
-    vocabulary: Vocabulary
-    told: Told
+    vocabulary: WhisperVocabulary
+    told: DecoderPrompt
     positions: int
 
     def target(self, utterance: Utterance) -> tuple[int, ...]:
@@ -53,7 +53,7 @@ class Ends:
         """The text that was said."""
         return self.vocabulary.decode(hypothesis.tokens)
 
-    def heard_languages(self, scorer: WhisperScorer) -> list[str]:
+    def detect_languages(self, scorer: WhisperScorer) -> list[str]:
         """What each utterance of a scorer begins with: the language that was told or heard."""
         codes = {token: code for code, token in self.vocabulary.languages.items()}
         return [codes[prefix[prefix.index(self.vocabulary.start) + 1]] for prefix in scorer.prefixes]
@@ -62,7 +62,7 @@ class Ends:
         """What was said in the pieces of an utterance as one text."""
         return joined(texts, replace(self.told, language=whole.language or self.told.language).written_in)
 
-    def _told(self, utterance: Utterance) -> Told:
+    def _told(self, utterance: Utterance) -> DecoderPrompt:
         if utterance.seconds > LONGEST_SECONDS + ROUNDING_SECONDS:
             raise TooLong(
                 f"{utterance.where}: utterance {utterance.id!r} lasts {utterance.seconds:.1f} s, and Whisper hears "
@@ -72,18 +72,18 @@ class Ends:
         return replace(self.told, language=language, prompt=utterance.labels.get("prompt"))
 
 
-def build_whisper(config: Config, task: Task, assets: Path) -> Built:
+def build_whisper(config: WhisperConfig, task: Task, assets: Path) -> TaskModel:
     """The model that the files in `assets` describe, with fresh weights."""
     if not isinstance(task, TextTask):
         raise ConfigError("Whisper learns text, and this task has none. Set task.name=transcribe.")
     shape = read_shape(assets / "config.json")
-    vocabulary = Vocabulary(assets / "tokenizer.json", shape.is_multilingual)
-    told = Told(task.language, config.speech_task, config.timestamps)
+    vocabulary = WhisperVocabulary(assets / "tokenizer.json", shape.is_multilingual)
+    told = DecoderPrompt(task.language, config.speech_task, config.timestamps)
     _require_possible(vocabulary, told)
     rules = _rules(assets / "generation_config.json", vocabulary, told, shape)
     model = WhisperModel(shape, config.window, rules, config.gradient_checkpointing)
-    ends = Ends(task, vocabulary, told, shape.target_positions)
-    return Built(
+    ends = WhisperCodec(task, vocabulary, told, shape.target_positions)
+    return TaskModel(
         model,
         ends.target,
         ends.read,
@@ -91,13 +91,13 @@ def build_whisper(config: Config, task: Task, assets: Path) -> Built:
         longest_seconds=LONGEST / SAMPLE_RATE,
         pack=Packer(vocabulary, shape.target_positions) if config.pack else None,
         join=ends.join,
-        first_time=rules.first_timestamp,
-        heard_languages=ends.heard_languages if vocabulary.is_multilingual and told.language is None else None,
+        timestamp_begin=rules.first_timestamp,
+        detect_languages=ends.detect_languages if vocabulary.is_multilingual and told.language is None else None,
         written=vocabulary.written,
     )
 
 
-def _require_possible(vocabulary: Vocabulary, told: Told) -> None:
+def _require_possible(vocabulary: WhisperVocabulary, told: DecoderPrompt) -> None:
     """What the recipe asks of all utterances must be something that the model can do."""
     try:
         prefix(vocabulary, told, positions=0)
@@ -109,11 +109,11 @@ def _require_possible(vocabulary: Vocabulary, told: Told) -> None:
         )
 
 
-def _rules(path: Path, vocabulary: Vocabulary, told: Told, shape: Shape) -> Rules:
+def _rules(path: Path, vocabulary: WhisperVocabulary, told: DecoderPrompt, shape: WhisperShape) -> DecodingRules:
     written = read_json(path)
     times = range(vocabulary.first_timestamp, shape.vocabulary)
     unasked = [vocabulary.without_timestamps] if told.has_timestamps else times
-    return Rules(
+    return DecodingRules(
         told=told,
         start=vocabulary.start,
         end=vocabulary.end,

@@ -28,7 +28,7 @@ SpeechTask = Literal["transcribe", "translate"]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class DecoderPrompt:
     """What the decoder is told before it says anything."""
 
     language: str | None
@@ -42,7 +42,7 @@ class Told:
         return "en" if self.task == "translate" else self.language
 
 
-class Vocabulary:
+class WhisperVocabulary:
     """Text to tokens and back, and the tokens that mean something else than text."""
 
     def __init__(self, path: Path, is_multilingual: bool) -> None:
@@ -122,7 +122,7 @@ class Vocabulary:
         return f"; did you mean {meant!r}?" if meant in self.languages else ", only codes such as 'en' and 'be'."
 
 
-def prefix(vocabulary: Vocabulary, told: Told, positions: int) -> tuple[int, ...]:
+def prefix(vocabulary: WhisperVocabulary, told: DecoderPrompt, positions: int) -> tuple[int, ...]:
     """What decoding begins with. A language that is not known is left open as UNKNOWN_LANGUAGE."""
     tokens = []
     if told.prompt:
@@ -140,7 +140,9 @@ def prefix(vocabulary: Vocabulary, told: Told, positions: int) -> tuple[int, ...
     return tuple(tokens)
 
 
-def sequence(vocabulary: Vocabulary, told: Told, positions: int, text: str, seconds: float) -> tuple[int, ...]:
+def sequence(
+    vocabulary: WhisperVocabulary, told: DecoderPrompt, positions: int, text: str, seconds: float
+) -> tuple[int, ...]:
     """The whole decoder sequence for a text that takes so many seconds, from its prefix to its end."""
     tokens = prefix(vocabulary, told, positions)
     if UNKNOWN_LANGUAGE in tokens:
@@ -152,11 +154,11 @@ def sequence(vocabulary: Vocabulary, told: Told, positions: int, text: str, seco
     return tokens
 
 
-def _untimed(vocabulary: Vocabulary, told: Told, text: str) -> tuple[int, ...]:
+def _untimed(vocabulary: WhisperVocabulary, told: DecoderPrompt, text: str) -> tuple[int, ...]:
     return vocabulary.encode(without_times(text, told.written_in), told.written_in)
 
 
-def _timed(vocabulary: Vocabulary, told: Told, text: str, seconds: float) -> tuple[int, ...]:
+def _timed(vocabulary: WhisperVocabulary, told: DecoderPrompt, text: str, seconds: float) -> tuple[int, ...]:
     """Tokens between timestamps: those written in the text as <|1.20|>, or else the whole duration."""
     parts = split_at_times(text)
     if not any(part.strip() for part in parts[::2]):

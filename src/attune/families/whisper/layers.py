@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from attune.families.whisper.shape import Shape
+from attune.families.whisper.shape import WhisperShape
 
 LONG = 1024  # frames from which attention's own kernels pay for a single query
 
@@ -98,7 +98,7 @@ class Attention(nn.Module):
 class EncoderLayer(nn.Module):
     """Self-attention and two linear layers."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: WhisperShape) -> None:
         super().__init__()
         self.self_attn = Attention(shape.width, shape.encoder_heads, shape.attention_dropout)
         self.self_attn_layer_norm = nn.LayerNorm(shape.width)
@@ -120,7 +120,7 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """Self-attention, attention to the encoder's states, and two linear layers."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: WhisperShape) -> None:
         super().__init__()
         self.self_attn = Attention(shape.width, shape.decoder_heads, shape.attention_dropout)
         self.self_attn_layer_norm = nn.LayerNorm(shape.width)
@@ -158,7 +158,7 @@ class DecoderLayer(nn.Module):
 class Encoder(nn.Module):
     """Log-mel energies to states, two frames to one."""
 
-    def __init__(self, shape: Shape, saves_memory: bool) -> None:
+    def __init__(self, shape: WhisperShape, saves_memory: bool) -> None:
         super().__init__()
         self.conv1 = nn.Conv1d(shape.mels, shape.width, 3, padding=1)
         self.conv2 = nn.Conv1d(shape.width, shape.width, 3, stride=2, padding=1)
@@ -184,7 +184,7 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """Tokens and the encoder's states to what may follow each token."""
 
-    def __init__(self, shape: Shape, saves_memory: bool) -> None:
+    def __init__(self, shape: WhisperShape, saves_memory: bool) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(shape.vocabulary, shape.width)
         self.embed_positions = nn.Embedding(shape.target_positions, shape.width)
@@ -226,7 +226,7 @@ class Decoder(nn.Module):
 class EncoderDecoder(nn.Module):
     """Both halves, under the names they have in transformers."""
 
-    def __init__(self, shape: Shape, saves_memory: bool) -> None:
+    def __init__(self, shape: WhisperShape, saves_memory: bool) -> None:
         super().__init__()
         self.encoder = Encoder(shape, saves_memory)
         self.decoder = Decoder(shape, saves_memory)

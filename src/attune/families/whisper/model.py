@@ -9,8 +9,8 @@ from attune.audio.features import within
 from attune.audio.masking import mask_features
 from attune.families.whisper.features import HOP, log_mel
 from attune.families.whisper.layers import EncoderDecoder, sinusoids
-from attune.families.whisper.scorer import Rules, WhisperScorer
-from attune.families.whisper.shape import Shape
+from attune.families.whisper.scorer import DecodingRules, WhisperScorer
+from attune.families.whisper.shape import WhisperShape
 from attune.families.whisper.windows import (
     FRAMES_PER_SECOND,
     Window,
@@ -28,7 +28,7 @@ PLANNED_WIDTH = 768  # of Whisper small: training anything less is over before p
 class WhisperModel(nn.Module):
     """The names of its weights are those of transformers' WhisperForConditionalGeneration."""
 
-    def __init__(self, shape: Shape, window: Window, rules: Rules, saves_memory: bool = False) -> None:
+    def __init__(self, shape: WhisperShape, window: Window, rules: DecodingRules, saves_memory: bool = False) -> None:
         super().__init__()
         self.shape = shape
         self.window: Window = window
@@ -56,8 +56,8 @@ class WhisperModel(nn.Module):
     def labels(self, batch: Batch) -> Tensor:
         """The next token at each position (B, U - 1), or NOT_LEARNED beyond the own end and before the start."""
         has_started = (batch.targets[:, :-1] == self.rules.start).cumsum(1) > 0
-        is_own = within(batch.target_lengths - 1, batch.targets.shape[1] - 1)
-        return batch.targets[:, 1:].masked_fill(~(has_started & is_own), NOT_LEARNED)
+        is_native = within(batch.target_lengths - 1, batch.targets.shape[1] - 1)
+        return batch.targets[:, 1:].masked_fill(~(has_started & is_native), NOT_LEARNED)
 
     def scorer(self, batch: Batch) -> WhisperScorer:
         """What a search can search, after the prefixes that the batch has for targets."""

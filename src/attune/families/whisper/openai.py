@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from attune.errors import ModelError
-from attune.families.whisper.labels import Vocabulary
-from attune.families.whisper.shape import Shape
+from attune.families.whisper.labels import WhisperVocabulary
+from attune.families.whisper.shape import WhisperShape
 
 ENGLISH_ONLY = "English-only"
 # What OpenAI published, by the number of tokens, and where <|endoftext|> and <|notimestamps|> stand in each.
@@ -62,7 +62,7 @@ _SYMBOLS += ["(((", ")))", "[[", "]]", "{{", "}}", "♪♪", "♪♪♪"]
 _MUSIC = [*"♩♪♫♬♭♮♯"]
 
 
-def require_same_kind(tokenizer: Path, vocabulary: Vocabulary, path: Path, shape: Shape) -> None:
+def require_same_kind(tokenizer: Path, vocabulary: WhisperVocabulary, path: Path, shape: WhisperShape) -> None:
     """Refuse a tokenizer whose tokens are not those of the weights: numbers would mean other words.
 
     A vocabulary of another size may be a padded one, and a tokenizer of other tokens one's own: those need only fit.
@@ -118,7 +118,7 @@ def renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {_renamed(name): tensor for name, tensor in tensors.items()}
 
 
-def generation_config_of(vocabulary: Vocabulary, positions: int) -> dict[str, Any]:
+def generation_config_of(vocabulary: WhisperVocabulary, positions: int) -> dict[str, Any]:
     """The generation_config.json for a tokenizer: what decoding begins with, ends with and never says."""
     made: dict[str, Any] = {
         "bos_token_id": vocabulary.end,
@@ -143,7 +143,7 @@ def _renamed(name: str) -> str:
     return name
 
 
-def _never_said(vocabulary: Vocabulary) -> Iterator[int]:
+def _never_said(vocabulary: WhisperVocabulary) -> Iterator[int]:
     found = {vocabulary.spelled(text)[0] for text in (" -", " '")}
     for symbol in _SYMBOLS + _MUSIC:
         for tokens in (vocabulary.spelled(symbol), vocabulary.spelled(f" {symbol}")):

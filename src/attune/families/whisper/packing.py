@@ -13,8 +13,8 @@ from itertools import takewhile
 import numpy as np
 
 from attune.families.whisper.features import LONGEST
-from attune.families.whisper.labels import SECONDS_PER_TIMESTAMP, Vocabulary
-from attune.types import SAMPLE_RATE, Row
+from attune.families.whisper.labels import SECONDS_PER_TIMESTAMP, WhisperVocabulary
+from attune.types import SAMPLE_RATE, LoadedRow
 
 STEP = round(SECONDS_PER_TIMESTAMP * SAMPLE_RATE)  # utterances begin at a time that there is a token for
 
@@ -23,12 +23,12 @@ STEP = round(SECONDS_PER_TIMESTAMP * SAMPLE_RATE)  # utterances begin at a time 
 class Packer:
     """Joins rows whose targets have times."""
 
-    vocabulary: Vocabulary
+    vocabulary: WhisperVocabulary
     positions: int
 
-    def __call__(self, rows: Sequence[Row]) -> list[Row]:
+    def __call__(self, rows: Sequence[LoadedRow]) -> list[LoadedRow]:
         """As few rows, in the same order."""
-        packed: list[Row] = []
+        packed: list[LoadedRow] = []
         for row in rows:
             joined = self._joined(packed[-1], row) if packed else None
             if joined is None:
@@ -37,7 +37,7 @@ class Packer:
                 packed[-1] = joined
         return packed
 
-    def _joined(self, window: Row, row: Row) -> Row | None:
+    def _joined(self, window: LoadedRow, row: LoadedRow) -> LoadedRow | None:
         """The window with the row after what it has; None: there is no room, or it is told something else."""
         samples = -(-len(window.audio) // STEP) * STEP
         told, said = self._parted(window.target)
@@ -50,7 +50,7 @@ class Packer:
             return None
         silence = np.zeros(samples - len(window.audio), np.float32)
         audio = np.concatenate([window.audio, silence, row.audio])
-        return Row(f"{window.id}+{row.id}", audio, target, window.turn)
+        return LoadedRow(f"{window.id}+{row.id}", audio, target, window.turn)
 
     def _parted(self, target: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """What the decoder is told, and what it learns to say before the end, if there are words in it."""

@@ -24,7 +24,7 @@ class Scene:
     said: Sequence[KeysValues]
 
 
-class Step:
+class ReplayedStep:
     """One token for each row of a scene, at any place."""
 
     def __init__(self, decoder: Decoder, scene: Scene) -> None:

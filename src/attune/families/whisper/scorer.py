@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attune.families.whisper.labels import UNKNOWN_LANGUAGE, Told
+from attune.families.whisper.labels import UNKNOWN_LANGUAGE, DecoderPrompt
 from attune.families.whisper.layers import Decoder, KeysValues, Past
-from attune.families.whisper.replay import Scene, Step
+from attune.families.whisper.replay import ReplayedStep, Scene
 from attune.families.whisper.windows import Windows, attention_kernels
 from attune.text.filters import pair_timestamps, suppress, suppress_first
-from attune.types import SAMPLE_RATE, Batch, Filter
+from attune.types import SAMPLE_RATE, Batch, LogitFilter
 
 TOKENS_PER_SECOND = 50  # scripts that Whisper spells byte by byte come near it; no speech goes beyond
 TOKENS_AT_LEAST = 16
@@ -21,10 +21,10 @@ LATEST_START = 50  # timestamps, one second: speech begins by then
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class DecodingRules:
     """The tokens that decoding must know, and what it may not say."""
 
-    told: Told  # unless an utterance says otherwise
+    told: DecoderPrompt  # unless an utterance says otherwise
     start: int
     end: int
     languages: tuple[int, ...]
@@ -32,7 +32,7 @@ class Rules:
     not_first: tuple[int, ...]
     first_timestamp: int | None = None  # None: times are not asked for
 
-    def filters(self, device: torch.device) -> list[Filter]:
+    def filters(self, device: torch.device) -> list[LogitFilter]:
         """What a search must not let the model say."""
         rules = [suppress(torch.tensor(self.never, dtype=torch.long, device=device))]
         if self.first_timestamp is None:
@@ -43,7 +43,7 @@ class Rules:
 class WhisperScorer:
     """A TokenScorer. The rows of an utterance are next to each other and look at it together."""
 
-    def __init__(self, decoder: Decoder, rules: Rules, batch: Batch, states: Tensor, windows: Windows) -> None:
+    def __init__(self, decoder: Decoder, rules: DecodingRules, batch: Batch, states: Tensor, windows: Windows) -> None:
         self.device = states.device
         self.window = windows.kind
         self.end = rules.end
@@ -54,7 +54,7 @@ class WhisperScorer:
         self.prefixes = self._prefixes(batch, rules)
         self.limits = self._limits(batch)
         self.position = 0
-        self.step: Step | None = None
+        self.step: ReplayedStep | None = None
         self.said = self._empty_cache(FIRST_PLACES)
 
     def advance(self, tokens: Tensor) -> Tensor:
@@ -65,7 +65,7 @@ class WhisperScorer:
         self.position = places.stop
         with attention_kernels(self.window == "full", self.device):
             if self.device.type == "cuda" and tokens.shape[1] == 1:
-                self.step = self.step or Step(self.decoder, Scene(self.heard, self.mask, self.said))
+                self.step = self.step or ReplayedStep(self.decoder, Scene(self.heard, self.mask, self.said))
                 return self.step(tokens, places.start)
             past = [Past(said, places) for said in self.said]
             return self.decoder.advance(tokens, self.heard, self.mask, past).float().log_softmax(-1)
@@ -102,7 +102,7 @@ class WhisperScorer:
         # Zeros: what is hidden still takes part in attention's product, with a weight of nothing.
         return [KeysValues(heard.new_zeros(shape), heard.new_zeros(shape)) for _ in self.heard]
 
-    def _prefixes(self, batch: Batch, rules: Rules) -> list[list[int]]:
+    def _prefixes(self, batch: Batch, rules: DecodingRules) -> list[list[int]]:
         """What each utterance begins with; a language that was left open is the one the model hears."""
         rows = zip(batch.targets.tolist(), batch.target_lengths.tolist(), strict=True)
         prefixes = [row[:length] for row, length in rows]
@@ -113,7 +113,7 @@ class WhisperScorer:
             ]
         return prefixes
 
-    def _languages(self, rules: Rules, utterances: int) -> list[int]:
+    def _languages(self, rules: DecodingRules, utterances: int) -> list[int]:
         """The most probable language of each utterance, whatever the others are."""
         start = torch.full((utterances, 1), rules.start, device=self.device)
         logits = self.decoder.advance(

@@ -7,7 +7,7 @@ from pydantic import Field
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class WhisperConfig:
     """Which weights, and how they are used."""
 
     weights: Annotated[

@@ -26,7 +26,7 @@ _SIZES = {  # attune's names and transformers'
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class WhisperShape:
     """Sizes and dropout rates."""
 
     vocabulary: int
@@ -50,12 +50,12 @@ class Shape:
         return self.vocabulary >= MULTILINGUAL_VOCABULARY
 
 
-def read_shape(path: Path) -> Shape:
+def read_shape(path: Path) -> WhisperShape:
     """The shape that a config.json of transformers describes."""
     return shape_of(read_json(path), path)
 
 
-def shape_of(written: Mapping[str, Any], path: Path) -> Shape:
+def shape_of(written: Mapping[str, Any], path: Path) -> WhisperShape:
     """The shape that these values of a config.json describe; `path` is where they were found."""
     if written.get("model_type") != "whisper":
         raise ModelError(
@@ -72,7 +72,7 @@ def shape_of(written: Mapping[str, Any], path: Path) -> Shape:
                 f"{path} has {part}_attention_heads {sizes[f'{part}_heads']}, which do not divide d_model "
                 f"{sizes['width']}. Is it the config.json of these weights?"
             )
-    return Shape(
+    return WhisperShape(
         **sizes,
         dropout=_rate(written, "dropout", path),
         attention_dropout=_rate(written, "attention_dropout", path),
@@ -91,7 +91,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return written
 
 
-def suppressed(written: Mapping[str, Any], name: str, shape: Shape, path: Path) -> tuple[int, ...]:
+def suppressed(written: Mapping[str, Any], name: str, shape: WhisperShape, path: Path) -> tuple[int, ...]:
     """A list of tokens that are not said; numbers that are no token's have nothing to suppress and are left out."""
     tokens = written.get(name) or []
     if not isinstance(tokens, list) or not all(type(token) is int for token in tokens):

@@ -18,9 +18,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from attune.errors import ModelError
-from attune.families.whisper.labels import Told, Vocabulary
+from attune.families.whisper.labels import DecoderPrompt, WhisperVocabulary
 from attune.families.whisper.openai import config_of, generation_config_of, renamed, require_same_kind
-from attune.families.whisper.shape import Shape, read_json, read_shape, shape_of, suppressed
+from attune.families.whisper.shape import WhisperShape, read_json, read_shape, shape_of, suppressed
 from attune.files import write_text
 from attune.text.languages import without_region
 
@@ -31,7 +31,7 @@ LFS_POINTER = b"version https://git-lfs"
 OUTPUT, EMBEDDING = "proj_out.weight", "model.decoder.embed_tokens.weight"
 
 
-def adopt_weights(path: Path, assets: Path, tokenizer: Path | None) -> Mapping[str, Tensor]:
+def import_weights(path: Path, assets: Path, tokenizer: Path | None) -> Mapping[str, Tensor]:
     """Write the files to `assets`; the weights, widened to float32, under the model's own names."""
     tensors = _adopt_folder(path, assets) if path.is_dir() else _adopt_pt(path, assets, tokenizer)
     tensors = {
@@ -45,16 +45,16 @@ def adopt_weights(path: Path, assets: Path, tokenizer: Path | None) -> Mapping[s
     return {name: tensor.float() for name, tensor in tensors.items()}
 
 
-def told_by(assets: Path) -> Told:
+def told_by(assets: Path) -> DecoderPrompt:
     """What an adopted model is told unless others say otherwise: its own language and task, where it knows them."""
     shape, written = read_shape(assets / CONFIG), read_json(assets / GENERATION)
-    languages = Vocabulary(assets / TOKENIZER, shape.is_multilingual).languages
+    languages = WhisperVocabulary(assets / TOKENIZER, shape.is_multilingual).languages
     language = str(written.get("language")).strip("<|>").lower()
     is_translation = shape.is_multilingual and written.get("task") == "translate"
-    return Told(language if language in languages else None, "translate" if is_translation else "transcribe")
+    return DecoderPrompt(language if language in languages else None, "translate" if is_translation else "transcribe")
 
 
-def export_files(told: Told, assets: Path, folder: Path) -> None:
+def export_files(told: DecoderPrompt, assets: Path, folder: Path) -> None:
     """Lay the files beside the weights, so that transformers loads the folder and decodes as attune does."""
     for path in assets.iterdir():
         shutil.copy(path, folder / path.name)
@@ -73,7 +73,7 @@ def _adopt_folder(folder: Path, assets: Path) -> dict[str, Tensor]:
     shape = read_shape(folder / CONFIG)
     shutil.copy(folder / CONFIG, assets)
     tokenizer = _adopt_tokenizer(folder, assets)
-    vocabulary = Vocabulary(tokenizer, shape.is_multilingual)
+    vocabulary = WhisperVocabulary(tokenizer, shape.is_multilingual)
     require_same_kind(tokenizer, vocabulary, folder, shape)
     generation = generation_config_of(vocabulary, shape.target_positions)
     if (folder / GENERATION).is_file():
@@ -83,7 +83,7 @@ def _adopt_folder(folder: Path, assets: Path) -> dict[str, Tensor]:
     return _read_tensors(folder)
 
 
-def _with_own(made: Mapping[str, Any], path: Path, shape: Shape) -> dict[str, Any]:
+def _with_own(made: Mapping[str, Any], path: Path, shape: WhisperShape) -> dict[str, Any]:
     """What the model's own generation config says goes first; what it does not suppress is not suppressed."""
     own = read_json(path)
     return {**made, **own, **{name: list(suppressed(own, name, shape, path)) for name in SUPPRESSED}}
@@ -128,7 +128,7 @@ def _adopt_pt(path: Path, assets: Path, tokenizer: Path | None) -> dict[str, Ten
     _write_json(assets / TOKENIZER_CONFIG, {"tokenizer_class": "WhisperTokenizer"})
     config = config_of(checkpoint["dims"], path)
     shape = shape_of(config, path)
-    vocabulary = Vocabulary(tokenizer, shape.is_multilingual)
+    vocabulary = WhisperVocabulary(tokenizer, shape.is_multilingual)
     require_same_kind(tokenizer, vocabulary, path, shape)
     ends = {"bos_token_id": vocabulary.end, "eos_token_id": vocabulary.end, "pad_token_id": vocabulary.end}
     _write_json(assets / CONFIG, {**config, **ends, "decoder_start_token_id": vocabulary.start})

@@ -23,7 +23,7 @@ LABELS = "labels.json"
 
 
 @dataclass(frozen=True, slots=True)
-class HeadConfig:
+class LabelHeadConfig:
     """The module on top of the encoder: a projection and the mean over time."""
 
     width: Annotated[int, Field(ge=1, description="Width of the projection.")] = 256
@@ -34,7 +34,7 @@ class ClassifyConfig:
     """Which label, and what is on top of the encoder."""
 
     label: Annotated[str, Field(description="A label of the manifest, or speaker, language or text.")] = "label"
-    head: HeadConfig = field(default_factory=HeadConfig)
+    head: LabelHeadConfig = field(default_factory=LabelHeadConfig)
 
 
 class Classify:
@@ -48,7 +48,7 @@ class Classify:
         self.ids = {name: number for number, name in enumerate(self.names)}
 
     @staticmethod
-    def lacks(config: ClassifyConfig, utterance: Utterance) -> str | None:
+    def missing_field(config: ClassifyConfig, utterance: Utterance) -> str | None:
         """The label that is to be learned."""
         return None if config.label in _labels(utterance) else config.label
 
@@ -64,7 +64,7 @@ class Classify:
         write_text(folder / LABELS, json.dumps(names, ensure_ascii=False, indent=1) + "\n")
 
     @staticmethod
-    def serves(config: ClassifyConfig, folder: Path, utterances: Iterable[Utterance]) -> bool:
+    def can_reuse(config: ClassifyConfig, folder: Path, utterances: Iterable[Utterance]) -> bool:
         """Whether `folder` has just the labels of these utterances."""
         return set(_read_names(folder / LABELS)) == {_label(config, utterance) for utterance in utterances}
 

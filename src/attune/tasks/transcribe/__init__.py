@@ -22,7 +22,7 @@ from attune.text import tokenizers
 from attune.text.times import between_times, without_times
 from attune.text.tokenizers import Tokenizer
 from attune.text.tokenizers.characters import UNKNOWN, Characters
-from attune.text.tokenizers.pieces import Pieces
+from attune.text.tokenizers.pieces import SentencePieces
 from attune.types import Hypothesis, Prediction, Scores, Utterance
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class HeadConfig:
+class CtcHeadConfig:
     """The module on top of the encoder: a projection and bidirectional LSTM layers, as in SUPERB."""
 
     layers: Annotated[int, Field(ge=1, description="Bidirectional LSTM layers.")] = 2
@@ -55,7 +55,7 @@ class TranscribeConfig:
         Literal["normalized", "written"], Field(description="Learn the normalized text, or the text as it is written.")
     ] = "normalized"
     language: Annotated[str | None, Field(description="Language code, for models that know several.")] = None
-    head: HeadConfig = field(default_factory=HeadConfig)
+    head: CtcHeadConfig = field(default_factory=CtcHeadConfig)
 
     def __post_init__(self) -> None:
         given = [each for each in (self.vocabulary, self.tokenizer) if each is not None]
@@ -89,7 +89,7 @@ class Transcribe:
         return self.config.language
 
     @staticmethod
-    def lacks(config: TranscribeConfig, utterance: Utterance) -> str | None:
+    def missing_field(config: TranscribeConfig, utterance: Utterance) -> str | None:
         """A text."""
         return None if utterance.text is not None else "text"
 
@@ -97,14 +97,14 @@ class Transcribe:
     def prepare(config: TranscribeConfig, utterances: Iterable[Utterance], folder: Path) -> None:
         """Learn the tokens from the training text, or take over those of a file."""
         if config.tokenizer:
-            Pieces.read(Path(config.tokenizer).expanduser()).save(folder)
+            SentencePieces.read(Path(config.tokenizer).expanduser()).save(folder)
             return
         normalize = catalog.find("text.normalizers", config.normalizer)
         texts = (_spelled(config, normalize, utterance) for utterance in utterances)
         tokenizers.train(config.tokens, texts, folder, config.vocabulary)
 
     @staticmethod
-    def serves(config: TranscribeConfig, folder: Path, utterances: Iterable[Utterance]) -> bool:
+    def can_reuse(config: TranscribeConfig, folder: Path, utterances: Iterable[Utterance]) -> bool:
         """Whether the tokens in `folder` are of the wished-for kind and number, and spell all of the text."""
         tokenizer = tokenizers.load(folder)
         if (config.tokens == "characters") != isinstance(tokenizer, Characters):
@@ -112,7 +112,7 @@ class Transcribe:
         if config.vocabulary not in (None, tokenizer.size):
             return False
         if config.tokenizer:
-            return tokenizer.fingerprint == Pieces.read(Path(config.tokenizer).expanduser()).fingerprint
+            return tokenizer.fingerprint == SentencePieces.read(Path(config.tokenizer).expanduser()).fingerprint
         normalize = catalog.find("text.normalizers", config.normalizer)
         texts = (_spelled(config, normalize, utterance) for utterance in utterances)
         return not any(UNKNOWN in tokenizer.encode(text) for text in texts)

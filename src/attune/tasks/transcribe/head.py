@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from attune.tasks._precision import as_precise
-from attune.types import Batch, FrameScorer, Loss
+from attune.types import Batch, CtcScorer, Loss
 
 
 class CtcHead(nn.Module):
@@ -46,7 +46,7 @@ class CtcHead(nn.Module):
         )
         return Loss(total.to(frames.device), batch.target_lengths.sum())
 
-    def scorer(self, frames: Tensor, lengths: Tensor) -> FrameScorer:
+    def scorer(self, frames: Tensor, lengths: Tensor) -> CtcScorer:
         """Log-probabilities of tokens, frame by frame."""
         log_probs = as_precise(self, frames)(frames, lengths).log_softmax(-1)
-        return FrameScorer(log_probs.float(), lengths)
+        return CtcScorer(log_probs.float(), lengths)

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 from attune.errors import ConfigError, ModelError
 from attune.text.tokenizers.characters import Characters
-from attune.text.tokenizers.pieces import Pieces
+from attune.text.tokenizers.pieces import SentencePieces
 
 Kind = Literal["characters", "unigram", "bpe"]
 
@@ -46,7 +46,7 @@ def train(kind: Kind, texts: Iterable[str], folder: Path, vocabulary: int | None
     """Learn a tokenizer and save it; `vocabulary` is the size of a SentencePiece one (unigram, bpe), blank included."""
     tokenizer = _learn(kind, texts, vocabulary)
     # A tokenizer of another kind from an earlier run would make the folder ambiguous.
-    for name in (Characters.FILE, Pieces.FILE):
+    for name in (Characters.FILE, SentencePieces.FILE):
         (folder / name).unlink(missing_ok=True)
     tokenizer.save(folder)
     return tokenizer
@@ -56,9 +56,9 @@ def load(folder: Path) -> Tokenizer:
     """The tokenizer saved in `folder`, of whichever kind it is."""
     if (folder / Characters.FILE).exists():
         return Characters.load(folder)
-    if (folder / Pieces.FILE).exists():
-        return Pieces.load(folder)
-    raise ModelError(f"No tokenizer in {folder}: it has neither {Characters.FILE} nor {Pieces.FILE}.")
+    if (folder / SentencePieces.FILE).exists():
+        return SentencePieces.load(folder)
+    raise ModelError(f"No tokenizer in {folder}: it has neither {Characters.FILE} nor {SentencePieces.FILE}.")
 
 
 def _learn(kind: Kind, texts: Iterable[str], vocabulary: int | None) -> Tokenizer:
@@ -66,4 +66,4 @@ def _learn(kind: Kind, texts: Iterable[str], vocabulary: int | None) -> Tokenize
         return Characters.learn(texts)
     if vocabulary is None:
         raise ConfigError(f"{kind} tokens need `vocabulary`, how many there shall be: 1000, for instance.")
-    return Pieces.learn(texts, kind, vocabulary)
+    return SentencePieces.learn(texts, kind, vocabulary)

@@ -22,14 +22,14 @@ _PIECE, _TRAINER = 1, 2  # the numbers that a model file has for its pieces and 
 
 
 @dataclass(frozen=True)
-class Pieces:
+class SentencePieces:
     """A SentencePiece model whose piece 0 is the blank; an unknown character reads as �."""
 
     FILE: ClassVar[str] = "tokenizer.model"
     model: bytes
 
     @classmethod
-    def learn(cls, texts: Iterable[str], kind: Literal["unigram", "bpe"], vocabulary: int) -> Pieces:
+    def learn(cls, texts: Iterable[str], kind: Literal["unigram", "bpe"], vocabulary: int) -> SentencePieces:
         """Find the `vocabulary` pieces that suit `texts`, blank and unknown included."""
         lines = [line for line in map(tidy, texts) if line]
         if not lines:
@@ -40,12 +40,12 @@ class Pieces:
             raise DataError(_explain(str(error), kind, vocabulary)) from error
 
     @classmethod
-    def load(cls, folder: Path) -> Pieces:
+    def load(cls, folder: Path) -> SentencePieces:
         """Read what `save` wrote."""
         return cls.read(folder / cls.FILE)
 
     @classmethod
-    def read(cls, path: Path) -> Pieces:
+    def read(cls, path: Path) -> SentencePieces:
         """A model file of attune's making."""
         try:
             pieces = cls(path.read_bytes())
