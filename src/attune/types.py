@@ -324,7 +324,7 @@ class Family:
     `build(config, task, assets)` makes the model with fresh weights; `assets` is a folder with whatever else it must
     know (an architecture, a tokenizer). A family that can start from other toolkits' checkpoints has
     `import_checkpoint(config, path, assets)`, which writes that folder and returns the weights under the model's own
-    names. `recognizes(path)` tells whether a file or folder looks like one of these, and `recommended_overrides(assets)`
+    names. `recognizes(path)` tells whether a file or folder looks like one of these; `recommended_overrides(assets)`
     has the recipe settings that the checkpoint itself asks for.
     """
 
