@@ -33,7 +33,7 @@ from transformers.models.whisper.english_normalizer import EnglishTextNormalizer
 from attune import recipe as recipes
 from attune.api import score
 from attune.audio.decode import read_audio
-from attune.batches.load import collate
+from attune.batches.collate import collate
 from attune.decoding.search import Search, search
 from attune.files import sha256
 from attune.site import Site
@@ -312,7 +312,7 @@ def open_model(weights: Path) -> Any:
     write_recipe("opened", weights, SCRATCH / "clips", {})
     site = Site(Cache(SCRATCH), 0, "cuda")
     subject = open_eval_target(str(SCRATCH / "opened.yaml"), ["model.window=full"], site)
-    return load_eval_target(subject.pretrained, World(0, 1, choose_device("cuda"))).built.model.eval()
+    return load_eval_target(subject.pretrained, World(0, 1, choose_device("cuda"))).task_model.model.eval()
 
 
 def _greedy_once(model: Any, peer: Any, processor: Any, audio: list[Any], dtype: torch.dtype) -> dict[str, Any]:

@@ -163,7 +163,7 @@ def test_a_recording_that_is_too_long_to_hear_at_once_is_cut_in_its_pauses(model
     short = [attune.load_audio(path) for path in files]
     pause = np.zeros(16_000, np.float32)
     together = np.concatenate([part for samples in short for part in (samples, pause)])
-    hears_little = replace(model.assembled.built, longest_seconds=max(map(len, short)) / 16_000 + 0.5)
+    hears_little = replace(model.assembled.task_model, longest_seconds=max(map(len, short)) / 16_000 + 0.5)
     patient = replace(model, assembled=replace(model.assembled, built=hears_little))
     found = patient.transcribe(together)
     assert len(found.split()) > 1

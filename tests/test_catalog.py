@@ -24,16 +24,16 @@ def package(tmp_path, monkeypatch):
 
 
 def test_a_package_that_is_installed_brings_its_plug_ins(package, capsys):
-    assert catalog.find("text.normalizers", "shouted")("hush") == "HUSH"
-    assert "shouted" in catalog.names("text.normalizers")
-    assert "shouted" not in catalog.names("tasks")
+    assert catalog.find(catalog.NORMALIZERS, "shouted")("hush") == "HUSH"
+    assert "shouted" in catalog.names(catalog.NORMALIZERS)
+    assert "shouted" not in catalog.names(catalog.TASKS)
     assert main(["list", "normalizers"]) == 0
     assert "Louder." in capsys.readouterr().out
 
 
 def test_without_it_they_are_unknown():
     with pytest.raises(ConfigError, match="There is no 'shouted'"):
-        catalog.find("text.normalizers", "shouted")
+        catalog.find(catalog.NORMALIZERS, "shouted")
 
 
 def test_all_packages_are_looked_through_once_for_a_kind(package, monkeypatch):
@@ -41,7 +41,7 @@ def test_all_packages_are_looked_through_once_for_a_kind(package, monkeypatch):
     scan = importlib.metadata.entry_points
     monkeypatch.setattr(catalog, "entry_points", lambda **only: looks.append(only) or scan(**only))
     for _ in range(5):
-        catalog.find("text.normalizers", "shouted")
-        catalog.find("tasks", "transcribe")
-        catalog.names("families")
+        catalog.find(catalog.NORMALIZERS, "shouted")
+        catalog.find(catalog.TASKS, "transcribe")
+        catalog.names(catalog.FAMILIES)
     assert len(looks) == 3

@@ -5,7 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from attune.batches.collate import collate
 from attune.testing.data import make_corpus
+from attune.types import LoadedRow
 
 RECIPE = """\
 run: {folder}/run
@@ -37,3 +39,8 @@ def attune(*words: object, **environment: str) -> subprocess.CompletedProcess[st
         timeout=240,
         env={**os.environ, **environment},
     )
+
+
+def batch_of(rows):
+    """Rows of (id, audio, target) as a batch."""
+    return collate([LoadedRow(*row) for row in rows])

@@ -18,9 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 from attune import recipe as recipes
 from attune.audio.decode import read_audio, resample
 from attune.audio.vad import cut_in_pauses
-from attune.batches.load import collate
+from attune.batches.collate import collate
 from attune.batches.plan import Budget, plan_in_order
-from attune.catalog import find
+from attune.catalog import NORMALIZERS, find
+from attune.contracts import TaskModel, TimestampTokens
 from attune.decoding.fallback import find as find_best
 from attune.decoding.longform import Clock, Segment, Window, read_windows
 from attune.decoding.predict import ready
@@ -33,11 +34,11 @@ from attune.scoring.error_rates import score_transcripts
 from attune.site import this_site
 from attune.sources import locate
 from attune.stages import train as train_stage
-from attune.stages.assemble import LoadedModel
 from attune.stages.evaluate import Evaluation, search_of
 from attune.stages.lock import as_locked
+from attune.stages.pretrained import LoadedModel
 from attune.stages.subject import evaluate_target, load_eval_target, open_eval_target, record
-from attune.types import SAMPLE_RATE, Batch, Hypothesis, Scores, TaskModel, Utterance, Word
+from attune.types import SAMPLE_RATE, Batch, Hypothesis, LoadedRow, Scores, Utterance, Word
 from attune.world import World, choose_device
 
 Answer = TypeVar("Answer")
@@ -141,21 +142,21 @@ class Recognizer:
         """What was said when, for a model that was loaded with `long="windows"`."""
         if _is_many(audio):
             raise DataError("`segments` takes one recording.")
-        read = self.assembled.built.read
+        read = self.assembled.task_model.codec.read
         found = self._read_windows([as_samples(audio, rate)])[0]
         return [replace(each, text=read(Hypothesis(each.tokens, 0.0))) for each in found]
 
     def _hear_in_windows(self, recordings: Sequence[NDArray[np.float32]]) -> list[Transcript]:
         """What is said in each recording, read window after window."""
-        read = self.assembled.built.read
+        read = self.assembled.task_model.codec.read
         return [
             Transcript(read(Hypothesis(tuple(token for segment in segments for token in segment.tokens), 0.0)))
             for segments in self._read_windows(recordings)
         ]
 
     def _read_windows(self, recordings: Sequence[NDArray[np.float32]]) -> list[list[Segment]]:
-        built = self.assembled.built
-        if built.timestamp_begin is None:
+        built = self.assembled.task_model
+        if not isinstance(built.times, TimestampTokens):
             raise ModelError('This model does not say when. Load it with long="windows", if it is one that can.')
 
         languages = self._languages(recordings, [0.0] * len(recordings))
@@ -164,7 +165,7 @@ class Recognizer:
             pieces = [_Piece(window.samples, language=languages[window.recording]) for window in windows]
             return [found.tokens for found in self._search(pieces)]
 
-        return read_windows(recordings, decode, Clock(built.timestamp_begin), built.longest_seconds or 30.0)
+        return read_windows(recordings, decode, Clock(built.times.begin), built.limits.max_seconds or 30.0)
 
     def _hear_in_pieces(self, recordings: Sequence[NDArray[np.float32]]) -> list[Transcript]:
         """What is said in each recording, of its pieces in one line."""
@@ -173,17 +174,17 @@ class Recognizer:
         told = [[replace(piece, language=one) for piece in each] for each, one in zip(pieces, languages, strict=True)]
         found = iter(self._search([piece for each in told for piece in each]))
         said = [[self._spoken(next(found), piece.start) for piece in each] for each in told]
-        return [_joined(parts, one, self.assembled.built) for parts, one in zip(said, languages, strict=True)]
+        return [_joined(parts, one, self.assembled.task_model) for parts, one in zip(said, languages, strict=True)]
 
     def _languages(self, recordings: Sequence[NDArray[np.float32]], starts: Sequence[float]) -> list[str | None]:
         """What is spoken in recordings that are heard in parts, by what comes first after their `starts` (seconds).
 
         None where nobody has to ask: one part is detected as it is heard.
         """
-        built, detect_languages = self.assembled.built, self.assembled.built.detect_languages
-        if detect_languages is None or built.longest_seconds is None:
+        built, detect_languages = self.assembled.task_model, self.assembled.task_model.detect_languages
+        if detect_languages is None or built.limits.max_seconds is None:
             return [None] * len(recordings)
-        longest = round(built.longest_seconds * SAMPLE_RATE)
+        longest = round(built.limits.max_seconds * SAMPLE_RATE)
         firsts = {
             index: _Piece(samples[round(start * SAMPLE_RATE) :][:longest])
             for index, (samples, start) in enumerate(zip(recordings, starts, strict=True))
@@ -194,15 +195,17 @@ class Recognizer:
         return [known.get(index) for index in range(len(recordings))]
 
     def _spoken(self, found: Hypothesis, start: float) -> Transcript:
-        built = self.assembled.built
+        built = self.assembled.task_model
         scores: dict[str, float] = {}
         for each in (found, *found.nbest) if self.search.alternatives else ():
-            scores.setdefault(built.read(each), each.score)  # other tokens may spell the same
-        return Transcript(built.read(found), words_of(found, built, start), tuple(starmap(NBestEntry, scores.items())))
+            scores.setdefault(built.codec.read(each), each.score)  # other tokens may spell the same
+        return Transcript(
+            built.codec.read(found), words_of(found, built, start), tuple(starmap(NBestEntry, scores.items()))
+        )
 
     def _pieces(self, samples: NDArray[np.float32]) -> list[_Piece]:
         """The recording, or what is said in it, cut in pauses into what the model can hear at once."""
-        longest = self.assembled.built.longest_seconds
+        longest = self.assembled.task_model.limits.max_seconds
         if longest is None or len(samples) <= longest * SAMPLE_RATE:
             return [_Piece(samples)]
         spans = cut_in_pauses(samples, longest)
@@ -213,7 +216,7 @@ class Recognizer:
 
     def _search(self, pieces: Sequence[_Piece]) -> list[Hypothesis]:
         """The best hypothesis of each piece."""
-        return self._in_batches(pieces, lambda batch: find_best(self.assembled.built, batch, self.search))
+        return self._in_batches(pieces, lambda batch: find_best(self.assembled.task_model, batch, self.search))
 
     def _in_batches(self, pieces: Sequence[_Piece], answer: Callable[[Batch], Sequence[Answer]]) -> list[Answer]:
         """An answer for each piece, asked for in batches of similar length."""
@@ -227,8 +230,10 @@ class Recognizer:
         return [found[row] for row in range(len(pieces))]
 
     def _batch(self, pieces: Sequence[_Piece]) -> Batch:
-        prompt = self.assembled.built.prompt or (lambda _: ())
-        rows = [("", each.samples, prompt(Utterance("", each.seconds, language=each.language))) for each in pieces]
+        prompt = self.assembled.task_model.codec.prompt
+        rows = [
+            LoadedRow("", each.samples, prompt(Utterance("", each.seconds, language=each.language))) for each in pieces
+        ]
         return collate(rows).to(self.world.device)
 
 
@@ -256,13 +261,13 @@ def load(
         _require_times(subject.pretrained.recipe)
         subject = open_eval_target(str(source), [*changes, "model.timestamps=true"], site)
     pretrained = subject.pretrained
-    assembled, decode = load_eval_target(pretrained, world), pretrained.recipe.decode
+    assembled, decode = load_eval_target(pretrained, site, world), pretrained.recipe.decode
     locked = as_locked(subject.run, site) if subject.run else site
-    settings = search_of(decode.final or decode, assembled.built, locked, world)
+    settings = search_of(decode.final or decode, assembled.task_model, locked, world)
     if fallback is not None:
         settings = replace(settings, fallback=fallback)
-    built = replace(assembled.built, model=ready(assembled.built.model, settings))
-    return Recognizer(pretrained.recipe, replace(assembled, built=built), settings, world, long)
+    built = replace(assembled.task_model, model=ready(assembled.task_model.model, settings))
+    return Recognizer(pretrained.recipe, replace(assembled, task_model=built), settings, world, long)
 
 
 def _require_times(recipe: Recipe) -> None:
@@ -310,7 +315,7 @@ def score(references: Sequence[str], hypotheses: Sequence[str | None], normalize
 
     The `raw_` figures beside them compare the texts as they are.
     """
-    return score_transcripts(references, hypotheses, find("text.normalizers", normalizer), normalizer)
+    return score_transcripts(references, hypotheses, find(NORMALIZERS, normalizer), normalizer)
 
 
 def dotted(overrides: Mapping[str, object], prefix: str = "") -> list[str]:
@@ -368,7 +373,7 @@ def _mono(array: NDArray[np.float32]) -> NDArray[np.float32]:
 def _joined(parts: Sequence[Transcript], language: str | None, built: TaskModel) -> Transcript:
     if len(parts) == 1:
         return parts[0]
-    text = built.join([part.text for part in parts], Utterance("", 0.0, language=language))
+    text = built.codec.join([part.text for part in parts], Utterance("", 0.0, language=language))
     return Transcript(text, tuple(word for part in parts for word in part.words))
 
 

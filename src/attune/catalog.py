@@ -4,56 +4,80 @@ In the package: `attune/<kind>/<name>.py` (or a folder). Elsewhere: an entry poi
 dotted module name written in the recipe.
 """
 
+from __future__ import annotations
+
 import difflib
 import importlib
 import importlib.util
 import pkgutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoints, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from attune.errors import ConfigError
 
-EXPORTS = {
-    "families": "FAMILY",
-    "tasks": "TASK",
-    "text.normalizers": "NORMALIZER",
-    "sources": "SOURCE",
-    "corpora": "CORPUS",
-}
+if TYPE_CHECKING:  # what a kind's plug-ins are is declared above this module
+    from attune.contracts import Family, ModelSection, Section, TaskType
+    from attune.corpora import Layout
+    from attune.sources import Source
+
+PlugIn = TypeVar("PlugIn", covariant=True)
 
 
-def names(kind: str) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[PlugIn]):
+    """A kind of plug-in: the folder of `attune` that has them, and the name under which a module exports one."""
+
+    folder: str  # also the entry points' group, after `attune.`
+    export: str
+
+    @property
+    def noun(self) -> str:
+        """What several of them are called."""
+        return self.folder.rsplit(".", 1)[-1]
+
+
+FAMILIES: Kind[Family[ModelSection]] = Kind("families", "FAMILY")
+TASKS: Kind[TaskType[Section]] = Kind("tasks", "TASK")
+NORMALIZERS: Kind[Callable[[str], str]] = Kind("text.normalizers", "NORMALIZER")
+CORPORA: Kind[Layout] = Kind("corpora", "CORPUS")
+SOURCES: Kind[Source] = Kind("sources", "SOURCE")
+
+
+def names(kind: Kind[object]) -> list[str]:
     """The names of all plug-ins of a kind, in the package and from entry points."""
-    package = importlib.util.find_spec(f"attune.{kind}")
+    package = importlib.util.find_spec(f"attune.{kind.folder}")
     folders = package.submodule_search_locations if package else []
     own = [module.name for module in pkgutil.iter_modules(folders) if not module.name.startswith("_")]
     return sorted({*own, *offered(kind).names})
 
 
-def offered(kind: str) -> EntryPoints:
+def offered(kind: Kind[object]) -> EntryPoints:
     """The plug-ins of a kind that installed packages bring."""
-    return _offered(kind, tuple(sys.path))
+    return _offered(kind.folder, tuple(sys.path))
 
 
 @cache
-def _offered(kind: str, path: tuple[str, ...]) -> EntryPoints:
+def _offered(folder: str, path: tuple[str, ...]) -> EntryPoints:
     # All packages on the path are read for it, which takes tens of milliseconds.
-    return entry_points(group=f"attune.{kind}")
+    return entry_points(group=f"attune.{folder}")
 
 
-def find(kind: str, name: str) -> Any:
+def find(kind: Kind[PlugIn], name: str) -> PlugIn:
     """The object that plug-in `name` exports; an unknown name is answered with the nearest one."""
+    found: PlugIn
     for point in offered(kind).select(name=name):
-        return point.load()
+        found = point.load()
+        return found
     if name in names(kind):
-        return getattr(importlib.import_module(f"attune.{kind}.{name}"), EXPORTS[kind])
+        found = getattr(importlib.import_module(f"attune.{kind.folder}.{name}"), kind.export)
+        return found
     if "." in name and all(part.isidentifier() for part in name.split(".")):
         return _out_of_tree(kind, name)
-    noun = kind.rsplit(".", 1)[-1]
-    raise ConfigError(f"There is no {name!r} among the {noun}{suggestion(name, names(kind))}")
+    raise ConfigError(f"There is no {name!r} among the {kind.noun}{suggestion(name, names(kind))}")
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
@@ -65,10 +89,11 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f" (known: {', '.join(known)})" if known else ""
 
 
-def _out_of_tree(kind: str, name: str) -> Any:
+def _out_of_tree(kind: Kind[PlugIn], name: str) -> PlugIn:
     try:
-        return getattr(importlib.import_module(name), EXPORTS[kind])
+        found: PlugIn = getattr(importlib.import_module(name), kind.export)
+        return found
     except ModuleNotFoundError as error:
         raise ConfigError(f"No module {error.name!r} for the plug-in {name!r}. Is its package installed?") from error
     except AttributeError as error:
-        raise ConfigError(f"Module {name!r} does not export {EXPORTS[kind]}.") from error
+        raise ConfigError(f"Module {name!r} does not export {kind.export}.") from error

@@ -7,17 +7,19 @@ the last word. Everything wrong with all of them is reported at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import Field
 
 from attune import catalog, config
 from attune.audio.settings import AugmentConfig
 from attune.batches.settings import MixConfig, StreamConfig
+from attune.catalog import Kind
+from attune.contracts import Family, ModelSection, Section, TaskType
 from attune.decoding.settings import DecodeConfig
 from attune.errors import ConfigError
 from attune.plain_yaml import (
@@ -92,7 +94,7 @@ class TaskChoice:
     """What to learn: a task by name, with its own settings."""
 
     name: str
-    config: Any
+    config: Section
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class ModelChoice:
     """What learns: a model family by name, with its own settings."""
 
     family: str
-    config: Any
+    config: ModelSection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,15 +135,14 @@ class Recipe:
 class _Slot:
     """A section where one key chooses a plug-in and the others are that plug-in's settings."""
 
-    kind: str
+    kind: Kind[TaskType[Section]] | Kind[Family[ModelSection]]
     chooser: str
-    settings: Callable[[Any], type]
     choice: type[TaskChoice] | type[ModelChoice]
 
 
 _SLOTS = {
-    "task": _Slot("tasks", "name", lambda task: task.Config, TaskChoice),
-    "model": _Slot("families", "family", lambda family: family.config, ModelChoice),
+    "task": _Slot(catalog.TASKS, "name", TaskChoice),
+    "model": _Slot(catalog.FAMILIES, "family", ModelChoice),
 }
 
 
@@ -224,11 +225,11 @@ def json_schema() -> dict[str, Any]:
     kinds: dict[str, type] = {"recipe": Recipe}
     for slot in _SLOTS.values():
         kinds |= {
-            f"{slot.kind} {name}": slot.settings(catalog.find(slot.kind, name)) for name in catalog.names(slot.kind)
+            f"{slot.kind.folder} {name}": _settings(catalog.find(slot.kind, name)) for name in catalog.names(slot.kind)
         }
     schemas, definitions = config.json_schemas(kinds)
     for slot in _SLOTS.values():
-        plug_ins = {name: schemas[f"{slot.kind} {name}"] for name in catalog.names(slot.kind)}
+        plug_ins = {name: schemas[f"{slot.kind.folder} {name}"] for name in catalog.names(slot.kind)}
         definitions[slot.choice.__name__] = _choice_schema(slot.chooser, plug_ins)
     base = {"type": "string", "description": "Another recipe file to start from, relative to this one."}
     return {
@@ -284,6 +285,11 @@ def _put_on_top(under: Node, over: Node) -> Node:
     return merge(under, over)
 
 
+def _settings(plug_in: object) -> type[Section]:
+    found: type[Section] = plug_in.config if isinstance(plug_in, Family) else cast("TaskType[Section]", plug_in).Config
+    return found
+
+
 def _read_choice(slot: _Slot, node: Node, key: str, problems: Problems) -> TaskChoice | ModelChoice | None:
     if not config.is_section(node, key, problems):
         return None
@@ -297,8 +303,8 @@ def _read_choice(slot: _Slot, node: Node, key: str, problems: Problems) -> TaskC
     except ConfigError as error:
         problems.add(chosen.where, chooser, str(error))
         return None
-    settings = config.parse(node.without(slot.chooser), slot.settings(plug_in), problems, key)
-    return slot.choice(chosen.value, settings)
+    settings = config.parse(node.without(slot.chooser), _settings(plug_in), problems, key)
+    return slot.choice(chosen.value, settings)  # type: ignore[arg-type]  # of the plug-in that was chosen
 
 
 def _disagreements(sections: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

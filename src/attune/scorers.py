@@ -1,11 +1,15 @@
-"""What a search can search: CTC frames, labels, an attention model token by token, a transducer."""
+"""What a search can search or read off: CTC, tokens one by one, transducers, labels, embeddings, activity, audio.
 
-# B batch, F frames, V vocabulary, C classes, R rows of a search, P width of a prediction net, D durations
+The search lives in `decoding`, which asks `kind_of` once.
+"""
+
+# B batch, T samples, F frames, S speakers or sources, V vocabulary, C classes, R rows of a search,
+# P width of a prediction net, D durations or width of an embedding
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:  # scoring and configuration use these types without loading torch
     import torch
@@ -27,6 +31,38 @@ class LabelScorer:
     log_probs: Tensor  # (B, C)
 
 
+@dataclass(frozen=True, slots=True)
+class EmbeddingScorer:
+    """One vector per utterance."""
+
+    vectors: Tensor  # (B, D)
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityScorer:
+    """Who is active when: diarization, voice activity."""
+
+    log_odds: Tensor  # (B, F, S)
+    lengths: Tensor  # (B,) frames
+    seconds_per_frame: float
+
+
+@dataclass(frozen=True, slots=True)
+class WaveformScorer:
+    """Audio out: enhancement, separation."""
+
+    audio: Tensor  # (B, T), or (B, S, T) for several sources
+    lengths: Tensor  # (B,) samples
+
+
+@dataclass(frozen=True, slots=True)
+class LikelihoodScorer:
+    """The log-probability of what was given, and of how many tokens: language models."""
+
+    log_probs: Tensor  # (B,)
+    counts: Tensor  # (B,)
+
+
 class LogitFilter(Protocol):
     """A rule about what may be said next, such as those of `text/filters.py`."""
 
@@ -46,9 +82,18 @@ class TokenScorer(Protocol):
 
     device: torch.device
     end: int  # the token that ends a hypothesis
-    prefixes: Sequence[Sequence[int]]  # what each utterance's hypothesis begins with, a token or more; not its result
-    limits: Sequence[int]  # the most tokens of each utterance's result: a function of that utterance alone
-    filters: Sequence[LogitFilter]
+
+    @property
+    def prefixes(self) -> Sequence[Sequence[int]]:
+        """What each utterance's hypothesis begins with, a token or more; not its result."""
+
+    @property
+    def limits(self) -> Sequence[int]:
+        """The most tokens of each utterance's result: a function of that utterance alone."""
+
+    @property
+    def filters(self) -> Sequence[LogitFilter]:
+        """What may not be emitted."""
 
     def advance(self, tokens: Tensor) -> Tensor:
         """Give each row its next tokens (R, n): the log-probabilities (R, V) of what follows them, in float32.
@@ -107,4 +152,30 @@ class LanguageModel(Protocol):
         """Those of what follows (R, V) once each row has its next label (R,), and the new states."""
 
 
-Scorer = CtcScorer | LabelScorer | TokenScorer | TransducerScorer
+Scorer = (
+    CtcScorer
+    | LabelScorer
+    | EmbeddingScorer
+    | ActivityScorer
+    | WaveformScorer
+    | LikelihoodScorer
+    | TokenScorer
+    | TransducerScorer
+)
+ScorerKind = Literal["ctc", "label", "tokens", "transducer", "embedding", "activity", "waveform", "likelihood"]
+
+_KINDS: dict[type, ScorerKind] = {
+    CtcScorer: "ctc",
+    LabelScorer: "label",
+    EmbeddingScorer: "embedding",
+    ActivityScorer: "activity",
+    WaveformScorer: "waveform",
+    LikelihoodScorer: "likelihood",
+}
+
+
+def kind_of(scorer: Scorer) -> ScorerKind:
+    """Which kind of scorer this is: the one place that looks at its type."""
+    if type(scorer) in _KINDS:
+        return _KINDS[type(scorer)]
+    return "transducer" if isinstance(scorer, TransducerScorer) else "tokens"

@@ -38,9 +38,9 @@ def test_batches_come_in_order_whoever_reads_them(corpus, workers):
 def test_rows_are_padded_with_zeros_to_the_longest(corpus):
     batch, _ = Reader(corpus, letters).read(np.arange(4))
     assert batch.audio.shape == (4, int(batch.lengths.max()))
-    for row, (length, tokens) in enumerate(zip(batch.lengths, batch.target_lengths, strict=True)):
-        assert not batch.audio[row, length:].any() and not batch.targets[row, tokens:].any()
-        assert tuple(batch.targets[row, :tokens].tolist()) == letters(corpus[row])
+    for row, (length, tokens) in enumerate(zip(batch.lengths, batch.tokens.lengths, strict=True)):
+        assert not batch.audio[row, length:].any() and not batch.tokens.ids[row, tokens:].any()
+        assert tuple(batch.tokens.ids[row, :tokens].tolist()) == letters(corpus[row])
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -94,7 +94,7 @@ def test_a_killed_worker_ends_the_loading_with_an_error(corpus):
 
     with pytest.raises(RuntimeError, match="worker"):
         for loaded in load(Reader(corpus, slow), micros(6), workers=1):
-            pids.append(int(loaded.batch.targets[0, 0]))
+            pids.append(int(loaded.batch.tokens.ids[0, 0]))
             os.kill(pids[-1], signal.SIGKILL)
     assert pids[0] != os.getpid()
 
@@ -105,7 +105,7 @@ def test_a_target_is_made_of_the_audio_as_it_is_heard(corpus):
 
     plain, _ = Reader(corpus, timed).read(np.arange(4))
     slow, _ = Reader(corpus, timed, augmenter=open_augmenter(AugmentConfig(speeds=(0.5,)))).read(np.arange(4))
-    assert np.allclose(slow.targets, 2 * plain.targets, atol=2)
+    assert np.allclose(slow.tokens.ids, 2 * plain.tokens.ids, atol=2)
 
 
 def test_a_noise_that_cannot_be_read_is_no_fault_of_the_row(corpus, tmp_path):

@@ -7,8 +7,10 @@ from attune.cli import main
 from attune.corpora import open_corpus
 from attune.recipe import load
 from attune.run import Run
-from attune.stages.assemble import assemble, export
-from attune.stages.begin import PretrainedSource, prepare
+from attune.site import this_site
+from attune.stages.begin import begin_model
+from attune.stages.pretrained import ModelFolders, export
+from attune.world import World
 
 from tiny import write_recipe
 
@@ -20,8 +22,8 @@ def model(tmp_path_factory):
     recipe = load(write_recipe(folder, utterances=3)).recipe
     run = Run(folder)
     corpus = open_corpus("train", [folder / "train/manifest.jsonl"], run.data)
-    prepare(recipe, PretrainedSource(), corpus, run.task, run.assets)
-    export(run.model, recipe, run, assemble(recipe, run.task, run.assets).built.model)
+    begun = begin_model(recipe, corpus, ModelFolders(run.task, run.assets), this_site(), World.alone())
+    export(run.model, recipe, run, begun.loaded.task_model)
     return run.model
 
 

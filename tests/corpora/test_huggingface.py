@@ -18,7 +18,7 @@ AUDIO = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())]
 
 def prepare(source, to, **options):
     """The rows of the split train."""
-    layout = catalog.find("corpora", "huggingface")
+    layout = catalog.find(catalog.CORPORA, "huggingface")
     for split, found in layout.read(Place(str(source), to), layout.options(**options)).items():
         list(prepare_split(split, found, to, jobs=1))
     return list(open_manifest(to / "train.jsonl", to / "index"))

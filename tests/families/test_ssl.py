@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from attune.batches.load import Reader, collate
+from attune.batches.load import Reader
 from attune.corpora import open_manifest
 from attune.decoding.search import Search, search
 from attune.families.ssl import FAMILY, SslConfig
 from attune.tasks.classify import Classify, ClassifyConfig
 from attune.tasks.transcribe import CtcHeadConfig, Transcribe, TranscribeConfig
 from attune.testing import check_family, make_corpus
+
+from tiny import batch_of
 
 SMALL = TranscribeConfig(head=CtcHeadConfig(width=24, dropout=0.1))
 
@@ -51,7 +53,7 @@ def test_keeps_every_promise_when_classifying(corpus, classify):
 
 def test_scores_are_the_same_bits_whatever_the_batch(corpus, transcribe):
     built = seeded(transcribe)
-    reader, model = Reader(corpus, built.target), built.model.eval()
+    reader, model = Reader(corpus, built.codec.target), built.model.eval()
 
     def outputs(size):
         found, hypotheses = {}, []
@@ -73,7 +75,7 @@ def test_scores_are_the_same_bits_whatever_the_batch(corpus, transcribe):
 
 def test_the_shortest_sound_there_can_be_is_still_scored(transcribe):
     model = seeded(transcribe).model.eval()
-    batch = collate([(str(samples), np.ones(samples, np.float32), ()) for samples in (1, 399, 16_000)])
+    batch = batch_of([(str(samples), np.ones(samples, np.float32), ()) for samples in (1, 399, 16_000)])
     scorer = model.scorer(batch)
     assert scorer.lengths.tolist() == [1, 1, 33] == [model.frames(samples) for samples in batch.lengths.tolist()]
     assert scorer.log_probs.isfinite().all()
@@ -86,7 +88,7 @@ def test_frames_are_counted_after_stacking(transcribe):
 
 def test_trains_in_bfloat16_with_a_loss_in_float32(corpus, transcribe):
     built = seeded(transcribe)
-    batch, _ = Reader(corpus, built.target).read([0, 1])
+    batch, _ = Reader(corpus, built.codec.target).read([0, 1])
     with torch.autocast("cpu", dtype=torch.bfloat16):
         narrow = built.model.loss(batch).total
     narrow.backward()
@@ -97,12 +99,12 @@ def test_trains_in_bfloat16_with_a_loss_in_float32(corpus, transcribe):
 def test_learns_who_speaks(corpus, classify):
     built = seeded(classify)
     optimizer = torch.optim.Adam(built.model.parameters(), lr=3e-3)
-    batch, _ = Reader(corpus, built.target).read(range(6))
+    batch, _ = Reader(corpus, built.codec.target).read(range(6))
     for _ in range(12):
         optimizer.zero_grad()
         built.model.loss(batch).total.backward()
         optimizer.step()
-    found = [built.read(each) for each in search(built.model.eval().scorer(batch), Search())]
+    found = [built.codec.read(each) for each in search(built.model.eval().scorer(batch), Search())]
     assert found == [utterance.labels["register"] for utterance in corpus[:6]]
 
 
@@ -110,7 +112,7 @@ def test_learns_to_spell(corpus, transcribe):
     built = seeded(transcribe)
     optimizer = torch.optim.Adam(built.model.parameters(), lr=1e-2)
     shortest = sorted(range(24), key=lambda row: corpus[row].seconds)[:2]
-    batch, _ = Reader(corpus, built.target).read(shortest)
+    batch, _ = Reader(corpus, built.codec.target).read(shortest)
     for _ in range(60):
         optimizer.zero_grad()
         loss = built.model.loss(batch)
@@ -118,7 +120,7 @@ def test_learns_to_spell(corpus, transcribe):
         optimizer.step()
     with torch.inference_mode():
         found = search(built.model.eval().scorer(batch), Search("beam"))
-    assert [built.read(each) for each in found] == [corpus[row].text for row in shortest]
+    assert [built.codec.read(each) for each in found] == [corpus[row].text for row in shortest]
 
 
 def test_configuring_does_not_load_torch():

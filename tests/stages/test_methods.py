@@ -12,8 +12,8 @@ from attune.files import sha256
 from attune.run import Run
 from attune.site import Site
 from attune.sources import Cache
-from attune.stages.assemble import open_pretrained
 from attune.stages.events import Evaluated, Stepped
+from attune.stages.pretrained import open_pretrained
 from attune.stages.subject import load_eval_target, open_eval_target
 from attune.stages.train import Request, train
 from attune.training.settings import AdaptConfig
@@ -147,7 +147,7 @@ def test_augmentation_changes_what_is_heard_in_training_only(recipe_file, site, 
 def test_a_recipe_without_lora_scores_the_weights_of_a_run_with_it(recipe_file, site, tmp_path):
     run_of(recipe_file, tmp_path / "run", site, *EVERYTHING[:4])
     subject = open_eval_target(str(recipe_file), [f"model.weights={tmp_path / 'run'}"], site)
-    plain = load_eval_target(subject.pretrained, World.alone()).built.model.state_dict()
+    plain = load_eval_target(subject.pretrained, site, World.alone()).task_model.model.state_dict()
     exported = open_pretrained(tmp_path / "run/model").tensors()
     assert all(tensor.equal(exported[name]) for name, tensor in plain.items())
 

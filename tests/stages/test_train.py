@@ -14,11 +14,11 @@ from attune.files import sha256
 from attune.run import Run
 from attune.site import Site
 from attune.sources import Cache
-from attune.stages.assemble import open_pretrained
 from attune.stages.check import check_recipe
 from attune.stages.evaluate import Decoding
 from attune.stages.events import Evaluated, Finished, Saved, Started, Stepped
 from attune.stages.lock import read_lock
+from attune.stages.pretrained import open_pretrained
 from attune.stages.train import Request, train
 from attune.world import World
 
@@ -388,7 +388,7 @@ def test_an_export_that_fails_is_told_and_leaves_nothing(recipe_file, site, tmp_
         raise SafetensorError("Error while serializing: No space left on device (os error 28)")
 
     with monkeypatch.context() as patched:
-        patched.setattr("attune.stages.assemble.save_file", full)
+        patched.setattr("attune.stages.pretrained.save_file", full)
         with pytest.raises(ModelError, match=r"could not be written: .*No space left.*same command"):
             events_of(recipe, site)
     assert not list(run.glob(".model.*"))

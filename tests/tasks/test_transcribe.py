@@ -1,11 +1,12 @@
 import pytest
 import torch
 
-from attune.batches.load import collate
 from attune.errors import ConfigError, DataError
 from attune.tasks.transcribe import TASK, CtcHeadConfig, TranscribeConfig
 from attune.testing import check_task
 from attune.types import Hypothesis, Prediction, Utterance
+
+from tiny import batch_of
 
 TEXTS = ("Hello, world!", "a bee", "no", "Oh no: a world of bees", "all of the bees")
 UTTERANCES = [Utterance(str(row), 1.0, text=text, where=f"m.jsonl:{row + 1}") for row, text in enumerate(TEXTS)]
@@ -116,7 +117,7 @@ def test_a_vocabulary_goes_with_sentencepiece_only(settings):
 
 def test_an_empty_text_is_learned_as_silence(tmp_path):
     head = prepared(tmp_path, head=CtcHeadConfig(layers=1, width=4)).head(3).eval()
-    batch = collate([("x", torch.zeros(1).numpy(), ())])
+    batch = batch_of([("x", torch.zeros(1).numpy(), ())])
     frames, lengths = torch.randn(1, 5, 3), torch.tensor([5])
     loss = head.loss(frames, lengths, batch)
     blanks = head.scorer(frames, lengths).log_probs[0, :, 0]

@@ -10,12 +10,13 @@ from torch import nn
 
 from attune.audio.features import fbank, within
 from attune.audio.masking import mask_features
+from attune.contracts import Family, TaskCodec, TaskModel
 from attune.corpora import open_manifest
 from attune.families.ssl import FAMILY, SslConfig
 from attune.tasks.classify import Classify, ClassifyConfig
 from attune.testing import CheckFailed, check_family, make_corpus
 from attune.testing.family import _lattice_loss
-from attune.types import Batch, Family, LabelScorer, Loss, TaskModel
+from attune.types import Batch, LabelScorer, Loss
 
 from tiny_whisper import write_whisper
 from toy import transducer as toy
@@ -39,8 +40,8 @@ class Sound(nn.Module):
         return self.output(self.pool(frames.float(), lengths))
 
     def loss(self, batch):
-        total = F.cross_entropy(self.logits(batch), batch.targets[:, 0], reduction="sum")
-        return Loss(total, batch.target_lengths.sum())
+        total = F.cross_entropy(self.logits(batch), batch.tokens.ids[:, 0], reduction="sum")
+        return Loss(total, batch.tokens.lengths.sum())
 
     def scorer(self, batch):
         return LabelScorer(self.logits(batch).log_softmax(-1))
@@ -127,7 +128,7 @@ def check(case, model):
 
     def build(_, task, assets):
         torch.manual_seed(next(seeds))  # by chance, weights may break a promise by less than is allowed
-        return TaskModel(model(), task.target, task.read)
+        return TaskModel(model(), TaskCodec(task), "label")
 
     check_family(Family(object, build), None, task, utterances)
 
@@ -211,8 +212,21 @@ def stops_too_soon(built):
     return built
 
 
+class LongerPrompt:
+    """A codec whose prompts have a token that targets do not begin with."""
+
+    def __init__(self, codec):
+        self.codec = codec
+
+    def __getattr__(self, name):
+        return getattr(self.codec, name)
+
+    def prompt(self, utterance):
+        return (*self.codec.prompt(utterance), 7)
+
+
 def begins_with_something_else(built):
-    return replace(built, prompt=lambda utterance: (*built.prompt(utterance), 7))
+    return replace(built, codec=LongerPrompt(built.codec))
 
 
 @pytest.mark.parametrize(
@@ -228,7 +242,7 @@ def test_a_broken_promise_of_a_token_by_token_model_is_named(case, tmp_path, spo
     from attune.tasks.transcribe import Transcribe, TranscribeConfig
 
     config = whisper.WhisperConfig(weights="", window="trimmed")
-    whisper.FAMILY.import_checkpoint(config, write_whisper(tmp_path / "model"), tmp_path)
+    whisper.FAMILY.importer.read(config, write_whisper(tmp_path / "model"), tmp_path)
     family = Family(whisper.WhisperConfig, lambda *given: spoil(whisper.FAMILY.build(*given)))
     with pytest.raises(CheckFailed, match=promise):
         check_family(family, config, Transcribe(TranscribeConfig(), tmp_path), case[1][:2], tmp_path)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from attune.catalog import find
+from attune.catalog import SOURCES, find
 from attune.errors import SourceError
 from attune.sources import Body, Hashes, Listing, Remote, Source, TryAgain, bring
 from attune.testing import CheckFailed, check_source
@@ -20,7 +20,7 @@ CONTENT = bytes(range(256)) * 40
 
 def test_the_web_keeps_them(tmp_path):
     with web(Site({"/a": CONTENT})) as url:
-        check_source(find("sources", "https"), f"{url}/a", CONTENT, f"{url}/none", tmp_path)
+        check_source(find(SOURCES, "https"), f"{url}/a", CONTENT, f"{url}/none", tmp_path)
 
 
 def test_the_hub_keeps_them(tmp_path, monkeypatch):
@@ -28,7 +28,7 @@ def test_the_hub_keeps_them(tmp_path, monkeypatch):
     hub.put("org/m", {"a": CONTENT})
     with serve_hub(hub) as url:
         monkeypatch.setenv("HF_ENDPOINT", url)
-        check_source(find("sources", "hf"), "hf://org/m/a", CONTENT, "hf://org/m/none", tmp_path)
+        check_source(find(SOURCES, "hf"), "hf://org/m/a", CONTENT, "hf://org/m/none", tmp_path)
 
 
 def test_s3_keeps_them(tmp_path, monkeypatch):
@@ -40,7 +40,7 @@ def test_s3_keeps_them(tmp_path, monkeypatch):
         client = boto3.client("s3", region_name="us-east-1")
         client.create_bucket(Bucket="speech")
         client.put_object(Bucket="speech", Key="a", Body=CONTENT)
-        check_source(find("sources", "s3"), "s3://speech/a", CONTENT, "s3://speech/none", tmp_path)
+        check_source(find(SOURCES, "s3"), "s3://speech/a", CONTENT, "s3://speech/none", tmp_path)
 
 
 def test_a_source_of_ones_own_keeps_them_by_using_the_fetcher(tmp_path):

@@ -9,8 +9,8 @@ from attune.errors import ConfigError
 from attune.text.normalizers import _english_numbers, _english_rules, whisper_english
 from attune.text.normalizers._english_spelling import american_spellings
 
-english = catalog.find("text.normalizers", "english")
-whisper_basic = catalog.find("text.normalizers", "whisper_basic")
+english = catalog.find(catalog.NORMALIZERS, "english")
+whisper_basic = catalog.find(catalog.NORMALIZERS, "whisper_basic")
 
 TABLE = {
     "Mr. Smith's favourite colour isn't grey!": "mister smith is favorite color is not gray",

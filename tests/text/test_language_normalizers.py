@@ -49,19 +49,19 @@ TABLE = [
 
 @pytest.mark.parametrize(("name", "text", "expected"), TABLE)
 def test_a_language_has_its_own_rules(name, text, expected):
-    assert catalog.find("text.normalizers", name)(text) == unicodedata.normalize("NFC", expected)
+    assert catalog.find(catalog.NORMALIZERS, name)(text) == unicodedata.normalize("NFC", expected)
 
 
 @pytest.mark.parametrize(("name", "text", "expected"), TABLE)
 def test_how_accents_are_composed_does_not_matter(name, text, expected):
-    normalize = catalog.find("text.normalizers", name)
+    normalize = catalog.find(catalog.NORMALIZERS, name)
     assert normalize(unicodedata.normalize("NFD", text)) == normalize(text)
 
 
 def test_words_of_spaced_characters_are_counted_as_characters():
     from attune.scoring.error_rates import score_transcripts
 
-    normalize = catalog.find("text.normalizers", "spaced_characters")
+    normalize = catalog.find(catalog.NORMALIZERS, "spaced_characters")
     scores = score_transcripts(["今天天气很好"], ["今天 天汽很好。"], normalize, "spaced_characters")
     assert scores.counts["num_scored_tokens"] == 6
     assert scores.counts["num_edits"] == 1

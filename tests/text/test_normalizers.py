@@ -6,10 +6,10 @@ import pytest
 from attune import catalog
 from attune.text.normalizers import keeping, then
 
-basic = catalog.find("text.normalizers", "basic")
+basic = catalog.find(catalog.NORMALIZERS, "basic")
 
 # Those that are the same twice as once. Whisper's are what they are; their tests say where.
-IDEMPOTENT = sorted({*catalog.names("text.normalizers")} - {"english", "whisper_english", "whisper_basic"})
+IDEMPOTENT = sorted({*catalog.names(catalog.NORMALIZERS)} - {"english", "whisper_english", "whisper_basic"})
 
 TABLE = {
     "Hello, World!": "hello world",
@@ -102,7 +102,7 @@ def any_text(rng):
 
 @pytest.mark.parametrize("name", IDEMPOTENT)
 def test_twice_is_as_good_as_once_in_any_script(name):
-    rng, normalize = random.Random(3), catalog.find("text.normalizers", name)
+    rng, normalize = random.Random(3), catalog.find(catalog.NORMALIZERS, name)
     for _ in range(3000):
         text = any_text(rng)
         once = normalize(text)
@@ -129,9 +129,9 @@ def test_basic_does_not_depend_on_how_accents_are_composed():
 
 
 def test_none_changes_nothing():
-    assert catalog.find("text.normalizers", "none")(" As it IS!\n") == " As it IS!\n"
+    assert catalog.find(catalog.NORMALIZERS, "none")(" As it IS!\n") == " As it IS!\n"
 
 
 def test_every_normalizer_takes_and_returns_text():
     for name in IDEMPOTENT:
-        assert catalog.find("text.normalizers", name)("") == "", name
+        assert catalog.find(catalog.NORMALIZERS, name)("") == "", name

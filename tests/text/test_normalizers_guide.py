@@ -9,13 +9,13 @@ ROW = re.compile(r"^\| `(\w+)` \| (.+) \| (.+) \|$", re.MULTILINE)
 
 def test_the_guide_shows_what_normalizers_do():
     rows = ROW.findall(GUIDE.read_text(encoding="utf-8"))
-    wrong = [row for row in rows if catalog.find("text.normalizers", row[0])(row[1]).strip() != row[2]]
+    wrong = [row for row in rows if catalog.find(catalog.NORMALIZERS, row[0])(row[1]).strip() != row[2]]
     assert wrong == []
 
 
 def test_the_guide_shows_every_normalizer():
     shown = {name for name, _, _ in ROW.findall(GUIDE.read_text(encoding="utf-8"))}
-    assert shown | {"whisper_english"} == set(catalog.names("text.normalizers"))
+    assert shown | {"whisper_english"} == set(catalog.names(catalog.NORMALIZERS))
 
 
 def test_the_normalizer_that_the_guide_writes_works_from_outside(tmp_path, monkeypatch):
@@ -23,5 +23,5 @@ def test_the_normalizer_that_the_guide_writes_works_from_outside(tmp_path, monke
     (tmp_path / "haw_normalizers").mkdir()
     (tmp_path / "haw_normalizers" / "hawaiian.py").write_text(f"#{code[1]}", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    hawaiian = catalog.find("text.normalizers", "haw_normalizers.hawaiian")
+    hawaiian = catalog.find(catalog.NORMALIZERS, "haw_normalizers.hawaiian")
     assert hawaiian("'Ōlelo Hawai’i!") == "ʻōlelo hawaiʻi"

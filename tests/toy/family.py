@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from attune.types import Family, TaskModel
+from attune.contracts import Family, TaskModel
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,10 @@ from dataclasses import dataclass, replace
 import torch
 
 from attune.audio.masking import mask_features
+from attune.contracts import Family, FrameTimes, TaskModel, VocabularyRules
+from attune.families.transducer.vocabulary import TransducerCodec
 from attune.testing.family import _lattice_loss
-from attune.types import Family, Loss, TaskModel
+from attune.types import Loss
 
 from transducers import LstmTransducer
 
@@ -38,7 +40,7 @@ class Model(torch.nn.Module):
         return self.net.scorer(masked(batch, [self._spectrum(audio[: length // HOP * HOP]) for audio, length in rows]))
 
     def loss(self, batch):
-        return Loss(_lattice_loss(self.scorer(batch), batch), batch.target_lengths.sum())
+        return Loss(_lattice_loss(self.scorer(batch), batch), batch.tokens.lengths.sum())
 
     def _spectrum(self, audio):
         spectrum = torch.fft.rfft(audio.view(-1, HOP)).abs()[:, : 4 * BINS]
@@ -54,16 +56,17 @@ def masked(batch, spectra):
     return [mask_features(each[None], torch.tensor([len(each)]), masks)[0] for each, masks in rows]
 
 
-def target(utterance):
+def encode(utterance):
     return tuple(PIECES.index(letter) for word in utterance.text.split() for letter in ("▁", *word))
 
 
-def read(hypothesis):
-    return "".join(PIECES[token] for token in hypothesis.tokens).replace("▁", " ").strip()
+def decode(tokens):
+    return "".join(PIECES[token] for token in tokens).replace("▁", " ").strip()
 
 
 def build(config, task, assets):
-    return TaskModel(Model(config), target, read, pieces=PIECES, seconds_per_frame=HOP / 16_000)
+    codec = TransducerCodec(PIECES, encode, decode)
+    return TaskModel(Model(config), codec, "transducer", times=FrameTimes(HOP / 16_000))
 
 
-FAMILY = Family(config=Config, build=build, has_own_vocabulary=True)
+FAMILY = Family(config=Config, build=build, vocabulary=VocabularyRules(is_own=lambda config: True))

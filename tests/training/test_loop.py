@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from attune.batches.load import LoadedMicroBatch, MicroBatchPlan, Position, collate, micros_from
+from attune.batches.load import LoadedMicroBatch, MicroBatchPlan, Position, micros_from
 from attune.batches.plan import Budget, plan_epoch
 from attune.errors import TrainingError
 from attune.training.loop import StepRules, TrainingProgress, take_steps
@@ -16,6 +16,7 @@ from attune.types import Loss
 from attune.world import World
 
 from ranks import run_ranks
+from tiny import batch_of
 
 UTTERANCES = 40
 
@@ -30,8 +31,8 @@ class Toy(nn.Module):
 
     def loss(self, batch):
         logits = self.layers(batch.audio[:, :8])
-        total = nn.functional.cross_entropy(logits.float(), batch.targets[:, 0], reduction="sum")
-        return Loss(total, batch.target_lengths.sum())
+        total = nn.functional.cross_entropy(logits.float(), batch.tokens.ids[:, 0], reduction="sum")
+        return Loss(total, batch.tokens.lengths.sum())
 
 
 def row(index: int, poison: frozenset[int] = frozenset()):
@@ -51,7 +52,7 @@ def loaded(world, start=Position(), aligned=False, poison=frozenset(), seen=None
         if seen is not None:
             seen.extend((micro.position.epoch, int(index)) for index in micro.rows)
         rows = [row(int(index), poison) for index in micro.rows]
-        yield LoadedMicroBatch(micro, collate(rows) if rows else None)
+        yield LoadedMicroBatch(micro, batch_of(rows) if rows else None)
 
 
 def rules(steps=30, **changes):
@@ -100,7 +101,7 @@ def test_the_loss_is_divided_once_by_the_count_of_the_whole_step():
     model = Toy()
     total = count = 0.0
     for slot in range(4):
-        batch = collate([row(int(index)) for index in plan(0).micro(0, slot)])
+        batch = batch_of([row(int(index)) for index in plan(0).micro(0, slot)])
         torch.manual_seed(torch_seed(1, slot))
         loss = model.loss(batch)
         total, count = total + loss.total, count + loss.count

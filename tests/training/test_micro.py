@@ -7,10 +7,11 @@ from torch import nn
 
 from attune.audio.masking import draw_masks, mask_features
 from attune.audio.settings import MasksConfig
-from attune.batches.load import collate
 from attune.training.gradients import Gradients
 from attune.training.micro import Eager, Graphed, backward_of, padded
 from attune.types import Loss
+
+from tiny import batch_of as padded_batch
 
 MASKS = MasksConfig(time_masks=3, time_part=0.4, frequency_masks=0)
 
@@ -31,14 +32,14 @@ class Counting(nn.Module):
         if batch.masks:
             audio = mask_features(audio, batch.lengths, batch.masks)
         heard = self.layer(audio.sum(1)).squeeze(1)
-        own = batch.target_lengths > 0
-        return Loss(((heard - batch.targets.sum(1)) ** 2 * own).sum(), batch.target_lengths.sum())
+        own = batch.tokens.lengths > 0
+        return Loss(((heard - batch.tokens.ids.sum(1)) ** 2 * own).sum(), batch.tokens.lengths.sum())
 
 
 def batch_of(rows, samples=20_000, tokens=5, masks=None):
     random = np.random.default_rng(rows)
     audio = [random.standard_normal(samples - row).astype(np.float32) for row in range(rows)]
-    batch = collate([(str(row), each, tuple(range(1, tokens + row % 3))) for row, each in enumerate(audio)])
+    batch = padded_batch([(str(row), each, tuple(range(1, tokens + row % 3))) for row, each in enumerate(audio)])
     return replace(batch, masks=masks and draw_masks(range(rows), masks))
 
 
@@ -46,7 +47,7 @@ def batch_of(rows, samples=20_000, tokens=5, masks=None):
 def test_padding_to_a_shape_changes_neither_loss_nor_count(masks):
     batch = batch_of(5, masks=masks)
     wider = padded(batch, (16, 48_000, 32), torch.device("cpu"))
-    assert (*wider.audio.shape, wider.targets.shape[1]) == (16, 48_000, 32)
+    assert (*wider.audio.shape, wider.tokens.ids.shape[1]) == (16, 48_000, 32)
     model = Counting()
     assert model.loss(wider).total.item() == pytest.approx(model.loss(batch).total.item(), rel=1e-5)
     assert model.loss(wider).count == model.loss(batch).count

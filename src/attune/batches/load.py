@@ -12,20 +12,19 @@ from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from attune.audio.augment import Augmenter, generator_for
 from attune.audio.decode import Samples, read_utterance
 from attune.audio.masking import draw_masks
+from attune.batches.collate import collate
 from attune.batches.plan import Plan, Rows, slots_of
 from attune.errors import AttuneError, ConfigError, DataError, ReaderLost, TooLong
 from attune.processes import die_with_parent
 from attune.seeds import derive
 from attune.sources import contents_of
 from attune.text.times import at_pace
-from attune.types import Batch, LoadedRow, Utterance
+from attune.types import Batch, LoadedRow, Target, Utterance
 from attune.world import READER
 
 
@@ -90,8 +89,9 @@ class Reader:
     """How rows become a batch. `target` is absent when only the audio is wanted; `fits` refuses hopeless targets."""
 
     utterances: Utterances
-    target: Callable[[Utterance], tuple[int, ...]] | None = None
-    fits: Callable[[int, Sequence[int]], bool] | None = None
+    target: Callable[[Utterance], Target] | None = None
+    fits: Callable[[int, Target], bool] | None = None
+    reads_audio: bool = True  # False: the task is about text alone
     drops_bad_rows: bool = False
     drops_long_rows: bool = False
     pack: Callable[[Sequence[LoadedRow]], list[LoadedRow]] | None = None
@@ -106,9 +106,11 @@ class Reader:
         kept, dropped = [], []
         numbers = [divmod(int(row), self.rows) if self.rows else (0, int(row)) for row in rows]
         utterances = [self.utterances[row] for _, row in numbers] if given is None else given
-        for (turn, row), utterance, content in zip(numbers, utterances, contents_of(utterances), strict=True):
+        contents = contents_of(utterances) if self.reads_audio else [_no_content] * len(utterances)
+        for (turn, row), utterance, content in zip(numbers, utterances, contents, strict=True):
             try:
-                kept.append(LoadedRow(utterance.id, *self._read_one(utterance, content, epoch, turn), turn))
+                audio, target = self._read_one(utterance, content, epoch, turn)
+                kept.append(LoadedRow(utterance.id, audio, target, turn))
             except DataError as error:
                 if not (self.drops_long_rows if isinstance(error, TooLong) else self.drops_bad_rows):
                     raise
@@ -118,9 +120,9 @@ class Reader:
 
     def _read_one(
         self, utterance: Utterance, content: Callable[[], bytes | None], epoch: int, turn: int
-    ) -> tuple[NDArray[np.float32], tuple[int, ...]]:
+    ) -> tuple[Samples, Target]:
         try:
-            audio = read_utterance(utterance, content=content())
+            audio = read_utterance(utterance, content=content()) if self.reads_audio else np.zeros(0, np.float32)
         except DataError as error:
             raise DataError(f"{utterance.where}: {error}") from error
         target = self.target(utterance) if self.target else ()
@@ -129,17 +131,17 @@ class Reader:
             before = len(audio)
             audio = self._varied(self.augmenter, audio, generator, target)
             if self.target and len(audio) != before:
+                _require_no_signals(utterance)
                 target = self.target(_at_pace(utterance, len(audio) / before))  # its times have moved
         if self.fits and not self.fits(len(audio), target):
+            size = f"{len(target)} tokens" if isinstance(target, tuple) else "a target"
             raise DataError(
-                f"{utterance.where}: utterance {utterance.id!r} has {len(target)} tokens, "
+                f"{utterance.where}: utterance {utterance.id!r} has {size}, "
                 f"too many for {utterance.seconds:.2f} s of audio. Correct its text, or set data.bad_rows=drop."
             )
         return audio, target
 
-    def _varied(
-        self, augmenter: Augmenter, audio: Samples, generator: np.random.Generator, target: tuple[int, ...]
-    ) -> Samples:
+    def _varied(self, augmenter: Augmenter, audio: Samples, generator: np.random.Generator, target: Target) -> Samples:
         try:
             return augmenter(audio, generator, lambda samples: self.fits is None or self.fits(samples, target))
         except DataError as error:  # of a noise or a room: no fault of the row
@@ -147,7 +149,7 @@ class Reader:
 
     def _masked(self, rows: Sequence[LoadedRow], epoch: int) -> Batch:
         """The rows as a batch, with each row's own masks when the recipe has masks."""
-        batch = collate([(row.id, row.audio, row.target) for row in rows])
+        batch = collate(rows)
         settings = self.augmenter.settings.masks if self.augmenter else None
         if settings is None:
             return batch
@@ -161,23 +163,21 @@ def _at_pace(utterance: Utterance, factor: float) -> Utterance:
     return replace(utterance, seconds=utterance.seconds * factor, text=text)
 
 
+def _require_no_signals(utterance: Utterance) -> None:
+    if utterance.signals:
+        raise ConfigError(
+            f"augment.speeds: utterance {utterance.id!r} has further recordings ({', '.join(utterance.signals)}), "
+            "which would not keep in time with it. Leave augment.speeds out."
+        )
+
+
+def _no_content() -> None:
+    """No recording."""
+
+
 def _in_turn(utterance_id: str, turn: int) -> str:
     """What the randomness of an utterance derives from: in its second turn of an epoch it sounds another way."""
     return utterance_id if turn == 0 else f"{utterance_id}\x1f{turn}"
-
-
-def collate(rows: Sequence[tuple[str, NDArray[np.float32], tuple[int, ...]]]) -> Batch:
-    """Pad (id, audio, target) rows with zeros to the longest of each."""
-    ids, audio, targets = zip(*rows, strict=True)
-    return Batch(ids, *_padded(audio, torch.float32), *_padded(targets, torch.int64))
-
-
-def _padded(rows: Sequence[Sequence[float]], dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    lengths = torch.tensor([len(row) for row in rows])
-    padded = torch.zeros(len(rows), int(lengths.max()), dtype=dtype)
-    for index, row in enumerate(rows):
-        padded[index, : len(row)] = torch.as_tensor(row)
-    return padded, lengths
 
 
 def micros_from(

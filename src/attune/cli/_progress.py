@@ -142,7 +142,7 @@ def _show_start(event: Started, display: Display) -> None:
         display.say(note)
     if event.example:
         display.say(f"first example: {event.example.id}, {event.example.seconds:.2f} s: {event.example.reads}")
-        display.say(f"  learned as {event.example.told_target}")
+        display.say(f"  learned as {event.example.target_line}")
     for change, old, new in event.rescheduled:
         display.say(f"{change}: the learning rate of step {event.step + 1} goes from {old:.3e} to {new:.3e}")
     if event.step:

@@ -237,8 +237,8 @@ def _example_lines(example: Example) -> dict[str, str]:
     return {
         "id": example.id,
         "reference": example.reference,
-        "target": example.told_target,
-        "reads": example.reads,
+        "target": example.target_line,
+        **({"reads": example.reads} if example.reads is not None else {}),
         "audio": f"{example.seconds:.2f} s, {example.frames} frames; the target needs {example.frames_needed}",
     }
 

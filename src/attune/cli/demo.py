@@ -43,7 +43,7 @@ def run(arguments: Namespace) -> int:
     run = Run(_free(arguments.run))
     recipe = recipes.load(Path(recipes.__file__).parent / "recipes" / "demo.yaml", [f"run={run.folder}"]).recipe
     display.say(STORY)
-    before = _test(recipe.model.config.weights, recipe, site, display)
+    before = _test(str(recipe.model.config.weights), recipe, site, display)
     after = before
     for event in shown(train(recipe, Request(["attune", "demo"]), site, World.alone()), display):
         if isinstance(event, Evaluated) and event.evaluation.split == "test":
@@ -71,7 +71,7 @@ def _test(weights: str, recipe: Recipe, site: Site, display: Display) -> Evaluat
 
     from attune.cli._progress import drawn
     from attune.sources import locate
-    from attune.stages.assemble import open_pretrained
+    from attune.stages.pretrained import open_pretrained
     from attune.stages.subject import EvalTarget, evaluate_target
     from attune.world import World
 

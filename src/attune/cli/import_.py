@@ -23,7 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Say what was imported, and what to do with it."""
     from attune.site import this_site
-    from attune.stages.adopt import import_model
+    from attune.stages.begin import import_model
 
     parameters = import_model(arguments.checkpoint, arguments.to, this_site(workers=0), arguments.tokenizer)
     print(f"{arguments.to}: {parameters / 1e6:.1f} M parameters. Try it: attune transcribe {arguments.to} AUDIO")

@@ -5,8 +5,12 @@ from __future__ import annotations
 import ast
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attune.cli._terminal import add_json, print_json
+
+if TYPE_CHECKING:
+    from attune.catalog import Kind
 
 HELP = "list the families, tasks, normalizers, sources, corpora and recipes there are"
 EXAMPLE = "attune list tasks"
@@ -32,17 +36,18 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def _kinds() -> dict[str, str]:
-    """The kinds of plug-ins by the word that a user says: `normalizers` for `text.normalizers`."""
+def _kinds() -> dict[str, Kind[object]]:
+    """The kinds of plug-ins by their names on the command line: `normalizers` for `text.normalizers`."""
     from attune import catalog
 
-    return {kind.rpartition(".")[2]: kind for kind in catalog.EXPORTS}
+    kinds = (catalog.FAMILIES, catalog.TASKS, catalog.NORMALIZERS, catalog.SOURCES, catalog.CORPORA)
+    return {kind.noun: kind for kind in kinds}
 
 
-def _plug_ins(kind: str) -> dict[str, str]:
+def _plug_ins(kind: Kind[object]) -> dict[str, str]:
     from attune import catalog
 
-    modules = {name: f"attune.{kind}.{name}" for name in catalog.names(kind)}
+    modules = {name: f"attune.{kind.folder}.{name}" for name in catalog.names(kind)}
     modules |= {point.name: point.module for point in catalog.offered(kind)}
     return {name: _first_line(module) for name, module in modules.items()}
 

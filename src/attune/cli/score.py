@@ -37,7 +37,7 @@ def run(arguments: Namespace) -> int:
     if arguments.task == "classify" and (arguments.normalizer or arguments.alignments):
         raise ConfigError("Labels are compared as they are; --normalizer and --alignments are for transcripts.")
     normalizer = arguments.normalizer or "basic"
-    normalize = catalog.find("text.normalizers", normalizer)
+    normalize = catalog.find(catalog.NORMALIZERS, normalizer)
     predictions = read_predictions(arguments.predictions)
     scores = _score(arguments.task, predictions, normalize, normalizer)
     if arguments.alignments:

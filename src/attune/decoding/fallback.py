@@ -6,12 +6,14 @@ What is drawn is a function of the utterance's id and the temperature, so the re
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import cast
 
+from attune.contracts import TaskModel
 from attune.decoding.search import Search, search
 from attune.decoding.tokens import sample
 from attune.errors import ModelError
 from attune.seeds import derive
-from attune.types import Batch, CtcScorer, Hypothesis, LabelScorer, TaskModel, TransducerScorer
+from attune.types import Batch, CtcScorer, Hypothesis, LabelScorer, TokenScorer, TransducerScorer, with_tensors
 
 TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
 LEAST_MEAN_SCORE = -1.0  # per token and the end
@@ -29,9 +31,9 @@ def find(built: TaskModel, batch: Batch, settings: Search) -> list[Hypothesis]:
 
     def draw(rows: Sequence[int], temperature: float) -> list[Hypothesis]:
         seeds = [derive(0, "sample", batch.ids[row], f"{temperature:g}") for row in rows]
-        return sample(built.model.scorer(_only(batch, rows)), temperature, seeds)
+        return sample(cast(TokenScorer, built.model.scorer(_only(batch, rows))), temperature, seeds)
 
-    return fall_back(found, draw, lambda hypothesis: is_doubtful(hypothesis, built.read(hypothesis)))
+    return fall_back(found, draw, lambda hypothesis: is_doubtful(hypothesis, built.codec.read(hypothesis)))
 
 
 def _only(batch: Batch, rows: Sequence[int]) -> Batch:
@@ -41,8 +43,7 @@ def _only(batch: Batch, rows: Sequence[int]) -> Batch:
         ids=tuple(batch.ids[row] for row in chosen),
         audio=batch.audio[chosen],
         lengths=batch.lengths[chosen],
-        targets=batch.targets[chosen],
-        target_lengths=batch.target_lengths[chosen],
+        targets=with_tensors(batch.targets, lambda tensor: tensor[chosen]),
     )
 
 

@@ -7,15 +7,17 @@ import copy
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import cast
 
 import torch
+from torch import nn
 
 from attune.batches.load import LoadedMicroBatch, MicroBatchPlan, Position
 from attune.batches.plan import Plan
+from attune.contracts import HalfPrecisionModel, SpeechModel, TaskModel
 from attune.decoding.fallback import find
 from attune.decoding.search import Search
-from attune.types import HalfPrecisionModel, Hypothesis, TaskModel
+from attune.types import Hypothesis
 from attune.world import NARROW, World
 
 
@@ -35,13 +37,15 @@ def decode(built: TaskModel, batches: Iterable[LoadedMicroBatch], settings: Sear
         yield _decode_one(built, loaded, settings, world)
 
 
-def ready(model: Any, settings: Search) -> Any:
+def ready(model: SpeechModel, settings: Search) -> SpeechModel:
     """The model as a search wants it: without dropout, and a copy where it must be narrower."""
     model.eval()
     if settings.precision == "fp32":
         return model
     dtype = NARROW[settings.precision]
-    return model.narrowed(dtype) if isinstance(model, HalfPrecisionModel) else copy.deepcopy(model).to(dtype)
+    if isinstance(model, HalfPrecisionModel):
+        return model.narrowed(dtype)
+    return cast(SpeechModel, cast(nn.Module, copy.deepcopy(model)).to(dtype))
 
 
 def share(plan: Plan, world: World) -> Iterator[MicroBatchPlan]:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from attune.decoding import ctc, labels, tokens, transducer
 from attune.decoding.transducer_beam import Beam, beam_search
@@ -58,7 +58,8 @@ def search(scorer: Scorer, settings: Search) -> list[Hypothesis]:
     if isinstance(scorer, TransducerScorer):
         return _sound(_search_transducer(scorer, settings), len(scorer.lengths))
     if not isinstance(scorer, CtcScorer | LabelScorer):
-        return _sound(_search_tokens(scorer, settings), len(scorer.prefixes))
+        stepped = cast(TokenScorer, scorer)
+        return _sound(_search_tokens(stepped, settings), len(stepped.prefixes))
     if settings.alternatives:
         raise ModelError("This model's search keeps no alternatives: transducers' and token by token ones do.")
     if scorer.log_probs.isnan().any():

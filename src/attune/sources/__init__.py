@@ -135,10 +135,10 @@ def _scheme(source: str) -> str:
 
 
 def _source(source: str) -> Source:
-    scheme, known = _scheme(source), catalog.names("sources")
+    scheme, known = _scheme(source), catalog.names(catalog.SOURCES)
     if scheme not in known:
         raise SourceError(
             f"There is no source {scheme!r} to get {shown(source)} from{catalog.suggestion(scheme, known)}"
         )
-    found: Source = catalog.find("sources", scheme)
+    found: Source = catalog.find(catalog.SOURCES, scheme)
     return found

@@ -1,31 +1,60 @@
-"""What a run begins with: the task's and the family's files, and the weights it starts from.
+"""The one way to begin a model: recipe and data in; task, assets, model, weights and adapters out.
 
-`model.weights` may name a run or a model of attune's own, or any checkpoint that the family can adopt.
+Training, checking, measuring memory, importing and the evaluation of another toolkit's weights all begin here.
+`model.weights` may name a run or a model of attune's own, or any checkpoint that the family's importer reads.
 """
 
 import filecmp
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import TypeVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from attune import catalog
+from attune import recipe as recipes
+from attune.contracts import Family, ImportedCheckpoint, ModelSection, RemappedWeights
 from attune.errors import ConfigError, ModelError
+from attune.files import refusal_told, write_text
+from attune.plain_yaml import inline_yaml
 from attune.recipe import Recipe
+from attune.run import Run
 from attune.site import Site
 from attune.sources import locate
-from attune.stages.assemble import LoadedModel, Pretrained, is_native, open_pretrained, start_from
-from attune.types import Family, RemappedWeights, Utterance
+from attune.stages.pretrained import (
+    LoadedModel,
+    ModelFolders,
+    Pretrained,
+    build_model,
+    export,
+    is_native,
+    open_pretrained,
+    start_from,
+)
+from attune.training.adapt import Adapted, adapt
+from attune.types import Utterance
+from attune.world import World
 
-TOKENS_OF_A_TASK = ("tokenizer", "vocabulary")  # the settings that say which
+TASK_VOCABULARY = ("tokenizer", "vocabulary")  # a task's settings that choose its tokens
+IMPORTED = """\
+run: {folder}
+seed: 0
+data: {{train: [{source}]}}  # not known; the model was imported from there
+task: {{name: transcribe}}
+model: {{family: {family}, weights: {source}}}
+batches: {{micro_utterances: 8}}
+optimizer: {{lr: 1e-4}}
+train: {{steps: 1}}
+"""
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
 class PretrainedSource:
-    """Where a recipe's weights come from: attune's own format, a checkpoint of others, or nowhere."""
+    """Where a recipe's weights come from: attune's own format, another toolkit's checkpoint, or nowhere."""
 
     native: Pretrained | None = None
     external: Path | None = None
@@ -33,102 +62,149 @@ class PretrainedSource:
 
 @dataclass(frozen=True, slots=True)
 class InitReport:
-    """What a model begins with: the tensors that are new, wholly or in part, and what there is to say about it."""
+    """What a model starts with: the tensors that are random, wholly or in part, and what there is to report."""
 
     new_tensors: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()  # recipe values that an imported checkpoint recommends
+
+
+@dataclass(frozen=True, slots=True)
+class BegunModel:
+    """A model as training starts with it."""
+
+    loaded: LoadedModel
+    init: InitReport
+    adapted: Adapted
+
+
+def begin_model(
+    recipe: Recipe, utterances: Iterable[Utterance], folders: ModelFolders, site: Site, world: World
+) -> BegunModel:
+    """Prepare the folders, build the model, load its pretrained weights and add its adapters.
+
+    The folders are written by the first rank; each is complete as soon as it is there. What an earlier attempt left is
+    replaced: the utterances, or the weights it started from, may have been others.
+    """
+    local = with_local_files(recipe, site)
+    source = open_pretrained_source(local, site)
+    if world.is_first:
+        _replace_folder(folders.task, lambda folder: _prepare_task(local, source, utterances, folder))
+    imported = _collect_assets(local, source, folders.assets, world)
+    world.barrier()
+    loaded = build_model(recipe, folders.task, folders.assets)
+    init = _load_pretrained_weights(loaded, local, source, imported, folders)
+    return BegunModel(loaded, init, adapt(loaded.task_model.module, recipe.adapt, recipe.seed, init.new_tensors))
+
+
+def rebuild_model(recipe: Recipe, folders: ModelFolders, new_tensors: tuple[str, ...]) -> BegunModel:
+    """The model of a run that began before, to be filled from a checkpoint."""
+    loaded = build_model(recipe, folders.task, folders.assets)
+    adapted = adapt(loaded.task_model.module, recipe.adapt, recipe.seed, new_tensors)
+    return BegunModel(loaded, InitReport(new_tensors), adapted)
 
 
 def open_pretrained_source(recipe: Recipe, site: Site) -> PretrainedSource:
     """What `model.weights` names; nothing is read yet."""
-    source: str | None = recipe.model.config.weights
-    if source is None:
+    if recipe.model.config.weights is None:
         return PretrainedSource()
-    path = locate(source, site.cache)
+    path = locate(recipe.model.config.weights, site.cache)
     if is_native(path):
         return PretrainedSource(native=open_pretrained(path))
-    if catalog.find("families", recipe.model.family).import_checkpoint is None:
-        raise ModelError(f"{path} is not a model of attune's, and the family {recipe.model.family!r} adopts no others.")
+    if _family(recipe).importer is None:
+        raise ModelError(
+            f"{path} is not an attune model, and the family {recipe.model.family!r} imports no other checkpoints."
+        )
     return PretrainedSource(external=path)
 
 
 def with_local_files(recipe: Recipe, site: Site) -> Recipe:
     """The recipe with the files that its model needs beside the weights where they are on this machine."""
-    family: Family = catalog.find("families", recipe.model.family)
     config = recipe.model.config
-    named = {name: getattr(config, name) for name in family.sources if name != "weights"}
+    named = {name: getattr(config, name) for name in _family(recipe).sources if name != "weights"}
     local = {name: str(locate(source, site.cache)) for name, source in named.items() if source is not None}
     return replace(recipe, model=replace(recipe.model, config=replace(config, **local)))
 
 
-def prepare(
-    recipe: Recipe, origin: PretrainedSource, utterances: Iterable[Utterance], task: Path, assets: Path
-) -> None:
-    """Fill the two folders that a model is built from; each is complete as soon as it is there.
-
-    What an earlier attempt left is replaced: the utterances, or the model it began from, may have been others.
-    """
-    _fill(task, lambda folder: _prepare_task(recipe, origin, utterances, folder))
-    _fill(assets, lambda folder: _collect_assets(recipe, origin, folder))
-
-
-def load_pretrained_weights(assembled: LoadedModel, recipe: Recipe, origin: PretrainedSource, task: Path) -> InitReport:
-    """Put the weights of the origin into a new model."""
-    family: Family = catalog.find("families", recipe.model.family)
-    model, own = assembled.built.model, origin.native
-    if own:
-        tensors: Mapping[str, Tensor] = own.tensors()
-        if family.remap_vocabulary and own.recipe.model.family == recipe.model.family:
-            return _respelled(model, family.remap_vocabulary(model, tensors, own.task, own.assets), own.weights)
-        return InitReport(tuple(start_from(model, tensors, own.weights, _same_files(task, own.task))))
-    if origin.external:
-        with tempfile.TemporaryDirectory() as scratch:
-            tensors = _adopt(recipe, origin.external, Path(scratch))
-            if family.remap_vocabulary:
-                nothing = Path(scratch) / "task"  # others' weights come without a task
-                return _respelled(
-                    model, family.remap_vocabulary(model, tensors, nothing, Path(scratch)), origin.external
-                )
-        return InitReport(tuple(start_from(model, tensors, origin.external, same_vocabulary=True)))
-    return InitReport()
-
-
-def _respelled(model: nn.Module, respelled: RemappedWeights, path: Path) -> InitReport:
-    missing = start_from(model, respelled.tensors, path, same_vocabulary=True)
-    notes = (respelled.note,) if respelled.note else ()
-    return InitReport(tuple(sorted({*missing, *respelled.renewed})), notes)
+def import_model(source: str, folder: Path, site: Site, tokenizer: str | None = None) -> int:
+    """Convert another toolkit's checkpoint into a model folder; returns how many parameters it has."""
+    path = locate(source, site.cache)
+    family = next((name for name in catalog.names(catalog.FAMILIES) if _recognizes(name, path)), None)
+    if family is None:
+        raise ModelError(
+            f"{source} cannot be imported: no family recognizes it. Expected a .nemo file, a transformers folder of a "
+            "Whisper model, or an OpenAI .pt file."
+        )
+    if folder.exists():
+        raise ModelError(f"{folder} already exists. Name another folder, or remove it first.")
+    if tokenizer is not None and path.suffix != ".pt":
+        raise ModelError(f"{source} has its own tokenizer. Leave --tokenizer out: it is for OpenAI .pt files.")
+    settings = [f"model.tokenizer={inline_yaml(str(locate(tokenizer, site.cache)))}"] if tokenizer is not None else []
+    with tempfile.TemporaryDirectory() as scratch:
+        run, written = Run(Path(scratch)), Path(scratch) / "recipe.yaml"
+        values = {"folder": inline_yaml(str(folder)), "source": inline_yaml(str(path)), "family": family}
+        write_text(written, IMPORTED.format(**values))
+        recipe = recipes.load(written, settings).recipe
+        folders = ModelFolders(run.task, run.assets)
+        begun = begin_model(recipe, (), folders, site, World.alone())
+        require_all_weights(begun, path)
+        recipe = recipes.load(written, [*settings, *begun.init.overrides]).recipe
+        with refusal_told(folder, "Choose another place.", ModelError):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        # Built under what the checkpoint recommends, which exporters write down.
+        final = build_model(recipe, run.task, run.assets)
+        final.task_model.module.load_state_dict(begun.loaded.task_model.module.state_dict())
+        export(folder, recipe, run, final.task_model)
+    return sum(weight.numel() for weight in final.task_model.model.parameters())
 
 
-def _prepare_task(recipe: Recipe, origin: PretrainedSource, utterances: Iterable[Utterance], folder: Path) -> None:
-    """Take over the vocabulary of the pretrained model where it will do; otherwise learn one."""
-    family: Family = catalog.find("families", recipe.model.family)
-    if family.brings_vocabulary(recipe.model.config):
-        _require_own_tokens(family, recipe, origin)
+def require_all_weights(begun: BegunModel, path: Path) -> None:
+    """Refuse a checkpoint that leaves weights of the model random."""
+    missing = begun.init.new_tensors
+    if missing:
+        raise ModelError(f"{path} lacks {', '.join(missing[:5])}, which this model needs.")
+
+
+def _family(recipe: Recipe) -> Family[ModelSection]:
+    return catalog.find(catalog.FAMILIES, recipe.model.family)
+
+
+def _recognizes(family: str, path: Path) -> bool:
+    importer = catalog.find(catalog.FAMILIES, family).importer
+    return importer is not None and importer.recognizes(path)
+
+
+def _prepare_task(recipe: Recipe, source: PretrainedSource, utterances: Iterable[Utterance], folder: Path) -> None:
+    """Reuse the vocabulary of the pretrained model where it will do; otherwise learn one."""
+    if _family(recipe).vocabulary.is_own(recipe.model.config):
+        _require_own_vocabulary(recipe, source)
         return
-    task, own = catalog.find("tasks", recipe.task.name), origin.native
+    task, native = catalog.find(catalog.TASKS, recipe.task.name), source.native
     if recipe.data.bad_rows == "drop":
         utterances = _Usable(utterances, lambda utterance: task.missing_field(recipe.task.config, utterance) is None)
-    if own and own.recipe.task.name == recipe.task.name and task.can_reuse(recipe.task.config, own.task, utterances):
-        shutil.copytree(own.task, folder, dirs_exist_ok=True)
+    is_same_task = native is not None and native.recipe.task.name == recipe.task.name
+    if native and is_same_task and task.can_reuse(recipe.task.config, native.folders.task, utterances):
+        shutil.copytree(native.folders.task, folder, dirs_exist_ok=True)
     else:
         task.prepare(recipe.task.config, utterances, folder)
 
 
-def _require_own_tokens(family: Family, recipe: Recipe, origin: PretrainedSource) -> None:
+def _require_own_vocabulary(recipe: Recipe, source: PretrainedSource) -> None:
     """Refuse weights that were trained with a task's tokens, and tokens of the task that would not be learned.
 
     Weights of a task's tokens may still have others in their assets: those of an ancestor.
     """
-    own, task = origin.native, recipe.task.config
-    if own and own.recipe.model.family == recipe.model.family and not family.brings_vocabulary(own.recipe.model.config):
+    native, task, rules = source.native, recipe.task.config, _family(recipe).vocabulary
+    if native and native.recipe.model.family == recipe.model.family and not rules.is_own(native.recipe.model.config):
         raise ConfigError(
-            "These weights have no tokens of their own: they were trained with their task's. Set model.tokens=task."
+            "These weights have no vocabulary of their own: they were trained with their task's. Set model.tokens=task."
         )
-    unused = [name for name in TOKENS_OF_A_TASK if getattr(task, name, None) is not None]
+    unused = [name for name in TASK_VOCABULARY if getattr(task, name, None) is not None]
     if unused:
-        instead = ", or set model.tokens=task" if callable(family.has_own_vocabulary) else ""
+        has_choice = "tokens" in {setting.name for setting in fields(recipe.model.config)}
+        instead = ", or set model.tokens=task" if has_choice else ""
         raise ConfigError(
-            f"The model learns text in its own tokens: task.{unused[0]} ({getattr(task, unused[0])}) is not used. "
+            f"The model has its own vocabulary: task.{unused[0]} ({getattr(task, unused[0])}) is not used. "
             f"Leave it and task.tokens out{instead}."
         )
 
@@ -144,31 +220,74 @@ class _Usable(Iterable[Utterance]):
         return filter(self.passes, self.utterances)
 
 
+def _collect_assets(recipe: Recipe, source: PretrainedSource, assets: Path, world: World) -> ImportedCheckpoint | None:
+    """Write the assets on the first rank; another toolkit's checkpoint is read here, once by each rank."""
+    if source.external:
+        return _import(recipe, source.external, assets, world)
+    if world.is_first:
+        _replace_folder(assets, lambda folder: _copy_assets(source, folder))
+    return None
+
+
+def _copy_assets(source: PretrainedSource, folder: Path) -> None:
+    if source.native and source.native.folders.assets.exists():
+        shutil.copytree(source.native.folders.assets, folder, dirs_exist_ok=True)
+
+
+def _import(recipe: Recipe, path: Path, assets: Path, world: World) -> ImportedCheckpoint:
+    importer = _family(recipe).importer
+    if importer is None:
+        raise ModelError(f"The family {recipe.model.family!r} cannot start from {path}.")
+    read = importer.read
+    if world.is_first:
+        return _replace_folder(assets, lambda folder: read(recipe.model.config, path, folder))
+    with tempfile.TemporaryDirectory() as scratch:
+        return read(recipe.model.config, path, Path(scratch))
+
+
+def _load_pretrained_weights(
+    loaded: LoadedModel,
+    recipe: Recipe,
+    source: PretrainedSource,
+    imported: ImportedCheckpoint | None,
+    folders: ModelFolders,
+) -> InitReport:
+    remap, native = _family(recipe).vocabulary.remap, source.native
+    model = loaded.task_model
+    if native:
+        tensors: Mapping[str, Tensor] = native.tensors()
+        if remap and native.recipe.model.family == recipe.model.family:
+            remapped = remap(model.model, tensors, native.folders.task, native.folders.assets)
+            return _report(loaded, remapped, native.weights)
+        is_same = _same_files(folders.task, native.folders.task)
+        return InitReport(tuple(start_from(model.module, tensors, native.weights, is_same)))
+    if imported and source.external:
+        nothing = folders.task.with_name("no-task")  # imported weights come without a task
+        renamed = remap(model.model, imported.tensors, nothing, folders.assets) if remap else None
+        report = _report(loaded, renamed or RemappedWeights(imported.tensors), source.external)
+        return replace(report, overrides=imported.overrides)
+    return InitReport()
+
+
+def _report(loaded: LoadedModel, remapped: RemappedWeights, path: Path) -> InitReport:
+    missing = start_from(loaded.task_model.module, remapped.tensors, path, same_vocabulary=True)
+    notes = (remapped.note,) if remapped.note else ()
+    return InitReport(tuple(sorted({*missing, *remapped.renewed})), notes)
+
+
 def _same_files(one: Path, other: Path) -> bool:
     """Whether two folders hold the same names and bytes; one that is absent holds nothing."""
     names = [sorted(path.name for path in folder.glob("*")) for folder in (one, other)]
     return names[0] == names[1] and not any(filecmp.cmpfiles(one, other, names[0], shallow=False)[1:])
 
 
-def _collect_assets(recipe: Recipe, origin: PretrainedSource, folder: Path) -> None:
-    if origin.native and origin.native.assets.exists():
-        shutil.copytree(origin.native.assets, folder, dirs_exist_ok=True)
-    elif origin.external:
-        _adopt(recipe, origin.external, folder)
-
-
-def _adopt(recipe: Recipe, path: Path, assets: Path) -> Mapping[str, Tensor]:
-    family: Family = catalog.find("families", recipe.model.family)
-    if family.import_checkpoint is None:
-        raise ModelError(f"The family {recipe.model.family!r} cannot start from {path}.")
-    return family.import_checkpoint(recipe.model.config, path, assets)
-
-
-def _fill(folder: Path, fill: Callable[[Path], object]) -> None:
+def _replace_folder(folder: Path, fill: Callable[[Path], Result]) -> Result:
+    """Fill a new folder, and put it in the place of the one there was."""
     partial = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    fill(partial)
+    result = fill(partial)
     if folder.exists():
         shutil.rmtree(folder)
     partial.rename(folder)
+    return result

@@ -18,6 +18,7 @@ import numpy as np
 
 from attune import catalog
 from attune.batches.plan import Plan, padding_share
+from attune.contracts import TextTask
 from attune.corpora import (
     Corpus,
     RowProblem,
@@ -30,17 +31,17 @@ from attune.corpora import (
 from attune.errors import AttuneError, DataError, TooLong
 from attune.recipe import Recipe
 from attune.site import Site
-from attune.stages.assemble import LoadedModel, assemble
-from attune.stages.begin import InitReport, load_pretrained_weights, open_pretrained_source, prepare, with_local_files
+from attune.stages.begin import BegunModel, begin_model
 from attune.stages.data import planner, training_reader, training_rows
 from attune.stages.evaluate import Decoding, require_scores, search_of
 from attune.stages.example import Example, first_example, frames_of, read_back
+from attune.stages.pretrained import LoadedModel, ModelFolders
 from attune.stages.rates import schedule_of
 from attune.stages.sharing import open_optimizer
 from attune.stages.training_set import samples_in
 from attune.text.tokenizers.characters import UNREADABLE
-from attune.training.adapt import Adapted, adapt
-from attune.types import Family, Prediction, TextTask, Utterance
+from attune.training.adapt import Adapted
+from attune.types import Prediction, Utterance
 from attune.world import World
 
 TRAIN, DEV, TEST = "train", "dev", "test"
@@ -119,15 +120,6 @@ class RecipeCheck:
         return is_clean or self.bad_rows_policy == "drop"
 
 
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    """The model as training would begin with it."""
-
-    assembled: LoadedModel
-    first: InitReport
-    adapted: Adapted
-
-
 def check_manifest(source: str, decodes: bool, site: Site) -> Generator[Decoding, None, RowsCheck]:
     """Look at one manifest alone; yields how far decoding has come."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -148,8 +140,8 @@ def check_recipe(recipe: Recipe, decodes: bool, site: Site) -> Generator[Decodin
         learned = train if train or not _brings_tokens(recipe) else heard
         begun = _begin(recipe, learned, Path(folder), site, troubles) if learned else None
         if begun:
-            _check_evaluation(recipe, begun.assembled, site, troubles)
-            troubles += _unlearnable(heard, recipe, begun.assembled)
+            _check_evaluation(recipe, begun.loaded, site, troubles)
+            troubles += _unlearnable(heard, recipe, begun.loaded)
         order = map(train.__getitem__, plan.order) if train and plan else heard
         splits = []
         for corpus in corpora.values():
@@ -161,10 +153,10 @@ def check_recipe(recipe: Recipe, decodes: bool, site: Site) -> Generator[Decodin
             _rates(recipe),
             _describe(recipe, train, plan) if train and plan else None,
             begun.adapted if begun else None,
-            begun.first.new_tensors if begun else (),
-            first_example(order, begun.assembled) if begun else None,
+            begun.init.new_tensors if begun else (),
+            first_example(order, begun.loaded) if begun else None,
             tuple(troubles),
-            begun.first.notes if begun else (),
+            begun.init.notes if begun else (),
         )
 
 
@@ -211,8 +203,8 @@ def _look_into_stream(recipe: Recipe, troubles: list[str]) -> list[Utterance]:
 
 
 def _brings_tokens(recipe: Recipe) -> bool:
-    family: Family = catalog.find("families", recipe.model.family)
-    return family.brings_vocabulary(recipe.model.config)
+    family = catalog.find(catalog.FAMILIES, recipe.model.family)
+    return family.vocabulary.is_own(recipe.model.config)
 
 
 def _unlearnable(heard: Sequence[Utterance], recipe: Recipe, assembled: LoadedModel) -> list[str]:
@@ -236,18 +228,12 @@ def _plan(recipe: Recipe, corpus: Corpus, troubles: list[str]) -> Plan | None:
 
 def _begin(
     recipe: Recipe, learned: Iterable[Utterance], scratch: Path, site: Site, troubles: list[str]
-) -> _Begun | None:
+) -> BegunModel | None:
     with _gathering(troubles):
-        recipe = with_local_files(recipe, site)
-        origin = open_pretrained_source(recipe, site)
-        task, assets = scratch / "task", scratch / "assets"
-        prepare(recipe, origin, learned, task, assets)
-        assembled = assemble(recipe, task, assets)
-        first = load_pretrained_weights(assembled, recipe, origin, task)
-        training_reader(recipe, None, assembled, site)  # lists the noises and rooms that augment names
-        adapted = adapt(assembled.built.model, recipe.adapt, recipe.seed, first.new_tensors)
-        open_optimizer(recipe, assembled, first.new_tensors, World.alone())
-        return _Begun(assembled, first, adapted)
+        begun = begin_model(recipe, learned, ModelFolders(scratch / "task", scratch / "assets"), site, World.alone())
+        training_reader(recipe, None, begun.loaded, site)  # lists the noises and rooms that augment names
+        open_optimizer(recipe, begun.loaded, begun.init.new_tensors, World.alone())
+        return begun
     return None
 
 
@@ -258,7 +244,7 @@ def _check_evaluation(recipe: Recipe, assembled: LoadedModel, site: Site, troubl
             require_scores(recipe.train.keep_best, assembled.task)
     for config in filter(None, (recipe.decode, recipe.decode.final)):
         with _gathering(troubles):
-            search_of(config, assembled.built, site, World.alone())
+            search_of(config, assembled.task_model, site, World.alone())
 
 
 def _check_rows(corpus: Corpus, decodes: bool, site: Site) -> Generator[Decoding, None, RowsCheck]:
@@ -280,7 +266,7 @@ def _check_rows(corpus: Corpus, decodes: bool, site: Site) -> Generator[Decoding
     )
 
 
-def _check_split(recipe: Recipe, corpus: Corpus, rows: RowsCheck, begun: _Begun | None) -> SplitCheck:
+def _check_split(recipe: Recipe, corpus: Corpus, rows: RowsCheck, begun: BegunModel | None) -> SplitCheck:
     inside = select(corpus, recipe.data.min_seconds, recipe.data.longest_seconds)
     too_long = np.flatnonzero(corpus.seconds > recipe.data.longest_seconds)[:SAMPLES]
     too_long_at = tuple(corpus[int(row)].where for row in too_long)
@@ -290,12 +276,12 @@ def _check_split(recipe: Recipe, corpus: Corpus, rows: RowsCheck, begun: _Begun 
     is_learned = corpus.name == TRAIN
     used = np.full(len(corpus), not is_learned)
     used[inside.rows] = True
-    problems, unknown = _check_targets(compress(corpus, used), begun.assembled, is_learned)
+    problems, unknown = _check_targets(compress(corpus, used), begun.loaded, is_learned)
     # A recipe that drops or splits expects long rows.
     expects_long = recipe.data.drops_long_rows if is_learned else recipe.data.long_rows in ("split", "drop")
     long = tuple(problem for problem, is_long in problems if is_long and expects_long)
     bad = tuple(problem for problem, is_long in problems if not (is_long and expects_long))
-    least_wer = 0.0 if is_learned else _least_wer(corpus, begun.assembled)
+    least_wer = 0.0 if is_learned else _least_wer(corpus, begun.loaded)
     return replace(found, bad_targets=bad, long_rows=long, unknown=unknown, least_wer=least_wer)
 
 
@@ -321,14 +307,13 @@ def _require_usable(utterance: Utterance, assembled: LoadedModel, is_learned: bo
         raise DataError(f"utterance {utterance.id!r} has no audio. Give its row an `audio` path, or leave it out.")
     if not is_learned:
         assembled.task.reference(utterance)
-        if assembled.built.prompt:
-            assembled.built.prompt(utterance)
+        assembled.task_model.codec.prompt(utterance)
         return
-    target = assembled.built.target(utterance)
-    frames, needed = frames_of(utterance, assembled), assembled.built.frames_needed(target)
+    target = assembled.task_model.codec.target(utterance)
+    frames, needed = frames_of(utterance, assembled), assembled.task_model.codec.frames_needed(target)
     if frames < needed:
         raise DataError(
-            f"utterance {utterance.id!r} needs {needed} frames for its {len(target)} tokens, "
+            f"utterance {utterance.id!r} needs {needed} frames for its target, "
             f"and {utterance.seconds:.2f} s of audio give {frames}. Correct its text, or leave it out."
         )
 
@@ -340,11 +325,11 @@ def _unknown_in(utterance: Utterance, assembled: LoadedModel, can_say: Callable[
         reads = read_back(utterance, assembled)
     except DataError:  # only a label can be unknown as a whole; a text may be too long to be learned
         return set() if isinstance(assembled.task, TextTask) else {reference}
-    return {character for character in reference if not can_say(character)} if UNREADABLE in reads else set()
+    return {character for character in reference if not can_say(character)} if UNREADABLE in (reads or "") else set()
 
 
 def _can_say(assembled: LoadedModel, character: str) -> bool:
-    return UNREADABLE not in read_back(Utterance(character, 1.0, text=character), assembled)
+    return UNREADABLE not in (read_back(Utterance(character, 1.0, text=character), assembled) or "")
 
 
 def _least_wer(utterances: Iterable[Utterance], assembled: LoadedModel) -> float:

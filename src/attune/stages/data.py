@@ -16,7 +16,7 @@ from attune.errors import DataError
 from attune.recipe import Recipe
 from attune.site import Site
 from attune.sources import locate
-from attune.stages.assemble import LoadedModel
+from attune.stages.pretrained import LoadedModel
 from attune.world import World
 
 
@@ -94,15 +94,15 @@ def _turns(recipe: Recipe, corpus: Corpus, selection: Selection) -> list[float]:
 
 def training_reader(recipe: Recipe, corpus: Corpus | None, assembled: LoadedModel, site: Site) -> Reader:
     """How training reads an utterance: audio and target, refusing targets that no alignment can reach."""
-    built = assembled.built
+    built = assembled.task_model
     return Reader(
         corpus or (),
-        target=built.target,
-        fits=lambda samples, target: built.model.frames(samples) >= built.frames_needed(target),
+        target=built.codec.target,
+        fits=lambda samples, target: built.model.frames(samples) >= built.codec.frames_needed(target),
         drops_bad_rows=recipe.data.bad_rows == "drop",
         drops_long_rows=recipe.data.drops_long_rows,
         pack=built.pack,
-        augmenter=_augmenter(recipe.augment, built.longest_seconds, site) if recipe.augment else None,
+        augmenter=_augmenter(recipe.augment, built.limits.max_seconds, site) if recipe.augment else None,
         seed=recipe.seed,
         rows=len(corpus) if corpus and recipe.data.mix else None,
     )

@@ -8,6 +8,7 @@ from typing import Any
 from attune.batches.load import LoadedMicroBatch, Reader, load, readers_watched
 from attune.batches.plan import Budget, plan_in_order
 from attune.catalog import suggestion
+from attune.contracts import Task, TaskModel
 from attune.corpora import ChunkedCorpus, Corpus, CorpusSample
 from attune.decoding.ngram import read_arpa
 from attune.decoding.predict import decode, share
@@ -18,8 +19,8 @@ from attune.recipe import Recipe
 from attune.report.tables import scores_json
 from attune.site import Site
 from attune.sources import locate
-from attune.stages.assemble import LoadedModel
-from attune.types import Prediction, Scores, Task, TaskModel, Utterance
+from attune.stages.pretrained import LoadedModel
+from attune.types import Prediction, Scores, Utterance
 from attune.world import World
 
 DECODED_AT_ONCE = 4  # micro-batches: without gradients there is room for more, and a search is as long as one of them
@@ -86,22 +87,22 @@ def require_scores(metric: str | None, task: Task) -> None:
 
 def search_of(config: SearchConfig, built: TaskModel, site: Site, world: World) -> Search:
     """The recipe's search settings as the decoder takes them, with the language model they name."""
-    if config.fallback and built.seconds_per_frame is not None:  # hypotheses with frames are a transducer's
+    if config.fallback and built.scorer != "tokens":
         raise ModelError("decode.fallback is for models that say one token after another. Set it to false.")
     plain = Search(config.search, config.beam, config.length_power, config.fallback, config.precision)
     if config.lm is None:
         return plain
-    if not built.pieces:
+    if not built.codec.pieces:
         raise ModelError(
             f"decode.lm: {config.lm} cannot be used: this family does not search with a language model. Leave it out."
         )
-    model = read_arpa(locate(config.lm, site.cache), built.pieces, world.device)
+    model = read_arpa(locate(config.lm, site.cache), built.codec.pieces, world.device)
     return replace(plain, lm=config.lm, lm_weight=config.lm_weight, language_model=model)
 
 
 def as_scored(corpus: Corpus | CorpusSample, assembled: LoadedModel, recipe: Recipe) -> Scored:
     """The corpus as it will be decoded: where the recipe says so, what is too long to be heard at once is cut."""
-    longest = assembled.built.longest_seconds
+    longest = assembled.task_model.limits.max_seconds
     if longest is None or recipe.data.long_rows != "split":
         return corpus
     return ChunkedCorpus(corpus, longest)
@@ -113,7 +114,7 @@ def evaluation_batches(
     """This rank's share of a corpus: `batch` utterances at a time, or as many as a few training micro-batches hold."""
     reader = Reader(
         corpus,
-        assembled.built.prompt,
+        assembled.task_model.codec.prompt,
         drops_bad_rows=recipe.data.bad_rows == "drop",
         drops_long_rows=recipe.data.drops_long_rows,
     )
@@ -147,11 +148,11 @@ def evaluate(
     problems: list[str] = []
     yield Decoding(corpus.name, 0, len(corpus))
     with readers_watched():
-        for decoded in decode(assembled.built, _until(stop_requested, batches, stopped), search, world):
+        for decoded in decode(assembled.task_model, _until(stop_requested, batches, stopped), search, world):
             problems.extend(decoded.problems)
             for row, hypothesis in zip(decoded.rows, decoded.hypotheses, strict=True):
                 utterance = corpus[row]
-                value = None if hypothesis is None else assembled.built.read(hypothesis)
+                value = None if hypothesis is None else assembled.task_model.codec.read(hypothesis)
                 score = None if hypothesis is None else hypothesis.score
                 mine[row] = Prediction(utterance.id, value, assembled.task.reference(utterance), score)
             yield Decoding(corpus.name, min(len(corpus), len(mine) * world.size), len(corpus))
@@ -225,7 +226,7 @@ def _joined(
     for row, predictions in said.items():
         # In a recording without any speech there is no piece to decode.
         whole = corpus.whole[row]
-        found = _join(predictions, assembled.built, whole) if predictions else _nothing(assembled, whole)
+        found = _join(predictions, assembled.task_model, whole) if predictions else _nothing(assembled, whole)
         joined[ranks.get(row, 0)][row] = found
     return joined
 
@@ -235,7 +236,7 @@ def _join(pieces: list[Prediction], built: TaskModel, whole: Utterance) -> Predi
     values = [piece.value for piece in pieces if piece.value is not None]
     if len(values) < len(pieces):
         return replace(pieces[0], value=None, score=None)
-    return replace(pieces[0], value=built.join(values, whole), score=sum(piece.score or 0.0 for piece in pieces))
+    return replace(pieces[0], value=built.codec.join(values, whole), score=sum(piece.score or 0.0 for piece in pieces))
 
 
 def _nothing(assembled: LoadedModel, utterance: Utterance) -> Prediction:

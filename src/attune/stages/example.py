@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from attune.errors import DataError
-from attune.stages.assemble import LoadedModel
 from attune.stages.journal import RunLog
+from attune.stages.pretrained import LoadedModel
 from attune.types import SAMPLE_RATE, Hypothesis, Utterance
 
-SHOWN_TOKENS = 30
+SHOWN = 160  # characters of a target
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,38 +17,36 @@ class Example:
 
     id: str
     reference: str
-    target: tuple[int, ...]
-    reads: str  # the text or label that the target stands for
+    target: str  # as the codec describes it
+    tokens: int | None  # where the target is tokens, how many
+    reads: str | None  # the text or label that the target stands for
     seconds: float
     frames: int
     frames_needed: int
-    written: str | None = None  # the target with all that is not text by name, where the family has such tokens
 
     @property
-    def told_target(self) -> str:
-        """The target as it is written, or its first tokens; and how many there are."""
-        if self.written is not None:
-            return f"{self.written} ({len(self.target)} tokens)"
-        more = " …" if len(self.target) > SHOWN_TOKENS else ""
-        return f"{' '.join(map(str, self.target[:SHOWN_TOKENS]))}{more} ({len(self.target)} in all)"
+    def target_line(self) -> str:
+        """The target, not longer than a line; and how many tokens it has."""
+        shown = self.target if len(self.target) <= SHOWN else f"{self.target[:SHOWN].rsplit(' ', 1)[0]} …"
+        return shown if self.tokens is None else f"{shown} ({self.tokens} tokens)"
 
 
 def first_example(utterances: Iterable[Utterance], assembled: LoadedModel) -> Example | None:
     """The first utterance that has a target."""
     for utterance in utterances:
         try:
-            target = assembled.built.target(utterance)
+            target = assembled.task_model.codec.target(utterance)
         except DataError:  # whoever trains on it, or looks at all of them, will say so
             continue
         return Example(
-            utterance.id,
-            assembled.task.reference(utterance),
-            target,
-            read_back(utterance, assembled),
-            utterance.seconds,
-            frames_of(utterance, assembled),
-            assembled.built.frames_needed(target),
-            assembled.built.written(target) if assembled.built.written else None,
+            id=utterance.id,
+            reference=assembled.task.reference(utterance),
+            target=assembled.task_model.codec.describe(target),
+            tokens=len(target) if isinstance(target, tuple) else None,
+            reads=read_back(utterance, assembled),
+            seconds=utterance.seconds,
+            frames=frames_of(utterance, assembled),
+            frames_needed=assembled.task_model.codec.frames_needed(target),
         )
     return None
 
@@ -61,12 +59,14 @@ def log_first(utterances: Iterable[Utterance], assembled: LoadedModel, journal: 
     return example
 
 
-def read_back(utterance: Utterance, assembled: LoadedModel) -> str:
-    """What the target of an utterance says."""
-    return assembled.built.read(Hypothesis(assembled.built.target(utterance), 0.0))
+def read_back(utterance: Utterance, assembled: LoadedModel) -> str | None:
+    """The value that the target of an utterance stands for, where targets are tokens."""
+    codec = assembled.task_model.codec
+    target = codec.target(utterance)
+    return codec.read(Hypothesis(target, 0.0)) if isinstance(target, tuple) else None
 
 
 def frames_of(utterance: Utterance, assembled: LoadedModel) -> int:
     """How many frames the encoder makes of an utterance."""
-    frames: int = assembled.built.model.frames(round(utterance.seconds * SAMPLE_RATE))
+    frames: int = assembled.task_model.model.frames(round(utterance.seconds * SAMPLE_RATE))
     return frames

@@ -7,10 +7,10 @@ from pathlib import Path
 from torch import Tensor
 
 from attune.report.predictions import write_predictions
-from attune.stages.assemble import assemble, export, load_weights, open_pretrained
 from attune.stages.data import open_split
 from attune.stages.evaluate import as_scored, evaluate, evaluation_batches
 from attune.stages.events import Evaluated, Event, Finished
+from attune.stages.pretrained import build_model, export, load_weights, open_pretrained
 from attune.stages.underway import TrainingContext, log_scores
 from attune.training import checkpoint
 from attune.training.adapt import merge_lora
@@ -26,10 +26,10 @@ def finish(training: TrainingContext, before: int, last: int) -> Iterator[Event]
     world.barrier()  # the first rank may still be writing the last checkpoint
     final = _choose(training)
     # Built anew: what training added to the model (LoRA) is now in its weights.
-    training = replace(training, assembled=assemble(recipe, run.task, run.assets))
-    model = training.assembled.built.model
-    load_weights(model, final.tensors, final.where)
-    model.to(world.device)
+    training = replace(training, assembled=build_model(recipe, run.task, run.assets))
+    model = training.assembled.task_model
+    load_weights(model.module, final.tensors, final.where)
+    model.module.to(world.device)
     if training.journal:
         export(run.model, recipe, run, model)
     if recipe.train.eval_utterances:

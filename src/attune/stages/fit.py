@@ -16,19 +16,19 @@ import numpy as np
 import torch
 
 from attune.batches.plan import Rows
+from attune.contracts import StepStatistics
 from attune.corpora import Corpus
 from attune.recipe import Recipe
 from attune.site import Site
 from attune.sources import unwatched
-from attune.stages.assemble import LoadedModel, assemble
-from attune.stages.begin import load_pretrained_weights, open_pretrained_source, prepare
+from attune.stages.begin import begin_model
 from attune.stages.data import open_split, planner, training_reader, training_rows
-from attune.training.adapt import adapt
+from attune.stages.pretrained import ModelFolders
 from attune.training.gradients import Gradients
 from attune.training.memory import is_out_of_memory
 from attune.training.micro import Eager
 from attune.training.optimizer import make_optimizer
-from attune.types import Batch, StepStatistics
+from attune.types import Batch
 from attune.world import World, choose_device
 
 ROOM = 0.9  # of the memory, to be used: allocators leave gaps, and other epochs have other batches
@@ -105,8 +105,8 @@ def _propose(recipe: Recipe, used: _Used, utterances: int, padded: float, longes
 def _measure(recipe: Recipe, site: Site, folder: Path, rows: Rows) -> _Used:
     device = choose_device(site.device)
     corpus = open_split(recipe, "train", folder, site, World.alone())
-    assembled = _assemble(recipe, corpus, folder, site)
-    model = assembled.built.model.to(device)
+    begun = begin_model(recipe, corpus, ModelFolders(folder / "task", folder / "assets"), site, World.alone())
+    assembled, model = begun.loaded, begun.loaded.task_model.module.to(device)
     settings = recipe.optimizer
     optimizer = make_optimizer(settings.name, model, 0.0, 0.0, settings.betas)
     tallied = [module for module in model.modules() if isinstance(module, StepStatistics)]
@@ -115,7 +115,8 @@ def _measure(recipe: Recipe, site: Site, folder: Path, rows: Rows) -> _Used:
     batch, _ = training_reader(recipe, corpus, assembled, site).read(rows)
     memory = _Cuda(device) if device.type == "cuda" else _Cpu()
     before = memory.used()
-    peak = _run(Eager(model.train(), recipe.train.precision, device), batch, memory) if batch else before
+    eager = Eager(assembled.task_model.model.train(), recipe.train.precision, device)
+    peak = _run(eager, batch, memory) if batch else before
     gradients.clear()
     return _Used(before, peak, int(memory.limit * ROOM))
 
@@ -129,16 +130,6 @@ def _run(backward: Eager, batch: Batch, memory: "_Cpu | _Cuda") -> int | None:
             raise
         return None
     return memory.peak()
-
-
-def _assemble(recipe: Recipe, corpus: Corpus, folder: Path, site: Site) -> LoadedModel:
-    origin = open_pretrained_source(recipe, site)
-    task, assets = folder / "task", folder / "assets"
-    prepare(recipe, origin, corpus, task, assets)
-    assembled = assemble(recipe, task, assets)
-    fresh = load_pretrained_weights(assembled, recipe, origin, task)
-    adapt(assembled.built.model, recipe.adapt, recipe.seed, fresh.new_tensors)
-    return assembled
 
 
 class _Cpu:

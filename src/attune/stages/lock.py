@@ -16,9 +16,8 @@ from attune.recipe import Recipe
 from attune.run import Run
 from attune.site import Site
 from attune.sources import Cache, Entry, File, entry_from, is_remote, locate, shown
-from attune.stages.assemble import is_native, open_pretrained
+from attune.stages.pretrained import is_native, open_pretrained
 from attune.training import checkpoint
-from attune.types import Family
 from attune.world import World
 
 FORMAT = 1
@@ -50,7 +49,7 @@ def sources_of(recipe: Recipe, begins: bool = True) -> list[NamedSource]:
     searches = {"decode": recipe.decode, "decode.final": recipe.decode.final}
     named += [NamedSource(f"{key}.lm", search.lm) for key, search in searches.items() if search and search.lm]
     if begins:
-        family: Family = catalog.find("families", recipe.model.family)
+        family = catalog.find(catalog.FAMILIES, recipe.model.family)
         values = {name: getattr(recipe.model.config, name) for name in family.sources}
         named += [NamedSource(f"model.{name}", source) for name, source in values.items() if source is not None]
     return named
@@ -114,7 +113,8 @@ def _used(path: Path) -> Iterable[Path]:
         return [path]
     if is_native(path):
         model = open_pretrained(path)
-        folders = [folder for folder in (model.task, model.assets) if folder.is_relative_to(path) and folder.is_dir()]
+        parts = (model.folders.task, model.folders.assets)
+        folders = [folder for folder in parts if folder.is_relative_to(path) and folder.is_dir()]
         inside = [file for folder in folders for file in sorted(folder.iterdir()) if file.is_file()]
         return [path / "recipe.yaml", model.weights, *inside]
     return sorted(file for file in path.iterdir() if file.is_file())

@@ -39,7 +39,7 @@ class Preparing:
 
 def prepare_corpus(order: Order, jobs: int, site: Site) -> Generator[Preparing, None, tuple[Prepared, ...]]:
     """Write every split of the corpus; yields how far it is."""
-    layout: Layout = catalog.find("corpora", order.corpus)
+    layout: Layout = catalog.find(catalog.CORPORA, order.corpus)
     options = _options(layout, order.options)
     source = order.source if layout.takes_addresses else str(locate(order.source, site.cache).absolute())
     to = order.to.absolute()

@@ -7,11 +7,10 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from attune import catalog
 from attune import recipe as recipes
 from attune.config import flatten
+from attune.contracts import TaskModel
 from attune.errors import ModelError, SourceError
 from attune.files import completed, refusal_told, sync, write_text
 from attune.plain_yaml import inline_yaml
@@ -20,9 +19,8 @@ from attune.report.card import CardFacts, model_card
 from attune.run import Run
 from attune.site import Site
 from attune.sources import is_remote, locate, push, shown, without_secrets
-from attune.stages.assemble import WEIGHTS, export, is_native, open_pretrained
+from attune.stages.pretrained import WEIGHTS, export, is_native, open_pretrained
 from attune.stages.subject import load_eval_target
-from attune.types import Family
 from attune.world import World
 
 TOLD = (
@@ -43,8 +41,8 @@ def export_model(source: str, to: Path, site: Site, for_transformers: bool = Fal
     if to.suffix != NEMO and to.exists() and not (is_own_format and is_native(to) and (to / WEIGHTS).is_file()):
         raise ModelError(f"{to} is there already and is not a model of attune's. Choose another folder.")
     pretrained = open_pretrained(path)
-    assembled = load_eval_target(pretrained, World.alone())
-    run, model = Run(pretrained.task.parent), assembled.built.model
+    assembled = load_eval_target(pretrained, site, World.alone())
+    run, model = Run(pretrained.folders.task.parent), assembled.task_model
     with refusal_told(to, "Choose another place.", ModelError):
         to.parent.mkdir(parents=True, exist_ok=True)
         if is_own_format:
@@ -53,7 +51,7 @@ def export_model(source: str, to: Path, site: Site, for_transformers: bool = Fal
             _export_for_others(to, pretrained.recipe, run, model, for_transformers)
 
 
-def _export_for_others(to: Path, recipe: Recipe, run: Run, model: nn.Module, for_transformers: bool) -> None:
+def _export_for_others(to: Path, recipe: Recipe, run: Run, model: TaskModel, for_transformers: bool) -> None:
     with tempfile.TemporaryDirectory(dir=to.parent, prefix=".") as scratch:
         folder = Path(scratch) / "model"
         export(folder, recipe, run, model)
@@ -63,15 +61,16 @@ def _export_for_others(to: Path, recipe: Recipe, run: Run, model: nn.Module, for
             _keep_nemo(folder / f"model{NEMO}", to)
 
 
-def _in_transformers(name: str, model: nn.Module, folder: Path) -> Path:
+def _in_transformers(name: str, model: TaskModel, folder: Path) -> Path:
     """Where an exported model is in transformers' format: its own folder, or one that is written now."""
-    family: Family = catalog.find("families", name)
+    family = catalog.find(catalog.FAMILIES, name)
     if (folder / "config.json").is_file():
         return folder
-    if family.to_transformers is None:
+    to_transformers = family.exporters.to_transformers
+    if to_transformers is None:
         raise ModelError(f"transformers has no format for a model of family {name}. Leave --for-transformers out.")
     written = folder.with_name("transformers")
-    family.to_transformers(model, folder, written)
+    to_transformers(model.model, folder, written)
     sync(written)
     return written
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from attune.recipe import Recipe
 from attune.run import Run
-from attune.stages.assemble import LoadedModel, assemble, load_weights
+from attune.stages.pretrained import LoadedModel, build_model, load_weights
 from attune.training.adapt import merge_lora
 from attune.training.depth import layer_factors
 from attune.training.optimizer import OptimizerLike, make_optimizer
@@ -14,7 +14,7 @@ from attune.world import World
 
 def open_optimizer(recipe: Recipe, assembled: LoadedModel, fresh: Sequence[str], world: World) -> OptimizerLike:
     """The recipe's optimizer; where ranks share, each has its own part of it."""
-    settings, model = recipe.optimizer, assembled.built.model
+    settings, model = recipe.optimizer, assembled.task_model.module
     shard = recipe.train.shard if world.size > 1 else "none"
     factors = layer_factors(model, settings.layer_decay, fresh) if settings.layer_decay else None
     if shard == "full":
@@ -30,10 +30,10 @@ def open_optimizer(recipe: Recipe, assembled: LoadedModel, fresh: Sequence[str],
 
 def usable_alone(assembled: LoadedModel, recipe: Recipe, run: Run, world: World) -> LoadedModel:
     """The model with all its weights on every rank: ranks decode as many batches as they have, without the others."""
-    if not has_slices(assembled.built.model):
+    if not has_slices(assembled.task_model.module):
         return assembled
-    weights = merge_lora(whole_weights(assembled.built.model), recipe.adapt)
-    alone = assemble(recipe, run.task, run.assets)
-    load_weights(alone.built.model, weights, run.checkpoints)
-    alone.built.model.to(world.device)
+    weights = merge_lora(whole_weights(assembled.task_model.module), recipe.adapt)
+    alone = build_model(recipe, run.task, run.assets)
+    load_weights(alone.task_model.module, weights, run.checkpoints)
+    alone.task_model.module.to(world.device)
     return alone

@@ -4,12 +4,12 @@ import hashlib
 import re
 import tempfile
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 from attune import catalog
 from attune import recipe as recipes
+from attune.contracts import Family, ModelSection
 from attune.corpora import Corpus
 from attune.errors import ConfigError, ModelError
 from attune.files import refusal_told, require_writable
@@ -18,8 +18,7 @@ from attune.report.predictions import write_predictions
 from attune.run import Run
 from attune.site import Site
 from attune.sources import is_remote, locate, shown
-from attune.stages.assemble import LoadedModel, Pretrained, assemble, is_native, load_weights, open_pretrained
-from attune.stages.begin import PretrainedSource, load_pretrained_weights, prepare, with_local_files
+from attune.stages.begin import begin_model, require_all_weights, with_local_files
 from attune.stages.data import open_manifests
 from attune.stages.evaluate import (
     Decoding,
@@ -31,7 +30,16 @@ from attune.stages.evaluate import (
     search_of,
 )
 from attune.stages.lock import as_locked
-from attune.types import Family
+from attune.stages.pretrained import (
+    LoadedModel,
+    ModelFolders,
+    Pretrained,
+    build_model,
+    is_native,
+    load_weights,
+    open_pretrained,
+)
+from attune.training.settings import AdaptConfig
 from attune.world import World
 
 SPLITS = ("test", "dev", "train")
@@ -80,33 +88,33 @@ def _recipe(path: Path, overrides: Sequence[str]) -> Recipe:
     return recipes.load(path, [re.sub(r"^decode\.(?!final\b)", "decode.final.", each) for each in overrides]).recipe
 
 
-def load_eval_target(pretrained: Pretrained, world: World) -> LoadedModel:
+def load_eval_target(pretrained: Pretrained, site: Site, world: World) -> LoadedModel:
     """The model with its weights, on the world's device."""
-    if pretrained.is_foreign:
-        assembled = _adopt(pretrained)
+    if pretrained.is_external:
+        assembled = _load_external(pretrained, site)
     else:
-        assembled = assemble(pretrained.recipe, pretrained.task, pretrained.assets)
-        load_weights(assembled.built.model, pretrained.tensors(), pretrained.weights)
-    assembled.built.model.to(world.device)
+        assembled = build_model(pretrained.recipe, pretrained.folders.task, pretrained.folders.assets)
+        load_weights(assembled.task_model.module, pretrained.tensors(), pretrained.weights)
+    assembled.task_model.module.to(world.device)
     return assembled
 
 
 def _open_named(recipe: Recipe, path: Path) -> Pretrained:
     """The weights that a recipe names, under that recipe."""
-    family: Family = catalog.find("families", recipe.model.family)
+    family = catalog.find(catalog.FAMILIES, recipe.model.family)
     if is_native(path):
         pretrained = open_pretrained(path)
         if pretrained.recipe.model.family == recipe.model.family:
             _require_same_model(family, pretrained.recipe.model.config, recipe.model.config, path)
         return replace(pretrained, recipe=recipe)
-    if family.import_checkpoint is None or not family.brings_vocabulary(recipe.model.config):
-        raise ModelError(f"{path} is no model of attune's. Train one first; there is nothing to evaluate in it yet.")
-    defaults = family.config(weights=recipe.model.config.weights)
+    if family.importer is None or not family.vocabulary.is_own(recipe.model.config):
+        raise ModelError(f"{path} is not an attune model. Train one first; there is nothing to evaluate in it yet.")
+    defaults = replace(recipe.model.config, **_defaults(family))
     _require_same_model(family, defaults, recipe.model.config, path)
-    return Pretrained(recipe, path, path, path, is_foreign=True)
+    return Pretrained(recipe, ModelFolders(path, path), path, is_external=True)
 
 
-def _require_same_model(family: Family, trained: Any, asked: Any, path: Path) -> None:
+def _require_same_model(family: Family[ModelSection], trained: ModelSection, asked: ModelSection, path: Path) -> None:
     """Refuse to evaluate weights in another way than they were trained, which fails quietly."""
     changed = [
         f"model.{name}={getattr(trained, name)} (the recipe has {getattr(asked, name)})"
@@ -117,17 +125,20 @@ def _require_same_model(family: Family, trained: Any, asked: Any, path: Path) ->
         raise ConfigError(f"{path} was trained with {', '.join(changed)}. Evaluate it as it was trained.")
 
 
-def _adopt(pretrained: Pretrained) -> LoadedModel:
-    """Others' weights, with the files that the family makes of them."""
+def _defaults(family: Family[ModelSection]) -> dict[str, object]:
+    """The defaults of the settings that belong to trained weights."""
+    known = {setting.name: setting.default for setting in fields(family.config)}
+    return {name: known[name] for name in family.architecture_settings}
+
+
+def _load_external(pretrained: Pretrained, site: Site) -> LoadedModel:
+    """Another toolkit's weights, imported for this process alone."""
     with tempfile.TemporaryDirectory() as scratch:
-        task, assets = Path(scratch) / "task", Path(scratch) / "assets"
-        origin = PretrainedSource(external=pretrained.weights)
-        prepare(pretrained.recipe, origin, (), task, assets)
-        assembled = assemble(pretrained.recipe, task, assets)
-        missing = load_pretrained_weights(assembled, pretrained.recipe, origin, task).new_tensors
-    if missing:
-        raise ModelError(f"{pretrained.weights} lacks {', '.join(missing[:5])}, which this model needs.")
-    return assembled
+        folders = ModelFolders(Path(scratch) / "task", Path(scratch) / "assets")
+        plain = replace(pretrained.recipe, adapt=AdaptConfig())
+        begun = begin_model(plain, (), folders, site, World.alone())
+    require_all_weights(begun, pretrained.weights)
+    return begun.loaded
 
 
 def evaluate_target(
@@ -135,13 +146,13 @@ def evaluate_target(
 ) -> Generator[Decoding, None, Evaluation]:
     """Decode and score one split or manifest with the recipe's final search."""
     recipe = subject.pretrained.recipe
-    assembled = load_eval_target(subject.pretrained, world)
+    assembled = load_eval_target(subject.pretrained, site, world)
     require_scores(None, assembled.task)
     with tempfile.TemporaryDirectory() as scratch:
         folder = subject.run.data if subject.run else Path(scratch)
         site = as_locked(subject.run, site) if subject.run else site
         corpus = as_scored(_open(subject, on, folder, site, world), assembled, recipe)
-        search = search_of(recipe.decode.final or recipe.decode, assembled.built, site, world)
+        search = search_of(recipe.decode.final or recipe.decode, assembled.task_model, site, world)
         batches = evaluation_batches(assembled, corpus, batch, recipe, site, world)
         evaluation = yield from evaluate(assembled, corpus, batches, search, world)
         return replace(evaluation, manifest=_whole_name(on) if on and on not in SPLITS else None)

@@ -36,7 +36,7 @@ class LearnedTokenizer:
 
 def learn_tokens(sources: Sequence[str], file: Path, wish: TokenizerRequest, site: Site) -> LearnedTokenizer:
     """Write a SentencePiece model of the texts that the manifests have."""
-    normalize = catalog.find("text.normalizers", wish.normalizer)
+    normalize = catalog.find(catalog.NORMALIZERS, wish.normalizer)
     with tempfile.TemporaryDirectory() as scratch:
         corpus = open_corpus("texts", [locate(source, site.cache) for source in sources], Path(scratch))
         written = [(each.text, each.language) for each in corpus if each.text is not None]

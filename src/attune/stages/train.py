@@ -21,8 +21,7 @@ from attune.errors import CheckpointError, Preempted
 from attune.recipe import Difference, Recipe
 from attune.run import Run, Start, claimed
 from attune.site import Site
-from attune.stages.assemble import LoadedModel, assemble
-from attune.stages.begin import InitReport, load_pretrained_weights, open_pretrained_source, prepare, with_local_files
+from attune.stages.begin import BegunModel, begin_model, rebuild_model
 from attune.stages.data import open_split, recordings_of
 from attune.stages.evaluate import (
     Decoding,
@@ -39,12 +38,12 @@ from attune.stages.example import log_first
 from attune.stages.finish import finish
 from attune.stages.journal import RunLog
 from attune.stages.lock import gather_sources
+from attune.stages.pretrained import LoadedModel, ModelFolders
 from attune.stages.rates import changed_rates, schedule_of
 from attune.stages.sharing import open_optimizer, usable_alone
 from attune.stages.training_set import TrainingSet, open_training_set
 from attune.stages.underway import TrainingContext, log_scores, log_step
 from attune.training import checkpoint
-from attune.training.adapt import adapt
 from attune.training.checkpoint import Checkpoint, Damage
 from attune.training.loop import StepRules, TrainingProgress, TrainingStep, take_steps
 from attune.training.precision import compile_layers, computing_exactly, first_scale
@@ -97,11 +96,11 @@ def _train(
     if recipe.data.test:
         open_split(recipe, "test", run.data, site, world)  # a bad row is to be told now, not after the last step
     newest, damaged = checkpoint.newest(run.checkpoints)
-    assembled, first = _assemble(recipe, run, data, site, world, resumes=newest is not None)
-    adapted = adapt(assembled.built.model, recipe.adapt, recipe.seed, first.new_tensors)
-    assembled.built.model.to(world.device)
+    begun = _begin(recipe, run, data, site, world, resumes=newest is not None)
+    assembled, first, adapted = begun.loaded, begun.init, begun.adapted
+    assembled.task_model.module.to(world.device)
     if recipe.train.compile:
-        compile_layers(assembled.built.model)
+        compile_layers(assembled.task_model.module)
     optimizer = open_optimizer(recipe, assembled, first.new_tensors, world)
     journal = RunLog(run) if world.is_first else None
     scored = as_scored(dev, assembled, recipe) if dev else None
@@ -109,8 +108,8 @@ def _train(
     # Now, and not after the last step: a name or a language model that does not fit is to be told at once.
     if recipe.data.dev or recipe.data.test:
         require_scores(recipe.train.keep_best, assembled.task)
-    search = search_of(recipe.decode, assembled.built, site, world)
-    final = search_of(recipe.decode.final, assembled.built, site, world) if recipe.decode.final else search
+    search = search_of(recipe.decode, assembled.task_model, site, world)
+    final = search_of(recipe.decode.final, assembled.task_model, site, world) if recipe.decode.final else search
     training = TrainingContext(
         recipe,
         run,
@@ -159,24 +158,16 @@ def _open_dev(recipe: Recipe, run: Run, site: Site, world: World) -> Corpus | Co
     return CorpusSample(dev, count, recipe.seed) if count and count < len(dev) else dev
 
 
-def _assemble(
-    recipe: Recipe, run: Run, data: TrainingSet, site: Site, world: World, resumes: bool
-) -> tuple[LoadedModel, InitReport]:
-    """Prepare the run's files once, build the model, and give it the weights it starts from."""
+def _begin(recipe: Recipe, run: Run, data: TrainingSet, site: Site, world: World, resumes: bool) -> BegunModel:
+    """The model as this run began with it; a run that resumes only builds it, as its checkpoint has the weights."""
     recordings = recordings_of(recipe, site)
     if resumes:
         _require_same_data(run, data, recordings)
-        return assemble(recipe, run.task, run.assets), InitReport(run.start().new_tensors)
-    local = with_local_files(recipe, site)
-    origin = open_pretrained_source(local, site)
+        return rebuild_model(recipe, ModelFolders(run.task, run.assets), run.start().new_tensors)
+    begun = begin_model(recipe, data, ModelFolders(run.task, run.assets), site, world)
     if world.is_first:
-        prepare(local, origin, data, run.task, run.assets)
-    world.barrier()
-    assembled = assemble(recipe, run.task, run.assets)
-    first = load_pretrained_weights(assembled, local, origin, run.task)
-    if world.is_first:
-        run.remember_start(Start(data.fingerprint, first.new_tensors, recordings))
-    return assembled, first
+        run.remember_start(Start(data.fingerprint, begun.init.new_tensors, recordings))
+    return begun
 
 
 def _require_same_data(run: Run, data: TrainingSet, recordings: str) -> None:
@@ -218,7 +209,7 @@ def _resume(training: TrainingContext, newest: Path | None, damaged: Sequence[Da
     if newest is None:
         return TrainingProgress(scale=first_scale(training.recipe.train.precision))
     found = checkpoint.load(newest)
-    load_whole(training.assembled.built.model, training.optimizer, found.model, found.optimizer)
+    load_whole(training.assembled.task_model.module, training.optimizer, found.model, found.optimizer)
     training.history.extend(found.history)
     # A kill may have come between the save and the record of the best.
     metric = training.recipe.train.keep_best
@@ -243,7 +234,7 @@ def _steps(
         settings.nonfinite_patience,
     )
     clock = time.perf_counter()
-    model = training.assembled.built.model
+    model = training.assembled.task_model.model
     for step in take_steps(model, training.optimizer, micros, rules, progress, world, training.stop_requested):
         now = time.perf_counter()
         stepped = Stepped(step, step.audio_seconds / max(now - clock, 1e-9), _memory_gib(world))
@@ -317,7 +308,7 @@ def _judge(training: TrainingContext, dev: Scored) -> Generator[Decoding, None, 
 def _save(
     training: TrainingContext, progress: TrainingProgress, scores: Mapping[str, float], is_stopgap: bool
 ) -> Iterator[Event]:
-    model = training.assembled.built.model
+    model = training.assembled.task_model.module
     weights, optimizer = whole_weights(model), whole_state(training.optimizer, model, training.world)
     if training.journal is None:
         return

@@ -13,8 +13,8 @@ from attune.recipe import Recipe
 from attune.run import Run
 from attune.site import Site
 from attune.sources import shown
-from attune.stages.assemble import LoadedModel
 from attune.stages.data import budget_of, mixed, open_split, planner, training_reader, training_rows
+from attune.stages.pretrained import LoadedModel
 from attune.training import checkpoint
 from attune.types import Utterance
 from attune.world import World

@@ -8,10 +8,10 @@ from attune.decoding.search import Search
 from attune.recipe import Recipe
 from attune.run import Run, rises
 from attune.site import Site
-from attune.stages.assemble import LoadedModel
 from attune.stages.evaluate import Evaluation, Scored
 from attune.stages.events import Stepped
 from attune.stages.journal import RunLog
+from attune.stages.pretrained import LoadedModel
 from attune.training.optimizer import OptimizerLike
 from attune.training.patience import has_stalled
 from attune.world import World

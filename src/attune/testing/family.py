@@ -9,36 +9,41 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import safetensors.torch
 import torch
 import torch.nn.functional as F
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
+from torch import Tensor, nn
 
 from attune.audio.masking import draw_masks
 from attune.audio.settings import MasksConfig
+from attune.batches.collate import collate_targets
 from attune.batches.load import Reader
+from attune.contracts import Family, ModelSection, SpeechModel, Task
 from attune.decoding import tokens, transducer
-from attune.testing.problems import differences, require_none, without_gradient
-from attune.types import (
-    SAMPLE_RATE,
-    Batch,
+from attune.scorers import (
+    ActivityScorer,
     CtcScorer,
-    Family,
+    EmbeddingScorer,
     LabelScorer,
+    LikelihoodScorer,
     Scorer,
-    Task,
+    ScorerKind,
     TokenScorer,
     TransducerScorer,
-    Utterance,
+    WaveformScorer,
+    kind_of,
 )
+from attune.testing.problems import differences, require_none, without_gradient
+from attune.types import SAMPLE_RATE, Batch, Targets, TokenTargets, Utterance
+
+WITHOUT_MASKS = ("waveform", "likelihood")  # scorers whose models see no features that could be masked
 
 
 def check_family(
-    family: Family,
-    config: Any,
+    family: Family[ModelSection],
+    config: ModelSection,
     task: Task,
     utterances: Sequence[Utterance],
     assets: Path = Path(),
@@ -50,10 +55,10 @@ def check_family(
     """
     with torch.random.fork_rng(devices=[]):
         built = family.build(config, task, assets)
-        batches = _batches(Reader(utterances, built.target), len(utterances))
-        prompts = {each.id: built.prompt(each) for each in utterances} if built.prompt else {}
-        subject = _Subject(built.model.eval(), batches, prompts, tolerance)
-        checks = (_neighbours, _order, _padding, _additivity, _masks, _frames, _teacher_forcing, _prompts)
+        batches = _batches(Reader(utterances, built.codec.target), len(utterances))
+        prompts = {each.id: built.codec.prompt(each) for each in utterances}
+        subject = _Subject(built.model.eval(), built.scorer, batches, prompts, tolerance)
+        checks = (_kind, _neighbours, _order, _padding, _additivity, _masks, _frames, _teacher_forcing, _prompts)
         problems = [problem for check in checks for problem in check(subject)]
         problems += _save_and_load(subject, lambda: family.build(config, task, assets).model.eval())
         problems += _gradients(subject)
@@ -69,30 +74,33 @@ class _Batches:
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    model: Any  # a Model that is an nn.Module
+    model: SpeechModel
+    kind: ScorerKind
     batches: _Batches
     prompts: Mapping[str, tuple[int, ...]]  # by id, where decoding begins with one
     tolerance: float
+
+    @property
+    def module(self) -> nn.Module:
+        """The model as torch sees it."""
+        return cast(nn.Module, self.model)
 
     def compare(self, what: str, expected: Tensor, actual: Tensor) -> Iterator[str]:
         """A sentence when the two are not the same within the tolerance."""
         return differences(what, expected, actual, self.tolerance)
 
     def outputs(self, batch: Batch) -> dict[str, Tensor]:
-        """What the model says about each utterance, by id."""
+        """What the model outputs for each utterance, by id."""
         with torch.no_grad():
             return dict(zip(batch.ids, _rows(self.scorer(batch)), strict=True))
 
     def scorer(self, batch: Batch) -> Scorer:
         """What a search would be given, with the prompts in place of the targets."""
-        scorer: Scorer = self.model.scorer(self.prompted(batch) if self.prompts else batch)
-        return scorer
+        return self.model.scorer(self.prompted(batch))
 
     def prompted(self, batch: Batch) -> Batch:
         """The batch as it is decoded."""
-        prompts = [torch.tensor(self.prompts[name]) for name in batch.ids]
-        lengths = torch.tensor([len(prompt) for prompt in prompts])
-        return replace(batch, targets=pad_sequence(prompts, batch_first=True), target_lengths=lengths)
+        return replace(batch, targets=collate_targets([self.prompts[name] for name in batch.ids]))
 
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The sum and the count."""
@@ -110,6 +118,12 @@ def _batches(reader: Reader, count: int) -> _Batches:
 
     rows = range(count)
     return _Batches([read([row]) for row in rows], read(rows), read(rows[::-1]))
+
+
+def _kind(subject: _Subject) -> Iterator[str]:
+    kind = kind_of(subject.scorer(subject.batches.together))
+    if kind != subject.kind:
+        yield f"kind: the model is declared as {subject.kind!r}, and its scorer is {kind!r}"
 
 
 def _neighbours(subject: _Subject) -> Iterator[str]:
@@ -131,7 +145,7 @@ def _order(subject: _Subject) -> Iterator[str]:
 
 def _padding(subject: _Subject) -> Iterator[str]:
     for batch in subject.batches.alone:
-        padded = replace(batch, audio=F.pad(batch.audio, (0, SAMPLE_RATE)), targets=F.pad(batch.targets, (0, 3)))
+        padded = replace(batch, audio=F.pad(batch.audio, (0, SAMPLE_RATE)), targets=_wider(batch.targets))
         (name,) = batch.ids
         expected, actual = subject.outputs(batch)[name], subject.outputs(padded)[name]
         yield from subject.compare(f"padding: the output of {name!r} with a second of it", expected, actual)
@@ -147,6 +161,8 @@ def _additivity(subject: _Subject) -> Iterator[str]:
 
 
 def _masks(subject: _Subject) -> Iterator[str]:
+    if subject.kind in WITHOUT_MASKS:
+        return
     together = subject.batches.together
     seeds = {name: seed for seed, name in enumerate(together.ids)}
     alone = torch.stack([subject.loss(_masked(batch, seeds))[0] for batch in subject.batches.alone])
@@ -163,7 +179,7 @@ def _masked(batch: Batch, seeds: Mapping[str, int]) -> Batch:
 def _frames(subject: _Subject) -> Iterator[str]:
     batch = subject.batches.together
     scorer = subject.scorer(batch)
-    if isinstance(scorer, CtcScorer | TransducerScorer):
+    if isinstance(scorer, CtcScorer | TransducerScorer | ActivityScorer):
         expected = torch.tensor([subject.model.frames(samples) for samples in batch.lengths.tolist()])
         yield from subject.compare(
             "frames: what model.frames() says against the scorer's lengths", expected, scorer.lengths
@@ -179,8 +195,10 @@ def _teacher_forcing(subject: _Subject) -> Iterator[str]:
             if scorer.durations:
                 return  # the loss of such models may be under-normalized on purpose, and what is searched is not
             searched = _lattice_loss(scorer, batch)
-        elif isinstance(scorer, CtcScorer | LabelScorer):
+        elif isinstance(scorer, CtcScorer | LabelScorer | LikelihoodScorer):
             searched = _loss_of(scorer, batch)
+        elif isinstance(scorer, EmbeddingScorer | ActivityScorer | WaveformScorer):
+            return  # how its loss comes from what is read off, only the task knows
         else:
             # Which tokens of a prompt are learned, only the family knows; what follows it is both learned and searched.
             trained = trained - subject.loss(subject.prompted(batch))[0]
@@ -189,14 +207,14 @@ def _teacher_forcing(subject: _Subject) -> Iterator[str]:
 
 
 def _prompts(subject: _Subject) -> Iterator[str]:
-    if not subject.prompts:
+    if subject.kind != "tokens":
         return
     batch = subject.batches.together
     scorer = subject.scorer(batch)
     limits: Sequence[float] = [math.inf] * len(batch.ids)
-    if not isinstance(scorer, CtcScorer | LabelScorer | TransducerScorer):
-        limits = scorer.limits
-    rows = zip(batch.ids, batch.targets.tolist(), batch.target_lengths.tolist(), limits, strict=True)
+    if subject.kind == "tokens":
+        limits = cast(TokenScorer, scorer).limits
+    rows = zip(batch.ids, batch.tokens.ids.tolist(), batch.tokens.lengths.tolist(), limits, strict=True)
     for name, target, length, limit in rows:
         prompt = subject.prompts[name]
         if tuple(target[: len(prompt)]) != prompt:
@@ -206,9 +224,10 @@ def _prompts(subject: _Subject) -> Iterator[str]:
 
 
 def _save_and_load(subject: _Subject, build: Callable[[], Any]) -> Iterator[str]:
-    saved = safetensors.torch.save({name: each.contiguous() for name, each in subject.model.state_dict().items()})
+    weights = subject.module.state_dict()
+    saved = safetensors.torch.save({name: each.contiguous() for name, each in weights.items()})
     again = replace(subject, model=build(), tolerance=0.0)
-    again.model.load_state_dict(safetensors.torch.load(saved))
+    again.module.load_state_dict(safetensors.torch.load(saved))
     loaded = again.outputs(subject.batches.together)
     for name, output in subject.outputs(subject.batches.together).items():
         yield from again.compare(f"saving: the output of {name!r} after saving and loading", output, loaded[name])
@@ -216,30 +235,49 @@ def _save_and_load(subject: _Subject, build: Callable[[], Any]) -> Iterator[str]
 
 def _gradients(subject: _Subject) -> Iterator[str]:
     subject.model.train()
-    subject.model.loss(subject.batches.together).total.backward()
-    yield from without_gradient(subject.model)
+    subject.model.loss(subject.batches.together).total.backward()  # type: ignore[no-untyped-call]
+    yield from without_gradient(subject.module)
 
 
 def _rows(scorer: Scorer) -> list[Tensor]:
-    if isinstance(scorer, LabelScorer):
-        return list(scorer.log_probs)
-    if not isinstance(scorer, CtcScorer):
-        hypotheses = transducer.greedy(scorer) if isinstance(scorer, TransducerScorer) else tokens.greedy(scorer)
-        # Other tokens have another score; numbers of tokens are no quantities that a tolerance could compare.
-        return [torch.tensor([float(len(found.tokens)), found.score]) for found in hypotheses]
-    return [row[:length] for row, length in zip(scorer.log_probs, scorer.lengths.tolist(), strict=True)]
+    """What the scorer has about each utterance, cut to the utterance's own length."""
+    match scorer:
+        case LabelScorer() | LikelihoodScorer():
+            return list(scorer.log_probs)
+        case EmbeddingScorer():
+            return list(scorer.vectors)
+        case CtcScorer():
+            return _own(scorer.log_probs, scorer.lengths)
+        case ActivityScorer():
+            return _own(scorer.log_odds, scorer.lengths)
+        case WaveformScorer():
+            return [row[..., :length] for row, length in zip(scorer.audio, scorer.lengths.tolist(), strict=True)]
+    hypotheses = transducer.greedy(scorer) if isinstance(scorer, TransducerScorer) else tokens.greedy(scorer)
+    # Other tokens have another score; numbers of tokens are no quantities that a tolerance could compare.
+    return [torch.tensor([float(len(found.tokens)), found.score]) for found in hypotheses]
+
+
+def _own(frames: Tensor, lengths: Tensor) -> list[Tensor]:
+    return [row[:length] for row, length in zip(frames, lengths.tolist(), strict=True)]
+
+
+def _wider(targets: Targets) -> Targets:
+    """The same targets with more padding, where they are tokens."""
+    if not isinstance(targets, TokenTargets):
+        return targets
+    return replace(targets, ids=F.pad(targets.ids, (0, 3)))
 
 
 def _loss_after_prompts(scorer: TokenScorer, batch: Batch) -> Tensor:
-    """The loss of the targets, told to the scorer one token after the other."""
+    """The loss of the targets, given to the scorer one token after the other."""
     begins = torch.tensor([len(prefix) for prefix in scorer.prefixes])
     total = torch.zeros(())
-    log_probs = scorer.advance(batch.targets[:, : int(begins.min())])
-    for column in range(int(begins.min()), batch.targets.shape[1]):
-        is_said = (begins <= column) & (column < batch.target_lengths)
-        token = batch.targets[:, column : column + 1]
-        total -= log_probs.gather(1, token)[is_said].sum()
-        if column + 1 < batch.targets.shape[1]:
+    log_probs = scorer.advance(batch.tokens.ids[:, : int(begins.min())])
+    for column in range(int(begins.min()), batch.tokens.ids.shape[1]):
+        is_emitted = (begins <= column) & (column < batch.tokens.lengths)
+        token = batch.tokens.ids[:, column : column + 1]
+        total -= log_probs.gather(1, token)[is_emitted].sum()
+        if column + 1 < batch.tokens.ids.shape[1]:
             log_probs = scorer.advance(token)
     return total
 
@@ -247,16 +285,16 @@ def _loss_after_prompts(scorer: TokenScorer, batch: Batch) -> Tensor:
 def _lattice_loss(scorer: TransducerScorer, batch: Batch) -> Tensor:
     """The loss of the targets over all their alignments, from the scorer's answers about every frame and label."""
     total = torch.zeros(())
-    rows = zip(batch.targets, batch.target_lengths.tolist(), scorer.lengths.tolist(), strict=True)
+    rows = zip(batch.tokens.ids, batch.tokens.lengths.tolist(), scorer.lengths.tolist(), strict=True)
     for utterance, (target, labels, frames) in enumerate(rows):
-        heard, states = scorer.start(1)
-        predicted = [heard]
+        after, states = scorer.start(1)
+        predicted = [after]
         for label in target[:labels, None]:
-            heard, states = scorer.predict(label, states)
-            predicted.append(heard)
-        said = torch.cat(predicted).repeat(frames, 1)
+            after, states = scorer.predict(label, states)
+            predicted.append(after)
+        every = torch.cat(predicted).repeat(frames, 1)
         places = torch.arange(frames).repeat_interleave(labels + 1)
-        log_probs = scorer.join(torch.full_like(places, utterance), places, said)[0].view(frames, labels + 1, -1)
+        log_probs = scorer.join(torch.full_like(places, utterance), places, every)[0].view(frames, labels + 1, -1)
         total -= _probability(log_probs[..., scorer.blank], log_probs[:, range(labels), target[:labels]])
     return total
 
@@ -271,9 +309,11 @@ def _probability(blanks: Tensor, labels: Tensor) -> Tensor:
     return reached[-1] + blanks[-1, -1]
 
 
-def _loss_of(scorer: CtcScorer | LabelScorer, batch: Batch) -> Tensor:
+def _loss_of(scorer: CtcScorer | LabelScorer | LikelihoodScorer, batch: Batch) -> Tensor:
+    if isinstance(scorer, LikelihoodScorer):
+        return -scorer.log_probs.sum()
     if isinstance(scorer, LabelScorer):
-        return F.nll_loss(scorer.log_probs, batch.targets[:, 0], reduction="sum")
+        return F.nll_loss(scorer.log_probs, batch.tokens.ids[:, 0], reduction="sum")
     return F.ctc_loss(
-        scorer.log_probs.transpose(0, 1), batch.targets, scorer.lengths, batch.target_lengths, reduction="sum"
+        scorer.log_probs.transpose(0, 1), batch.tokens.ids, scorer.lengths, batch.tokens.lengths, reduction="sum"
     )

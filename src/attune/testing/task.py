@@ -8,15 +8,16 @@ from typing import Any
 
 import torch
 
-from attune.batches.load import collate
+from attune.batches.collate import collate
+from attune.contracts import Section, Task, TaskType
 from attune.files import sha256
 from attune.testing.problems import require_none, without_gradient
-from attune.types import Hypothesis, Prediction, Task, Utterance
+from attune.types import Hypothesis, LoadedRow, Prediction, Utterance, tokens_of
 
 WIDTH = 8
 
 
-def check_task(task: type[Task], config: Any, utterances: Sequence[Utterance]) -> None:
+def check_task(task: TaskType[Section], config: Section, utterances: Sequence[Utterance]) -> None:
     """Raise CheckFailed with every promise that the task breaks on these utterances."""
     with tempfile.TemporaryDirectory() as name, torch.random.fork_rng(devices=[]):
         first, second = Path(name, "first"), Path(name, "second")
@@ -45,7 +46,7 @@ def _contents(folder: Path) -> dict[str, str]:
 def _reading(task: Task, utterances: Sequence[Utterance]) -> Iterator[str]:
     for utterance in utterances:
         reference = task.reference(utterance)
-        read = task.read(Hypothesis(task.target(utterance), 0.0))
+        read = task.read(Hypothesis(tokens_of(task.target(utterance)), 0.0))
         # The figure a task names first is the one it is judged by; what the normalizer takes away is no loss.
         name, score = _first(task, Prediction(utterance.id, read, reference))
         _, best = _first(task, Prediction(utterance.id, reference, reference))
@@ -74,7 +75,7 @@ def _scoring(task: Task, utterances: Sequence[Utterance]) -> Iterator[str]:
 def _gradients(task: Task, utterances: Sequence[Utterance]) -> Iterator[str]:
     targets = [task.target(utterance) for utterance in utterances]
     counts = [max(4, 2 * task.frames_needed(target)) for target in targets]
-    batch = collate([(str(row), torch.zeros(1).numpy(), target) for row, target in enumerate(targets)])
+    batch = collate([LoadedRow(str(row), torch.zeros(1).numpy(), target) for row, target in enumerate(targets)])
     head: Any = task.head(WIDTH)
     head.train().loss(torch.randn(len(targets), max(counts), WIDTH), torch.tensor(counts), batch).total.backward()
     yield from without_gradient(head)

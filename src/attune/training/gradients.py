@@ -5,7 +5,7 @@ bits. The strict one adds micro-batches in one fixed binary tree, whatever rank 
 gives the same bits. Where ranks share the weights (FSDP2), the buffer holds this rank's slices, and backward has added
 over the ranks already.
 
-Statistics of a step (`types.Tallied`) ride along behind the gradients, and are added up with them.
+Statistics of a step (`contracts.StepStatistics`) ride along behind the gradients, and are added up with them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from attune.types import StepStatistics
+from attune.contracts import StepStatistics
 from attune.world import World
 
 CHUNK = 1 << 22  # floats exchanged at once in strict mode, per rank

@@ -9,12 +9,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from attune.batches.load import LoadedMicroBatch, Position
+from attune.contracts import SpeechModel, StepStatistics
 from attune.errors import ConfigError, TrainingError
 from attune.seeds import derive
 from attune.training.gradients import Gradients, Tree, sum_in_tree
@@ -24,7 +24,7 @@ from attune.training.optimizer import OptimizerLike, set_lr
 from attune.training.precision import LossScale
 from attune.training.schedule import Schedule
 from attune.training.sharding import Idle
-from attune.types import SAMPLE_RATE, Loss, StepStatistics
+from attune.types import SAMPLE_RATE, Loss
 from attune.world import World
 
 
@@ -88,7 +88,7 @@ class _Ran:
 
 
 def take_steps(
-    model: Any,
+    model: SpeechModel,
     optimizer: OptimizerLike,
     micros: Iterator[LoadedMicroBatch],
     rules: StepRules,

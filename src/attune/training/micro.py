@@ -5,17 +5,19 @@ there is one graph for each of a few shapes, and batches are padded up to them w
 """
 
 # B batch, T samples, U target tokens
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, fields, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from attune.contracts import SpeechModel
 from attune.kernels.recording import record
 from attune.training.precision import narrowed
-from attune.types import Batch, Loss, Masks
+from attune.types import Batch, Loss, Masks, with_tensors
 
 ROWS, TOKENS = 16, 32  # shapes are multiples of these: few, as each is recorded; the model chooses the samples
+GraphShape = tuple[tuple[int, ...], ...]  # of the audio, and of each tensor of the targets
 MOST_MEMORY = 0.4  # of the device, that training may take beside its graphs
 
 
@@ -30,14 +32,14 @@ class Backward(Protocol):
 class Eager:
     """Runs the model as it is written."""
 
-    model: Any
+    model: SpeechModel
     precision: str
     device: torch.device
 
     def __call__(self, batch: Batch, scale: float) -> Loss:
         """The loss, detached."""
         with narrowed(self.precision, self.device):
-            loss: Loss = self.model.loss(batch.to(self.device))
+            loss = self.model.loss(batch.to(self.device))
         (loss.total * scale).backward()  # type: ignore[no-untyped-call]
         return Loss(loss.total.detach(), loss.count.detach())
 
@@ -55,8 +57,8 @@ class Graphed:
 
     def __init__(self, eager: Eager) -> None:
         self.eager = eager
-        self._seen: set[tuple[int, int, int]] = set()
-        self._recorded: dict[tuple[int, int, int], _Recorded] = {}
+        self._seen: set[GraphShape] = set()
+        self._recorded: dict[GraphShape, _Recorded] = {}
         # One memory for all graphs: only one of them runs at a time, and what it leaves is copied at once.
         self._memory = torch.cuda.graph_pool_handle()
 
@@ -65,7 +67,7 @@ class Graphed:
         samples = self.eager.model.graph_samples(batch.audio.shape[1])
         if samples is None:
             return self.eager(batch, scale)
-        shape = (_up(len(batch.ids), ROWS), samples, _up(batch.targets.shape[1], TOKENS))
+        shape = graph_shape(batch, samples)
         if shape not in self._recorded:
             wider = padded(batch, shape, self.eager.device)
             if shape not in self._seen or not self._has_room():
@@ -91,21 +93,28 @@ class Graphed:
 
     def _run(self, batch: Batch, scale: Tensor) -> Loss:
         with narrowed(self.eager.precision, self.eager.device):
-            loss: Loss = self.eager.model.loss(batch)
+            loss = self.eager.model.loss(batch)
         (loss.total * scale).backward()  # type: ignore[no-untyped-call]
         return Loss(loss.total.detach(), loss.count.detach())
 
 
-def padded(batch: Batch, shape: tuple[int, int, int], device: torch.device) -> Batch:
-    """The batch on a device, as so many rows, samples and tokens; the new rows have no samples and no targets."""
-    rows, samples, tokens = shape
+def graph_shape(batch: Batch, samples: int) -> GraphShape:
+    """The shape that a batch is padded to: `samples` of audio, and whatever the targets are rounded up."""
+    rows = _up(len(batch.ids), ROWS)
+    targets = (tuple(_up(size, TOKENS) for size in each.shape[1:]) for each in _target_tensors(batch))
+    return ((rows, samples), *((rows, *sizes) for sizes in targets))
+
+
+def padded(batch: Batch, shape: GraphShape, device: torch.device) -> Batch:
+    """The batch on a device in a shape of `graph_shape`; the new rows have no samples and no targets."""
+    audio, *sizes = shape
+    sized = iter(sizes)
     wider = replace(
         batch,
-        audio=batch.audio.new_empty(rows, samples, device=device),
-        lengths=batch.lengths.new_empty(rows, device=device),
-        targets=batch.targets.new_empty(rows, tokens, device=device),
-        target_lengths=batch.target_lengths.new_empty(rows, device=device),
-        masks=batch.masks and _room_for(batch.masks, rows, device),
+        audio=batch.audio.new_empty(audio, device=device),
+        lengths=batch.lengths.new_empty(audio[0], device=device),
+        targets=with_tensors(batch.targets, lambda tensor: tensor.new_empty(next(sized), device=device)),
+        masks=batch.masks and _room_for(batch.masks, audio[0], device),
     )
     write_over(wider, batch)
     return wider
@@ -125,14 +134,18 @@ def _room_for(masks: Masks, rows: int, device: torch.device) -> Masks:
 
 def _tensors(batch: Batch) -> list[Tensor]:
     masks = [batch.masks.draws] if batch.masks else []
-    return [batch.audio, batch.lengths, batch.targets, batch.target_lengths, *masks]
+    return [batch.audio, batch.lengths, *_target_tensors(batch), *masks]
+
+
+def _target_tensors(batch: Batch) -> list[Tensor]:
+    return [getattr(batch.targets, each.name) for each in fields(batch.targets)]
 
 
 def _up(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple
 
 
-def backward_of(model: Any, precision: str, device: torch.device) -> Backward:
+def backward_of(model: SpeechModel, precision: str, device: torch.device) -> Backward:
     """The quicker way for this model on this device."""
     eager = Eager(model, precision, device)
     return Graphed(eager) if device.type == "cuda" else eager

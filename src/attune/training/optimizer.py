@@ -17,7 +17,7 @@ class OptimizerLike(Protocol):
 
     param_groups: list[dict[str, Any]]
 
-    def step(self) -> Any:
+    def step(self) -> object:
         """Follow the gradients once."""
 
 

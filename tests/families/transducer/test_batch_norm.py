@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from attune.batches.load import LoadedMicroBatch, Position, collate, micros_from
+from attune.batches.load import LoadedMicroBatch, Position, micros_from
 from attune.batches.plan import Budget, plan_epoch
 from attune.families.transducer.model import TransducerModel
 from attune.families.transducer.norm import BatchNorm
@@ -22,6 +22,7 @@ from attune.training.settings import AdaptConfig
 from attune.world import World
 
 from ranks import run_ranks
+from tiny import batch_of
 
 UTTERANCES = 12
 LENGTHS = torch.tensor([9, 4, 7])
@@ -149,7 +150,9 @@ def trained(world: World, strict=False, poison=(), steps=3, **model):
     rules = StepRules(1, Schedule(3e-3, steps, 1, "constant"), "fp32", 1.0, strict, 5)
     optimizer = make_optimizer("adamw", model, 3e-3, 0.0, (0.9, 0.98))
     micros = (
-        LoadedMicroBatch(micro, collate([row(int(index), poison) for index in micro.rows]) if len(micro.rows) else None)
+        LoadedMicroBatch(
+            micro, batch_of([row(int(index), poison) for index in micro.rows]) if len(micro.rows) else None
+        )
         for micro in micros_from(Position(), plan, world.rank, world.size, strict)
     )
     for _ in take_steps(model, optimizer, micros, rules, TrainingProgress(), world, lambda: False):

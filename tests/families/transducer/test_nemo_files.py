@@ -23,7 +23,7 @@ from transducers import GOLDEN, golden_folder
 def adopted(path, assets):
     assets.mkdir(exist_ok=True)
     config = TransducerConfig(weights=str(path))
-    weights = FAMILY.import_checkpoint(config, path, assets)
+    weights = FAMILY.importer.read(config, path, assets).tensors
     model = FAMILY.build(config, Transcribe(TranscribeConfig(), assets), assets).model
     model.load_state_dict(weights)
     return model
@@ -33,7 +33,7 @@ def adopted(path, assets):
 def test_what_is_exported_again_has_the_same_members_configuration_and_bytes(tmp_path, name):
     source = golden_folder(name) / "model.nemo"
     (tmp_path / "out" / "task").mkdir(parents=True)
-    FAMILY.export(adopted(source, tmp_path / "assets"), tmp_path / "assets", tmp_path / "out")
+    FAMILY.exporters.beside(adopted(source, tmp_path / "assets"), tmp_path / "assets", tmp_path / "out")
     before, after = read_archive(source), read_archive(tmp_path / "out/model.nemo")
     assert before.config_text == after.config_text and before.files == after.files
     assert before.tensors.keys() == after.tensors.keys()
@@ -174,7 +174,7 @@ def test_references_are_looked_up_and_never_executed():
 def test_other_architectures_are_named_with_what_is_supported(tmp_path, archive, change, message):
     write_archive(tmp_path / "other.nemo", with_config(archive, **change))
     with pytest.raises(ModelError, match=message):
-        FAMILY.import_checkpoint(TransducerConfig(weights="x"), tmp_path / "other.nemo", tmp_path)
+        FAMILY.importer.read(TransducerConfig(weights="x"), tmp_path / "other.nemo", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_a_hybrid_model_is_the_transducer_in_it(tmp_path, archive):
     write_archive(tmp_path / "hybrid.nemo", Archive(*_parts(changed, {**changed.tensors, **extra})))
     model = adopted(tmp_path / "hybrid.nemo", tmp_path / "assets")
     (tmp_path / "out" / "task").mkdir(parents=True)
-    FAMILY.export(model, tmp_path / "assets", tmp_path / "out")
+    FAMILY.exporters.beside(model, tmp_path / "assets", tmp_path / "out")
     again = read_archive(tmp_path / "out/model.nemo")
     assert again.tensors.keys() == archive.tensors.keys() and "aux_ctc" not in again.config
     assert again.config["target"] == archive.config["target"]

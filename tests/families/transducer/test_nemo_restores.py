@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from attune.batches.load import collate
 from attune.corpora import open_manifest
 from attune.families.transducer import FAMILY, TransducerConfig
 from attune.tasks.transcribe import Transcribe, TranscribeConfig
 from attune.testing import make_corpus
+
+from tiny import batch_of
 
 KINDS = {
     "contextnet": {"encoder": "contextnet"},
@@ -37,11 +38,11 @@ def test_nemo_restores_what_attune_exports(task, tmp_path, kind):
     model = FAMILY.build(TransducerConfig(size="dummy", tokens="task", **KINDS[kind]), spoken, tmp_path).model.eval()
     (tmp_path / "out").mkdir()
     (tmp_path / "out/task").symlink_to(files)
-    FAMILY.export(model, tmp_path, tmp_path / "out")
+    FAMILY.exporters.beside(model, tmp_path, tmp_path / "out")
     theirs = models.ASRModel.restore_from(str(tmp_path / "out/model.nemo"), map_location="cpu", strict=True).eval()
     audio = np.random.default_rng(1).standard_normal(23_456).astype(np.float32) * 0.1
     with torch.inference_mode():
-        ours, lengths = model.encode(collate([("a", audio, ())]))
+        ours, lengths = model.encode(batch_of([("a", audio, ())]))
         signal = {"input_signal": torch.from_numpy(audio)[None], "input_signal_length": torch.tensor([len(audio)])}
         frames, counts = theirs(**signal)
         predicted, _ = theirs.decoder.predict(torch.tensor([[3, 1, 2]]), add_sos=True)

@@ -8,7 +8,6 @@ import pytest
 import torch
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
-from attune.batches.load import collate
 from attune.decoding.search import Search, search
 from attune.errors import ModelError
 from attune.families.transducer.archive import read_archive, tokenizer_files
@@ -20,6 +19,7 @@ from attune.families.transducer.settings import TransducerConfig
 from attune.families.transducer.shape import read_shape
 from attune.text.tokenizers.pieces import SentencePieces
 
+from tiny import batch_of
 from transducers import golden_folder
 
 TEXTS = ["three zero two one", "erase f o x k eight", "seven one six two four four six seven", "stop", "twenty nine"]
@@ -49,13 +49,13 @@ def test_transformers_loads_the_folder_and_gives_the_same_frames_and_logits(tmp_
     assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
     theirs.eval()
     rows = [("a", torch.randn(30_000).numpy(), (1, 2, 3)), ("b", torch.randn(17_000).numpy(), (4, 5, 6))]
-    batch = collate(rows)
+    batch = batch_of(rows)
     mels, counts = model.preprocessor(batch.audio, batch.lengths)
     frames, lengths = model.encode(batch)
     mask = torch.arange(mels.shape[2])[None] < counts[:, None]
-    labels = torch.cat([torch.full((2, 1), len(PIECES)), batch.targets], dim=1)
+    labels = torch.cat([torch.full((2, 1), len(PIECES)), batch.tokens.ids], dim=1)
     found = theirs(input_features=mels.transpose(1, 2), attention_mask=mask, decoder_input_ids=labels)
-    encoded, predicted = model.joint.project(frames, model.decoder.prediction(batch.targets))
+    encoded, predicted = model.joint.project(frames, model.decoder.prediction(batch.tokens.ids))
     logits = model.joint.logits(encoded[:, :, None], predicted[:, None])
     for row, length in enumerate(lengths.tolist()):
         assert torch.allclose(found.last_hidden_state[row, :length], frames[row, :length], atol=1e-5)
@@ -69,7 +69,7 @@ def test_transformers_generates_what_attune_finds(tmp_path):
     model = make_model(durations=(0, 1, 2, 3, 4))
     model.joint.output.weight.mul_(3)
     write_parakeet(model, TOKENIZER.without_blank(), tmp_path)
-    batch = collate([("a", torch.randn(30_000, generator=torch.Generator().manual_seed(5)).numpy(), (1,))])
+    batch = batch_of([("a", torch.randn(30_000, generator=torch.Generator().manual_seed(5)).numpy(), (1,))])
     mels, _ = model.preprocessor(batch.audio, batch.lengths)
     (found,) = search(model.scorer(batch), Search())
     mask = torch.arange(mels.shape[2])[None] < batch.lengths // 160

@@ -3,7 +3,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from attune.batches.load import collate
 from attune.corpora import open_manifest
 from attune.decoding.predict import ready
 from attune.decoding.search import Search
@@ -20,7 +19,9 @@ from attune.tasks.transcribe import Transcribe, TranscribeConfig
 from attune.testing import check_family, make_corpus
 from attune.training.adapt import adapt
 from attune.training.settings import AdaptConfig
-from attune.types import Batch, Hypothesis
+from attune.types import Batch, Hypothesis, TokenTargets
+
+from tiny import batch_of
 
 PIECES = TranscribeConfig(tokens="bpe", vocabulary=40)
 
@@ -105,7 +106,7 @@ def test_the_recipe_says_how_much_of_the_lattice_is_computed_at_once(task, monke
 
     asked, real = [], module.transducer_loss
     monkeypatch.setattr(module, "transducer_loss", lambda *given: (asked.append(given[-1]), real(*given))[1])
-    batch = collate([("a", torch.randn(8000).numpy(), (1, 2, 3))])
+    batch = batch_of([("a", torch.randn(8000).numpy(), (1, 2, 3))])
     for cells in (None, 7):
         FAMILY.build(dummy(joint_cells=cells), task, Path("nowhere")).model.loss(batch)
     assert asked == [None, 7]
@@ -117,21 +118,21 @@ def test_the_dummy_is_half_a_megabyte(built):
 
 def test_the_tokens_of_the_task_lose_their_blank_and_come_back(built, task, corpus):
     for utterance in corpus:
-        target = built.target(utterance)
+        target = built.codec.target(utterance)
         assert target == tuple(token - 1 for token in task.target(utterance))
-        assert built.read(Hypothesis(target, 0.0)) == utterance.text
+        assert built.codec.read(Hypothesis(target, 0.0)) == utterance.text
     assert len(built.model.pieces) == task.tokenizer.size - 1 == built.model.lattice.blank
 
 
 def test_a_silent_utterance_counts_as_one_and_others_by_their_labels(built, corpus):
     audio = torch.randn(12_000).numpy()
-    assert int(built.model.loss(collate([("a", audio, ()), ("b", audio, (1, 2, 3))])).count) == 4
-    assert bool(torch.isfinite(built.model.loss(collate([("a", audio, ())])).total))
+    assert int(built.model.loss(batch_of([("a", audio, ()), ("b", audio, (1, 2, 3))])).count) == 4
+    assert bool(torch.isfinite(built.model.loss(batch_of([("a", audio, ())])).total))
 
 
 @pytest.mark.parametrize("samples", [1, 100, 160, 400])
 def test_the_shortest_audio_has_a_frame(built, samples):
-    batch = collate([("a", torch.randn(samples).numpy(), (1, 2)), ("b", torch.randn(9000).numpy(), (3,))])
+    batch = batch_of([("a", torch.randn(samples).numpy(), (1, 2)), ("b", torch.randn(9000).numpy(), (3,))])
     with torch.no_grad():
         built.model.eval()
         assert bool(torch.isfinite(built.model.loss(batch).total))
@@ -158,7 +159,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(task, corpus):
         torch.manual_seed(3)
         model = FAMILY.build(dummy("fastconformer", gradient_checkpointing=saves), task, Path("nowhere")).model
         torch.manual_seed(4)
-        model.loss(collate([("a", torch.randn(20_000).numpy(), (1, 2, 3))])).total.backward()
+        model.loss(batch_of([("a", torch.randn(20_000).numpy(), (1, 2, 3))])).total.backward()
         gradients.append([weight.grad.clone() for weight in model.parameters()])
         torch.manual_seed(3)
     assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
@@ -172,7 +173,7 @@ def test_half_precision_gives_nearly_the_same_loss_and_finite_gradients(task, en
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-    batch = collate([("a", torch.randn(20_000).numpy(), (1, 2, 3)), ("b", torch.randn(9000).numpy(), (4,))])
+    batch = batch_of([("a", torch.randn(20_000).numpy(), (1, 2, 3)), ("b", torch.randn(9000).numpy(), (4,))])
     with torch.no_grad():
         full = float(model.loss(batch).total)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -193,7 +194,7 @@ def test_lora_leaves_the_output_alone_which_the_loss_reads_without_calling_it(ta
     model = FAMILY.build(dummy("fastconformer"), task, Path("nowhere")).model
     adapted = adapt(model, AdaptConfig(method="lora", rank=2, targets=("linear_q", "enc", "pred")), seed=1)
     assert adapted.lora_layers and not any(name.startswith("joint.output") for name in adapted.lora_layers)
-    model.loss(collate([("a", torch.randn(20_000).numpy(), (1, 2, 3))])).total.backward()
+    model.loss(batch_of([("a", torch.randn(20_000).numpy(), (1, 2, 3))])).total.backward()
     with pytest.raises(ConfigError, match="no part 'joint.output'"):
         adapt(model, AdaptConfig(method="lora", targets=("joint.output",)), seed=1)
 
@@ -246,7 +247,8 @@ def test_the_encoder_makes_as_many_frames_as_the_longest_row_has(task, encoder):
     for samples in (1, 159, 160, 1600, 5119, 5120, 5121, 16000, 25_600, 40_003):
         lengths = torch.tensor([samples, max(1, samples // 3)])
         none = torch.zeros(2, 0, dtype=torch.int64)
-        batch = Batch(("a", "b"), torch.randn(2, samples), lengths, none, torch.zeros(2, dtype=torch.int64))
+        targets = TokenTargets(none, torch.zeros(2, dtype=torch.int64))
+        batch = Batch(("a", "b"), torch.randn(2, samples), lengths, targets)
         with torch.inference_mode():
             encoded, counts = model.encode(batch)
         assert counts.tolist() == [model.frames(count) for count in lengths.tolist()]

@@ -10,7 +10,6 @@ import soundfile
 import torch
 from safetensors.torch import load_file
 
-from attune.batches.load import collate
 from attune.decoding.predict import ready
 from attune.decoding.search import Search, search
 from attune.families.transducer import FAMILY, TransducerConfig
@@ -18,6 +17,7 @@ from attune.families.transducer.names import to_nemo
 from attune.tasks.transcribe import Transcribe, TranscribeConfig
 from attune.types import Utterance
 
+from tiny import batch_of
 from transducers import GOLDEN, golden_folder
 
 
@@ -42,14 +42,14 @@ class Model:
             (clip["id"], self.audio[index], tuple(clip["token_ids"]))
             for index, clip in zip(indices, clips, strict=True)
         ]
-        return collate(rows)
+        return batch_of(rows)
 
 
 @pytest.fixture(scope="module", params=GOLDEN)
 def model(request, tmp_path_factory):
     folder, assets = golden_folder(request.param), tmp_path_factory.mktemp("assets")
     config = TransducerConfig(weights=str(folder / "model.nemo"))
-    weights = FAMILY.import_checkpoint(config, folder / "model.nemo", assets)
+    weights = FAMILY.importer.read(config, folder / "model.nemo", assets).tensors
     built = FAMILY.build(config, Transcribe(TranscribeConfig(), assets), assets)
     built.model.load_state_dict(weights)
     built.model.eval()
@@ -72,7 +72,7 @@ def test_features_encoder_and_prediction_net_of_each_clip_alone(model):
         frames, lengths = model.model.encode(batch)
         assert lengths.tolist() == [clip["encoder_frames"]] == [model.model.frames(clip["samples"])]
         assert farthest(frames[0, : lengths[0]].T, model.tensors[f"alone.{index}.encoder"]) <= 1e-5
-        said = model.model.decoder.prediction(batch.targets)
+        said = model.model.decoder.prediction(batch.tokens.ids)
         assert farthest(said[0].T, model.tensors[f"alone.{index}.pred"]) <= 1e-6
 
 
@@ -80,7 +80,7 @@ def test_features_encoder_and_prediction_net_of_each_clip_alone(model):
 def test_joint_log_probabilities(model):
     batch, joint = model.batch(0), model.model.joint
     frames, lengths = model.model.encode(batch)
-    encoded, predicted = joint.project(frames, model.model.decoder.prediction(batch.targets))
+    encoded, predicted = joint.project(frames, model.model.decoder.prediction(batch.tokens.ids))
     log_probs = joint.logits(encoded[0, :, None], predicted[0, None]).log_softmax(-1)
     assert farthest(log_probs[: lengths[0]], model.tensors["alone.0.joint_log_probs"][: lengths[0]]) <= 1e-4
 
@@ -122,7 +122,7 @@ def test_gradient_norms_of_every_weight(model):
 def test_the_clips_are_spelled_as_there(model):
     for _, clip in model.clips:
         utterance = Utterance(clip["id"], 1.0, text=clip["text"])
-        assert model.built.target(utterance) == tuple(clip["token_ids"])
+        assert model.built.codec.target(utterance) == tuple(clip["token_ids"])
 
 
 @torch.no_grad()
@@ -132,7 +132,7 @@ def test_greedy_results_are_those_of_the_clip_alone_in_any_company(model, order)
     for index, hypothesis in zip(order, found, strict=True):
         clip = model.expected["clips"][index]
         assert list(hypothesis.tokens) == clip["greedy"]["ids"]
-        assert model.built.read(hypothesis) == clip["greedy"]["text"]
+        assert model.built.codec.read(hypothesis) == clip["greedy"]["text"]
 
 
 @torch.inference_mode()

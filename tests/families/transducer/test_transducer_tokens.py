@@ -39,10 +39,10 @@ def started(nemo, task, folder, seed=0):
     """A model with the task's tokens, begun with the weights of a .nemo file."""
     config, assets = TransducerConfig(weights=str(nemo), tokens="task"), folder / "assets"
     assets.mkdir(exist_ok=True)
-    tensors = FAMILY.import_checkpoint(config, nemo, assets)
+    tensors = FAMILY.importer.read(config, nemo, assets).tensors
     torch.manual_seed(seed)
     model = FAMILY.build(config, task, assets).model
-    respelled = FAMILY.remap_vocabulary(model, tensors, folder / "nothing", assets)
+    respelled = FAMILY.vocabulary.remap(model, tensors, folder / "nothing", assets)
     return model, tensors, respelled
 
 
@@ -88,13 +88,13 @@ def test_as_many_other_tokens_never_inherit_rows_by_their_number(tmp_path):
     task = prepared(tmp_path / "task", TranscribeConfig(tokens="bpe", vocabulary=64))
     config = TransducerConfig(weights=str(nemo), tokens="task")
     (tmp_path / "assets").mkdir()
-    tensors = FAMILY.import_checkpoint(config, nemo, tmp_path / "assets")
+    tensors = FAMILY.importer.read(config, nemo, tmp_path / "assets").tensors
     # The same number of tokens, in another order: of the same pieces, every row moves.
     archive = read_archive(nemo)
     backwards = tuple(reversed(archive.config["joint"]["vocabulary"]))
     model = FAMILY.build(config, task, tmp_path / "assets").model
     model.pieces = backwards
-    respelled = FAMILY.remap_vocabulary(_Fresh(backwards, tensors), tensors, tmp_path / "nothing", tmp_path / "assets")
+    respelled = FAMILY.vocabulary.remap(_Fresh(backwards, tensors), tensors, tmp_path / "nothing", tmp_path / "assets")
     name = "joint.output.weight"
     assert torch.equal(respelled.tensors[name][:96], tensors[name][:96].flip(0))
     assert "96 of 96 keep" in respelled.note
@@ -112,18 +112,18 @@ class _Fresh:
 
 def test_the_same_tokens_leave_everything_as_it_is(nemo, tmp_path):
     config = TransducerConfig(weights=str(nemo))
-    tensors = FAMILY.import_checkpoint(config, nemo, tmp_path)
+    tensors = FAMILY.importer.read(config, nemo, tmp_path).tensors
     model = FAMILY.build(config, Transcribe(TranscribeConfig(), tmp_path), tmp_path).model
-    respelled = FAMILY.remap_vocabulary(model, tensors, tmp_path / "nothing", tmp_path)
+    respelled = FAMILY.vocabulary.remap(model, tensors, tmp_path / "nothing", tmp_path)
     assert respelled.tensors is tensors and not respelled.note and not respelled.renewed
 
 
 def test_own_tokens_spell_no_times(nemo, tmp_path):
     config = TransducerConfig(weights=str(nemo), tokens="own")
-    FAMILY.import_checkpoint(config, nemo, tmp_path)
+    FAMILY.importer.read(config, nemo, tmp_path)
     built = FAMILY.build(config, Transcribe(TranscribeConfig(), tmp_path), tmp_path)
     timed = Utterance("t", 1.0, text="<|0.00|>three zero<|1.00|><|1.20|>two one<|2.00|>")
-    assert built.target(timed) == built.target(Utterance("p", 1.0, text="three zero two one"))
+    assert built.codec.target(timed) == built.codec.target(Utterance("p", 1.0, text="three zero two one"))
 
 
 def test_own_tokens_need_weights_that_have_some(tmp_path):
@@ -132,7 +132,7 @@ def test_own_tokens_need_weights_that_have_some(tmp_path):
 
 
 def test_weights_that_say_what_they_are_leave_no_choice_of_size(nemo, tmp_path):
-    FAMILY.import_checkpoint(TransducerConfig(weights=str(nemo)), nemo, tmp_path)
+    FAMILY.importer.read(TransducerConfig(weights=str(nemo)), nemo, tmp_path)
     task = Transcribe(TranscribeConfig(), tmp_path)
     with pytest.raises(ConfigError, match="leave out model.encoder"):
         FAMILY.build(TransducerConfig(weights="x", encoder="conformer", size="small"), task, tmp_path)
@@ -140,7 +140,7 @@ def test_weights_that_say_what_they_are_leave_no_choice_of_size(nemo, tmp_path):
 
 @pytest.mark.parametrize("settings", [{"prediction": "stateless"}, {"durations": (0, 1, 2)}])
 def test_weights_that_say_what_they_are_leave_no_choice_of_nets_and_durations(nemo, tmp_path, settings):
-    FAMILY.import_checkpoint(TransducerConfig(weights=str(nemo)), nemo, tmp_path)
+    FAMILY.importer.read(TransducerConfig(weights=str(nemo)), nemo, tmp_path)
     with pytest.raises(ConfigError, match="leave out model.encoder, model.size, model.prediction and model.durations"):
         FAMILY.build(TransducerConfig(weights="x", **settings), Transcribe(TranscribeConfig(), tmp_path), tmp_path)
 

@@ -10,7 +10,7 @@ import torch
 
 from attune.audio.masking import draw_masks
 from attune.audio.settings import MasksConfig
-from attune.batches.load import Reader, collate
+from attune.batches.load import Reader
 from attune.corpora import open_manifest
 from attune.decoding.search import Search, search
 from attune.errors import ConfigError, DataError
@@ -23,6 +23,7 @@ from attune.testing import check_family, make_corpus
 from attune.testing.data import speak
 from attune.types import Hypothesis, Prediction, Utterance
 
+from tiny import batch_of
 from tiny_whisper import MULTILINGUAL, write_whisper
 
 
@@ -40,7 +41,7 @@ def folders(tmp_path_factory):
 
 def build(folder, assets, language=None, **settings):
     config = WhisperConfig(weights=str(folder), **settings)
-    weights = FAMILY.import_checkpoint(config, folder, assets)
+    weights = FAMILY.importer.read(config, folder, assets).tensors
     built = FAMILY.build(config, Transcribe(TranscribeConfig(language=language), assets), assets)
     built.model.load_state_dict(weights)
     return built
@@ -57,7 +58,7 @@ def tones(*seconds):
 
 
 def prompted(built, recordings, utterance):
-    return collate([(str(row), each, built.prompt(utterance)) for row, each in enumerate(recordings)])
+    return batch_of([(str(row), each, built.codec.prompt(utterance)) for row, each in enumerate(recordings)])
 
 
 @pytest.mark.parametrize("window", ["full", "trimmed"])
@@ -71,7 +72,7 @@ def test_keeps_every_promise(folders, corpus, tmp_path, window):
 def test_masks_of_time_hide_what_is_heard_and_not_the_silence_after_it(folders, tmp_path, window):
     built = build(folders["en"], tmp_path, window=window)
     samples = np.concatenate(tones(1.0, 2.0))
-    plain = collate([("short", samples[:16_000], (1, 2)), ("packed", samples, (1, 2))])
+    plain = batch_of([("short", samples[:16_000], (1, 2)), ("packed", samples, (1, 2))])
     settings = MasksConfig(time_masks=4, time_part=1.0, frequency_masks=0)
     heard = []
     built.model.model.encoder.register_forward_pre_hook(lambda _, given: heard.append(given[0]))
@@ -85,17 +86,17 @@ def test_masks_of_time_hide_what_is_heard_and_not_the_silence_after_it(folders, 
 
 def test_loss_and_logits_are_those_of_transformers(folders, corpus, tmp_path):
     built = build(folders["many"], tmp_path, "be")
-    batch, _ = Reader(corpus, built.target).read([0, 1, 2])
+    batch, _ = Reader(corpus, built.codec.target).read([0, 1, 2])
     theirs = transformers_model(folders["many"])
     labels = built.model.labels(batch)
     with torch.no_grad():
         loss = built.model.eval().loss(batch)
         windows, states = built.model.encode(batch)
-        logits = built.model.model.decoder(batch.targets[:, :-1], states, windows.mask())
+        logits = built.model.model.decoder(batch.tokens.ids[:, :-1], states, windows.mask())
         features = log_mel(batch.audio, batch.lengths, 128, 3000)
-        expected = theirs(input_features=features, decoder_input_ids=batch.targets[:, :-1], labels=labels)
+        expected = theirs(input_features=features, decoder_input_ids=batch.tokens.ids[:, :-1], labels=labels)
     assert (logits - expected.logits).abs().max() < 1e-5
-    assert loss.count == (labels != NOT_LEARNED).sum() == sum(len(built.target(each)) - 1 for each in corpus[:3])
+    assert loss.count == (labels != NOT_LEARNED).sum() == sum(len(built.codec.target(each)) - 1 for each in corpus[:3])
     assert float(loss.total / loss.count) == pytest.approx(float(expected.loss), rel=1e-5)
 
 
@@ -103,11 +104,11 @@ def test_prompts_and_pads_are_not_learned_and_the_end_is(folders, corpus, tmp_pa
     built = build(folders["en"], tmp_path)
     short, long = (replace(corpus[0], text=text) for text in ("ab", "abcdef"))
     long = replace(long, labels={"prompt": "before"})
-    batch, _ = Reader([short, long], built.target).read([0, 1])
+    batch, _ = Reader([short, long], built.codec.target).read([0, 1])
     labels = built.model.labels(batch)
     end, start = built.model.rules.end, built.model.rules.start
     for row, utterance in zip(labels, (short, long), strict=True):
-        target = built.target(utterance)
+        target = built.codec.target(utterance)
         assert row[row != NOT_LEARNED].tolist() == [*target[target.index(start) + 1 :]]
         assert row[row != NOT_LEARNED][-1] == end
     assert (labels[0] == end).sum() == 1  # pads are not
@@ -120,9 +121,9 @@ def test_times_in_a_text_are_learned_or_left_out_and_are_never_scored(folders, t
     utterance = Utterance("t", 3.0, text="<|0.00|> สวัสดี<|1.20|><|1.40|> ครับ<|2.60|>")
     for has_times in (True, False):
         built = FAMILY.build(WhisperConfig(weights="", timestamps=has_times), task, tmp_path)
-        target = built.target(utterance)
+        target = built.codec.target(utterance)
         assert [token - 268 for token in target if token >= 268] == ([0, 60, 70, 130] if has_times else [])
-        perfect = Prediction("t", built.read(Hypothesis(target, 0.0)), task.reference(utterance))
+        perfect = Prediction("t", built.codec.read(Hypothesis(target, 0.0)), task.reference(utterance))
         assert task.score([perfect]).values["wer"].value == 0
 
 
@@ -172,13 +173,13 @@ def test_a_language_left_open_is_detected_for_each_utterance_alone(folders, corp
 def test_a_rows_language_goes_before_the_tasks(folders, corpus, tmp_path):
     built = build(folders["many"], tmp_path, "be")
     no = replace(corpus[0], language="no")
-    assert built.target(corpus[0])[1] != built.target(no)[1] == built.prompt(no)[1]
+    assert built.codec.target(corpus[0])[1] != built.codec.target(no)[1] == built.codec.prompt(no)[1]
 
 
 def test_checkpointing_changes_memory_and_not_gradients(folders, corpus, tmp_path):
     def gradients(**settings):
         built = build(folders["en"], tmp_path, **settings)
-        batch, _ = Reader(corpus, built.target).read([0, 1])
+        batch, _ = Reader(corpus, built.codec.target).read([0, 1])
         built.model.train().loss(batch).total.backward()
         return {name: weight.grad for name, weight in built.model.named_parameters() if weight.requires_grad}
 
@@ -195,7 +196,7 @@ def test_accumulated_gradients_are_those_of_one_batch(folders, corpus, tmp_path,
         built.model.zero_grad()
         counts = []
         for rows in parts:
-            loss = built.model.loss(Reader(corpus, built.target).read(rows)[0])
+            loss = built.model.loss(Reader(corpus, built.codec.target).read(rows)[0])
             loss.total.backward()
             counts.append(int(loss.count))
         return [weight.grad / sum(counts) for weight in built.model.parameters() if weight.requires_grad]
@@ -206,7 +207,7 @@ def test_accumulated_gradients_are_those_of_one_batch(folders, corpus, tmp_path,
 
 def test_trains_in_bfloat16_with_a_loss_in_float32(folders, corpus, tmp_path):
     built = build(folders["en"], tmp_path, window="trimmed")
-    batch, _ = Reader(corpus, built.target).read([0, 1])
+    batch, _ = Reader(corpus, built.codec.target).read([0, 1])
     with torch.autocast("cpu", dtype=torch.bfloat16):
         narrow = built.model.loss(batch).total
     narrow.backward()
@@ -217,11 +218,11 @@ def test_trains_in_bfloat16_with_a_loss_in_float32(folders, corpus, tmp_path):
 def test_what_cannot_be_learned_or_heard_is_named(folders, corpus, tmp_path):
     built = build(folders["en"], tmp_path)
     with pytest.raises(DataError, match=r"manifest.jsonl:1.*lasts 31.0 s, and Whisper hears 30 s"):
-        built.target(replace(corpus[0], seconds=31.0))
+        built.codec.target(replace(corpus[0], seconds=31.0))
     with pytest.raises(DataError, match="lasts 31.0 s"):
-        built.prompt(replace(corpus[0], seconds=31.0))
+        built.codec.prompt(replace(corpus[0], seconds=31.0))
     with pytest.raises(DataError, match=r"manifest.jsonl:1: utterance '00000' cannot be learned. Its text needs 503"):
-        built.target(replace(corpus[0], text="x" * 500))
+        built.codec.target(replace(corpus[0], text="x" * 500))
 
 
 def test_limits_are_a_function_of_the_own_audio(folders, corpus, tmp_path):
@@ -252,16 +253,16 @@ def test_learns_to_write(folders, corpus, tmp_path):
     built = build(folders["en"], tmp_path, window="trimmed")
     optimizer = torch.optim.Adam(built.model.parameters(), lr=1e-2)
     few = [replace(corpus[0], text="ab"), replace(corpus[1], text="ca")]
-    batch, _ = Reader(few, built.target).read(np.arange(2))
+    batch, _ = Reader(few, built.codec.target).read(np.arange(2))
     for _ in range(60):
         optimizer.zero_grad()
         loss = built.model.loss(batch)
         (loss.total / loss.count).backward()
         optimizer.step()
-    prompts, _ = Reader(few, built.prompt).read(np.arange(2))
+    prompts, _ = Reader(few, built.codec.prompt).read(np.arange(2))
     with torch.inference_mode():
         found = search(built.model.eval().scorer(prompts), Search())
-    assert [built.read(each) for each in found] == ["ab", "ca"]
+    assert [built.codec.read(each) for each in found] == ["ab", "ca"]
 
 
 def test_configuring_does_not_load_torch():
@@ -283,4 +284,4 @@ def test_pieces_are_joined_as_their_language_is_written(
     folders, tmp_path, task_language, row_language, speech_task, expected
 ):
     built = build(folders["many"], tmp_path, task_language, speech_task=speech_task)
-    assert built.join(["a", "", "b"], Utterance("long", 45.0, language=row_language)) == expected
+    assert built.codec.join(["a", "", "b"], Utterance("long", 45.0, language=row_language)) == expected

@@ -3,8 +3,9 @@ import pytest
 import torch
 from transformers import WhisperFeatureExtractor
 
-from attune.batches.load import collate
 from attune.families.whisper.features import log_mel
+
+from tiny import batch_of
 
 SECOND = 16_000
 
@@ -14,7 +15,7 @@ def noise(samples, seed=0):
 
 
 def features(*recordings, bins=80, frames=3000):
-    batch = collate([(str(row), each, ()) for row, each in enumerate(recordings)])
+    batch = batch_of([(str(row), each, ()) for row, each in enumerate(recordings)])
     return log_mel(batch.audio, batch.lengths, bins, frames)
 
 

@@ -26,7 +26,7 @@ RULES = StepRules(5, Schedule(1e-5, 1, 0, "constant"), "fp32", clip=1e9, strict=
 
 def build(folder, assets, window):
     config = WhisperConfig(weights=str(folder), window=window)
-    weights = FAMILY.import_checkpoint(config, folder, assets)
+    weights = FAMILY.importer.read(config, folder, assets).tensors
     built = FAMILY.build(config, Transcribe(TranscribeConfig(language="en"), assets), assets)
     built.model.load_state_dict(weights)
     return built
@@ -44,7 +44,7 @@ def step_of(world, reader, micros) -> list[LoadedMicroBatch]:
 
 def gradient(world, built, corpus, micros):
     """The gradient of one step of the training loop, as the optimizer gets it, and the loss."""
-    model, reader = deepcopy(built.model), Reader(corpus, built.target)
+    model, reader = deepcopy(built.model), Reader(corpus, built.codec.target)
     optimizer = make_optimizer("adamw", model, 1e-5, 0.0, (0.9, 0.98))
     micros = iter(step_of(world, reader, micros))
     (step,) = take_steps(model, optimizer, micros, RULES, TrainingProgress(), world, lambda: False)
@@ -75,7 +75,7 @@ def exact_gradient(built, corpus, micros):
     """The same gradient, computed in double precision from the features on."""
     model = deepcopy(built.model).double().train()
     model.model.encoder.register_forward_pre_hook(lambda _, given: (given[0].double(), *given[1:]))
-    for loaded in step_of(World.alone(), Reader(corpus, built.target), micros):
+    for loaded in step_of(World.alone(), Reader(corpus, built.codec.target), micros):
         model.loss(loaded.batch).total.backward()
     return torch.cat([weight.grad.flatten() for weight in model.parameters() if weight.requires_grad])
 

@@ -14,9 +14,9 @@ from attune.errors import ConfigError, TooLong
 from attune.families.whisper import FAMILY
 from attune.site import Site
 from attune.sources import Cache
-from attune.stages.assemble import assemble
 from attune.stages.check import check_recipe
 from attune.stages.data import training_reader
+from attune.stages.pretrained import build_model
 from attune.stages.subject import evaluate_target, open_eval_target
 from attune.testing import make_corpus
 from attune.testing.data import speak
@@ -169,9 +169,9 @@ def test_no_speed_makes_a_row_longer_than_the_window(folder, tmp_path):
     rows = [{"id": name, "audio": f"{name}.wav", "text": "x"} for name in ("short", "just", "rounded")]
     (tmp_path / "manifest.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     recipe = recipes.load(folder / "recipe.yaml", ["augment.speeds=[0.9]"]).recipe
-    FAMILY.import_checkpoint(recipe.model.config, folder / "model", tmp_path)
+    FAMILY.importer.read(recipe.model.config, folder / "model", tmp_path)
     corpus = open_corpus("train", [tmp_path / "manifest.jsonl"], tmp_path)
-    reader = training_reader(recipe, corpus, assemble(recipe, tmp_path, tmp_path), Site(Cache(tmp_path), workers=0))
+    reader = training_reader(recipe, corpus, build_model(recipe, tmp_path, tmp_path), Site(Cache(tmp_path), workers=0))
     batch, _ = reader.read(np.arange(3))
     assert (batch.lengths / 16_000).tolist() == pytest.approx([20 / 0.9, 29.0, 30.01], abs=1e-3)
 

@@ -90,10 +90,10 @@ def test_every_token_but_the_ends_is_learned_as_it_is_one_by_one(tmp_path):
     folder = write_whisper(tmp_path / "model", MULTILINGUAL, max_target_positions=448)
     corpus = list(open_manifest(make_corpus(tmp_path / "corpus", utterances=8), tmp_path / "index"))
     config = WhisperConfig(weights=str(folder), timestamps=True, pack=True)
-    FAMILY.import_checkpoint(config, folder, tmp_path)
+    FAMILY.importer.read(config, folder, tmp_path)
     built = FAMILY.build(config, Transcribe(TranscribeConfig(language="en"), tmp_path), tmp_path)
-    alone, _ = Reader(corpus, built.target).read(np.arange(8))
-    packed, _ = Reader(corpus, built.target, pack=built.pack).read(np.arange(8))
+    alone, _ = Reader(corpus, built.codec.target).read(np.arange(8))
+    packed, _ = Reader(corpus, built.codec.target, pack=built.pack).read(np.arange(8))
     assert len(packed.ids) < 8 and "+".join(packed.ids) == "+".join(alone.ids)
     counts = [int(built.model.loss(each).count) for each in (alone, packed)]
     told = 2  # language and task are said once in a window

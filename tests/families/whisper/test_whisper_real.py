@@ -7,15 +7,15 @@ import torch
 from safetensors.torch import save_file
 
 import attune
-from attune.batches.load import collate
 from attune.decoding.search import Search, search
 from attune.families.whisper import FAMILY, WhisperConfig
 from attune.families.whisper.features import log_mel
 from attune.families.whisper.labels import WhisperVocabulary
-from attune.stages.assemble import FORMAT, WEIGHTS
+from attune.stages.pretrained import FORMAT, WEIGHTS
 from attune.tasks.transcribe import Transcribe, TranscribeConfig
 from attune.types import Utterance
 
+from tiny import batch_of as padded_batch
 from tiny_whisper import real
 
 pytestmark = pytest.mark.recipe
@@ -24,7 +24,7 @@ SPOKEN = [Path(attune.__file__).parent / f"demo/audio/test-00{number}.opus" for 
 
 def build(name, assets, language, **settings):
     config = WhisperConfig(weights=str(real(name)), **settings)
-    weights = FAMILY.import_checkpoint(config, real(name), assets)
+    weights = FAMILY.importer.read(config, real(name), assets).tensors
     built = FAMILY.build(config, Transcribe(TranscribeConfig(language=language), assets), assets)
     built.model.load_state_dict(weights)
     built.model.eval()
@@ -40,29 +40,31 @@ def theirs(name):
 
 def batch_of(end):
     audio = [attune.load_audio(path) for path in SPOKEN]
-    return collate([(path.stem, each, end(path, len(each) / 16_000)) for path, each in zip(SPOKEN, audio, strict=True)])
+    return padded_batch(
+        [(path.stem, each, end(path, len(each) / 16_000)) for path, each in zip(SPOKEN, audio, strict=True)]
+    )
 
 
 @pytest.mark.parametrize(("name", "language"), [("whisper-tiny", "en"), ("whisper-tiny.en", None)])
 def test_logits_and_transcripts_are_those_of_transformers(name, language, tmp_path):
     built, (model, tokenizer) = build(name, tmp_path, language), theirs(name)
-    prompts = batch_of(lambda path, seconds: built.prompt(Utterance(path.stem, seconds)))
-    targets = batch_of(lambda path, seconds: built.target(Utterance(path.stem, seconds, text=f"the {path.stem}")))
+    prompts = batch_of(lambda path, seconds: built.codec.prompt(Utterance(path.stem, seconds)))
+    targets = batch_of(lambda path, seconds: built.codec.target(Utterance(path.stem, seconds, text=f"the {path.stem}")))
     features = log_mel(prompts.audio, prompts.lengths, 80, 3000)
     with torch.inference_mode():
         windows, states = built.model.encode(targets)
-        logits = built.model.model.decoder(targets.targets[:, :-1], states, windows.mask())
-        expected = model(input_features=features, decoder_input_ids=targets.targets[:, :-1]).logits
+        logits = built.model.model.decoder(targets.tokens.ids[:, :-1], states, windows.mask())
+        expected = model(input_features=features, decoder_input_ids=targets.tokens.ids[:, :-1]).logits
         settings = {"language": language, "task": "transcribe"} if language else {}
         said = tokenizer.batch_decode(model.generate(features, **settings), skip_special_tokens=True)
-        found = [built.read(each) for each in search(built.model.scorer(prompts), Search())]
+        found = [built.codec.read(each) for each in search(built.model.scorer(prompts), Search())]
     assert (logits - expected).abs().max() < 1e-4
     assert found == [text.strip() for text in said]
 
 
 def test_a_language_that_is_not_given_is_heard_as_transformers_hears_it(tmp_path):
     built, (model, _) = build("whisper-tiny", tmp_path, None), theirs("whisper-tiny")
-    prompts = batch_of(lambda path, seconds: built.prompt(Utterance(path.stem, seconds)))
+    prompts = batch_of(lambda path, seconds: built.codec.prompt(Utterance(path.stem, seconds)))
     with torch.inference_mode():
         heard = [prefix[1] for prefix in built.model.scorer(prompts).prefixes]
         expected = model.detect_language(log_mel(prompts.audio, prompts.lengths, 80, 3000))
@@ -71,7 +73,7 @@ def test_a_language_that_is_not_given_is_heard_as_transformers_hears_it(tmp_path
 
 def test_times_are_those_of_transformers(tmp_path):
     built, (model, _) = build("whisper-tiny", tmp_path, "en", timestamps=True), theirs("whisper-tiny")
-    prompts = batch_of(lambda path, seconds: built.prompt(Utterance(path.stem, seconds)))
+    prompts = batch_of(lambda path, seconds: built.codec.prompt(Utterance(path.stem, seconds)))
     features = log_mel(prompts.audio, prompts.lengths, 80, 3000)
     with torch.inference_mode():
         found = [list(each.tokens) for each in search(built.model.scorer(prompts), Search())]
@@ -90,10 +92,10 @@ def exported(tmp_path_factory):
     save_file(
         {name: tensor.contiguous() for name, tensor in built.model.state_dict().items()}, folder / WEIGHTS, FORMAT
     )
-    FAMILY.export(built.model, assets, folder)
-    prompts = batch_of(lambda path, seconds: built.prompt(Utterance(path.stem, seconds)))
+    FAMILY.exporters.beside(built.model, assets, folder)
+    prompts = batch_of(lambda path, seconds: built.codec.prompt(Utterance(path.stem, seconds)))
     with torch.inference_mode():
-        return folder, [built.read(each) for each in search(built.model.scorer(prompts), Search())]
+        return folder, [built.codec.read(each) for each in search(built.model.scorer(prompts), Search())]
 
 
 def test_a_pipeline_of_transformers_says_the_same(exported):

@@ -8,7 +8,7 @@ import pytest
 import attune
 from attune import api
 from attune import recipe as recipes
-from attune.batches.load import collate
+from attune.batches.collate import collate
 from attune.cli import main
 from attune.decoding.fallback import find
 from attune.decoding.search import Search
@@ -22,6 +22,7 @@ from attune.testing.data import speak
 from attune.types import Hypothesis, Utterance
 from attune.world import World
 
+from tiny import batch_of
 from tiny import write_recipe as write_ctc_recipe
 from tiny_whisper import MULTILINGUAL, real, real_data, write_whisper
 
@@ -60,16 +61,16 @@ def test_doubtful_results_are_drawn_anew_whoever_shares_the_batch(recipe, record
 
 def test_what_is_drawn_is_a_function_of_the_id(recipe, recordings):
     model = attune.load(recipe, "cpu")
-    built = model.assembled.built
+    built = model.assembled.task_model
     ids = ("a", "b", "a")
-    prompt = built.prompt(Utterance("", 1.0))
-    batch = collate([(name, recordings[0], prompt) for name in ids])
+    prompt = built.codec.prompt(Utterance("", 1.0))
+    batch = batch_of([(name, recordings[0], prompt) for name in ids])
     first, second, third = find(built, batch, Search(fallback=True))
     assert first == third != second
 
 
 def test_a_beam_compares_hypotheses_as_the_recipe_says(recipe):
-    built, site, world = attune.load(recipe, "cpu").assembled.built, this_site(device="cpu"), World.alone()
+    built, site, world = attune.load(recipe, "cpu").assembled.task_model, this_site(device="cpu"), World.alone()
     loaded = recipes.load(recipe, ["decode.search=beam", "decode.beam=3", "decode.length_power=0.6"]).recipe
     assert search_of(loaded.decode, built, site, world) == Search("beam", 3, 0.6)
     with_final = recipes.load(recipe, ["decode.final={search: beam, length_power: 0, fallback: true}"]).recipe
@@ -89,7 +90,7 @@ def test_window_after_window_says_when_and_covers_the_recording(recipe, recordin
 
 def test_what_windows_cannot_do_is_told(recipe, recordings, capsys):
     model = attune.load(recipe, "cpu", long="windows")
-    assert all(segment.text == model.assembled.built.read(Hypothesis(segment.tokens, 0.0))
+    assert all(segment.text == model.assembled.task_model.codec.read(Hypothesis(segment.tokens, 0.0))
                for segment in model.segments(recordings[0]))  # fmt: skip
     with pytest.raises(DataError, match="one recording"):
         model.segments(recordings)
@@ -106,11 +107,11 @@ def test_what_is_spoken_can_be_told(tmp_path, recipe, recordings):
     weights = write_whisper(tmp_path / "several", MULTILINGUAL)
     changed = tmp_path / "recipe.yaml"
     changed.write_text(recipe.read_text().replace(str(recipe.parent / "model"), str(weights)))
-    told = attune.load(changed, "cpu", language="be").assembled.built
-    open_ = attune.load(changed, "cpu").assembled.built
+    told = attune.load(changed, "cpu", language="be").assembled.task_model
+    open_ = attune.load(changed, "cpu").assembled.task_model
     utterance = Utterance("a", 1.0)
-    assert told.written(told.prompt(utterance)).startswith("<|startoftranscript|><|be|>")
-    assert -1 in open_.prompt(utterance)
+    assert told.codec.describe(told.codec.prompt(utterance)).startswith("<|startoftranscript|><|be|>")
+    assert -1 in open_.codec.prompt(utterance)
     with pytest.raises(ConfigError, match="does not know the language 'xx'"):
         attune.load(changed, "cpu", language="xx")
 
@@ -122,7 +123,7 @@ def test_in_a_long_recording_the_language_is_heard_once(tmp_path, recipe, monkey
     path.write_text(RECIPE.format(folder=tmp_path, manifest=recipe.parent / "corpus/manifest.jsonl", weights=weights))
     model = attune.load(path, "cpu", long=long)
     told = []
-    monkeypatch.setattr(api, "collate", lambda rows: told.extend(target[1] for _, _, target in rows) or collate(rows))
+    monkeypatch.setattr(api, "collate", lambda rows: told.extend(row.target[1] for row in rows) or collate(rows))
     noise = np.random.default_rng(0).standard_normal(8 * 16_000).astype(np.float32) * 0.1
     silence = np.zeros(24_000, np.float32)
     parts = [noise, np.sin(np.arange(8 * 16_000) / 9, dtype=np.float32), speak("zero one two", seed=1), noise / 9]

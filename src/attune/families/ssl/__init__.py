@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from attune.types import Family, Task, TaskModel
+from attune.contracts import Family, Task, TaskCodec, TaskModel, TokenizedTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,8 @@ def build(config: SslConfig, task: Task, assets: Path) -> TaskModel:
 
     upstream = UPSTREAMS[config.upstream]()
     head = task.head(upstream.width * config.stack)
-    return TaskModel(SslModel(upstream, config.stack, head), task.target, task.read, frames_needed=task.frames_needed)
+    pieces = task.pieces if isinstance(task, TokenizedTask) else ()
+    return TaskModel(SslModel(upstream, config.stack, head), TaskCodec(task, pieces), head.scorer_kind)
 
 
 FAMILY = Family(config=SslConfig, build=build, architecture_settings=("upstream", "stack"))

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from attune.audio.features import stack_frames
 from attune.audio.masking import mask_features
-from attune.types import Batch, Head, Loss, Scorer
+from attune.contracts import Head
+from attune.types import Batch, Loss, Scorer
 
 
 class Upstream(Protocol):

@@ -1,4 +1,4 @@
-"""From files to a model, with the ends that turn utterances into labels and labels into text."""
+"""From files to a model, with the codec that turns utterances into labels and labels into text."""
 
 from __future__ import annotations
 
@@ -6,40 +6,39 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from attune.contracts import FrameTimes, Limits, Task, TaskModel
 from attune.errors import ConfigError
 from attune.families.transducer.archive import resolved
 from attune.families.transducer.model import TransducerModel
 from attune.families.transducer.presets import preset
 from attune.families.transducer.settings import TransducerConfig
 from attune.families.transducer.shape import TransducerShape, read_shape
-from attune.families.transducer.vocabulary import own_vocabulary, read_config, task_vocabulary
+from attune.families.transducer.vocabulary import own_codec, read_config, task_codec
 from attune.plain_yaml import Plain
-from attune.types import Task, TaskModel
 
 # Attention takes memory by the square of it, and all encoders learned from shorter ones. A row of a manifest that is
-# longer is still heard whole, in training and evaluation, unless data.long_rows is split.
-LONGEST_SECONDS = 60.0
+# longer still goes in whole, in training and evaluation, unless data.long_rows is split.
+MAX_SECONDS = 60.0
 
 
 def build_transducer(config: TransducerConfig, task: Task, assets: Path) -> TaskModel:
     """The model that the files in `assets` or the config describe, with fresh weights."""
-    vocabulary = own_vocabulary(assets, task) if config.tokens == "own" else task_vocabulary(task)
+    codec = own_codec(assets, task) if config.tokens == "own" else task_codec(task)
     described = description(config, assets)
     model = TransducerModel(
         _shape(config, described),
-        vocabulary.pieces,
+        codec.pieces,
         described,
         is_frozen=config.batch_norm == "frozen",
         saves_memory=config.gradient_checkpointing,
         joint_cells=config.joint_cells,
     )
     return TaskModel(
-        model,
-        vocabulary.target,
-        vocabulary.read,
-        longest_seconds=LONGEST_SECONDS,
-        seconds_per_frame=model.seconds_per_frame,
-        pieces=vocabulary.pieces,
+        model=model,
+        codec=codec,
+        scorer="transducer",
+        limits=Limits(MAX_SECONDS),
+        times=FrameTimes(model.seconds_per_frame),
     )
 
 

@@ -1,6 +1,6 @@
 """NeMo's log-mel energies, batched and on the batch's device; a row is a function of its own samples.
 
-The spectrum is taken in float32, as the models heard it in their training; what is added up after it in float64, so
+The spectrum is taken in float32, as in the models' training; what is added up after it in float64, so
 that the order in which a batch's sums are taken does not show.
 """
 
@@ -72,9 +72,9 @@ def _emphasized(audio: Tensor, lengths: Tensor, preemphasis: float) -> Tensor:
 
 def _normalized(frames: Tensor, counts: Tensor) -> Tensor:
     """Zero mean and unit deviation (of a sample) of each bin over the own frames; zero beyond them."""
-    is_native = within(counts, frames.shape[2])[:, None]
+    is_own = within(counts, frames.shape[2])[:, None]
     own = counts[:, None, None]
-    centered = (frames - frames.masked_fill(~is_native, 0).sum(2, keepdim=True) / own).masked_fill(~is_native, 0)
+    centered = (frames - frames.masked_fill(~is_own, 0).sum(2, keepdim=True) / own).masked_fill(~is_own, 0)
     deviation = (centered.square().sum(2, keepdim=True) / (own - 1).clamp(min=1)).sqrt()
     return centered / (deviation + LEAST_DEVIATION)
 

@@ -54,14 +54,15 @@ class TransducerModel(nn.Module):
 
         It is counted by labels, so that long texts weigh as much as short ones put together; a silence counts as one.
         """
+        targets = batch.tokens
         encoded, lengths = self.encode(batch)
-        projected = self.joint.project(encoded, self.decoder.prediction(batch.targets))
+        projected = self.joint.project(encoded, self.decoder.prediction(targets.ids))
         output = self.joint.output
         each = transducer_loss(
-            *projected, output.weight, output.bias, batch.targets, lengths, batch.target_lengths, self.lattice,
+            *projected, output.weight, output.bias, targets.ids, lengths, targets.lengths, self.lattice,
             self.joint_cells,
         )  # fmt: skip
-        return Loss(each.sum(), batch.target_lengths.clamp(min=1).sum())
+        return Loss(each.sum(), targets.lengths.clamp(min=1).sum())
 
     def scorer(self, batch: Batch) -> ModelScorer:
         """What a search can search. The encoder may be narrow; nets and joint, which add up, are as their weights."""

@@ -8,6 +8,7 @@ the running statistics once. See docs/decisions/0012.
 
 # B batch, C channels, F frames
 from collections.abc import Sequence
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -59,18 +60,18 @@ class BatchNorm(nn.Module):
         self.tally = torch.zeros(3, len(self.weight), device=self.weight.device, requires_grad=True)
         return self.tally
 
-    @staticmethod
+    @classmethod
     @torch.no_grad()
-    def settle(norms: "Sequence[BatchNorm]", totals: Sequence[Tensor]) -> None:
+    def settle(cls, modules: Sequence[Self], totals: Sequence[Tensor]) -> None:
         """Move the running statistics by what a step's micro-batches add up to, on all ranks alike."""
-        pairs = [(norm, each) for norm, each in zip(norms, totals, strict=True) if norm.learns]
+        pairs = [(norm, each) for norm, each in zip(modules, totals, strict=True) if norm.learns]
         if not pairs:
             return
         moved, sums = zip(*pairs, strict=True)
         count, shifts, squares = torch.cat(sums, 1).double()
         shift = shifts / count.clamp(min=1)
         variance = (squares / count.clamp(min=1) - shift.square()).clamp(min=0) * count / (count - 1).clamp(min=1)
-        rate = MOMENTUM * (count >= 2)  # of one frame nothing can be told
+        rate = MOMENTUM * (count >= 2)  # one frame has no variance
         before = torch.cat([norm.running_var for norm in moved])
         sizes = [len(norm.weight) for norm in moved]
         for name, change in (("running_mean", rate * shift), ("running_var", rate * (variance - before))):

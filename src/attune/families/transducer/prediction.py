@@ -47,18 +47,18 @@ class LstmNet(nn.Module):
         """What it says (B, U + 1, P) before the first and after each of the labels (B, U)."""
         embedded = self.embed(labels)
         start = embedded.new_zeros(len(labels), 1, embedded.shape[2])
-        said: Tensor = self.dec_rnn(torch.cat([start, embedded], dim=1))[0]
-        return said
+        predicted: Tensor = self.dec_rnn(torch.cat([start, embedded], dim=1))[0]
+        return predicted
 
     def start(self, rows: int) -> tuple[Tensor, States]:
         """What it says (R, P) before any label, and its states."""
-        said, states = self.dec_rnn(self.embed.weight.new_zeros(rows, 1, self.embed.embedding_dim))
-        return said[:, 0], states
+        predicted, states = self.dec_rnn(self.embed.weight.new_zeros(rows, 1, self.embed.embedding_dim))
+        return predicted[:, 0], states
 
     def advance(self, labels: Tensor, states: States) -> tuple[Tensor, States]:
         """What it says (R, P) after the next labels (R,), and the new states."""
-        said, states = self.dec_rnn(self.embed(labels)[:, None], states)
-        return said[:, 0], states
+        predicted, states = self.dec_rnn(self.embed(labels)[:, None], states)
+        return predicted[:, 0], states
 
 
 class StatelessNet(nn.Module):
@@ -78,8 +78,8 @@ class StatelessNet(nn.Module):
         context = len(self.embeds)
         before = labels.new_full((len(labels), context), self.blank)
         # The first window has no label yet. It is there because no window fits where no utterance has a label.
-        said = self._say(torch.cat([before, labels], dim=1).unfold(1, context, 1)[:, 1:])
-        return torch.cat([said.new_zeros(len(said), 1, said.shape[2]), said], dim=1)
+        predicted = self._predict(torch.cat([before, labels], dim=1).unfold(1, context, 1)[:, 1:])
+        return torch.cat([predicted.new_zeros(len(predicted), 1, predicted.shape[2]), predicted], dim=1)
 
     def start(self, rows: int) -> tuple[Tensor, States]:
         """What it says (R, P) before any label, and its states: the labels before the next."""
@@ -90,14 +90,14 @@ class StatelessNet(nn.Module):
 
     def advance(self, labels: Tensor, states: States) -> tuple[Tensor, States]:
         """What it says (R, P) after the next labels (R,), and the new states."""
-        heard = torch.cat([states[0], labels[:, None]], dim=1)
-        return self._say(heard), (heard[:, 1:],)
+        context_labels = torch.cat([states[0], labels[:, None]], dim=1)
+        return self._predict(context_labels), (context_labels[:, 1:],)
 
-    def _say(self, heard: Tensor) -> Tensor:
+    def _predict(self, context_labels: Tensor) -> Tensor:
         """What follows each of the contexts (…, C), newest last."""
-        embedded = [embed(heard[..., -1 - place]) for place, embed in enumerate(self.embeds)]
-        said: Tensor = self.norm(self.dropout(torch.cat(embedded, dim=-1)))
-        return said
+        embedded = [embed(context_labels[..., -1 - place]) for place, embed in enumerate(self.embeds)]
+        predicted: Tensor = self.norm(self.dropout(torch.cat(embedded, dim=-1)))
+        return predicted
 
 
 class PredictionNet(nn.Module):

@@ -1,7 +1,7 @@
 """Another vocabulary on pretrained weights: rows go by what they stand for, never by their number.
 
 A piece that both vocabularies have keeps its rows in the embedding and in the output; so do the blank and the
-durations. All other rows start anew, drawn with the mean and the deviation that the pretrained rows have in each
+durations. All other rows are randomly initialized, with the mean and the deviation of the pretrained rows in each
 column; their biases are the mean of those there were. The draw is that of the model's fresh rows, so the recipe's seed
 decides it.
 """
@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from attune.contracts import RemappedWeights
 from attune.families.transducer.model import TransducerModel
 from attune.families.transducer.vocabulary import pieces_of
-from attune.types import RemappedWeights
 
 OUTPUT_WEIGHT, OUTPUT_BIAS = "joint.output.weight", "joint.output.bias"
 
@@ -26,7 +26,7 @@ def move_rows(model: TransducerModel, tensors: Mapping[str, Tensor], task: Path,
     old, new = pieces_of(task, assets), model.pieces
     if old == new:
         return RemappedWeights(tensors)
-    moves = _Moves.between(old, new)
+    moves = _RowMap.between(old, new)
     fresh = model.state_dict()
     named = [name for name in tensors if ".embed" in f".{name}" and name.startswith("decoder.")]
     moved = {name: moves.moved(tensors[name], fresh[name]) for name in named}
@@ -34,13 +34,13 @@ def move_rows(model: TransducerModel, tensors: Mapping[str, Tensor], task: Path,
     moved[OUTPUT_BIAS] = moves.moved(tensors[OUTPUT_BIAS][:, None], fresh[OUTPUT_BIAS][:, None] * 0)[:, 0]
     note = (
         f"tokens: {len(moves.to)} of {len(new)} keep the rows that the pretrained model (of {len(old)} tokens) has for "
-        f"the same piece; {len(new) - len(moves.to)} start anew"
+        f"the same piece; {len(new) - len(moves.to)} are randomly initialized"
     )
     return RemappedWeights({**tensors, **moved}, tuple(sorted(moved)), note)
 
 
 @dataclass(frozen=True, slots=True)
-class _Moves:
+class _RowMap:
     """Which old row goes where."""
 
     source: Tensor
@@ -49,7 +49,7 @@ class _Moves:
     new: int
 
     @classmethod
-    def between(cls, old: Sequence[str], new: Sequence[str]) -> "_Moves":
+    def between(cls, old: Sequence[str], new: Sequence[str]) -> "_RowMap":
         places = {piece: row for row, piece in enumerate(old)}
         pairs = [(places[piece], row) for row, piece in enumerate(new) if piece in places]
         source, to = torch.tensor(pairs, dtype=torch.int64).view(-1, 2).unbind(1)

@@ -26,13 +26,13 @@ class ModelScorer:
 
     def start(self, rows: int) -> tuple[Tensor, States]:
         """What the prediction net says (R, J) before any label, already projected, and its states."""
-        said, states = self.prediction.start(rows)
-        return self.joint.pred(said), states
+        predicted, states = self.prediction.start(rows)
+        return self.joint.pred(predicted), states
 
     def predict(self, labels: Tensor, states: States) -> tuple[Tensor, States]:
         """What it says (R, J) once each row has its next label (R,), and the new states."""
-        said, states = self.prediction.advance(labels, states)
-        return self.joint.pred(said), states
+        predicted, states = self.prediction.advance(labels, states)
+        return self.joint.pred(predicted), states
 
     def join(self, utterances: Tensor, frames: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probabilities of the tokens (R, V) and of the durations (R, D), in float32."""

@@ -4,13 +4,14 @@ Labels are numbered from 0, and the blank comes after the last. The task's token
 the task's token less one.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from sentencepiece import SentencePieceProcessor
 
+from attune.contracts import Task, TextTask, TokenizedTask, join_texts
 from attune.errors import ConfigError, ModelError
 from attune.families.transducer.archive import CONFIG, tokenizer_files
 from attune.plain_yaml import Plain, read_data
@@ -18,16 +19,40 @@ from attune.text import tokenizers
 from attune.text.times import without_times
 from attune.text.tokenizers.characters import UNREADABLE, tidy
 from attune.text.tokenizers.pieces import SentencePieces
-from attune.types import Hypothesis, Task, TextTask, TokenizedTask, Utterance
+from attune.types import Hypothesis, Target, Utterance, target_text
 
 
 @dataclass(frozen=True, slots=True)
-class TransducerVocabulary:
-    """How labels are written, learned and read."""
+class TransducerCodec:
+    """Utterances to labels, and labels to text."""
 
     pieces: tuple[str, ...]  # without the blank
-    target: Callable[[Utterance], tuple[int, ...]]
-    read: Callable[[Hypothesis], str]
+    encode: Callable[[Utterance], tuple[int, ...]]
+    decode: Callable[[tuple[int, ...]], str]
+
+    def target(self, utterance: Utterance) -> tuple[int, ...]:
+        """The labels to learn."""
+        return self.encode(utterance)
+
+    def frames_needed(self, target: Target) -> int:
+        """None in particular: a frame may emit several labels."""
+        return 0
+
+    def prompt(self, utterance: Utterance) -> tuple[int, ...]:
+        """Nothing."""
+        return ()
+
+    def read(self, output: Hypothesis) -> str:
+        """The text of a hypothesis."""
+        return self.decode(output.tokens)
+
+    def join(self, values: Sequence[str], whole: Utterance) -> str:
+        """Texts with a space between them."""
+        return join_texts(values)
+
+    def describe(self, target: Target) -> str:
+        """Label ids."""
+        return target_text(target)
 
 
 @dataclass(frozen=True)
@@ -59,27 +84,27 @@ class OwnPieces:
         return tidy(self.processor.decode(list(labels)).replace(unknown, UNREADABLE))
 
 
-def own_vocabulary(assets: Path, task: Task) -> TransducerVocabulary:
+def own_codec(assets: Path, task: Task) -> TransducerCodec:
     """The tokens that came with the weights, for the task's text."""
     if not isinstance(task, TextTask):
         raise ConfigError("A transducer learns text, and this task has none. Set task.name=transcribe.")
     pieces, text, language = own_pieces(assets), task.text, task.language
-    return TransducerVocabulary(
+    return TransducerCodec(
         pieces.pieces,
         lambda utterance: pieces.encode(without_times(text(utterance), utterance.language or language)),
-        lambda hypothesis: pieces.decode(hypothesis.tokens),
+        pieces.decode,
     )
 
 
-def task_vocabulary(task: Task) -> TransducerVocabulary:
+def task_codec(task: Task) -> TransducerCodec:
     """The tokens that the task learned from its text."""
     if not isinstance(task, TokenizedTask):
         raise ConfigError("A transducer learns tokens of text, and this task has none. Set task.name=transcribe.")
     target, read = task.target, task.read
-    return TransducerVocabulary(
+    return TransducerCodec(
         task.pieces[1:],
         lambda utterance: tuple(token - 1 for token in target(utterance)),
-        lambda hypothesis: read(replace(hypothesis, tokens=tuple(label + 1 for label in hypothesis.tokens))),
+        lambda labels: read(Hypothesis(tuple(label + 1 for label in labels), 0.0)),
     )
 
 

@@ -1,67 +1,64 @@
-"""OpenAI's Whisper and what was made of it: any size, multilingual or English-only.
+"""OpenAI's Whisper and models made from it: any size, multilingual or English-only.
 
-It brings its own tokens, so the task only says what text to learn, and in which language. A row's own `language` goes
-before the task's; a row's label `prompt` is what was said before it.
+It has its own vocabulary, so the task only gives the text to learn, and its language. A row's own `language` has
+precedence over the task's; a row's label `prompt` is the text before it.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
+from attune.contracts import (
+    Exporters,
+    Family,
+    ImportedCheckpoint,
+    Importer,
+    SpeechModel,
+    Task,
+    TaskModel,
+    VocabularyRules,
+)
 from attune.families.whisper.settings import WhisperConfig
-from attune.types import Family, Task, TaskModel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
+    from attune.families.whisper.model import WhisperModel
 
 
 def build(config: WhisperConfig, task: Task, assets: Path) -> TaskModel:
-    """The model that the files in `assets` describe, with fresh weights."""
+    """The model that the files in `assets` describe, with random weights."""
     from attune.families.whisper.build import build_whisper
 
     return build_whisper(config, task, assets)
 
 
 def recognizes(path: Path) -> bool:
-    """Whether this is a folder of a Whisper in transformers' format, or a file of OpenAI's."""
+    """Whether this is a transformers folder of a Whisper, or an OpenAI file."""
     config = path / "config.json"
     return path.suffix == ".pt" or (config.is_file() and b'"whisper"' in config.read_bytes())
 
 
-def import_checkpoint(config: WhisperConfig, path: Path, assets: Path) -> "Mapping[str, Tensor]":
-    """Weights from a folder in transformers' format or from OpenAI's .pt file."""
-    from attune.families.whisper.weights import import_weights
+def read(config: WhisperConfig, path: Path, assets: Path) -> ImportedCheckpoint:
+    """A transformers folder or OpenAI's .pt file."""
+    from attune.families.whisper.weights import default_prompt, import_weights
 
-    return import_weights(path, assets, Path(config.tokenizer).expanduser() if config.tokenizer else None)
-
-
-def recommended_overrides(assets: Path) -> list[str]:
-    """The checkpoint's own language and task, as settings of a recipe."""
-    from attune.families.whisper.weights import told_by
-
-    told = told_by(assets)
-    language = [f"task.language={told.language}"] if told.language else []
-    return [*language, f"model.speech_task={told.task}"]
+    tensors = import_weights(path, assets, Path(config.tokenizer).expanduser() if config.tokenizer else None)
+    prompt = default_prompt(assets)
+    language = (f"task.language={prompt.language}",) if prompt.language else ()
+    return ImportedCheckpoint(tensors, (*language, f"model.speech_task={prompt.task}"))
 
 
-def export(model: Any, assets: Path, folder: Path) -> None:
+def export(model: SpeechModel, assets: Path, folder: Path) -> None:
     """Add what transformers needs to load the folder."""
     from attune.families.whisper.weights import export_files
 
-    export_files(model.rules.told, assets, folder)
+    export_files(cast("WhisperModel", model).rules.prompt, assets, folder)
 
-
-__all__ = ["FAMILY", "WhisperConfig"]
 
 FAMILY = Family(
     config=WhisperConfig,
     build=build,
-    recognizes=recognizes,
-    import_checkpoint=import_checkpoint,
-    recommended_overrides=recommended_overrides,
-    export=export,
-    has_own_vocabulary=True,
+    importer=Importer(recognizes, read),
+    exporters=Exporters(beside=export),
+    vocabulary=VocabularyRules(is_own=lambda config: True),
     architecture_settings=("window",),
     sources=("weights", "tokenizer"),
 )

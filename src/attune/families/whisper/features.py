@@ -18,7 +18,7 @@ WINDOW = SAMPLE_RATE // 40  # 25 ms
 HOP = SAMPLE_RATE // 100  # 10 ms
 LONGEST = 30 * SAMPLE_RATE  # what an encoder's window holds
 SILENCE = -10.0  # log10 of the least energy
-RANGE = 8.0  # what is quieter than the loudest by more than this is not heard
+RANGE = 8.0  # what is quieter than the loudest by more than this is cut off
 
 
 def log_mel(audio: Tensor, lengths: Tensor, bins: int, frames: int) -> Tensor:

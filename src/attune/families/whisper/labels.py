@@ -29,15 +29,15 @@ SpeechTask = Literal["transcribe", "translate"]
 
 @dataclass(frozen=True, slots=True)
 class DecoderPrompt:
-    """What the decoder is told before it says anything."""
+    """What conditions the decoder: language, task, timestamps, and the text before this window."""
 
     language: str | None
     task: SpeechTask = "transcribe"
     has_timestamps: bool = False
-    prompt: str | None = None  # what was said before
+    previous_text: str | None = None
 
     @property
-    def written_in(self) -> str | None:
+    def text_language(self) -> str | None:
         """The language of the text, which a translation does not have from the speech."""
         return "en" if self.task == "translate" else self.language
 
@@ -62,6 +62,11 @@ class WhisperVocabulary:
         numbers = range(self.start + 1, min(self.tasks.values())) if self.is_multilingual else ()
         return {str(self.tokenizer.id_to_token(number)).strip("<|>"): number for number in numbers}
 
+    @functools.cached_property
+    def pieces(self) -> tuple[str, ...]:
+        """How every token is written, by id."""
+        return tuple(str(self.tokenizer.id_to_token(number)) for number in range(self.tokenizer.get_vocab_size()))
+
     def language(self, code: str) -> int:
         """The token of a language, by its code; `sv-SE` is `sv`."""
         short = without_region(code)
@@ -77,14 +82,14 @@ class WhisperVocabulary:
         return spaced if spaced and spaced[0] not in self.spelled(" ") else self.spelled(text)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text that is learned or was found, without whatever is told or marks a time."""
+        """The text that is learned or was found, without prompt and timestamp tokens."""
         if self.start in tokens:
             tokens = tokens[list(tokens).index(self.start) + 1 :]
         text: str = self.tokenizer.decode([token for token in tokens if token < self.end])
         return text.strip()
 
     def written(self, tokens: Sequence[int]) -> str:
-        """The whole sequence, with what is told and what marks a time by name."""
+        """The whole sequence, with prompt and timestamp tokens by name."""
         spelled = ""
         for is_text, group in groupby(tokens, key=lambda token: token < self.end):
             own = list(group)
@@ -122,43 +127,43 @@ class WhisperVocabulary:
         return f"; did you mean {meant!r}?" if meant in self.languages else ", only codes such as 'en' and 'be'."
 
 
-def prefix(vocabulary: WhisperVocabulary, told: DecoderPrompt, positions: int) -> tuple[int, ...]:
+def prefix(vocabulary: WhisperVocabulary, prompt: DecoderPrompt, positions: int) -> tuple[int, ...]:
     """What decoding begins with. A language that is not known is left open as UNKNOWN_LANGUAGE."""
     tokens = []
-    if told.prompt:
-        # As OpenAI has it: a space, and the last of what was said before, at most half of the positions.
-        said = vocabulary.spelled(f" {without_times(told.prompt, told.written_in).strip()}")
-        tokens += [vocabulary.previous, *said[-(positions // 2 - 1) :]]
+    if prompt.previous_text:
+        # As OpenAI has it: a space, and the last of the previous text, at most half of the positions.
+        before = vocabulary.spelled(f" {without_times(prompt.previous_text, prompt.text_language).strip()}")
+        tokens += [vocabulary.previous, *before[-(positions // 2 - 1) :]]
     tokens.append(vocabulary.start)
     if vocabulary.is_multilingual:
-        tokens.append(UNKNOWN_LANGUAGE if told.language is None else vocabulary.language(told.language))
-        tokens.append(vocabulary.tasks[told.task])
-    elif told.language is not None and without_region(told.language) != "en":
-        raise DataError(f"An English-only Whisper model knows 'en' and not {told.language!r}. Use a multilingual one.")
-    if not told.has_timestamps:
+        tokens.append(UNKNOWN_LANGUAGE if prompt.language is None else vocabulary.language(prompt.language))
+        tokens.append(vocabulary.tasks[prompt.task])
+    elif prompt.language is not None and without_region(prompt.language) != "en":
+        raise DataError(f"An English-only Whisper model has no language {prompt.language!r}. Use a multilingual one.")
+    if not prompt.has_timestamps:
         tokens.append(vocabulary.without_timestamps)
     return tuple(tokens)
 
 
 def sequence(
-    vocabulary: WhisperVocabulary, told: DecoderPrompt, positions: int, text: str, seconds: float
+    vocabulary: WhisperVocabulary, prompt: DecoderPrompt, positions: int, text: str, seconds: float
 ) -> tuple[int, ...]:
     """The whole decoder sequence for a text that takes so many seconds, from its prefix to its end."""
-    tokens = prefix(vocabulary, told, positions)
+    tokens = prefix(vocabulary, prompt, positions)
     if UNKNOWN_LANGUAGE in tokens:
         raise DataError("Its language is not known. Give the row a `language`, or the recipe task.language.")
-    said = _timed(vocabulary, told, text, seconds) if told.has_timestamps else _untimed(vocabulary, told, text)
-    tokens = (*tokens, *said, vocabulary.end)
+    content = _timed(vocabulary, prompt, text, seconds) if prompt.has_timestamps else _untimed(vocabulary, prompt, text)
+    tokens = (*tokens, *content, vocabulary.end)
     if len(tokens) > positions:
         raise TooLong(f"Its text needs {len(tokens)} tokens, and Whisper has room for {positions}. Split it.")
     return tokens
 
 
-def _untimed(vocabulary: WhisperVocabulary, told: DecoderPrompt, text: str) -> tuple[int, ...]:
-    return vocabulary.encode(without_times(text, told.written_in), told.written_in)
+def _untimed(vocabulary: WhisperVocabulary, prompt: DecoderPrompt, text: str) -> tuple[int, ...]:
+    return vocabulary.encode(without_times(text, prompt.text_language), prompt.text_language)
 
 
-def _timed(vocabulary: WhisperVocabulary, told: DecoderPrompt, text: str, seconds: float) -> tuple[int, ...]:
+def _timed(vocabulary: WhisperVocabulary, prompt: DecoderPrompt, text: str, seconds: float) -> tuple[int, ...]:
     """Tokens between timestamps: those written in the text as <|1.20|>, or else the whole duration."""
     parts = split_at_times(text)
     if not any(part.strip() for part in parts[::2]):
@@ -169,12 +174,12 @@ def _timed(vocabulary: WhisperVocabulary, told: DecoderPrompt, text: str, second
     tokens: list[int] = []
     for place, part in enumerate(parts):
         is_time = place % 2 == 1
-        tokens += [vocabulary.timestamp(float(part))] if is_time else vocabulary.encode(part, told.written_in)
+        tokens += [vocabulary.timestamp(float(part))] if is_time else vocabulary.encode(part, prompt.text_language)
     return tuple(tokens)
 
 
 def _require_order(parts: Sequence[str], seconds: float) -> None:
-    """Only what decoding may say can be learned: every piece of text between two times of its own, in their order."""
+    """Only what decoding may emit can be learned: every piece of text between two times of its own, in their order."""
     times = [float(part) for part in parts[1::2]]
     if times != sorted(times) or times[-1] > seconds + LATE_SECONDS:
         raise DataError(f"Its times must rise and lie within its {seconds:.2f} s, and are {times}. Correct them.")

@@ -136,20 +136,20 @@ class DecoderLayer(nn.Module):
         """The next hidden states (B, U, D) of whole sequences, beside the encoder's states (B, F, D)."""
         return self.advance(hidden, self.encoder_attn.keys_values(states), mask)
 
-    def advance(self, hidden: Tensor, heard: KeysValues, mask: Tensor | None, past: Past | None = None) -> Tensor:
-        """The next hidden states (R, U, D) of what follows the past; several rows may share what is heard (B, …)."""
+    def advance(self, hidden: Tensor, encoded: KeysValues, mask: Tensor | None, past: Past | None = None) -> Tensor:
+        """The next hidden states (R, U, D) after the past; several rows may share encoder states (B, …)."""
         normed = self.self_attn_layer_norm(hidden)
-        said = self.self_attn.keys_values(normed)
-        written, unwritten = (past.extended(said), past.mask) if past else (said, None)
+        own = self.self_attn.keys_values(normed)
+        written, unwritten = (past.extended(own), past.mask) if past else (own, None)
         if unwritten is not None:
             hidden = hidden + self.self_attn.glance(normed, written, unwritten)
         else:
             hidden = hidden + self.dropout(self.self_attn(normed, written, None, is_causal=hidden.shape[1] > 1))
         # Rows of one utterance look at it together, as if they were tokens of one sequence.
-        together = self.encoder_attn_layer_norm(hidden).reshape(len(heard.keys), -1, hidden.shape[2])
-        glances = unwritten is not None and heard.keys.shape[2] < LONG
+        together = self.encoder_attn_layer_norm(hidden).reshape(len(encoded.keys), -1, hidden.shape[2])
+        glances = unwritten is not None and encoded.keys.shape[2] < LONG
         look = self.encoder_attn.glance if glances else self.encoder_attn
-        hidden = hidden + self.dropout(look(together, heard, mask)).view_as(hidden)
+        hidden = hidden + self.dropout(look(together, encoded, mask)).view_as(hidden)
         inner = self.activation_dropout(F.gelu(self.fc1(self.final_layer_norm(hidden))))
         added: Tensor = self.dropout(self.fc2(inner))
         return hidden + added
@@ -200,15 +200,17 @@ class Decoder(nn.Module):
             hidden = _run(layer, hidden, states, mask, saves_memory=self.saves_memory and self.training)
         return self._logits(hidden)
 
-    def hear(self, states: Tensor) -> list[KeysValues]:
+    def project_encoded(self, states: Tensor) -> list[KeysValues]:
         """What each layer looks at in the encoder's states (B, F, D); it stays the same for all tokens."""
         return [layer.encoder_attn.keys_values(states) for layer in self._layers()]
 
-    def advance(self, tokens: Tensor, heard: Sequence[KeysValues], mask: Tensor | None, past: Sequence[Past]) -> Tensor:
+    def advance(
+        self, tokens: Tensor, encoded: Sequence[KeysValues], mask: Tensor | None, past: Sequence[Past]
+    ) -> Tensor:
         """Logits (R, V) of what follows the last of the tokens (R, U), after and into the past."""
         hidden = self._embed(tokens, past[0].places)
-        for layer, layer_heard, layer_past in zip(self._layers(), heard, past, strict=True):
-            hidden = layer.advance(hidden, layer_heard, mask, layer_past)
+        for layer, layer_encoded, layer_past in zip(self._layers(), encoded, past, strict=True):
+            hidden = layer.advance(hidden, layer_encoded, mask, layer_past)
         return self._logits(hidden[:, -1])
 
     def _layers(self) -> Iterator[DecoderLayer]:

@@ -37,7 +37,7 @@ class WhisperModel(nn.Module):
         with torch.device("meta"):
             self.model = EncoderDecoder(shape, saves_memory)
         self.model.to_empty(device="cpu")
-        self.model.apply(_give_fresh_weights)
+        self.model.apply(_initialize)
         with torch.no_grad():
             self.model.encoder.embed_positions.weight.copy_(sinusoids(shape.source_positions, shape.width))
 
@@ -46,7 +46,7 @@ class WhisperModel(nn.Module):
         plans = self.window == "full" or self.shape.width >= PLANNED_WIDTH
         with attention_kernels(plans, batch.audio.device):
             windows, states = self.encode(batch)
-            logits = self.model.decoder(batch.targets[:, :-1], states, windows.mask())
+            logits = self.model.decoder(batch.tokens.ids[:, :-1], states, windows.mask())
         labels = self.labels(batch)
         total = F.cross_entropy(
             logits.flatten(0, 1).float(), labels.flatten(), ignore_index=NOT_LEARNED, reduction="sum"
@@ -55,9 +55,10 @@ class WhisperModel(nn.Module):
 
     def labels(self, batch: Batch) -> Tensor:
         """The next token at each position (B, U - 1), or NOT_LEARNED beyond the own end and before the start."""
-        has_started = (batch.targets[:, :-1] == self.rules.start).cumsum(1) > 0
-        is_native = within(batch.target_lengths - 1, batch.targets.shape[1] - 1)
-        return batch.targets[:, 1:].masked_fill(~(has_started & is_native), NOT_LEARNED)
+        targets = batch.tokens
+        has_started = (targets.ids[:, :-1] == self.rules.start).cumsum(1) > 0
+        is_own = within(targets.lengths - 1, targets.ids.shape[1] - 1)
+        return targets.ids[:, 1:].masked_fill(~(has_started & is_own), NOT_LEARNED)
 
     def scorer(self, batch: Batch) -> WhisperScorer:
         """What a search can search, after the prefixes that the batch has for targets."""
@@ -81,13 +82,13 @@ class WhisperModel(nn.Module):
         mels = log_mel(batch.audio, batch.lengths, self.shape.mels, 2 * windows.width)
         if batch.masks:
             # Of the audio, not of the window: in 30 s, most masks would hide the silence after it.
-            heard = (-(-batch.lengths // HOP)).clamp(max=mels.shape[2])
-            masked = mask_features(mels.transpose(1, 2), heard, batch.masks)
+            own = (-(-batch.lengths // HOP)).clamp(max=mels.shape[2])
+            masked = mask_features(mels.transpose(1, 2), own, batch.masks)
             mels = masked.transpose(1, 2)
         return windows, self.model.encoder(windows.clear(mels), windows.mask())
 
 
-def _give_fresh_weights(module: nn.Module) -> None:
+def _initialize(module: nn.Module) -> None:
     if isinstance(module, nn.Linear | nn.Embedding | nn.Conv1d):
         nn.init.normal_(module.weight, std=0.02)
     if isinstance(module, nn.Linear | nn.Conv1d) and module.bias is not None:

@@ -1,4 +1,4 @@
-"""OpenAI's own checkpoints in transformers' words: sizes, names of weights, and what is not said in a transcript."""
+"""OpenAI's own checkpoints in transformers' words: sizes, names of weights, and what a transcript never has."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -89,7 +89,7 @@ def config_of(dims: object, path: Path) -> dict[str, Any]:
     """The config.json for the sizes of a .pt file."""
     if not isinstance(dims, Mapping) or not all(type(dims.get(name)) is int for name in _SIZES):
         raise ModelError(
-            f"{path} is not a checkpoint of OpenAI's Whisper: its `dims` must say {', '.join(_SIZES)}, all numbers."
+            f"{path} is not a checkpoint of OpenAI's Whisper: its `dims` must have {', '.join(_SIZES)}, all numbers."
         )
     return {
         "model_type": "whisper",
@@ -119,7 +119,7 @@ def renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def generation_config_of(vocabulary: WhisperVocabulary, positions: int) -> dict[str, Any]:
-    """The generation_config.json for a tokenizer: what decoding begins with, ends with and never says."""
+    """The generation_config.json for a tokenizer: what decoding begins with, ends with and never emits."""
     made: dict[str, Any] = {
         "bos_token_id": vocabulary.end,
         "eos_token_id": vocabulary.end,
@@ -128,7 +128,7 @@ def generation_config_of(vocabulary: WhisperVocabulary, positions: int) -> dict[
         "no_timestamps_token_id": vocabulary.without_timestamps,
         "is_multilingual": vocabulary.is_multilingual,
         "max_length": positions,
-        "suppress_tokens": sorted(_never_said(vocabulary)),
+        "suppress_tokens": sorted(_never_emitted(vocabulary)),
         "begin_suppress_tokens": [*vocabulary.spelled(" "), vocabulary.end],
     }
     if vocabulary.is_multilingual:
@@ -143,7 +143,7 @@ def _renamed(name: str) -> str:
     return name
 
 
-def _never_said(vocabulary: WhisperVocabulary) -> Iterator[int]:
+def _never_emitted(vocabulary: WhisperVocabulary) -> Iterator[int]:
     found = {vocabulary.spelled(text)[0] for text in (" -", " '")}
     for symbol in _SYMBOLS + _MUSIC:
         for tokens in (vocabulary.spelled(symbol), vocabulary.spelled(f" {symbol}")):

@@ -17,18 +17,18 @@ from attune.kernels.recording import record
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What a step looks at: the utterances as heard (B, …), and a cache (R, …) of what was said."""
+    """What a step looks at: the encoder states (B, …), and a cache (R, …) of the decoder."""
 
-    heard: Sequence[KeysValues]
+    encoded: Sequence[KeysValues]
     mask: Tensor | None
-    said: Sequence[KeysValues]
+    cache: Sequence[KeysValues]
 
 
 class ReplayedStep:
     """One token for each row of a scene, at any place."""
 
     def __init__(self, decoder: Decoder, scene: Scene) -> None:
-        keys = scene.said[0].keys
+        keys = scene.cache[0].keys
         self.decoder = decoder
         self.scene = scene
         self.tokens = torch.zeros(len(keys), 1, dtype=torch.long, device=keys.device)
@@ -50,6 +50,6 @@ class ReplayedStep:
 
     def _run(self) -> Tensor:
         is_written = (self._every_place <= self.place)[None, None, None]
-        past = [Past(said, self.place, is_written) for said in self.scene.said]
-        logits = self.decoder.advance(self.tokens, self.scene.heard, self.scene.mask, past)
+        past = [Past(cached, self.place, is_written) for cached in self.scene.cache]
+        logits = self.decoder.advance(self.tokens, self.scene.encoded, self.scene.mask, past)
         return logits.float().log_softmax(-1)

@@ -1,4 +1,4 @@
-"""Whisper in mid-sentence: what it has heard is kept once for each utterance, what it has said in a cache by row."""
+"""Whisper as a search steps it: encoder states are kept once for each utterance, decoder states in a cache by row."""
 
 # B utterances, K rows of each, R = B × K rows, F frames, U tokens, S cached tokens, H heads, D width, V vocabulary
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ LATEST_START = 50  # timestamps, one second: speech begins by then
 
 @dataclass(frozen=True, slots=True)
 class DecodingRules:
-    """The tokens that decoding must know, and what it may not say."""
+    """The tokens that decoding must know, and those it may not emit."""
 
-    told: DecoderPrompt  # unless an utterance says otherwise
+    prompt: DecoderPrompt  # unless an utterance has its own
     start: int
     end: int
     languages: tuple[int, ...]
@@ -33,7 +33,7 @@ class DecodingRules:
     first_timestamp: int | None = None  # None: times are not asked for
 
     def filters(self, device: torch.device) -> list[LogitFilter]:
-        """What a search must not let the model say."""
+        """What a search must not let the model emit."""
         rules = [suppress(torch.tensor(self.never, dtype=torch.long, device=device))]
         if self.first_timestamp is None:
             return [*rules, suppress_first(torch.tensor(self.not_first, dtype=torch.long, device=device))]
@@ -50,61 +50,61 @@ class WhisperScorer:
         self.filters = rules.filters(states.device)
         self.decoder = decoder
         self.mask = windows.mask()
-        self.heard = decoder.hear(states)
+        self.encoded = decoder.project_encoded(states)
         self.prefixes = self._prefixes(batch, rules)
         self.limits = self._limits(batch)
         self.position = 0
         self.step: ReplayedStep | None = None
-        self.said = self._empty_cache(FIRST_PLACES)
+        self.cache = self._empty_cache(FIRST_PLACES)
 
     def advance(self, tokens: Tensor) -> Tensor:
         """Give each row its next tokens (R, n): the log-probabilities (R, V) of what follows them."""
         places = slice(self.position, self.position + tokens.shape[1])
-        if places.stop > self.said[0].keys.shape[2]:
+        if places.stop > self.cache[0].keys.shape[2]:
             self._grow(places.stop)
         self.position = places.stop
         with attention_kernels(self.window == "full", self.device):
             if self.device.type == "cuda" and tokens.shape[1] == 1:
-                self.step = self.step or ReplayedStep(self.decoder, Scene(self.heard, self.mask, self.said))
+                self.step = self.step or ReplayedStep(self.decoder, Scene(self.encoded, self.mask, self.cache))
                 return self.step(tokens, places.start)
-            past = [Past(said, places) for said in self.said]
-            return self.decoder.advance(tokens, self.heard, self.mask, past).float().log_softmax(-1)
+            past = [Past(cached, places) for cached in self.cache]
+            return self.decoder.advance(tokens, self.encoded, self.mask, past).float().log_softmax(-1)
 
     def select(self, rows: Tensor) -> None:
         """Row i goes on from what row `rows[i]` is now."""
-        if len(rows) != len(self.said[0].keys):
+        if len(rows) != len(self.cache[0].keys):
             self.step = None  # it knows the rows as they were
-            self._keep_heard(rows)
-            self.said = [KeysValues(each.keys[rows], each.values[rows]) for each in self.said]
+            self._keep_encoded(rows)
+            self.cache = [KeysValues(each.keys[rows], each.values[rows]) for each in self.cache]
             return
-        for each in self.said:
+        for each in self.cache:
             for used in (each.keys[:, :, : self.position], each.values[:, :, : self.position]):
                 used.copy_(used[rows])
 
     def _grow(self, needed: int) -> None:
         """Make room for so many tokens and more."""
         self.step = None  # it knows the cache as it was
-        size = self.said[0].keys.shape[2]
+        size = self.cache[0].keys.shape[2]
         more = (0, 0, 0, max(needed, 2 * size) - size)
-        self.said = [KeysValues(F.pad(each.keys, more), F.pad(each.values, more)) for each in self.said]
+        self.cache = [KeysValues(F.pad(each.keys, more), F.pad(each.values, more)) for each in self.cache]
 
-    def _keep_heard(self, rows: Tensor) -> None:
+    def _keep_encoded(self, rows: Tensor) -> None:
         """Let go of utterances that have no row any more; the others may now have more or fewer."""
-        copies = len(self.said[0].keys) // len(self.heard[0].keys)
+        copies = len(self.cache[0].keys) // len(self.encoded[0].keys)
         utterances = torch.unique_consecutive(rows // copies)
-        if len(utterances) < len(self.heard[0].keys):
-            self.heard = [KeysValues(each.keys[utterances], each.values[utterances]) for each in self.heard]
+        if len(utterances) < len(self.encoded[0].keys):
+            self.encoded = [KeysValues(each.keys[utterances], each.values[utterances]) for each in self.encoded]
             self.mask = None if self.mask is None else self.mask[utterances]
 
     def _empty_cache(self, size: int) -> list[KeysValues]:
-        heard = self.heard[0].keys
-        shape = (*heard.shape[:2], size, heard.shape[3])
+        encoded = self.encoded[0].keys
+        shape = (*encoded.shape[:2], size, encoded.shape[3])
         # Zeros: what is hidden still takes part in attention's product, with a weight of nothing.
-        return [KeysValues(heard.new_zeros(shape), heard.new_zeros(shape)) for _ in self.heard]
+        return [KeysValues(encoded.new_zeros(shape), encoded.new_zeros(shape)) for _ in self.encoded]
 
     def _prefixes(self, batch: Batch, rules: DecodingRules) -> list[list[int]]:
-        """What each utterance begins with; a language that was left open is the one the model hears."""
-        rows = zip(batch.targets.tolist(), batch.target_lengths.tolist(), strict=True)
+        """What each utterance begins with; a language that was left open is detected."""
+        rows = zip(batch.tokens.ids.tolist(), batch.tokens.lengths.tolist(), strict=True)
         prefixes = [row[:length] for row, length in rows]
         if any(UNKNOWN_LANGUAGE in row for row in prefixes):
             prefixes = [
@@ -117,7 +117,7 @@ class WhisperScorer:
         """The most probable language of each utterance, whatever the others are."""
         start = torch.full((utterances, 1), rules.start, device=self.device)
         logits = self.decoder.advance(
-            start, self.heard, self.mask, [Past(each, slice(1)) for each in self._empty_cache(1)]
+            start, self.encoded, self.mask, [Past(each, slice(1)) for each in self._empty_cache(1)]
         )
         languages = torch.tensor(rules.languages, device=self.device)
         detected: list[int] = languages[logits[:, languages].argmax(1)].tolist()

@@ -1,4 +1,4 @@
-"""What a recipe says about a Whisper model; read without loading torch."""
+"""A recipe's settings for Whisper models; read without loading torch."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -10,9 +10,7 @@ from pydantic import Field
 class WhisperConfig:
     """Which weights, and how they are used."""
 
-    weights: Annotated[
-        str, Field(description="A folder in transformers' format, a .pt file of OpenAI's, a model folder or a run.")
-    ]
+    weights: Annotated[str, Field(description="A transformers folder, an OpenAI .pt file, a model folder or a run.")]
     tokenizer: Annotated[
         str | None, Field(description="The tokenizer.json that belongs to a .pt file, if it does not lie beside it.")
     ] = None
@@ -21,9 +19,10 @@ class WhisperConfig:
         Field(description="30 s of audio as OpenAI has it, or as much as each utterance needs; training decides."),
     ] = "full"
     speech_task: Annotated[
-        Literal["transcribe", "translate"], Field(description="Say it in its language, or in English.")
+        Literal["transcribe", "translate"],
+        Field(description="Transcribe in the own language, or translate to English."),
     ] = "transcribe"
-    timestamps: Annotated[bool, Field(description="Learn and say when: <|0.00|> text <|2.50|>.")] = False
+    timestamps: Annotated[bool, Field(description="Learn and emit timestamps: <|0.00|> text <|2.50|>.")] = False
     pack: Annotated[
         bool, Field(description="Train on windows of several utterances, as many of a micro-batch as fit into 30 s.")
     ] = False

@@ -1,4 +1,4 @@
-"""What config.json says about a Whisper model, as far as attune needs to know."""
+"""What config.json has about a Whisper model, as far as attune needs to know."""
 
 import json
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ class WhisperShape:
 
     @property
     def is_multilingual(self) -> bool:
-        """Whether language and task are part of what the decoder is told."""
+        """Whether language and task are part of the prompt."""
         return self.vocabulary >= MULTILINGUAL_VOCABULARY
 
 
@@ -92,7 +92,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def suppressed(written: Mapping[str, Any], name: str, shape: WhisperShape, path: Path) -> tuple[int, ...]:
-    """A list of tokens that are not said; numbers that are no token's have nothing to suppress and are left out."""
+    """A list of suppressed tokens; numbers that are no token's have nothing to suppress and are left out."""
     tokens = written.get(name) or []
     if not isinstance(tokens, list) or not all(type(token) is int for token in tokens):
         raise ModelError(f"{path} has {name} {tokens!r:.60}, where a list of numbers is expected.")
@@ -101,7 +101,7 @@ def suppressed(written: Mapping[str, Any], name: str, shape: WhisperShape, path:
 
 def _size(written: Mapping[str, Any], key: str, path: Path) -> int:
     if key not in written:
-        raise ModelError(f"{path} does not say {key!r}. Is it the config.json of a Whisper model?")
+        raise ModelError(f"{path} has no {key!r}. Is it the config.json of a Whisper model?")
     size = written[key]
     if type(size) is not int or size < 1:
         raise ModelError(f"{path} has {key} {size!r:.60}, where a number of at least 1 is expected.")

@@ -32,8 +32,8 @@ OUTPUT, EMBEDDING = "proj_out.weight", "model.decoder.embed_tokens.weight"
 
 
 def import_weights(path: Path, assets: Path, tokenizer: Path | None) -> Mapping[str, Tensor]:
-    """Write the files to `assets`; the weights, widened to float32, under the model's own names."""
-    tensors = _adopt_folder(path, assets) if path.is_dir() else _adopt_pt(path, assets, tokenizer)
+    """Write the files to `assets`; the weights come in float32, under the model's own names."""
+    tensors = _import_folder(path, assets) if path.is_dir() else _import_pt(path, assets, tokenizer)
     tensors = {
         name if name.startswith(("model.", "proj_")) else f"model.{name}": each for name, each in tensors.items()
     }
@@ -45,8 +45,8 @@ def import_weights(path: Path, assets: Path, tokenizer: Path | None) -> Mapping[
     return {name: tensor.float() for name, tensor in tensors.items()}
 
 
-def told_by(assets: Path) -> DecoderPrompt:
-    """What an adopted model is told unless others say otherwise: its own language and task, where it knows them."""
+def default_prompt(assets: Path) -> DecoderPrompt:
+    """The checkpoint's own language and task, where it has them."""
     shape, written = read_shape(assets / CONFIG), read_json(assets / GENERATION)
     languages = WhisperVocabulary(assets / TOKENIZER, shape.is_multilingual).languages
     language = str(written.get("language")).strip("<|>").lower()
@@ -54,7 +54,7 @@ def told_by(assets: Path) -> DecoderPrompt:
     return DecoderPrompt(language if language in languages else None, "translate" if is_translation else "transcribe")
 
 
-def export_files(told: DecoderPrompt, assets: Path, folder: Path) -> None:
+def export_files(prompt: DecoderPrompt, assets: Path, folder: Path) -> None:
     """Lay the files beside the weights, so that transformers loads the folder and decodes as attune does."""
     for path in assets.iterdir():
         shutil.copy(path, folder / path.name)
@@ -63,16 +63,16 @@ def export_files(told: DecoderPrompt, assets: Path, folder: Path) -> None:
     config = {key: value for key, value in config.items() if key not in stale}
     _write_json(folder / CONFIG, {**config, "dtype": "float32"})
     generation = {key: value for key, value in read_json(assets / GENERATION).items() if key != "forced_decoder_ids"}
-    generation["return_timestamps"] = told.has_timestamps
+    generation["return_timestamps"] = prompt.has_timestamps
     if generation.get("is_multilingual"):
-        generation |= {"language": told.language and without_region(told.language), "task": told.task}
+        generation |= {"language": prompt.language and without_region(prompt.language), "task": prompt.task}
     _write_json(folder / GENERATION, generation)
 
 
-def _adopt_folder(folder: Path, assets: Path) -> dict[str, Tensor]:
+def _import_folder(folder: Path, assets: Path) -> dict[str, Tensor]:
     shape = read_shape(folder / CONFIG)
     shutil.copy(folder / CONFIG, assets)
-    tokenizer = _adopt_tokenizer(folder, assets)
+    tokenizer = _import_tokenizer(folder, assets)
     vocabulary = WhisperVocabulary(tokenizer, shape.is_multilingual)
     require_same_kind(tokenizer, vocabulary, folder, shape)
     generation = generation_config_of(vocabulary, shape.target_positions)
@@ -84,12 +84,12 @@ def _adopt_folder(folder: Path, assets: Path) -> dict[str, Tensor]:
 
 
 def _with_own(made: Mapping[str, Any], path: Path, shape: WhisperShape) -> dict[str, Any]:
-    """What the model's own generation config says goes first; what it does not suppress is not suppressed."""
+    """The model's own generation config goes first; what it does not suppress is not suppressed."""
     own = read_json(path)
     return {**made, **own, **{name: list(suppressed(own, name, shape, path)) for name in SUPPRESSED}}
 
 
-def _adopt_tokenizer(folder: Path, assets: Path) -> Path:
+def _import_tokenizer(folder: Path, assets: Path) -> Path:
     """Copy or make the tokenizer; returns the file that messages about it should name."""
     if (folder / TOKENIZER).is_file():
         shutil.copy(folder / TOKENIZER, assets)
@@ -112,7 +112,7 @@ def _adopt_tokenizer(folder: Path, assets: Path) -> Path:
     return assets / TOKENIZER
 
 
-def _adopt_pt(path: Path, assets: Path, tokenizer: Path | None) -> dict[str, Tensor]:
+def _import_pt(path: Path, assets: Path, tokenizer: Path | None) -> dict[str, Tensor]:
     checkpoint = _load_pt(path)
     if not isinstance(checkpoint, dict) or not {"dims", "model_state_dict"} <= checkpoint.keys():
         raise ModelError(f"{path} is not a checkpoint of OpenAI's Whisper: it lacks `dims` or `model_state_dict`.")
@@ -157,7 +157,7 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
 def _shards(index: Path) -> list[str]:
     by_name = read_json(index).get("weight_map")
     if not isinstance(by_name, dict) or not all(map(_is_name, by_name.values())):
-        raise ModelError(f"{index} has no `weight_map` that says which file holds which weights. Fetch it again.")
+        raise ModelError(f"{index} has no `weight_map` that maps weights to files. Fetch it again.")
     return sorted(set(by_name.values()))
 
 

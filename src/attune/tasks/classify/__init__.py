@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from pydantic import Field
 
 from attune.catalog import suggestion
+from attune.contracts import TaskType
 from attune.errors import DataError, ModelError
 from attune.files import write_text
 from attune.scoring.accuracy import score_labels
-from attune.types import Hypothesis, Prediction, Scores, Utterance
+from attune.types import Hypothesis, Prediction, Scores, Target, Utterance
 
 if TYPE_CHECKING:
     from attune.tasks.classify.head import LabelHead
@@ -40,7 +41,8 @@ class ClassifyConfig:
 class Classify:
     """One of the labels seen in training for each utterance."""
 
-    Config: ClassVar[type] = ClassifyConfig
+    Config: ClassVar[type[ClassifyConfig]] = ClassifyConfig
+    needs_audio: ClassVar[bool] = True
 
     def __init__(self, config: ClassifyConfig, folder: Path) -> None:
         self.config = config
@@ -82,9 +84,9 @@ class Classify:
         """The label's name."""
         return _label(self.config, utterance)
 
-    def frames_needed(self, target: Sequence[int]) -> int:
+    def frames_needed(self, target: Target) -> int:
         """Any frame at all."""
-        return len(target)
+        return 1
 
     def head(self, width: int) -> LabelHead:
         """Projection, mean over time and a distribution over labels."""
@@ -92,9 +94,9 @@ class Classify:
 
         return LabelHead(width, self.config.head.width, len(self.names))
 
-    def read(self, hypothesis: Hypothesis) -> str:
+    def read(self, output: Hypothesis) -> str:
         """The name of the label found."""
-        return self.names[hypothesis.tokens[0]]
+        return self.names[output.tokens[0]]
 
     def score(self, predictions: Sequence[Prediction]) -> Scores:
         """Accuracy with its counts."""
@@ -126,4 +128,4 @@ def _labels(utterance: Utterance) -> dict[str, str]:
     return {**{name: value for name, value in own.items() if value}, **utterance.labels}
 
 
-TASK = Classify
+TASK: TaskType[ClassifyConfig] = Classify

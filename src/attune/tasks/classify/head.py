@@ -5,12 +5,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attune.audio.features import within
+from attune.scorers import LabelScorer, ScorerKind
 from attune.tasks._precision import as_precise
-from attune.types import Batch, LabelScorer, Loss
+from attune.types import Batch, Loss
 
 
 class LabelHead(nn.Module):
     """Scores labels once for each utterance."""
+
+    scorer_kind: ScorerKind = "label"
 
     def __init__(self, width_in: int, width: int, labels: int) -> None:
         super().__init__()
@@ -28,8 +31,8 @@ class LabelHead(nn.Module):
     def loss(self, frames: Tensor, lengths: Tensor, batch: Batch) -> Loss:
         """Cross-entropy, summed; the count is the number of utterances."""
         logits = self(frames.to(self.output.weight.dtype), lengths).float()
-        total = F.cross_entropy(logits, batch.targets[:, 0], reduction="sum")
-        return Loss(total, batch.target_lengths.sum())
+        total = F.cross_entropy(logits, batch.tokens.ids[:, 0], reduction="sum")
+        return Loss(total, batch.tokens.lengths.sum())
 
     def scorer(self, frames: Tensor, lengths: Tensor) -> LabelScorer:
         """Log-probabilities of labels."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from attune import catalog
+from attune.contracts import TaskType
 from attune.errors import DataError
 from attune.scoring.error_rates import score_transcripts
 from attune.text import tokenizers
@@ -23,7 +24,7 @@ from attune.text.times import between_times, without_times
 from attune.text.tokenizers import Tokenizer
 from attune.text.tokenizers.characters import UNKNOWN, Characters
 from attune.text.tokenizers.pieces import SentencePieces
-from attune.types import Hypothesis, Prediction, Scores, Utterance
+from attune.types import Hypothesis, Prediction, Scores, Target, Utterance, tokens_of
 
 if TYPE_CHECKING:
     from attune.tasks.transcribe.head import CtcHead
@@ -66,12 +67,13 @@ class TranscribeConfig:
 class Transcribe:
     """Text from speech, one token at a time."""
 
-    Config: ClassVar[type] = TranscribeConfig
+    Config: ClassVar[type[TranscribeConfig]] = TranscribeConfig
+    needs_audio: ClassVar[bool] = True
 
     def __init__(self, config: TranscribeConfig, folder: Path) -> None:
         self.config = config
         self.folder = folder
-        self.normalize: Callable[[str], str] = catalog.find("text.normalizers", config.normalizer)
+        self.normalize: Callable[[str], str] = catalog.find(catalog.NORMALIZERS, config.normalizer)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -99,7 +101,7 @@ class Transcribe:
         if config.tokenizer:
             SentencePieces.read(Path(config.tokenizer).expanduser()).save(folder)
             return
-        normalize = catalog.find("text.normalizers", config.normalizer)
+        normalize = catalog.find(catalog.NORMALIZERS, config.normalizer)
         texts = (_spelled(config, normalize, utterance) for utterance in utterances)
         tokenizers.train(config.tokens, texts, folder, config.vocabulary)
 
@@ -113,7 +115,7 @@ class Transcribe:
             return False
         if config.tokenizer:
             return tokenizer.fingerprint == SentencePieces.read(Path(config.tokenizer).expanduser()).fingerprint
-        normalize = catalog.find("text.normalizers", config.normalizer)
+        normalize = catalog.find(catalog.NORMALIZERS, config.normalizer)
         texts = (_spelled(config, normalize, utterance) for utterance in utterances)
         return not any(UNKNOWN in tokenizer.encode(text) for text in texts)
 
@@ -129,9 +131,10 @@ class Transcribe:
         """The text as it was written, without times."""
         return without_times(_text(utterance), _language(self.config, utterance))
 
-    def frames_needed(self, target: Sequence[int]) -> int:
+    def frames_needed(self, target: Target) -> int:
         """CTC emits each token on a frame of its own, and a blank between two equal ones."""
-        return len(target) + sum(left == right for left, right in pairwise(target))
+        tokens = tokens_of(target)
+        return len(tokens) + sum(left == right for left, right in pairwise(tokens))
 
     def head(self, width: int) -> CtcHead:
         """Projection, bidirectional LSTM layers and a distribution over tokens for each frame."""
@@ -140,9 +143,9 @@ class Transcribe:
         config = self.config.head
         return CtcHead(width, config.width, config.layers, self.tokenizer.size, config.dropout)
 
-    def read(self, hypothesis: Hypothesis) -> str:
+    def read(self, output: Hypothesis) -> str:
         """Token ids as text."""
-        return self.tokenizer.decode(hypothesis.tokens)
+        return self.tokenizer.decode(output.tokens)
 
     def score(self, predictions: Sequence[Prediction]) -> Scores:
         """WER, CER and SER of the normalized texts with their counts; WER and CER of the raw ones."""
@@ -173,4 +176,4 @@ def _text(utterance: Utterance) -> str:
     return utterance.text
 
 
-TASK = Transcribe
+TASK: TaskType[TranscribeConfig] = Transcribe

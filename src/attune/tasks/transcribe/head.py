@@ -5,12 +5,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from attune.scorers import CtcScorer, ScorerKind
 from attune.tasks._precision import as_precise
-from attune.types import Batch, CtcScorer, Loss
+from attune.types import Batch, Loss
 
 
 class CtcHead(nn.Module):
     """Scores tokens frame by frame; token 0 is the blank."""
+
+    scorer_kind: ScorerKind = "ctc"
 
     def __init__(self, width_in: int, width: int, layers: int, vocabulary: int, dropout: float) -> None:
         super().__init__()
@@ -35,16 +38,17 @@ class CtcHead(nn.Module):
 
     def loss(self, frames: Tensor, lengths: Tensor, batch: Batch) -> Loss:
         """CTC, summed; the count is the number of target tokens."""
+        targets = batch.tokens
         log_probs = self(frames.to(self.output.weight.dtype), lengths).float().log_softmax(-1)
         # On the CPU, because CUDA adds up the gradient of CTC in a new order every time: other bits after each resume.
         total = F.ctc_loss(
             log_probs.transpose(0, 1).cpu(),
-            batch.targets.cpu(),
+            targets.ids.cpu(),
             lengths.cpu(),
-            batch.target_lengths.cpu(),
+            targets.lengths.cpu(),
             reduction="sum",
         )
-        return Loss(total.to(frames.device), batch.target_lengths.sum())
+        return Loss(total.to(frames.device), targets.lengths.sum())
 
     def scorer(self, frames: Tensor, lengths: Tensor) -> CtcScorer:
         """Log-probabilities of tokens, frame by frame."""

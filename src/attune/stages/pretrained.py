@@ -1,4 +1,4 @@
-"""From a recipe to a model that can be trained or decoded, and from a model to a folder that anyone can load.
+"""Models on disk: from a folder to a model that can be trained or decoded, and back to a folder that anyone can load.
 
 A model folder holds recipe.yaml (which says what it is), model.safetensors, task/ (vocabulary or labels) and assets/
 (what the family must know besides). A run directory can stand in for one: its best checkpoint is meant, or else its
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from attune import catalog
 from attune import recipe as recipes
+from attune.contracts import Task, TaskModel
 from attune.errors import ModelError
 from attune.files import sync, write_text
 from attune.recipe import Recipe
@@ -28,22 +29,28 @@ from attune.seeds import derive
 from attune.training import checkpoint
 from attune.training.adapt import merge_lora
 from attune.training.settings import AdaptConfig
-from attune.types import Family, Task, TaskModel
 
 WEIGHTS = "model.safetensors"
 FORMAT = {"format": "pt"}  # what transformers looks for in a file of weights
 
 
 @dataclass(frozen=True, slots=True)
-class Pretrained:
-    """Weights with the recipe and the task files that belong to them; others' weights come without the files."""
+class ModelFolders:
+    """What a model is built from: what its task prepared, and what its family must know."""
 
-    recipe: Recipe
     task: Path
     assets: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Pretrained:
+    """Weights with the recipe and the folders that belong to them; another toolkit's come without folders."""
+
+    recipe: Recipe
+    folders: ModelFolders
     weights: Path
     step: int | None = None  # of the checkpoint, when it is one
-    is_foreign: bool = False
+    is_external: bool = False
     adapt: AdaptConfig = AdaptConfig()  # how they were trained, whatever recipe they are used under
 
     def tensors(self) -> dict[str, Tensor]:
@@ -56,7 +63,7 @@ class LoadedModel:
     """A task and a model built for it."""
 
     task: Task
-    built: TaskModel
+    task_model: TaskModel
 
 
 def is_native(folder: Path) -> bool:
@@ -73,7 +80,7 @@ def open_pretrained(folder: Path) -> Pretrained:
         )
     recipe = recipes.load(folder / "recipe.yaml", []).recipe
     if (folder / WEIGHTS).is_file():
-        return Pretrained(recipe, folder / "task", folder / "assets", folder / WEIGHTS)
+        return Pretrained(recipe, ModelFolders(folder / "task", folder / "assets"), folder / WEIGHTS)
     run = Run(folder)
     if recipe.train.average and (run.model / WEIGHTS).is_file():
         return replace(open_pretrained(run.model), recipe=recipe)
@@ -89,14 +96,15 @@ def open_pretrained(folder: Path) -> Pretrained:
             f"attune train {folder}/recipe.yaml"
         )
     step = int(chosen.name.removeprefix("step-"))
-    return Pretrained(recipe, run.task, run.assets, chosen / WEIGHTS, step, adapt=recipe.adapt)
+    return Pretrained(recipe, ModelFolders(run.task, run.assets), chosen / WEIGHTS, step, adapt=recipe.adapt)
 
 
-def assemble(recipe: Recipe, task_folder: Path, assets: Path) -> LoadedModel:
+def build_model(recipe: Recipe, task_folder: Path, assets: Path) -> LoadedModel:
     """Build the recipe's model, with weights that are a function of its seed."""
-    task: Task = catalog.find("tasks", recipe.task.name)(recipe.task.config, task_folder)
+    task = catalog.find(catalog.TASKS, recipe.task.name)(recipe.task.config, task_folder)
+    family = catalog.find(catalog.FAMILIES, recipe.model.family)
     torch.manual_seed(derive(recipe.seed, "weights"))
-    return LoadedModel(task, catalog.find("families", recipe.model.family).build(recipe.model.config, task, assets))
+    return LoadedModel(task, family.build(recipe.model.config, task, assets))
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
@@ -107,7 +115,7 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) ->
 
 
 def start_from(model: nn.Module, tensors: Mapping[str, Tensor], path: Path, same_vocabulary: bool) -> list[str]:
-    """Begin with pretrained weights, read from `path`; returns the names of tensors that start anew.
+    """Begin with pretrained weights, read from `path`; returns the names of tensors that stay random.
 
     Rows of the output layer mean tokens: with another vocabulary they are left out, even when the sizes agree.
     """
@@ -141,7 +149,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
 
 
-def export(folder: Path, recipe: Recipe, run: Run, model: nn.Module) -> None:
+def export(folder: Path, recipe: Recipe, run: Run, model: TaskModel) -> None:
     """Write a model folder; it appears whole, in place of the one before."""
     partial = folder.parent / f".{folder.name}.{uuid.uuid4().hex[:8]}.part"
     try:
@@ -158,17 +166,18 @@ def export(folder: Path, recipe: Recipe, run: Run, model: nn.Module) -> None:
             shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _write_model(partial: Path, recipe: Recipe, run: Run, model: nn.Module) -> None:
+def _write_model(partial: Path, recipe: Recipe, run: Run, model: TaskModel) -> None:
     for part in (run.task, run.assets):
         if part.is_dir():  # empty folders get lost on hubs and in buckets
             shutil.copytree(part, partial / part.name)
         (partial / part.name).mkdir(parents=True, exist_ok=True)
     plain = replace(recipe, adapt=AdaptConfig())  # the exported weights have all additions added in
     write_text(partial / "recipe.yaml", recipes.resolved_yaml(plain))
-    save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, partial / WEIGHTS, FORMAT)
-    family: Family = catalog.find("families", recipe.model.family)
-    if family.export:
-        family.export(model, run.assets, partial)
+    tensors = {name: tensor.contiguous() for name, tensor in model.module.state_dict().items()}
+    save_file(tensors, partial / WEIGHTS, FORMAT)
+    write_beside = catalog.find(catalog.FAMILIES, recipe.model.family).exporters.beside
+    if write_beside:
+        write_beside(model.model, run.assets, partial)
     sync(partial / WEIGHTS)
     sync(partial)
 

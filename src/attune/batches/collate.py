@@ -1,0 +1,50 @@
+"""Pad rows into a batch: with zeros, to the longest of each. Targets are only seen as tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
+
+import torch
+from torch import Tensor
+
+from attune.errors import DataError
+from attune.types import Batch, LoadedRow, Target, Targets, TokenTargets
+
+
+def collate(rows: Sequence[LoadedRow]) -> Batch:
+    """The rows as one batch."""
+    audio = [torch.from_numpy(row.audio) for row in rows]
+    targets = collate_targets([row.target for row in rows])
+    return Batch(tuple(row.id for row in rows), pad(audio), _lengths(audio), targets)
+
+
+def collate_targets(targets: Sequence[Target]) -> Targets:
+    """Token ids as `TokenTargets`; a task's own record of tensors as the same record of a batch."""
+    first = targets[0]
+    if isinstance(first, tuple):
+        ids = [torch.tensor(_tokens(target), dtype=torch.int64) for target in targets]
+        return TokenTargets(pad(ids), _lengths(ids))
+    names = [each.name for each in fields(first)]
+    return replace(first, **{name: pad([getattr(target, name) for target in targets]) for name in names})
+
+
+def pad(tensors: Sequence[Tensor]) -> Tensor:
+    """Stack tensors whose sizes may differ, with zeros beyond the own size of each."""
+    if any(tensor.ndim != tensors[0].ndim for tensor in tensors):
+        raise DataError("The targets of a batch have tensors of different dimensions; they cannot be padded together.")
+    sizes = [max(each) for each in zip(*(tensor.shape for tensor in tensors), strict=True)]
+    padded = tensors[0].new_zeros(len(tensors), *sizes)
+    for row, tensor in zip(padded, tensors, strict=True):
+        row[tuple(map(slice, tensor.shape))] = tensor
+    return padded
+
+
+def _lengths(rows: Iterable[Tensor]) -> Tensor:
+    return torch.tensor([len(row) for row in rows])
+
+
+def _tokens(target: Target) -> tuple[int, ...]:
+    if not isinstance(target, tuple):
+        raise DataError("Some targets of a batch are tokens and others are not.")
+    return target
