@@ -89,7 +89,7 @@ def test_a_zip_that_reaches_out_is_refused_and_leaves_nothing(tmp_path):
 
 def test_a_zip_bomb_is_refused_before_it_grows(tmp_path):
     archive = zipped(tmp_path / "a.zip", **{f"zeros{part}": bytes(20 << 20) for part in range(5)})
-    with pytest.raises(SourceError, match=r"would unpack to more than [\d,]+ bytes in \d files, from [\d,]+ bytes"):
+    with pytest.raises(SourceError, match=r"would unpack from [\d,]+ to more than [\d,]+ bytes in \d files"):
         unpack(archive, tmp_path / "out")
     assert everything_in(tmp_path) == ["a.zip"]
 
@@ -131,7 +131,7 @@ def test_one_member_is_read_up_to_a_size(tmp_path):
     archive = tar(tmp_path / "a.nemo", ("./model_config.yaml", b"x: 1"), ("./weights.ckpt", bytes(1000)))
     assert read_member(archive, "model_config.yaml", 100) == b"x: 1"
     assert read_member(archive, "none", 100) is None
-    with pytest.raises(SourceError, match=r"a weights.ckpt of 1,000 bytes; at most 100 were expected"):
+    with pytest.raises(SourceError, match=r"a weights.ckpt of 1,000 bytes; expected at most 100"):
         read_member(archive, "weights.ckpt", 100)
 
 

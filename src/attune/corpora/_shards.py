@@ -45,7 +45,7 @@ def samples_of(shard: str, start: int = 0) -> Iterator[ShardSample]:
 
 
 def expand(sources: Sequence[str]) -> tuple[str, ...]:
-    """The shards that folders, globs, `{000..127}` ranges and `s3://bucket/prefix/` mean, in their order."""
+    """The shards that folders, globs, `{000..127}` and prefixes such as `s3://bucket/prefix/` name, in their order."""
     found = [shard for source in sources for braced in _braces(source) for shard in _expand(braced)]
     if len(set(found)) < len(found):
         raise DataError(f"A shard is named twice in {', '.join(sources)}.")
@@ -65,10 +65,8 @@ def _braces(source: str) -> Iterator[str]:
 
 
 def _expand(source: str) -> list[str]:
-    if source.startswith("s3://") and not source.endswith(".tar"):
-        found = [address for address in list_prefix(source) if address.endswith(".tar")]
-    elif is_address(source):
-        found = [source]
+    if is_address(source):
+        found = _addresses(source)
     elif Path(source).is_dir():
         found = [str(path.absolute()) for path in sorted(Path(source).glob("*.tar"))]
     else:
@@ -76,6 +74,12 @@ def _expand(source: str) -> list[str]:
     if not found:
         raise DataError(f"{shown(source)} names no shard; expected .tar files, which are not compressed.")
     return found
+
+
+def _addresses(source: str) -> list[str]:
+    """The address itself, or the shards below it where its source can list them."""
+    listed = None if source.endswith(".tar") else list_prefix(source)
+    return [source] if listed is None else [address for address in listed if address.endswith(".tar")]
 
 
 def _members(shard: str, file: "_RangeFile") -> Iterator[tuple[int, tarfile.TarInfo]]:
