@@ -51,7 +51,7 @@ def test_shards_of_a_source_from_another_package_are_listed_and_read_from_any_sa
 
 
 @pytest.mark.parametrize("source", ["x-{5..1}.tar", "a-{00..02}-{9..3}.tar", "s3://bucket/x-{5..1}.tar"])
-def test_a_range_of_shards_that_runs_backward_is_told(tmp_path, source):
+def test_a_range_of_shards_that_runs_backward_is_refused(tmp_path, source):
     with pytest.raises(DataError, match=r"\{\d\.\.\d\} .* runs backward; write the smaller number first"):
         expand_shards([source])
 

@@ -113,13 +113,13 @@ def test_the_same_name_twice_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"<html>", b"\x1f\x8b\x08\x00garbage", b"\xfd7zXZ\x00garbage"])
-def test_what_is_no_archive_is_told(tmp_path, content):
+def test_what_is_no_archive_is_refused(tmp_path, content):
     (tmp_path / "a.tar.gz").write_bytes(content)
     with pytest.raises(SourceError, match="cannot be read as a tar or zip archive"):
         unpack(tmp_path / "a.tar.gz", tmp_path / "out")
 
 
-def test_a_truncated_archive_is_told_and_leaves_nothing(tmp_path):
+def test_a_truncated_archive_is_refused_and_leaves_nothing(tmp_path):
     archive = tar(tmp_path / "a.tar", ("a", bytes(range(256)) * 4000))
     archive.write_bytes(archive.read_bytes()[:-500])
     with pytest.raises(SourceError, match="cannot be read as a tar or zip archive"):

@@ -150,7 +150,7 @@ def test_a_lock_brings_back_the_revision_that_was_used(hub, cache, tmp_path):
         ("hf://org/tiny/../x", "is not a Hub address"),
     ],
 )
-def test_what_is_not_there_is_said_and_leaves_nothing(hub, cache, address, message):
+def test_what_is_not_there_is_an_error_and_leaves_nothing(hub, cache, address, message):
     with pytest.raises(SourceError, match=message):
         locate(address, cache)
     assert files_in(cache.folder) == []

@@ -186,7 +186,7 @@ def test_a_page_that_was_asked_for_is_a_file(cache):
         assert locate(f"{url}/index.html", cache).read_bytes() == b"<html>"
 
 
-def test_nobody_listening_is_said(cache):
+def test_a_server_that_does_not_listen_is_reported(cache):
     with web(Site()) as url:
         pass
     with pytest.raises(SourceError, match=r"refused \(3 attempts"):
@@ -233,7 +233,7 @@ def test_a_file_larger_than_the_disk_is_refused_before_it_comes(cache, monkeypat
         fetch("test://large", lambda known, locked: Listing({"large": remote}), cache)
 
 
-def test_secrets_in_an_address_are_never_written_or_said(cache):
+def test_secrets_in_an_address_are_never_written_or_printed(cache):
     site = Site({"/a": b"1"})
     with web(site) as url:
         locate(f"{url}/a?version=2&X-Amz-Signature=5ecret&token=5ecret", cache)
@@ -281,7 +281,7 @@ def test_netrc_opens_its_host_and_no_other(cache, tmp_path, monkeypatch):
     assert "Authorization" not in other.seen_headers[0]
 
 
-def test_progress_is_told(tmp_path):
+def test_progress_is_reported(tmp_path):
     seen = []
     cache = Cache(tmp_path, watch=seen.append)
     with web(Site({"/a": WEIGHTS})) as url:

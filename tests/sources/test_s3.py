@@ -152,7 +152,7 @@ def test_a_version_that_was_locked_is_fetched_though_there_is_a_newer_one(s3, ca
         ("s3://speech", "not an S3 address. Expected s3://BUCKET/KEY"),
     ],
 )
-def test_what_is_not_there_is_said_and_leaves_nothing(s3, cache, address, message):
+def test_what_is_not_there_is_an_error_and_leaves_nothing(s3, cache, address, message):
     with pytest.raises(SourceError, match=message):
         locate(address, cache)
     assert files_in(cache.folder) == []
@@ -191,7 +191,7 @@ def test_readers_of_a_push_go_by_its_list(s3, cache, tmp_path):
         locate("s3://speech/m/", Cache(tmp_path / "other", retry=QUICK))
 
 
-def test_an_upload_that_is_refused_is_told(tmp_path, s3, monkeypatch):
+def test_an_upload_that_is_refused_is_reported(tmp_path, s3, monkeypatch):
     (tmp_path / "model").mkdir()
     (tmp_path / "model/a.json").write_bytes(b"{}")
 
@@ -303,12 +303,12 @@ def test_credentials_that_are_wrong_are_named_and_never_repeated(disk, cache, mo
 def test_expired_credentials_are_called_so(s3, cache, moto_url, monkeypatch):
     class Expired(Quiet):
         def do_GET(self):
-            said = b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"
+            body = b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"
             self.send_response(400)
-            self.send_header("Content-Length", str(len(said)))
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             if self.command != "HEAD":
-                self.wfile.write(said)
+                self.wfile.write(body)
 
         do_HEAD = do_GET
 
@@ -332,7 +332,7 @@ def test_a_server_that_does_not_answer_is_asked_again_and_no_key_is_blamed(s3, c
     assert "AWS_ACCESS_KEY_ID" not in f"{failure.value}{of_push.value}"
 
 
-def test_without_boto3_it_says_what_to_install(cache, monkeypatch):
+def test_without_boto3_the_error_names_what_to_install(cache, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "boto3", None)
     with pytest.raises(
         SourceError, match=r"s3:// needs boto3, which is not installed: pip install 'attune-speech\[s3\]'"

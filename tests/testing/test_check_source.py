@@ -94,7 +94,7 @@ def broken(find_it):
     return Source(find_it)
 
 
-def test_a_source_that_keeps_none_is_told_all(tmp_path):
+def test_every_promise_that_a_source_breaks_is_reported(tmp_path):
     (tmp_path / "there").write_bytes(CONTENT)
     numbers = iter(range(100))
 
@@ -110,7 +110,7 @@ def test_a_source_that_keeps_none_is_told_all(tmp_path):
         assert promise in str(failed.value)
 
 
-def test_wrong_bytes_and_other_errors_are_told(tmp_path):
+def test_wrong_bytes_and_other_errors_are_reported(tmp_path):
     def wrong(address, cache):
         if address == "x://none":
             raise KeyError("none")

@@ -1,7 +1,7 @@
 """Tar shards: samples as runs of members whose names differ only in what follows the first dot.
 
 `0001.flac 0001.json` or `0001.wav 0001.txt`, one sample after another. A shard is read from any sample on, in pieces
-that are asked for ahead, from a file or an address; nothing is ever unpacked.
+that are prefetched, from a file or from any source with byte ranges; nothing is ever unpacked.
 """
 
 import glob
@@ -21,8 +21,8 @@ from attune.corpora._rows import BadRow, Row, checked, read_row
 from attune.errors import DataError
 from attune.sources import is_address, list_prefix, read_range, shown, size_of
 
-PIECE = 1 << 22  # bytes asked for at once
-AHEAD = 4  # pieces asked for before they are needed
+PIECE = 1 << 22  # bytes of a request
+AHEAD = 4  # pieces requested before they are needed
 LARGEST = 1 << 30  # bytes of a member that could be an utterance
 BLOCK = 512
 TEXTS = (".txt", ".lab")
@@ -138,14 +138,14 @@ def _notes(members: Mapping[str, tarfile.TarInfo]) -> list[tuple[str, tarfile.Ta
 
 
 def _row(key: str, notes: Mapping[str, bytes]) -> Row:
-    """What a sample's JSON and text say; an id of its own has the last word."""
+    """The row of a sample's JSON and text; an id in the JSON replaces the key."""
     fields: dict[str, Any] = {}
     for suffix, note in notes.items():
         if suffix.endswith(".json"):
             fields |= _object(note)
         else:
             fields["text"] = _text(suffix, note)
-    # Where the recording was before it was put into the shard is no news.
+    # Where the recording was before it was put into the shard does not matter.
     fields = {name: value for name, value in fields.items() if name not in ("audio", "audio_filepath", "path", "wav")}
     return read_row(json.dumps({"id": key, "audio": key, **fields}).encode())
 
@@ -166,7 +166,7 @@ def _object(note: bytes) -> dict[str, Any]:
 
 
 class _RangeFile(io.RawIOBase):
-    """A file or address as a file that is mostly read forward: pieces are asked for ahead of need, and few are kept."""
+    """A shard as a file object that is mostly read forward: pieces are prefetched, and few are kept."""
 
     def __init__(self, address: str, start: int) -> None:
         self.address = address

@@ -7,9 +7,9 @@ import os
 import re
 import string
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPMessage, HTTPResponse, HTTPSConnection
 from itertools import chain
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
@@ -19,6 +19,7 @@ from attune.errors import SourceError
 from attune.secrets import shown, without_secrets
 from attune.sources._fetch import CHUNK, Body
 from attune.sources._retry import NotModified, RetryableError, collect, is_transient
+from attune.sources._source import ByteRanges
 
 REDIRECTS = 10
 SMALL = 1 << 16  # bytes that are quicker to read than a connection is to open
@@ -120,6 +121,13 @@ class WebFile:
         )
 
 
+def web_ranges(file_at: Callable[[str], WebFile]) -> ByteRanges:
+    """The byte ranges of a source whose addresses are web files."""
+    return ByteRanges(
+        lambda address, start, length: file_at(address).read(start, length), lambda address: file_at(address).size()
+    )
+
+
 def netrc_credentials(host: str) -> Mapping[str, str]:
     """The authorization that ~/.netrc (or $NETRC) has for a host."""
     try:
@@ -216,7 +224,7 @@ class _Route:
 
     scheme: str
     host: str
-    proxy: str | None
+    proxy: str | None = field(repr=False)  # may contain a password
 
 
 # By process, because a forked one must not read from its parent's sockets.
@@ -226,10 +234,12 @@ _idle: dict[tuple[int, _Route], list[HTTPConnection]] = {}
 def _route(where: SplitResult) -> _Route:
     """To the host, or to the proxy that the environment names for it (http_proxy, https_proxy, no_proxy)."""
     host = unquote(where.netloc)
-    proxy = None if proxy_bypass(host) else getproxies().get(where.scheme)
-    if proxy and "://" not in proxy:
+    proxy = getproxies().get(where.scheme)
+    if not proxy or proxy_bypass(host):
+        return _Route(where.scheme, host, None)
+    if "://" not in proxy:
         proxy = f"{where.scheme}://{proxy}"
-    if proxy and urlsplit(proxy).scheme not in _CONNECTIONS:
+    if urlsplit(proxy).scheme not in _CONNECTIONS:
         raise SourceError(f"{where.scheme}_proxy is a {urlsplit(proxy).scheme} proxy. Expected http://HOST:PORT.")
     return _Route(where.scheme, host, proxy)
 

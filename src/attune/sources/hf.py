@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from attune.errors import SourceError
 from attune.secrets import without_secrets
-from attune.sources import ByteRanges, Source
+from attune.sources import Source
 from attune.sources._addresses import HubAddress, hub_endpoint, read_hub
 from attune.sources._cache import Cache, Entry
 from attune.sources._fetch import ListFiles, Listing, RemoteFile, fetch
-from attune.sources._http import WebFile, seconds_until
+from attune.sources._http import WebFile, seconds_until, web_ranges
 from attune.sources._retry import RANGE_READS, NotModified, RetryableError, RetryPolicy, is_transient, with_retries
 from attune.sources._verify import Hashes
 
@@ -65,16 +65,6 @@ def beside(address: str, names: Sequence[str], cache: Cache) -> ListFiles:
     above = PurePosixPath(hub.path).parent.as_posix()
     folder = replace(hub, path="" if above == "." else above)
     return lambda known, locked: _list_files(address, folder, cache.retry, known, locked, names)
-
-
-def read_range(address: str, start: int, length: int) -> bytes:
-    """Bytes of a file, fewer only where it ends."""
-    return _file_at(address).read(start, length)
-
-
-def size_of(address: str) -> int:
-    """The size of a file in bytes."""
-    return _file_at(address).size()
 
 
 def is_model(name: str, cache: Cache) -> bool:
@@ -215,4 +205,4 @@ def _refusal(address: str, error: Any) -> Exception:
     return SourceError(f"{address}: the Hub answered {status}{f' ({message})' if message else ''}. {ADVICE}")
 
 
-SOURCE = Source(find, push, beside, ByteRanges(read_range, size_of))
+SOURCE = Source(find, push, beside, web_ranges(_file_at))

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from attune.sources import ByteRanges, Source
+from attune.sources import Source
 from attune.sources._addresses import read_web
 from attune.sources._cache import Cache, Entry
 from attune.sources._fetch import ListFiles, Listing, RemoteFile, fetch
-from attune.sources._http import WebFile, netrc_credentials
+from attune.sources._http import WebFile, netrc_credentials, web_ranges
 from attune.sources._retry import RANGE_READS, NotModified
 from attune.sources._verify import Hashes
 
@@ -39,19 +39,9 @@ def beside(address: str, names: Sequence[str], cache: Cache) -> ListFiles:
     return list_files
 
 
-def read_range(address: str, start: int, length: int) -> bytes:
-    """Bytes of a file, fewer only where it ends."""
-    return _file_at(address).read(start, length)
-
-
-def size_of(address: str) -> int:
-    """The size of a file in bytes."""
-    return _file_at(address).size()
-
-
 def _file_at(address: str) -> WebFile:
     web = read_web(address)
     return WebFile(web.url, RANGE_READS.timeout, netrc_credentials(web.host))
 
 
-SOURCE = Source(find, beside=beside, ranges=ByteRanges(read_range, size_of))
+SOURCE = Source(find, beside=beside, ranges=web_ranges(_file_at))
