@@ -88,6 +88,12 @@ def test_a_stream_over_a_line_that_drops_and_refuses_ends_in_the_same_bits(folde
     assert ending(tmp_path / "run") == quiet
 
 
+def test_a_stream_from_a_source_of_another_package_ends_in_the_same_bits(folder, quiet, tmp_path):
+    """`toy.depot` is one file, found by its module's name: its shards are listed, and read by byte ranges."""
+    assert wait(start(words(folder, tmp_path / "run", shards=f"toy.depot://{folder}/shards/"))) == [0]
+    assert ending(tmp_path / "run") == quiet
+
+
 def test_an_index_of_remote_shards_trains_like_local_files(folder, tmp_path):
     """Rows that point into shards behind HTTP, against the same rows as files: same plan, same bits."""
     with serving(folder / "shards", Behavior(drops=2)) as url:

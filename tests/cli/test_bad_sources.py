@@ -24,8 +24,8 @@ def places(tmp_path, monkeypatch):
         yield url
 
 
-def test_each_is_told_and_leaves_nothing(places, tmp_path, capsys):
-    told = {
+def test_each_is_an_error_and_leaves_nothing(places, tmp_path, capsys):
+    expected = {
         "gopher://host/a": "no source 'gopher'",
         "htps://host/a": "did you mean 'https'",
         "hf://org/none": "the Hub has no such repository",
@@ -34,16 +34,16 @@ def test_each_is_told_and_leaves_nothing(places, tmp_path, capsys):
         "s3://speech/a": "Check AWS_ACCESS_KEY_ID",
         "nowhere/at-all": "write hf://nowhere/at-all",
     }
-    for address, message in told.items():
+    for address, message in expected.items():
         assert main(["pull", address, "--to", str(tmp_path / "out" / "model")]) == 2
-        said = capsys.readouterr().err
-        assert message in said
-        assert "Traceback" not in said and "5ecret" not in said
+        printed = capsys.readouterr().err
+        assert message in printed
+        assert "Traceback" not in printed and "5ecret" not in printed
     assert [path for name in ("cache", "out") for path in (tmp_path / name).rglob("*") if path.is_file()] == []
     assert not (tmp_path / "out").exists()
 
 
-def test_offline_is_said(tmp_path, monkeypatch, capsys):
+def test_offline_is_an_error(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("ATTUNE_CACHE", str(tmp_path))
     monkeypatch.setenv("ATTUNE_OFFLINE", "1")
     assert main(["pull", "hf://org/none", "--to", str(tmp_path / "model")]) == 2

@@ -3,7 +3,7 @@
 import io
 
 from attune.cli._downloads import Downloads
-from attune.sources import Progress
+from attune.sources import DownloadProgress
 
 MB = 1_000_000
 
@@ -17,10 +17,10 @@ def test_in_a_file_a_large_download_is_a_line_now_and_then_and_a_small_one_none(
     now = [0.0]
     stream = io.StringIO()
     watch = Downloads(stream, clock=lambda: now[0])
-    watch(Progress("hf://a/b/config.json", 500, 500))
+    watch(DownloadProgress("hf://a/b/config.json", 500, 500))
     for done in range(1, 31):
         now[0] += 1.0
-        watch(Progress("hf://a/b/model", done * MB, 30 * MB))
+        watch(DownloadProgress("hf://a/b/model", done * MB, 30 * MB))
     lines = stream.getvalue().splitlines()
     assert lines[-1] == "fetching hf://a/b/model: 30 of 30 MB"
     assert len(lines) == 3
@@ -30,8 +30,8 @@ def test_on_a_terminal_there_is_a_bar_for_each_file_and_it_goes_away():
     stream = Terminal()
     watch = Downloads(stream)
     for source in ("hf://a/b/one", "hf://a/b/two"):
-        watch(Progress(source, 2 * MB, 4 * MB))
+        watch(DownloadProgress(source, 2 * MB, 4 * MB))
     assert "hf://a/b/one" in stream.getvalue() and "hf://a/b/two" in stream.getvalue()
     for source in ("hf://a/b/one", "hf://a/b/two"):
-        watch(Progress(source, 4 * MB, 4 * MB))
+        watch(DownloadProgress(source, 4 * MB, 4 * MB))
     assert watch._bars == {}

@@ -7,17 +7,17 @@ import pytest
 
 from attune.corpora import bring_manifest, open_corpus
 from attune.errors import DataError, SourceError
-from attune.sources import Cache, Patience
+from attune.sources import Cache, RetryPolicy
 from attune.testing import make_corpus
 
 from servers.web import Fault, Site, web
 
-QUICK = Patience(timeout=2.0, tries=3, first_wait=0.01, longest_wait=0.02)
+QUICK = RetryPolicy(timeout=2.0, tries=3, first_wait=0.01, longest_wait=0.02)
 
 
 @pytest.fixture
 def cache(tmp_path):
-    return Cache(tmp_path / "cache", patience=QUICK)
+    return Cache(tmp_path / "cache", retry=QUICK)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_a_manifest_that_points_outside_its_folder_is_refused_with_its_line(site
 
 def test_audio_that_is_not_there_is_named(site, cache):
     del site.files["/data/audio/00003.wav"]
-    with web(site) as url, pytest.raises(SourceError, match=r"/data/audio/00003.wav could not be fetched: .*404"):
+    with web(site) as url, pytest.raises(SourceError, match=r"/data/audio/00003.wav could not be read: .*404"):
         bring_manifest(f"{url}/data/manifest.jsonl", cache)
     assert files_in(cache.folder / "parts") == []
 

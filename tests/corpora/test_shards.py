@@ -7,6 +7,8 @@ import pytest
 from attune.corpora import Place, Skipped, expand_shards, samples_of
 from attune.corpora.shards import CORPUS
 from attune.errors import DataError
+from attune.sources import RetryPolicy, content_of
+from attune.types import Utterance
 
 import miniatures
 
@@ -30,8 +32,26 @@ def test_a_note_that_is_not_utf8_costs_its_sample_alone(tmp_path, name, note, re
     assert (first.id, third.id) == ("a", "c")
 
 
+def test_shards_of_a_source_from_another_package_are_listed_and_read_from_any_sample_on(tmp_path, monkeypatch):
+    monkeypatch.setattr("attune.sources._ranges.RANGE_READS", RetryPolicy(first_wait=0.001))
+    for name in ("1.tar", "0.tar"):
+        with tarfile.open(tmp_path / name, "w") as archive:
+            for key in "ab":
+                miniatures.put(archive, f"{key}.flac", miniatures.encoded())
+                miniatures.put(archive, f"{key}.txt", f"{name} {key}".encode())
+    shards = expand_shards([f"toy.depot://{tmp_path}/"])
+    assert shards == (f"toy.depot://{tmp_path}/0.tar", f"toy.depot://{tmp_path}/1.tar")
+    first, second = samples_of(shards[1])
+    assert (first.found.text, second.found.text) == ("1.tar a", "1.tar b")
+    assert [sample.found.text for sample in samples_of(shards[1], first.end)] == ["1.tar b"]
+    recording = Utterance(
+        "u", 1.0, first.found.audio, "", first_byte=first.found.first_byte, byte_count=first.found.byte_count
+    )
+    assert content_of(recording) == first.content != b""
+
+
 @pytest.mark.parametrize("source", ["x-{5..1}.tar", "a-{00..02}-{9..3}.tar", "s3://bucket/x-{5..1}.tar"])
-def test_a_range_of_shards_that_runs_backward_is_told(tmp_path, source):
+def test_a_range_of_shards_that_runs_backward_is_refused(tmp_path, source):
     with pytest.raises(DataError, match=r"\{\d\.\.\d\} .* runs backward; write the smaller number first"):
         expand_shards([source])
 

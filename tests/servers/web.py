@@ -1,9 +1,10 @@
 """An HTTP server with ranges and ETags that stalls, truncates, refuses and corrupts as it is told."""
 
 import hashlib
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -18,8 +19,28 @@ class Quiet(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
+    """Ends with its connections: a client that kept one finds that nobody is there."""
+
     daemon_threads = True
     request_queue_size = 128
+
+    def __init__(self, *words):
+        super().__init__(*words)
+        self.connections = set()
+
+    def process_request(self, request, client_address):
+        self.connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request):
+        self.connections.discard(request)
+        super().shutdown_request(request)
+
+    def server_close(self):
+        super().server_close()
+        for connection in list(self.connections):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request, client_address):
         """Clients that are killed or hang up are part of the tests."""

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from attune.errors import SourceError
-from attune.sources import Cache, Patience, locate, push
+from attune.sources import Cache, RetryPolicy, locate, push
 from attune.sources import _fetch as fetching
 
 from servers.hub import Hub, serve_hub
 from servers.web import Fault
 
-QUICK = Patience(timeout=2.0, tries=3, first_wait=0.01, longest_wait=0.02)
+QUICK = RetryPolicy(timeout=2.0, tries=3, first_wait=0.01, longest_wait=0.02)
 WEIGHTS = bytes(range(256)) * 5000
 MODEL = {
     "config.json": b'{"model_type": "whisper"}',
@@ -40,7 +40,7 @@ def hub(monkeypatch):
 
 @pytest.fixture
 def cache(tmp_path):
-    return Cache(tmp_path / "cache", patience=QUICK)
+    return Cache(tmp_path / "cache", retry=QUICK)
 
 
 def names_in(folder):
@@ -109,7 +109,7 @@ def test_damage_of_the_same_size_is_found_and_mended_or_named(hub, cache, name):
     before = files_in(cache.folder)
     kind = "sha256" if name == "model.safetensors" else "git"
     with pytest.raises(
-        SourceError, match=rf"hf://org/other/{name} came damaged 3 times: expected {kind} [0-9a-f]+, got"
+        SourceError, match=rf"hf://org/other/{name} arrived corrupted 3 times: expected {kind} [0-9a-f]+, got"
     ):
         locate(f"hf://org/other/{name}", cache)
     assert files_in(cache.folder) == before
@@ -143,14 +143,14 @@ def test_a_lock_brings_back_the_revision_that_was_used(hub, cache, tmp_path):
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("hf://org/none", "the Hub has no such repository, or not for you. Check the name.*HF_TOKEN"),
+        ("hf://org/none", "the Hub has no such repository, or you have no access. Check the name.*HF_TOKEN"),
         ("hf://org/tiny@nope", "the Hub has no such revision"),
         ("hf://org/tiny/none.json", "there is no none.json in this repository. It has README.md, config.json"),
-        ("hf://tiny", "is not an address on the Hub. Expected hf://ORG/NAME"),
-        ("hf://org/tiny/../x", "is not an address on the Hub"),
+        ("hf://tiny", "is not a Hub address. Expected hf://ORG/NAME"),
+        ("hf://org/tiny/../x", "is not a Hub address"),
     ],
 )
-def test_what_is_not_there_is_said_and_leaves_nothing(hub, cache, address, message):
+def test_what_is_not_there_is_an_error_and_leaves_nothing(hub, cache, address, message):
     with pytest.raises(SourceError, match=message):
         locate(address, cache)
     assert files_in(cache.folder) == []
@@ -158,7 +158,7 @@ def test_what_is_not_there_is_said_and_leaves_nothing(hub, cache, address, messa
 
 def test_a_token_opens_what_is_private_and_is_never_written(hub, cache, monkeypatch):
     hub.token = "hf_5ecret"
-    with pytest.raises(SourceError, match="no such repository, or not for you"):
+    with pytest.raises(SourceError, match="no such repository, or you have no access"):
         locate("hf://org/tiny", cache)
     monkeypatch.setenv("HF_TOKEN", "hf_5ecret")
     locate("hf://org/tiny", cache)
@@ -169,7 +169,7 @@ def test_a_folder_that_is_also_a_model_on_the_hub_is_refused_with_both_readings(
     monkeypatch.chdir(tmp_path)
     for name in ("org/tiny", "org/mine"):
         (tmp_path / name).mkdir(parents=True)
-    with pytest.raises(SourceError, match=rf"two ways(.|\n)*\./org/tiny +the folder {tmp_path}(.|\n)*hf://org/tiny"):
+    with pytest.raises(SourceError, match=rf"ambiguous(.|\n)*\./org/tiny +the folder {tmp_path}(.|\n)*hf://org/tiny"):
         locate("org/tiny", cache)
     assert locate("./org/tiny", cache).samefile(tmp_path / "org/tiny")
     assert locate("org/mine", cache).samefile(tmp_path / "org/mine")
@@ -217,7 +217,7 @@ def test_the_hubs_own_client_can_load_what_was_pushed(hub, tmp_path):
 
 
 def test_nothing_is_pushed_to_a_file_or_a_commit(hub, tmp_path):
-    with pytest.raises(SourceError, match="not a place to put a model"):
+    with pytest.raises(SourceError, match="cannot be pushed to"):
         push(tmp_path, "hf://org/new/file", "")
-    with pytest.raises(SourceError, match=r"Nothing can be put to https://host/a\. Use hf://"):
+    with pytest.raises(SourceError, match=r"Nothing can be pushed to https://host/a\. Use hf://"):
         push(tmp_path, "https://host/a", "")

@@ -1,16 +1,17 @@
 import base64
 import os
 from concurrent.futures import ThreadPoolExecutor
-from urllib.parse import urlsplit
+from dataclasses import replace
 
 import pytest
 
 from attune.errors import DataError, SourceError
-from attune.sources import _ranges, content_of, is_address, list_prefix, read_range, size_of
+from attune.sources import _http, _ranges, content_of, is_address, list_prefix, read_range, size_of
 from attune.types import Utterance
 
 from range_server import Behavior, serving
-from servers.s3 import moto
+from servers.s3 import Between, moto, proxy
+from servers.web import Fault
 
 CONTENT = os.urandom(300_000)
 
@@ -18,7 +19,8 @@ CONTENT = os.urandom(300_000)
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch):
     """The real waits, a hundred times shorter."""
-    monkeypatch.setattr(_ranges, "WAITS", tuple(wait / 100 for wait in _ranges.WAITS))
+    quick = replace(_ranges.RANGE_READS, first_wait=0.0025, longest_wait=0.08)
+    monkeypatch.setattr(_ranges, "RANGE_READS", quick)
 
 
 @pytest.fixture
@@ -98,11 +100,11 @@ def test_a_dropped_connection_goes_on_where_it_ended(url, behavior):
     assert behavior.sent == 200_000  # nothing came twice
 
 
-def test_an_answer_of_503_is_asked_again_and_at_last_told(url, behavior):
+def test_a_503_is_retried_and_at_last_reported(url, behavior):
     behavior.refusals = 2
     assert read_range(f"{url}/a.bin", 0, 10) == CONTENT[:10]
     behavior.refusals = 100
-    with pytest.raises(SourceError, match=r"the server answered 503 .*, 7 times"):
+    with pytest.raises(SourceError, match=r"the server answered 503 .* \(7 attempts in a row\)"):
         read_range(f"{url}/a.bin", 0, 10)
 
 
@@ -110,7 +112,7 @@ def test_connections_are_used_again(url, behavior):
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda start: read_range(f"{url}/a.bin", start, 10), range(0, 1000, 10)))
     assert b"".join(found) == CONTENT[:1000]
-    kept = [idle for (process, _, host), idle in _ranges._idle.items() if host in url and process == os.getpid()]
+    kept = [idle for (process, route), idle in _http._idle.items() if route.host in url and process == os.getpid()]
     assert 1 <= sum(map(len, kept)) <= 4
 
 
@@ -122,51 +124,60 @@ def test_connections_are_used_again(url, behavior):
         ("a.bin", 299_995, "ends before byte 300005"),
     ],
 )
-def test_what_is_not_there_is_told_at_once(url, behavior, path, start, what):
+def test_what_is_not_there_is_refused_at_once(url, behavior, path, start, what):
     with pytest.raises(SourceError, match=what):
         read_range(f"{url}/{path}", start, 10)
     assert len(behavior.requests) == 1
 
 
-def test_a_server_without_ranges_is_told(url, behavior):
+def test_a_server_without_ranges_is_refused(url, behavior):
     behavior.ignores_ranges = True
     with pytest.raises(SourceError, match="does not serve byte ranges"):
         read_range(f"{url}/a.bin", 5, 10)
 
 
 def test_a_token_is_not_carried_to_another_host(url, behavior, folder, monkeypatch):
-    first = Behavior(redirect_to=url)
-    with serving(folder, first) as hub:
+    path = folder / "datasets/org/name/resolve/v1/data/a.bin"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(CONTENT)
+    hub = Behavior(redirect_to=url)
+    with serving(folder, hub) as endpoint:
         monkeypatch.setenv("HF_TOKEN", "hf_secret")
-        monkeypatch.setattr("huggingface_hub.hf_hub_url", lambda **parts: f"{hub}/{parts['filename']}")
-        assert read_range("hf://datasets/org/name/a.bin", 3, 4) == CONTENT[3:7]
-    assert first.requests[0][2] == "Bearer hf_secret"
-    assert [token for _, _, token in behavior.requests] == [None]
+        monkeypatch.setenv("HF_ENDPOINT", endpoint)
+        assert read_range("hf://datasets/org/name@v1/data/a.bin", 3, 4) == CONTENT[3:7]
+        assert size_of("hf://datasets/org/name@v1/data/a.bin") == len(CONTENT)
+    assert [token for _, _, token in hub.requests] == ["Bearer hf_secret"] * 2
+    assert [token for _, _, token in behavior.requests] == [None] * 2
 
 
-def test_a_redirect_to_where_all_can_listen_is_not_followed():
-    safe, open_to_all = urlsplit("https://host/a"), urlsplit("http://host/a")
-    token = {"Authorization": "Bearer hf_secret"}
-    with pytest.raises(SourceError, match="https://host/a leads on to http://host/a, which is not safe to follow"):
-        _ranges._headers_after(safe, open_to_all, token)
-    assert _ranges._headers_after(open_to_all, safe, token) == {}
-    assert _ranges._headers_after(safe, safe, token) == token
-
-
-def test_a_hub_file_is_named_by_its_parts():
-    assert _ranges._hub_file("hf://datasets/org/name@v1/data/a.parquet") == {
-        "repo_id": "org/name",
-        "filename": "data/a.parquet",
-        "repo_type": "dataset",
-        "revision": "v1",
-    }
+def test_a_hub_address_without_a_file_is_refused():
     with pytest.raises(SourceError, match="names no file"):
-        _ranges._hub_file("hf://datasets/org/name")
+        read_range("hf://datasets/org/name", 0, 1)
 
 
-def test_an_unknown_scheme_is_refused():
-    with pytest.raises(SourceError, match="cannot be read by byte range"):
-        read_range("ftp://host/a", 0, 1)
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("ftp://host/a", r"There is no source 'ftp' to get ftp://host/a from"),
+        ("toy.nothing://host/a", r"toy.nothing://host/a: No module 'toy.nothing'"),
+        ("attune://demo/train.jsonl", "cannot be read by byte range: its source has no `ranges`"),
+    ],
+)
+def test_a_source_without_ranges_is_refused(address, message):
+    with pytest.raises(SourceError, match=message):
+        read_range(address, 0, 1)
+
+
+def test_a_source_of_another_package_serves_ranges_and_only_the_rest_is_read_again(folder, monkeypatch):
+    address = f"toy.depot://{folder}/a.bin"
+    assert size_of(address) == len(CONTENT)
+    assert [read_range(address, start, 1000) for start in range(5)] == [CONTENT[at : at + 1000] for at in range(5)]
+    assert list_prefix(f"toy.depot://{folder}/") == [address]
+    with pytest.raises(SourceError, match="ends before byte 300005"):
+        read_range(address, 299_995, 10)
+    monkeypatch.setenv("ATTUNE_OFFLINE", "1")
+    with pytest.raises(SourceError, match="forbids the network"):
+        read_range(address, 0, 10)
 
 
 def test_a_recording_that_cannot_be_had_is_a_fault_of_its_row(url):
@@ -177,27 +188,49 @@ def test_a_recording_that_cannot_be_had_is_a_fault_of_its_row(url):
 
 
 @pytest.fixture
-def bucket(monkeypatch):
+def between():
+    return Between()
+
+
+@pytest.fixture
+def bucket(monkeypatch, between):
     """A real S3 server on loopback, with a few objects in it."""
     boto3 = pytest.importorskip("boto3")
-    with moto() as url:
+    with moto() as server, proxy(server, between) as url:
         settings = {"AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
         for name, value in {**settings, "AWS_DEFAULT_REGION": "us-east-1"}.items():
             monkeypatch.setenv(name, value)
-        _ranges._s3_of.cache_clear()
         client = boto3.client("s3")
         client.create_bucket(Bucket="speech")
         for key in ("train/001.tar", "train/000.tar", "other.tar"):
             client.put_object(Bucket="speech", Key=key, Body=CONTENT)
         yield "s3://speech"
-    _ranges._s3_of.cache_clear()
 
 
 def test_s3_objects_are_listed_measured_and_read_in_the_middle(bucket):
     assert list_prefix(f"{bucket}/train/") == [f"{bucket}/train/000.tar", f"{bucket}/train/001.tar"]
     assert size_of(f"{bucket}/other.tar") == len(CONTENT)
     assert read_range(f"{bucket}/other.tar", 1000, 100) == CONTENT[1000:1100]
-    with pytest.raises(SourceError, match=r"S3 answered 404"):
-        read_range(f"{bucket}/none.tar", 0, 10)
-    with pytest.raises(SourceError, match=r"S3 answered 416|ends before byte"):
-        read_range(f"{bucket}/other.tar", 400_000, 10)
+    for call in (size_of, lambda address: read_range(address, 0, 10)):
+        with pytest.raises(SourceError, match=r"s3://speech/none.tar: .*no such key"):
+            call(f"{bucket}/none.tar")
+    for start in (400_000, len(CONTENT) - 5):
+        with pytest.raises(SourceError, match="ends before byte"):
+            read_range(f"{bucket}/other.tar", start, 10)
+
+
+def test_s3_ranges_go_on_where_a_connection_broke_off(bucket, between):
+    boto3 = pytest.importorskip("boto3")
+    large = os.urandom(1_500_000)
+    boto3.client("s3").put_object(Bucket="speech", Key="large.tar", Body=large)
+    between.asked.clear()
+    between.faults = [Fault(503), Fault(end_after=800_000), Fault()]
+    assert read_range(f"{bucket}/large.tar", 10, 1_400_000) == large[10:1_400_010]
+    assert between.asked == ["GET /speech/large.tar"] * 3
+
+
+def test_s3_credentials_that_are_set_later_are_used(bucket, monkeypatch):
+    read_range(f"{bucket}/other.tar", 0, 10)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(SourceError, match="Could not connect"):
+        read_range(f"{bucket}/other.tar", 0, 10)

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from attune.errors import SourceError
-from attune.sources import Cache, Patience, locate, push
+from attune.sources import Cache, RetryPolicy, locate, push
 from attune.sources import _fetch as fetching
 
 from servers.s3 import KEY, SECRET, Between, moto, proxy, rclone
 from servers.web import Fault, Quiet, serving
 
-QUICK = Patience(timeout=3.0, tries=3, first_wait=0.01, longest_wait=0.02)
+QUICK = RetryPolicy(timeout=3.0, tries=3, first_wait=0.01, longest_wait=0.02)
 WEIGHTS = bytes(range(256)) * 5000
 
 
@@ -52,7 +52,7 @@ def s3(moto_url, between, monkeypatch):
 
 @pytest.fixture
 def cache(tmp_path):
-    return Cache(tmp_path / "cache", patience=QUICK)
+    return Cache(tmp_path / "cache", retry=QUICK)
 
 
 def put(client, **objects: bytes) -> None:
@@ -102,7 +102,7 @@ def test_damage_of_the_same_size_is_found_and_mended_or_named(s3, cache, between
     put(s3, other_bin=WEIGHTS + b"!")
     between.faults = [Fault(corrupt=True)] * 3
     before, md5 = files_in(cache.folder), hashlib.md5(WEIGHTS + b"!").hexdigest()
-    with pytest.raises(SourceError, match=rf"s3://speech/other.bin came damaged 3 times: expected md5 {md5}, got"):
+    with pytest.raises(SourceError, match=rf"s3://speech/other.bin arrived corrupted 3 times: expected md5 {md5}, got"):
         locate("s3://speech/other.bin", cache)
     assert files_in(cache.folder) == before
 
@@ -146,13 +146,13 @@ def test_a_version_that_was_locked_is_fetched_though_there_is_a_newer_one(s3, ca
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("s3://speech/none.bin", "there is nothing of that name in the bucket speech. Check the key"),
-        ("s3://speech/none/", "there is nothing of that name in the bucket speech"),
+        ("s3://speech/none.bin", "no such key in the bucket speech. Check it; keys are case-sensitive"),
+        ("s3://speech/none/", "no such key in the bucket speech"),
         ("s3://no-such-bucket/a", "there is no such bucket. Check its name and AWS_ENDPOINT_URL"),
-        ("s3://speech", "not an address in S3. Expected s3://BUCKET/KEY"),
+        ("s3://speech", "not an S3 address. Expected s3://BUCKET/KEY"),
     ],
 )
-def test_what_is_not_there_is_said_and_leaves_nothing(s3, cache, address, message):
+def test_what_is_not_there_is_an_error_and_leaves_nothing(s3, cache, address, message):
     with pytest.raises(SourceError, match=message):
         locate(address, cache)
     assert files_in(cache.folder) == []
@@ -187,11 +187,11 @@ def test_readers_of_a_push_go_by_its_list(s3, cache, tmp_path):
     put(s3, m__stray_json=b"{}")
     assert names_in(locate("s3://speech/m/", cache)) == ["a.json", "b.json"]
     s3.delete_object(Bucket="speech", Key="m/a.json")
-    with pytest.raises(SourceError, match=r"s3://speech/m/ names a.json, and there is no m/a.json"):
-        locate("s3://speech/m/", Cache(tmp_path / "other", patience=QUICK))
+    with pytest.raises(SourceError, match=r"s3://speech/m/ names a.json, but the bucket speech has no m/a.json"):
+        locate("s3://speech/m/", Cache(tmp_path / "other", retry=QUICK))
 
 
-def test_an_upload_that_is_refused_is_told(tmp_path, s3, monkeypatch):
+def test_an_upload_that_is_refused_is_reported(tmp_path, s3, monkeypatch):
     (tmp_path / "model").mkdir()
     (tmp_path / "model/a.json").write_bytes(b"{}")
 
@@ -212,7 +212,7 @@ def test_an_upload_that_is_refused_is_told(tmp_path, s3, monkeypatch):
 
     with serving(NoUploads) as url:
         monkeypatch.setenv("AWS_ENDPOINT_URL", url)
-        with pytest.raises(SourceError, match=r"s3://speech/m/: access is refused \(AccessDenied\). Check AWS_ACCESS"):
+        with pytest.raises(SourceError, match=r"s3://speech/m/: access denied \(AccessDenied\). Check AWS_ACCESS"):
             push(tmp_path / "model", "s3://speech/m/", "")
 
 
@@ -229,12 +229,12 @@ def test_a_push_that_was_cut_off_is_not_taken_for_a_model_and_can_be_completed(s
     listing = s3.get_object(Bucket="speech", Key="m/attune-files.json")["Body"].read()
     s3.delete_object(Bucket="speech", Key="m/attune-files.json")
     s3.put_object(Bucket="speech", Key="m/attune-begun.json", Body=listing)
-    with pytest.raises(SourceError, match="a push to it was begun and not finished"):
+    with pytest.raises(SourceError, match="an unfinished push. Push again"):
         locate("s3://speech/m/", cache)
     other = tmp_path / "other"
     other.mkdir()
     (other / "a.json").write_bytes(b"other")
-    with pytest.raises(SourceError, match="a push of something else was begun there"):
+    with pytest.raises(SourceError, match="an unfinished push of other files"):
         push(other, "s3://speech/m", "")
     push(folder, "s3://speech/m", "")
     assert names_in(locate("s3://speech/m/", cache)) == ["a.json"]
@@ -254,7 +254,7 @@ def test_only_one_of_two_pushes_is_completed(s3, tmp_path):
                 s3.put_object(Bucket="speech", Key=f"m/{FILES}", Body=json.dumps({"files": {}}))
             return getattr(s3, name)
 
-    with pytest.raises(SourceError, match="another push was completed meanwhile"):
+    with pytest.raises(SourceError, match="another push finished first"):
         push_folder(folder, Rival(), "speech", "m/", "s3://speech/m/")
 
 
@@ -303,12 +303,12 @@ def test_credentials_that_are_wrong_are_named_and_never_repeated(disk, cache, mo
 def test_expired_credentials_are_called_so(s3, cache, moto_url, monkeypatch):
     class Expired(Quiet):
         def do_GET(self):
-            said = b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"
+            body = b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"
             self.send_response(400)
-            self.send_header("Content-Length", str(len(said)))
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             if self.command != "HEAD":
-                self.wfile.write(said)
+                self.wfile.write(body)
 
         do_HEAD = do_GET
 
@@ -323,14 +323,16 @@ def test_a_server_that_does_not_answer_is_asked_again_and_no_key_is_blamed(s3, c
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{nobody.getsockname()[1]}")
-        with pytest.raises(SourceError, match="Could not connect.*, 3 times in a row. Check the address") as failure:
+        with pytest.raises(
+            SourceError, match=r"Could not connect.* \(3 attempts in a row\). Check the address"
+        ) as failure:
             locate("s3://speech/a.bin", cache)
         with pytest.raises(SourceError, match="Check the network and AWS_ENDPOINT_URL") as of_push:
             push(cache.folder, "s3://speech/mine/", "")
     assert "AWS_ACCESS_KEY_ID" not in f"{failure.value}{of_push.value}"
 
 
-def test_without_boto3_it_says_what_to_install(cache, monkeypatch):
+def test_without_boto3_the_error_names_what_to_install(cache, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "boto3", None)
     with pytest.raises(
         SourceError, match=r"s3:// needs boto3, which is not installed: pip install 'attune-speech\[s3\]'"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from attune.sources import Cache, Patience, locate
+from attune.sources import Cache, RetryPolicy, locate
 
 from servers.web import Fault, Site, web
 
@@ -20,7 +20,7 @@ MEGABYTE = 1 << 20
 
 def fetch(url: str, folder: Path, start, results) -> None:
     start.wait()
-    path = locate(url, Cache(folder, patience=Patience(timeout=3.0, first_wait=0.05)))
+    path = locate(url, Cache(folder, retry=RetryPolicy(timeout=3.0, first_wait=0.05)))
     results.put((str(path), hashlib.sha256(path.read_bytes()).hexdigest()))
 
 

@@ -3,17 +3,19 @@
 import hashlib
 import shutil
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from attune.catalog import SOURCES, find
 from attune.errors import SourceError
-from attune.sources import Body, Hashes, Listing, Remote, Source, TryAgain, bring
+from attune.sources import Body, ByteRanges, Hashes, Listing, RemoteFile, RetryableError, Source, fetch
 from attune.testing import CheckFailed, check_source
 
 from servers.hub import Hub, serve_hub
 from servers.s3 import KEY, SECRET, moto
 from servers.web import Site, web
+from toy import depot
 
 CONTENT = bytes(range(256)) * 40
 
@@ -44,7 +46,7 @@ def test_s3_keeps_them(tmp_path, monkeypatch):
 
 
 def test_a_source_of_ones_own_keeps_them_by_using_the_fetcher(tmp_path):
-    failures = [TryAgain("busy")]
+    failures = [RetryableError("busy")]
 
     @contextmanager
     def open_from(start, version):
@@ -53,23 +55,46 @@ def test_a_source_of_ones_own_keeps_them_by_using_the_fetcher(tmp_path):
         yield Body(iter([CONTENT[start:]]), start, len(CONTENT), "v1")
 
     def find_it(address, cache):
-        def ask(known, locked):
+        def list_files(known, locked):
             if address != "memory://a":
                 raise SourceError(f"There is no {address}.")
             digest = hashlib.sha256(CONTENT).hexdigest()
-            return Listing({"a": Remote(open_from, len(CONTENT), "v1", Hashes(sha256=digest))})
+            return Listing({"a": RemoteFile(open_from, len(CONTENT), "v1", Hashes(sha256=digest))})
 
-        return bring(address, ask, cache)
+        return fetch(address, list_files, cache)
 
     check_source(Source(find_it), "memory://a", CONTENT, "memory://none", tmp_path)
     assert failures == []
+
+
+def test_a_source_of_another_package_keeps_them_also_by_range(tmp_path):
+    (tmp_path / "a").write_bytes(CONTENT)
+    address = f"toy.depot://{tmp_path}/a"
+    check_source(depot.SOURCE, address, CONTENT, f"toy.depot://{tmp_path}/none", tmp_path / "scratch")
+
+
+def test_ranges_that_are_wrong_are_named(tmp_path):
+    (tmp_path / "a").write_bytes(CONTENT)
+    address, missing = f"toy.depot://{tmp_path}/a", f"toy.depot://{tmp_path}/none"
+
+    def failures(ranges):
+        with pytest.raises(CheckFailed) as failed:
+            check_source(Source(depot.find, ranges=ranges), address, CONTENT, missing, tmp_path / "scratch")
+        return str(failed.value)
+
+    found = failures(ByteRanges(lambda *_: b"no", lambda _: 7, lambda _: []))
+    for promise in ("the size is 7", "4 pieces", "bytes after the end", "lack it", "size of", "read of"):
+        assert promise in found
+    assert "raises FileNotFoundError, expected SourceError" in failures(
+        ByteRanges(depot.read_range, lambda address: Path(address.removeprefix(depot.SCHEME)).stat().st_size)
+    )
 
 
 def broken(find_it):
     return Source(find_it)
 
 
-def test_a_source_that_keeps_none_is_told_all(tmp_path):
+def test_every_promise_that_a_source_breaks_is_reported(tmp_path):
     (tmp_path / "there").write_bytes(CONTENT)
     numbers = iter(range(100))
 
@@ -81,11 +106,11 @@ def test_a_source_that_keeps_none_is_told_all(tmp_path):
 
     with pytest.raises(CheckFailed) as failed:
         check_source(broken(careless), "x://a", CONTENT, "x://none", tmp_path / "scratch")
-    for promise in ("answers with 4 paths", "lock:", "never fetched", "x://none is found", "left behind"):
+    for promise in ("return 4 paths", "lock:", "never fetched", "x://none is found", "left behind"):
         assert promise in str(failed.value)
 
 
-def test_wrong_bytes_and_other_errors_are_told(tmp_path):
+def test_wrong_bytes_and_other_errors_are_reported(tmp_path):
     def wrong(address, cache):
         if address == "x://none":
             raise KeyError("none")

@@ -1,1 +1,1 @@
-"""A package of plug-ins from elsewhere: `toy.task` and `toy.family`, as another author would write them."""
+"""A package of plug-ins from elsewhere: `toy.task`, `toy.family`, `toy.depot`, as another author would write them."""

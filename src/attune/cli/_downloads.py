@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from attune.site import Site
-    from attune.sources import Progress
+    from attune.sources import DownloadProgress
 
 SMALL = 1 << 20  # files that come in a moment need no bar
 LINE_EVERY_SECONDS = 10.0
@@ -31,7 +31,7 @@ class Downloads:
         self._next_line: dict[str, float] = {}
         self._lock = threading.Lock()
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: DownloadProgress) -> None:
         """How far one file is."""
         if progress.total is not None and progress.total <= SMALL:
             return
@@ -41,7 +41,7 @@ class Downloads:
             else:
                 self._say(progress)
 
-    def _draw(self, progress: Progress) -> None:
+    def _draw(self, progress: DownloadProgress) -> None:
         from tqdm import tqdm
 
         bar = self._bars.get(progress.source)
@@ -54,7 +54,7 @@ class Downloads:
         if progress.done == progress.total:
             self._bars.pop(progress.source).close()
 
-    def _say(self, progress: Progress) -> None:
+    def _say(self, progress: DownloadProgress) -> None:
         now = self._clock()
         is_done = progress.done == progress.total
         if now < self._next_line.setdefault(progress.source, now + LINE_EVERY_SECONDS) and not is_done:

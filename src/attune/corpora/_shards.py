@@ -1,7 +1,7 @@
 """Tar shards: samples as runs of members whose names differ only in what follows the first dot.
 
 `0001.flac 0001.json` or `0001.wav 0001.txt`, one sample after another. A shard is read from any sample on, in pieces
-that are asked for ahead, from a file or an address; nothing is ever unpacked.
+that are prefetched, from a file or from any source with byte ranges; nothing is ever unpacked.
 """
 
 import glob
@@ -21,8 +21,8 @@ from attune.corpora._rows import BadRow, Row, checked, read_row
 from attune.errors import DataError
 from attune.sources import is_address, list_prefix, read_range, shown, size_of
 
-PIECE = 1 << 22  # bytes asked for at once
-AHEAD = 4  # pieces asked for before they are needed
+PIECE = 1 << 22  # bytes of a request
+AHEAD = 4  # pieces requested before they are needed
 LARGEST = 1 << 30  # bytes of a member that could be an utterance
 BLOCK = 512
 TEXTS = (".txt", ".lab")
@@ -45,7 +45,7 @@ def samples_of(shard: str, start: int = 0) -> Iterator[ShardSample]:
 
 
 def expand(sources: Sequence[str]) -> tuple[str, ...]:
-    """The shards that folders, globs, `{000..127}` ranges and `s3://bucket/prefix/` mean, in their order."""
+    """The shards that folders, globs, `{000..127}` and prefixes such as `s3://bucket/prefix/` name, in their order."""
     found = [shard for source in sources for braced in _braces(source) for shard in _expand(braced)]
     if len(set(found)) < len(found):
         raise DataError(f"A shard is named twice in {', '.join(sources)}.")
@@ -65,10 +65,8 @@ def _braces(source: str) -> Iterator[str]:
 
 
 def _expand(source: str) -> list[str]:
-    if source.startswith("s3://") and not source.endswith(".tar"):
-        found = [address for address in list_prefix(source) if address.endswith(".tar")]
-    elif is_address(source):
-        found = [source]
+    if is_address(source):
+        found = _addresses(source)
     elif Path(source).is_dir():
         found = [str(path.absolute()) for path in sorted(Path(source).glob("*.tar"))]
     else:
@@ -76,6 +74,12 @@ def _expand(source: str) -> list[str]:
     if not found:
         raise DataError(f"{shown(source)} names no shard; expected .tar files, which are not compressed.")
     return found
+
+
+def _addresses(source: str) -> list[str]:
+    """The address itself, or the shards below it where its source can list them."""
+    listed = None if source.endswith(".tar") else list_prefix(source)
+    return [source] if listed is None else [address for address in listed if address.endswith(".tar")]
 
 
 def _members(shard: str, file: "_RangeFile") -> Iterator[tuple[int, tarfile.TarInfo]]:
@@ -134,14 +138,14 @@ def _notes(members: Mapping[str, tarfile.TarInfo]) -> list[tuple[str, tarfile.Ta
 
 
 def _row(key: str, notes: Mapping[str, bytes]) -> Row:
-    """What a sample's JSON and text say; an id of its own has the last word."""
+    """The row of a sample's JSON and text; an id in the JSON replaces the key."""
     fields: dict[str, Any] = {}
     for suffix, note in notes.items():
         if suffix.endswith(".json"):
             fields |= _object(note)
         else:
             fields["text"] = _text(suffix, note)
-    # Where the recording was before it was put into the shard is no news.
+    # Where the recording was before it was put into the shard does not matter.
     fields = {name: value for name, value in fields.items() if name not in ("audio", "audio_filepath", "path", "wav")}
     return read_row(json.dumps({"id": key, "audio": key, **fields}).encode())
 
@@ -162,7 +166,7 @@ def _object(note: bytes) -> dict[str, Any]:
 
 
 class _RangeFile(io.RawIOBase):
-    """A file or address as a file that is mostly read forward: pieces are asked for ahead of need, and few are kept."""
+    """A shard as a file object that is mostly read forward: pieces are prefetched, and few are kept."""
 
     def __init__(self, address: str, start: int) -> None:
         self.address = address

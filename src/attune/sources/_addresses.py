@@ -1,4 +1,4 @@
-"""Addresses taken apart: the one place that knows how `s3://`, `hf://` and `https://` are written."""
+"""Parsed addresses: the one place that knows how `s3://`, `hf://` and `https://` are written."""
 
 import os
 import re
@@ -27,13 +27,13 @@ class HubAddress:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the revision can never be anything else."""
+        """Whether the revision is a commit, which never changes."""
         return bool(self.revision and _COMMIT.fullmatch(self.revision))
 
 
 @dataclass(frozen=True, slots=True)
 class WebAddress:
-    """A web address: how to get it, how to speak of it, and which content it must have."""
+    """A web address: its URL, its name in messages and files, and the hash that it must have."""
 
     url: str
     shown: str
@@ -46,7 +46,7 @@ def read_s3(address: str) -> tuple[str, str]:
     """The bucket, and the key or prefix in it."""
     found = _S3.fullmatch(address)
     if not found:
-        raise SourceError(f"{address} is not an address in S3. Expected s3://BUCKET/KEY, or s3://BUCKET/PREFIX/.")
+        raise SourceError(f"{address} is not an S3 address. Expected s3://BUCKET/KEY or s3://BUCKET/PREFIX/.")
     return found["bucket"], found["key"]
 
 
@@ -56,7 +56,7 @@ def read_hub(address: str) -> HubAddress:
     path = (found["path"] or "").strip("/") if found else ""
     if not found or ".." in PurePosixPath(path).parts:
         raise SourceError(
-            f"{address} is not an address on the Hub. Expected hf://ORG/NAME, hf://ORG/NAME@REVISION/FILE or "
+            f"{address} is not a Hub address. Expected hf://ORG/NAME, hf://ORG/NAME@REVISION/FILE or "
             "hf://datasets/ORG/NAME."
         )
     kind = "dataset" if found["kind"] == "datasets/" else "model"
@@ -75,7 +75,7 @@ def read_web(address: str) -> WebAddress:
         raise SourceError(f"{shown(address)} is not a web address. Expected https://HOST/PATH.")
     if "@" in parts.netloc:
         raise SourceError(
-            f"{shown(address)} was given with a user and password in it, which would end up in files and logs. "
+            f"{shown(address)} contains a user and password, which would end up in files and logs. "
             f"Put them into ~/.netrc: machine {parts.hostname} login USER password PASSWORD"
         )
     url = quote(url, safe="%/:=&?~#+!$,;'@()*[]")  # letters and spaces as browsers send them
@@ -89,12 +89,12 @@ def _sha256(fragment: str, address: str) -> str | None:
         return None
     found = re.fullmatch(r"sha256=([0-9a-fA-F]{64})", fragment)
     if not found:
-        raise SourceError(f"{shown(address)}: after # only sha256=… is understood, with 64 hexadecimal digits.")
+        raise SourceError(f"{shown(address)}: expected #sha256=… with 64 hexadecimal digits.")
     return found[1].lower()
 
 
 def hub_endpoint() -> str:
-    """The Hub's own address: HF_ENDPOINT, or the public one."""
+    """The Hub's URL: HF_ENDPOINT, or the public one."""
     from huggingface_hub import constants
 
     return (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")

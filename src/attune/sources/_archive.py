@@ -1,4 +1,4 @@
-"""Archives of others, read member by member: nothing is written outside the folder, and nothing larger than told."""
+"""Untrusted archives, read member by member: nothing is written outside the folder, or beyond its declared size."""
 
 import lzma
 import re
@@ -19,8 +19,8 @@ from attune.files import sync
 
 MOST_FILES = 2_000_000
 MOST_BYTES = 1 << 40
-MOST_RATIO = 1000  # what text compresses to at best; audio and weights hardly do at all
-SMALL = 64 << 20  # may have been compressed to nothing
+MOST_RATIO = 1000  # the best that text compresses; audio and weights hardly do
+SMALL = 64 << 20  # the ratio is not checked below this
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +33,17 @@ class Member:
 
 
 def require_inside(name: str, where: str) -> PurePosixPath:
-    """The relative path that a name from outside is, or a refusal: no `..`, no root, no drive, no scheme."""
+    """An untrusted name as a relative path; `..`, a root, a drive or a scheme in it are refused."""
     path = PurePosixPath(name)
     is_odd = not path.parts or "\\" in name or "\0" in name or re.match(r"[A-Za-z][\w+.-]*:", name)
     if is_odd or path.is_absolute() or ".." in path.parts:
-        raise SourceError(
-            f"{where} names a file {name!r}, which would lie outside its folder. It is refused as a whole."
-        )
+        raise SourceError(f"{where} names a file {name!r}, which would lie outside its folder. Nothing of it is used.")
     return path
 
 
 @contextmanager
 def open_archive(path: Path) -> Iterator[Iterator[Member]]:
-    """The plain files of a tar (however compressed) or zip archive; links, devices and odd names are refused."""
+    """The regular files of a tar (compressed or not) or zip archive; links, devices and unsafe names are refused."""
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
@@ -62,7 +60,7 @@ def open_archive(path: Path) -> Iterator[Iterator[Member]]:
 def unpack(archive: Path, folder: Path) -> None:
     """All files of an archive; the folder appears whole or not at all."""
     if folder.exists():
-        raise SourceError(f"{folder} is there already. Remove it, or unpack {archive} elsewhere.")
+        raise SourceError(f"{folder} already exists. Remove it, or unpack {archive} elsewhere.")
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = folder.parent / f".{folder.name}.{uuid.uuid4().hex[:8]}.part"
     try:
@@ -77,13 +75,13 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def read_member(archive: Path, name: str, most_bytes: int) -> bytes | None:
-    """One file of an archive by the end of its path, such as `model_config.yaml`; nothing if it is not there."""
+    """One file of an archive by the end of its path, such as `model_config.yaml`; None if there is no such file."""
     with open_archive(archive) as members:
         for member in members:
             if member.name == name or member.name.endswith(f"/{name}"):
                 if member.size > most_bytes:
                     raise SourceError(
-                        f"{archive} has a {name} of {member.size:,} bytes; at most {most_bytes:,} were expected."
+                        f"{archive} has a {name} of {member.size:,} bytes; expected at most {most_bytes:,}."
                     )
                 with member.open() as file:
                     return file.read(member.size)
@@ -105,15 +103,15 @@ def _write(member: Member, folder: Path, archive: Path) -> None:
 
 
 def _checked(archive: Path, members: Iterator[Member]) -> Iterator[Member]:
-    """Members whose paths and sizes can be right."""
+    """Members whose paths and sizes are plausible."""
     total, limit = 0, max(SMALL, MOST_RATIO * archive.stat().st_size)
     for count, member in enumerate(members, 1):
         require_inside(member.name, str(archive))
         total += member.size
         if total > min(limit, MOST_BYTES) or count > MOST_FILES:
             raise SourceError(
-                f"{archive} would unpack to more than {total:,} bytes in {count:,} files, from "
-                f"{archive.stat().st_size:,} bytes. That is no honest archive; it is refused."
+                f"{archive} would unpack from {archive.stat().st_size:,} to more than {total:,} bytes in {count:,} "
+                "files. It is refused as a decompression bomb."
             )
         yield member
 

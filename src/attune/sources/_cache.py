@@ -1,7 +1,7 @@
-"""What was fetched, by content. A file in the cache under its final name is complete and verified.
+"""Fetched files, by content. A file in the cache under its final name is complete and verified.
 
-objects/     every file once, named by its SHA-256            index/   which files a source was, when last asked
-files/ trees/  the same files under their own names (links)   parts/   what is being fetched   locks/   and by whom
+objects/     every file once, named by its SHA-256            index/   the files of each source, when last listed
+files/ trees/  the same files under their own names (links)   parts/   incomplete downloads   locks/   on sources
 """
 
 import fcntl
@@ -19,6 +19,7 @@ from typing import Any
 
 from attune.errors import SourceError
 from attune.files import sync, write_text
+from attune.sources._retry import RetryPolicy
 
 FORMAT = 1
 FRESH_SECONDS = 60.0  # ranks and commands that start together ask a server once
@@ -26,7 +27,7 @@ FRESH_SECONDS = 60.0  # ranks and commands that start together ask a server once
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """The content of a file, and what its server calls this version of it."""
+    """The content of a file, and its server's name for this version."""
 
     sha256: str
     size: int
@@ -35,7 +36,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Exactly what a source was: the files in it, by their paths, and the server's name for this state."""
+    """One state of a source: its files by their paths, and the server's name for this state."""
 
     source: str
     revision: str
@@ -49,22 +50,12 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How much of a source's file has come."""
+class DownloadProgress:
+    """How much of a file has been downloaded."""
 
     source: str
     done: int
     total: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long a silent server is waited for, how often a failing one is asked, and how long between."""
-
-    timeout: float = 30.0
-    tries: int = 6  # in a row without a byte of progress
-    first_wait: float = 0.5  # then twice as long each time
-    longest_wait: float = 30.0
 
 
 def entry_from(saved: Mapping[str, Any]) -> Entry:
@@ -78,8 +69,8 @@ def short_hash(*words: str) -> str:
     return hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]
 
 
-def unwatched(progress: Progress) -> None:
-    """Nobody looks at how far a download is."""
+def unwatched(progress: DownloadProgress) -> None:
+    """Show no progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +79,10 @@ class Cache:
 
     folder: Path
     is_offline: bool = False
-    patience: Patience = Patience()
-    watch: Callable[[Progress], None] = unwatched
+    retry: RetryPolicy = RetryPolicy()
+    watch: Callable[[DownloadProgress], None] = unwatched
     locked: Mapping[str, Entry] = field(default_factory=dict)
-    used: dict[str, Entry] = field(default_factory=dict)  # filled by whoever asks, for a run to write down
+    used: dict[str, Entry] = field(default_factory=dict)  # filled by `fetch`, for a run's lock file
 
     def object(self, sha256: str) -> Path:
         """Where the file with this content is, or would be."""
@@ -102,15 +93,15 @@ class Cache:
         return all(_size(self.object(file.sha256)) == file.size for file in entry.files.values())
 
     def part(self, source: str, name: str) -> Path:
-        """Where a file of a source is while it comes."""
+        """Where a file of a source is written while it is incomplete."""
         return self.folder / "parts" / f"{short_hash(source, name)}.part"
 
     def index(self, source: str) -> Path:
-        """Where it is written what the source was."""
+        """Where the files of a source are recorded."""
         return self.folder / "index" / f"{short_hash(source)}.json"
 
     def known(self, source: str) -> tuple[Entry, float] | None:
-        """What the source was when last asked, and when; nothing if not all of it is here."""
+        """The source when last listed, and when that was; None if a file of it is missing."""
         try:
             saved = json.loads(self.index(source).read_bytes())
             entry = entry_from(saved)
@@ -121,7 +112,7 @@ class Cache:
         return entry, float(saved["checked"])
 
     def remember(self, entry: Entry) -> None:
-        """Write down what a source is now."""
+        """Record the present files of a source."""
         saved = {"format": FORMAT, "checked": time.time(), **asdict(entry)}
         write_text(self.index(entry.source), json.dumps(saved, indent=1) + "\n")
 
@@ -191,19 +182,19 @@ class Cache:
         """Refuse to fetch when offline."""
         if self.is_offline:
             raise SourceError(
-                f"{source} is not in the cache {self.folder}, and offline nothing is fetched. Fetch it first where "
-                "there is a network (attune fetch RECIPE), or leave --offline (ATTUNE_OFFLINE) out."
+                f"{source} is not in the cache {self.folder}, and offline nothing is fetched. Fetch it first with a "
+                "network (attune fetch RECIPE), or leave out --offline (ATTUNE_OFFLINE)."
             )
 
     def cannot_write(self, source: str, error: OSError) -> SourceError:
-        """What to say when the disk refuses."""
+        """The error for a disk that refuses a write."""
         return SourceError(
             f"{source} could not be written to {self.folder}: {error.strerror or error}. "
-            "Make room there, or name another folder in ATTUNE_CACHE."
+            "Free some space there, or set ATTUNE_CACHE to another folder."
         )
 
     def locked_to(self, entries: Mapping[str, Entry]) -> "Cache":
-        """The same cache, where these sources are exactly that."""
+        """The same cache, with these sources held to exactly these versions."""
         return replace(self, locked=entries)
 
 

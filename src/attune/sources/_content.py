@@ -1,4 +1,4 @@
-"""The recording of an utterance that is no file of its own: a part of a shard, an address, a row of a Parquet file."""
+"""Recordings that are no file of their own: a part of a shard, an address, a row of a Parquet file."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +33,7 @@ def content_of(utterance: Utterance) -> bytes | None:
 
 
 def contents_of(utterances: Sequence[Utterance]) -> Iterator[Callable[[], bytes | None]]:
-    """For each utterance in turn, what gives its recording; those far away are asked for together."""
+    """For each utterance in turn, a function that returns its recording; remote ones are requested together."""
     if not any(isinstance(utterance.audio, str) for utterance in utterances):
         yield from (lambda utterance=utterance: content_of(utterance) for utterance in utterances)
         return
@@ -68,11 +68,11 @@ def _group_of(path: Path, row: int) -> tuple[int, int]:
         if row < first + rows:
             return group, first
         first += rows
-    raise DataError(f"{path} has {first} rows, and no row {row}. Run `attune prepare` anew.")
+    raise DataError(f"{path} has {first} rows, and no row {row}. Run `attune prepare` again.")
 
 
 def audio_column(schema: Any) -> str | None:
-    """The column that recordings are read from: the first with `bytes` in it, as HF data sets have, or of bytes."""
+    """The column that recordings are read from: the first struct with `bytes`, as HF data sets have, or of bytes."""
     from pyarrow import types
 
     structs = [each.name for each in schema if types.is_struct(each.type) and each.type.get_field_index("bytes") >= 0]

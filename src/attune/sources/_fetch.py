@@ -1,11 +1,10 @@
-"""The one fetcher: a part is begun or gone on with, its size and hash are verified, then it takes its name.
+"""The one fetcher: a part is begun or resumed, its size and hash are verified, then it gets its final name.
 
-A source says what there is to fetch (a Listing of Remotes) and how to open each from any byte on. Everything else
-happens here: one process at a time for each source, new tries with growing waits, resuming, verifying.
+A source lists what there is to fetch (a Listing of RemoteFiles) and opens each from any byte on. Everything else is
+done here: one process at a time for each source, retries, resuming, verifying.
 """
 
 import json
-import random
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,50 +12,37 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from attune.errors import SourceError
 from attune.files import sync
 from attune.sources._archive import require_inside
-from attune.sources._cache import FRESH_SECONDS, Cache, Entry, File, Patience, Progress, short_hash
-from attune.sources._verify import Corrupt, Hashes, sha256_if
+from attune.sources._cache import FRESH_SECONDS, Cache, DownloadProgress, Entry, File, short_hash
+from attune.sources._retry import NotModified, Retries, RetryableError, with_retries
+from attune.sources._verify import ChecksumMismatch, Hashes, verified_sha256
 
-CORRUPTIONS = 3  # so many wrong copies of a file are no accident
+MISMATCHES = 3  # so many wrong copies of a file are no accident
 THREADS = 8
-CHUNK = 1 << 20
-T = TypeVar("T")
-
-
-class TryAgain(Exception):
-    """A failure that may pass; `after` is how long the server asked to be left alone."""
-
-    def __init__(self, reason: str, after: float = 0.0) -> None:
-        super().__init__(reason)
-        self.after = after
-
-
-class StartOver(TryAgain):
-    """A failure that only the first byte can mend: what came is of another version."""
-
-
-class Unchanged(Exception):
-    """The server still has the version that was asked about."""
+CHUNK = 1 << 18  # what is lost of a response when its connection breaks
+RESUMABLE = (
+    "Check the address and the network, or download it yourself and give its path. "
+    "The partial download is kept; run the same command to resume it."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A file as it comes, from byte `start` on."""
+    """The content of a file from byte `start` on, as it arrives."""
 
     chunks: Iterator[bytes]
     start: int
     size: int | None  # of the whole file
-    version: str | None  # what to ask for when going on; without it nothing can be resumed
+    version: str | None  # what to resume; without it nothing can be
     hashes: Hashes = Hashes()
 
 
 @dataclass(frozen=True, slots=True)
-class Remote:
-    """A file far away. `open(start, version)` gives all of it when there is another version by now."""
+class RemoteFile:
+    """A file to fetch. `open(start, version)` gives all of it when there is another version by now."""
 
     open: Callable[[int, str | None], AbstractContextManager[Body]]
     size: int | None = None
@@ -66,54 +52,50 @@ class Remote:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a source is now. Without a revision, the versions of its files stand for one."""
+    """The files of a source now. Without a revision, the versions of its files stand for one."""
 
-    files: Mapping[str, Remote]
+    files: Mapping[str, RemoteFile]
     revision: str | None = None
     is_folder: bool = False
 
 
-# Looks at the server for what a source is: as it was locked, or else now; given what is known, it may say Unchanged.
-Ask = Callable[[Entry | None, Entry | None], Listing]
+# (known, locked) -> Listing: asks the server for a source's files, as they were locked or else as they are now; raises
+# NotModified if they are still what is known.
+ListFiles = Callable[[Entry | None, Entry | None], Listing]
 
 
-def bring(source: str, ask: Ask, cache: Cache, is_fixed: bool = False) -> Path:
-    """The source's file or folder in the cache, fetched if need be by `ask(known, locked)`.
+def fetch(source: str, list_files: ListFiles, cache: Cache, is_fixed: bool = False) -> Path:
+    """The source's file or folder in the cache, downloaded if it is not there in its present version.
 
-    A source that `is_fixed` can never be anything else, and is not asked about again.
+    A source that `is_fixed` never changes, and is not asked about again.
     """
-    return cache.place(entry_of(source, ask, cache, is_fixed))
-
-
-def with_file(ask: Ask, name: str, own: Entry) -> Ask:
-    """Ask for a folder, and put a file into it that is here already."""
-    file = next(iter(own.files.values()))
-
-    def ask_all(known: Entry | None, locked: Entry | None) -> Listing:
-        listing = ask(known if known and known.files.get(name) == file else None, locked)
-        here = Remote(_never, file.size, file.version, Hashes(sha256=file.sha256))
-        return Listing({**listing.files, name: here}, listing.revision, is_folder=True)
-
-    return ask_all
-
-
-def _never(start: int, version: str | None) -> AbstractContextManager[Body]:
-    raise TryAgain("it was removed from the cache on the way")
-
-
-def entry_of(source: str, ask: Ask, cache: Cache, is_fixed: bool = False) -> Entry:
-    """What `bring` places."""
     entry = _ready(source, cache, is_fixed)
     if entry is None:
         cache.require_network(source)
         with cache.fetching(source):
-            entry = _ready(source, cache, is_fixed) or _refresh(source, ask, cache)
+            entry = _ready(source, cache, is_fixed) or _refresh(source, list_files, cache)
     cache.used[source] = entry
-    return entry
+    return cache.place(entry)
+
+
+def with_file(list_files: ListFiles, name: str, own: Entry) -> ListFiles:
+    """List a folder together with a file that is in the cache already."""
+    file = next(iter(own.files.values()))
+
+    def list_all(known: Entry | None, locked: Entry | None) -> Listing:
+        listing = list_files(known if known and known.files.get(name) == file else None, locked)
+        cached = RemoteFile(_never, file.size, file.version, Hashes(sha256=file.sha256))
+        return Listing({**listing.files, name: cached}, listing.revision, is_folder=True)
+
+    return list_all
+
+
+def _never(start: int, version: str | None) -> AbstractContextManager[Body]:
+    raise RetryableError("it was removed from the cache meanwhile")
 
 
 def _ready(source: str, cache: Cache, is_fixed: bool) -> Entry | None:
-    """What needs no network: the locked version, or what was found a moment ago."""
+    """What needs no network: the locked version, or what was listed a moment ago."""
     locked = cache.locked.get(source)
     if locked:
         return locked if cache.has(locked) else None
@@ -123,22 +105,24 @@ def _ready(source: str, cache: Cache, is_fixed: bool) -> Entry | None:
     return None
 
 
-def _refresh(source: str, ask: Ask, cache: Cache) -> Entry:
+def _refresh(source: str, list_files: ListFiles, cache: Cache) -> Entry:
     locked, found = cache.locked.get(source), cache.known(source)
     known = found[0] if found else None
     try:
-        listing = asked(source, lambda: ask(None if locked else known, locked), cache.patience)
+        listing = with_retries(source, lambda: list_files(None if locked else known, locked), cache.retry)
         entry = _fetch_all(source, listing, locked or known, cache)
-    except Unchanged:
+    except NotModified:
         if known is None:
-            raise SourceError(f"{source}: the server speaks of a version that is not here. Try again.") from None
+            raise SourceError(
+                f"{source}: the server refers to a version that is not in the cache. Try again."
+            ) from None
         entry = known
     except OSError as error:
         raise cache.cannot_write(source, error) from error
     except SourceError as error:
         if known is None or locked:
             raise
-        raise SourceError(f"{error} An earlier version is in the cache; --offline uses it as it is.") from error
+        raise SourceError(f"{error} An earlier version is in the cache; --offline uses it.") from error
     if locked:
         _require_same(entry, locked)
         return locked
@@ -151,19 +135,8 @@ def _require_same(entry: Entry, locked: Entry) -> None:
     if changed:
         raise SourceError(
             f"{entry.source} is not what it was when it was locked ({locked.revision or 'no revision'}): "
-            f"{', '.join(changed[:3])} changed. Find that version elsewhere, or start a new run without the lock."
+            f"{', '.join(changed[:3])} changed. Get that version elsewhere, or start a new run without the lock."
         )
-
-
-def asked(source: str, question: Callable[[], T], patience: Patience) -> T:
-    """The answer to a question that may fail for a while."""
-    failures = 0
-    while True:
-        try:
-            return question()
-        except TryAgain as failure:
-            failures += 1
-            _wait(source, failure, failures, patience)
 
 
 def _fetch_all(source: str, listing: Listing, before: Entry | None, cache: Cache) -> Entry:
@@ -174,12 +147,12 @@ def _fetch_all(source: str, listing: Listing, before: Entry | None, cache: Cache
         require_inside(name, source)
     _require_room(source, remotes, cache)
     with ThreadPoolExecutor(THREADS) as pool:
-        fetches = {
-            name: pool.submit(_fetch, _Fetch(source, name, listing.is_folder, remote, cache), before)
+        downloads = {
+            name: pool.submit(_download, _Download(source, name, listing.is_folder, remote, cache), before)
             for name, remote in remotes.items()
         }
         try:
-            files = {name: fetch.result() for name, fetch in fetches.items()}
+            files = {name: future.result() for name, future in downloads.items()}
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
@@ -188,42 +161,42 @@ def _fetch_all(source: str, listing: Listing, before: Entry | None, cache: Cache
     return Entry(source, revision, files, listing.is_folder)
 
 
-def _require_all(locked: Entry, remotes: Mapping[str, Remote]) -> list[str]:
+def _require_all(locked: Entry, remotes: Mapping[str, RemoteFile]) -> list[str]:
     gone = [name for name in locked.files if name not in remotes]
     if gone:
         raise SourceError(f"{locked.source} no longer has {', '.join(gone[:3])}, which it had when it was locked.")
     return list(locked.files)
 
 
-def _require_room(source: str, remotes: Mapping[str, Remote], cache: Cache) -> None:
+def _require_room(source: str, remotes: Mapping[str, RemoteFile], cache: Cache) -> None:
     cache.folder.mkdir(parents=True, exist_ok=True)
     needed = sum(remote.size or 0 for remote in remotes.values())
     free = shutil.disk_usage(cache.folder).free
     if needed > free:
         raise SourceError(
-            f"{source} has {needed / 1e9:.1f} GB, and {cache.folder} has room for {free / 1e9:.1f} GB. "
-            "Make room there (attune cache prune), or name another folder in ATTUNE_CACHE."
+            f"{source} needs {needed / 1e9:.1f} GB, and {cache.folder} has {free / 1e9:.1f} GB free. "
+            "Free some space (attune cache prune), or set ATTUNE_CACHE to another folder."
         )
 
 
 @dataclass(frozen=True, slots=True)
-class _Fetch:
-    """One file on its way."""
+class _Download:
+    """One file being fetched."""
 
     source: str
     name: str
     is_in_folder: bool
-    remote: Remote
+    remote: RemoteFile
     cache: Cache
 
     @property
     def address(self) -> str:
-        """The file as messages name it."""
+        """The file's name in messages."""
         return f"{self.source.rstrip('/')}/{self.name}" if self.is_in_folder else self.source
 
     @property
     def part(self) -> Path:
-        """Where it comes to."""
+        """Where it is written while it is incomplete."""
         return self.cache.part(self.source, self.name)
 
     @property
@@ -232,92 +205,89 @@ class _Fetch:
         return self.part.with_suffix(".json")
 
 
-def _fetch(fetch: _Fetch, before: Entry | None) -> File:
+def _download(download: _Download, before: Entry | None) -> File:
     """The file, complete and verified, as an object of the cache."""
-    found = _already_here(fetch, before)
+    found = _cached(download, before)
     if found:
         return found
-    failures, corruptions = 0, 0
+    retries, mismatches = Retries(download.address, download.cache.retry, RESUMABLE), 0
     while True:
-        size = _size(fetch.part)
+        size = _size(download.part)
         try:
-            return _accept(fetch, _receive(fetch))
-        except TryAgain as failure:
-            if isinstance(failure, StartOver):
-                _forget(fetch)
-            failures = 1 if _size(fetch.part) > size else failures + 1
-            _wait(fetch.address, failure, failures, fetch.cache.patience)
-        except Corrupt as corruption:
-            _forget(fetch)
-            corruptions += 1
-            if corruptions == CORRUPTIONS:
+            return _accept(download, _receive(download))
+        except RetryableError as failure:
+            if failure.restart:
+                _discard(download)
+            retries.wait(failure, has_advanced=_size(download.part) > size)
+        except ChecksumMismatch as mismatch:
+            _discard(download)
+            mismatches += 1
+            if mismatches == MISMATCHES:
                 raise SourceError(
-                    f"{fetch.address} came damaged {CORRUPTIONS} times: {corruption}. Its size is right and its "
-                    "content is not, so the server or something on the way changes it. Nothing was kept."
-                ) from corruption
-            _wait(fetch.address, TryAgain(str(corruption)), corruptions, fetch.cache.patience)
-        except (SourceError, Unchanged):
-            _forget(fetch)
+                    f"{download.address} arrived corrupted {MISMATCHES} times: {mismatch}. Its size is right and its "
+                    "content is not: the server, or a proxy on the way, alters it. Nothing was kept."
+                ) from mismatch
+            download.cache.retry.wait(mismatches)
+        except (SourceError, NotModified):
+            _discard(download)
             raise
 
 
-def _already_here(fetch: _Fetch, before: Entry | None) -> File | None:
-    """The file, if an object is known to be just that."""
-    remote, cache = fetch.remote, fetch.cache
+def _cached(download: _Download, before: Entry | None) -> File | None:
+    """The file, if the cache has exactly this content."""
+    remote, cache = download.remote, download.cache
     if remote.hashes.sha256:
         object = cache.object(remote.hashes.sha256)
         if object.exists() and remote.size in (None, object.stat().st_size):
             return File(remote.hashes.sha256, object.stat().st_size, remote.version or "")
-    old = before.files.get(fetch.name) if before else None
+    old = before.files.get(download.name) if before else None
     if old and remote.version and old.version == remote.version and cache.object(old.sha256).exists():
         return old
     return None
 
 
-def _receive(fetch: _Fetch) -> Body | None:
-    """Bring the part to its full length, from where it is; returns what the server said of it."""
-    remote, part = fetch.remote, fetch.part
-    begun, version = _size(part), _noted(fetch)
+def _receive(download: _Download) -> Body | None:
+    """Bring the part to its full length, from where it is; returns the response's headers."""
+    remote, part = download.remote, download.part
+    begun, version = _size(part), _noted(download)
     if begun and remote.size == begun and version == remote.version:
         return None  # killed between the last byte and the name
     start = begun if version else 0
     with remote.open(start, version) as body:
         if body.start not in (0, start):
-            raise StartOver(f"byte {body.start} came where {start} was asked for")
+            raise RetryableError(f"the server sent byte {body.start} instead of {start}", restart=True)
         if body.start and remote.version is None and body.version != version:
-            raise StartOver("the file has changed on the way")
-        _note(fetch, body.version)
-        done = _write(fetch, body)
+            raise RetryableError("the file changed during the download", restart=True)
+        _note(download, body.version)
+        done = _write(download, body)
     expected = body.size if body.size is not None else remote.size
     if expected is not None and done != expected:
-        if done > expected:
-            raise StartOver(f"{done} bytes came where {expected} were announced")
-        raise TryAgain(f"only {done} of {expected} bytes came")
+        raise RetryableError(f"received {done} of {expected} bytes", restart=done > expected)
     return body
 
 
-def _write(fetch: _Fetch, body: Body) -> int:
+def _write(download: _Download, body: Body) -> int:
     done = body.start
-    total = body.size if body.size is not None else fetch.remote.size
-    with fetch.part.open("r+b" if fetch.part.exists() else "wb") as file:
+    total = body.size if body.size is not None else download.remote.size
+    with download.part.open("r+b" if download.part.exists() else "wb") as file:
         file.truncate(body.start)
         file.seek(body.start)
         for chunk in body.chunks:
             file.write(chunk)
             done += len(chunk)
-            fetch.cache.watch(Progress(fetch.address, done, total))
+            download.cache.watch(DownloadProgress(download.address, done, total))
     return done
 
 
-def _accept(fetch: _Fetch, body: Body | None) -> File:
-    """Verify the part and give it its name."""
-    remote, part = fetch.remote, fetch.part
-    told = [remote.hashes, *([body.hashes] if body else [])]
+def _accept(download: _Download, body: Body | None) -> File:
+    """Verify the part and give it its final name."""
+    remote, part = download.remote, download.part
+    expected = [remote.hashes, *([body.hashes] if body else [])]
     size = part.stat().st_size
     if remote.size is not None and size != remote.size:
-        raise Corrupt(f"{size} bytes came where {remote.size} were announced")
-    found = sha256_if(part, told)
-    object = fetch.cache.object(found)
+        raise ChecksumMismatch(f"received {size} bytes, expected {remote.size}")
+    found = verified_sha256(part, expected)
+    object = download.cache.object(found)
     object.parent.mkdir(parents=True, exist_ok=True)
     if object.exists() and object.stat().st_size == size:  # from another source; its links should stay one file
         part.unlink()
@@ -325,40 +295,28 @@ def _accept(fetch: _Fetch, body: Body | None) -> File:
         sync(part)
         part.replace(object)
         sync(object.parent)
-    fetch.note.unlink(missing_ok=True)
+    download.note.unlink(missing_ok=True)
     version = remote.version or (body.version if body else None) or ""
     return File(found, size, version)
 
 
-def _noted(fetch: _Fetch) -> str | None:
+def _noted(download: _Download) -> str | None:
     try:
-        version: str | None = json.loads(fetch.note.read_text())["version"]
+        version: str | None = json.loads(download.note.read_text())["version"]
     except (OSError, ValueError, KeyError):
         return None
-    return version if fetch.remote.version in (None, version) else None
+    return version if download.remote.version in (None, version) else None
 
 
-def _note(fetch: _Fetch, version: str | None) -> None:
-    fetch.note.parent.mkdir(parents=True, exist_ok=True)
-    fetch.note.write_text(json.dumps({"version": fetch.remote.version or version}))
+def _note(download: _Download, version: str | None) -> None:
+    download.note.parent.mkdir(parents=True, exist_ok=True)
+    download.note.write_text(json.dumps({"version": download.remote.version or version}))
 
 
-def _forget(fetch: _Fetch) -> None:
-    fetch.part.unlink(missing_ok=True)
-    fetch.note.unlink(missing_ok=True)
+def _discard(download: _Download) -> None:
+    download.part.unlink(missing_ok=True)
+    download.note.unlink(missing_ok=True)
 
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
-
-
-def _wait(address: str, failure: TryAgain, failures: int, patience: Patience) -> None:
-    """Wait longer each time, never all clients at once; give up when it has been often enough."""
-    if failures >= patience.tries:
-        raise SourceError(
-            f"{address} could not be fetched: {failure}, {failures} times in a row. "
-            "Check the address and the network, or download it yourself and give its path. "
-            "What came so far is kept, and the same command goes on from there."
-        ) from failure
-    wait = min(patience.longest_wait, patience.first_wait * 2 ** (failures - 1)) * random.uniform(0.5, 1.5)
-    time.sleep(max(wait, min(failure.after, 4 * patience.longest_wait)))

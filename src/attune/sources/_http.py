@@ -1,36 +1,43 @@
-"""HTTP as the fetcher needs it: any byte range of a version, and every failure as what can be done about it."""
+"""The one HTTP transport: kept connections, safe redirects, proxies, byte ranges, and each failure classified once."""
 
 import base64
 import email.utils
 import netrc
+import os
 import re
+import string
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from http.client import HTTPException, HTTPMessage
-from ssl import SSLError
-from typing import IO, Any
-from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException, HTTPMessage, HTTPResponse, HTTPSConnection
+from itertools import chain
+from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from attune.errors import SourceError
 from attune.secrets import shown, without_secrets
-from attune.sources._fetch import CHUNK, Body, StartOver, TryAgain, Unchanged
+from attune.sources._fetch import CHUNK, Body
+from attune.sources._retry import NotModified, RetryableError, collect, is_transient
+from attune.sources._source import ByteRanges
 
-PASSING = (408, 425, 429)  # of the errors that are the client's, those that another try may mend
-REFUSED = {401: "it wants a user it knows", 403: "this user may not have it, or the permission has run out"}
-GONE = (404, 410)
+REDIRECTS = 10
+SMALL = 1 << 16  # bytes that are quicker to read than a connection is to open
+OK = (200, 206)
+OK_OR_PAST_THE_END = (*OK, 416)
+REASONS = {401: "login required", 403: "access denied, or the permission has expired"}
+_MOVED = (301, 302, 303, 307, 308)
+_HEADERS = {"User-Agent": "attune", "Accept-Encoding": "identity"}
+_CONNECTIONS: dict[str, type[HTTPConnection]] = {"http": HTTPConnection, "https": HTTPSConnection}
 
 
 @dataclass(frozen=True, slots=True)
 class WebFile:
-    """A file at a web address; `headers` such as an authorization go to that host alone."""
+    """A file at a web address. `credentials` are headers for that host alone."""
 
     url: str
     timeout: float
-    headers: Mapping[str, str]
+    credentials: Mapping[str, str]
     known: str | None = None  # the version that need not be sent again
     is_fixed: bool = False  # the address never gets other content
     advice: str = "Check the address."
@@ -38,50 +45,70 @@ class WebFile:
     @contextmanager
     def open(self, start: int, version: str | None) -> Iterator[Body]:
         """The file from byte `start` of that version on, or all of another one."""
-        request = Request(self.url, headers={"User-Agent": "attune", "Accept-Encoding": "identity"})
-        for name, value in self.headers.items():
-            request.add_unredirected_header(name, value)
+        with self._get(self._conditions(start, version), OK) as response:
+            encoding = response.headers.get("Content-Encoding", "identity")
+            if encoding != "identity":
+                raise SourceError(f"{shown(self.url)} is sent as {encoding}; expected no Content-Encoding.")
+            begin, size = _extent(response)
+            chunks = _chunks(response)
+            first = b"" if begin else next(chunks, b"")
+            self._refuse_page(first)
+            yield Body(chain([first], chunks), begin, size, _version(response.headers))
+
+    def read(self, start: int, length: int) -> bytes:
+        """The bytes of a range, fewer only where the file ends."""
+        with self._get({"Range": f"bytes={start}-{start + length - 1}"}, OK_OR_PAST_THE_END) as response:
+            if response.status == 416:
+                return b""
+            if response.status == 200:
+                raise SourceError(
+                    f"{shown(self.url)}: the server does not serve byte ranges. Fetch the file, and give its path."
+                )
+            begin, size = _extent(response)
+            if begin != start:
+                raise RetryableError(f"the server sent byte {begin} instead of {start}")
+            content = collect(_chunks(response))[:length]
+        if len(content) < length and (size is None or start + len(content) < size):
+            raise RetryableError(f"received {len(content)} of {length} bytes", received=content)
+        return content
+
+    def size(self) -> int:
+        """The size, from a request for one byte: an address that is signed for GET may refuse HEAD."""
+        with self._get({"Range": "bytes=0-0"}, OK_OR_PAST_THE_END) as response:
+            size = 0 if response.status == 416 else _extent(response)[1]
+        if size is None:
+            raise SourceError(f"{shown(self.url)}: the server does not send the size. Fetch it, and give its path.")
+        return size
+
+    def _conditions(self, start: int, version: str | None) -> dict[str, str]:
         if start:
-            request.add_header("Range", f"bytes={start}-")
-            if version and not self.is_fixed:
-                request.add_header("If-Range", version)
-        elif self.known:
-            request.add_header("If-None-Match" if self.known.startswith('"') else "If-Modified-Since", self.known)
-        with self._response(request) as response:
-            yield self._body(response, start)
+            if_range = {"If-Range": version} if version and not self.is_fixed else {}
+            return {"Range": f"bytes={start}-", **if_range}
+        if self.known:
+            return {"If-None-Match" if self.known.startswith('"') else "If-Modified-Since": self.known}
+        return {}
 
-    def _body(self, response: Any, start: int) -> Body:
-        headers: HTTPMessage = response.headers
-        if headers.get("Content-Encoding", "identity") != "identity":
-            raise SourceError(f"{shown(self.url)} comes as {headers['Content-Encoding']}, which was not asked for.")
-        begins, size = _range(response, start)
-        chunks = _chunks(response)
-        first = b"" if begins else next(chunks, b"")
-        self._refuse_page(first, headers)
-        return Body(_after(first, chunks), begins, size, _version(headers))
+    @contextmanager
+    def _get(self, headers: Mapping[str, str], accepted: tuple[int, ...]) -> Iterator[HTTPResponse]:
+        with _following_redirects(self.url, {**_HEADERS, **headers}, self.credentials, self.timeout) as response:
+            if response.status not in accepted:
+                raise self._failure(response)
+            yield response
 
-    def _response(self, request: Request) -> Any:
-        try:
-            return _opener().open(request, timeout=self.timeout)
-        except HTTPError as error:
-            with error:
-                raise self._refusal(error) from error
-        except (URLError, TimeoutError, ConnectionError, SSLError, HTTPException) as error:
-            raise TryAgain(_reason(error)) from error
+    def _failure(self, response: HTTPResponse) -> Exception:
+        status = response.status
+        what = f"the server answered {status} {response.reason}"
+        if status == 304:
+            return NotModified()
+        if status == 416:  # the part is longer than the file is now
+            return RetryableError(what, restart=True)
+        if is_transient(status):
+            return RetryableError(what, after_seconds=seconds_until(response.headers.get("Retry-After")))
+        reason = f" ({REASONS[status]})" if status in REASONS else ""
+        return SourceError(f"{shown(self.url)} could not be read: {what}{reason}. {self.advice}")
 
-    def _refusal(self, error: HTTPError) -> Exception:
-        said = f"the server answered {error.code} {error.reason}"
-        if error.code == 304:
-            return Unchanged()
-        if error.code == 416:  # the part is longer than the file is now
-            return StartOver(said)
-        if error.code >= 500 or error.code in PASSING:
-            return TryAgain(said, _seconds(error.headers.get("Retry-After")))
-        why = REFUSED.get(error.code)
-        return SourceError(f"{shown(self.url)} could not be fetched: {said}{f' ({why})' if why else ''}. {self.advice}")
-
-    def _refuse_page(self, first: bytes, headers: HTTPMessage) -> None:
-        """A login or error page is not what was asked for, whatever its name."""
+    def _refuse_page(self, first: bytes) -> None:
+        """A login or error page is not the file, whatever its name."""
         name = urlsplit(self.url).path.lower()
         begin = first[:512].lstrip().lower()
         if name.endswith((".html", ".htm")) or not begin.startswith((b"<!doctype html", b"<html")):
@@ -90,79 +117,28 @@ class WebFile:
         named = f" ({without_secrets(title[1].decode(errors='replace')[:80])!r})" if title else ""
         raise SourceError(
             f"{shown(self.url)} is a web page{named}, not a file. Use the address that downloads it; "
-            "if it wants a login, download it yourself and give its path."
+            "if it needs a login, download it yourself and give its path."
         )
 
 
-class _Redirects(HTTPRedirectHandler):
-    """Follows to other web addresses, never from https to http; what opens this host's doors stays with this host."""
-
-    def redirect_request(
-        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
-    ) -> Request | None:
-        before, after = urlsplit(req.full_url), urlsplit(newurl)
-        if after.scheme not in ("http", "https") or (before.scheme, after.scheme) == ("https", "http"):
-            raise SourceError(f"{shown(req.full_url)} leads on to {shown(newurl)}, which is not safe to follow.")
-        request = super().redirect_request(req, fp, code, msg, headers, newurl)
-        if request and (before.scheme, before.netloc) == (after.scheme, after.netloc):
-            for name, value in req.unredirected_hdrs.items():
-                if name.lower() != "host":
-                    request.add_unredirected_header(name, value)
-        return request
+def web_ranges(file_at: Callable[[str], WebFile]) -> ByteRanges:
+    """The byte ranges of a source whose addresses are web files."""
+    return ByteRanges(
+        lambda address, start, length: file_at(address).read(start, length), lambda address: file_at(address).size()
+    )
 
 
-def _opener() -> OpenerDirector:
-    return build_opener(_Redirects)
-
-
-def credentials(host: str) -> Mapping[str, str]:
+def netrc_credentials(host: str) -> Mapping[str, str]:
     """The authorization that ~/.netrc (or $NETRC) has for a host."""
     try:
         found = netrc.netrc().authenticators(host)
     except (OSError, netrc.NetrcParseError):
         return {}
-    if found is None:
-        return {}
-    login = f"{found[0]}:{found[2]}".encode()
-    return {"Authorization": f"Basic {base64.b64encode(login).decode()}"}
+    return {"Authorization": _basic(found[0], found[2] or "")} if found else {}
 
 
-def _chunks(response: Any) -> Iterator[bytes]:
-    while True:
-        try:
-            chunk = response.read1(CHUNK)
-        except (OSError, HTTPException, ValueError) as error:
-            raise TryAgain(_reason(error)) from error
-        if not chunk:
-            return
-        yield chunk
-
-
-def _after(first: bytes, chunks: Iterator[bytes]) -> Iterator[bytes]:
-    if first:
-        yield first
-    yield from chunks
-
-
-def _range(response: Any, start: int) -> tuple[int, int | None]:
-    """The first byte that comes, and the size of the whole file."""
-    length = response.headers["Content-Length"]
-    if response.status != 206:
-        return 0, int(length) if length and length.isdigit() else None
-    found = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", response.headers.get("Content-Range", ""))
-    if not found:
-        raise TryAgain("the server sent a part without saying which")
-    return int(found[1]), None if found[3] == "*" else int(found[3])
-
-
-def _version(headers: HTTPMessage) -> str | None:
-    """A strong ETag, or when it was last changed."""
-    tag = headers.get("ETag", "")
-    return tag if tag.startswith('"') else headers.get("Last-Modified")
-
-
-def _seconds(retry_after: str | None) -> float:
-    """Seconds from now, whichever of its two forms the header has."""
+def seconds_until(retry_after: str | None) -> float:
+    """Seconds from now, whichever of its two forms the Retry-After header has."""
     if not retry_after:
         return 0.0
     if retry_after.strip().isdigit():
@@ -171,6 +147,167 @@ def _seconds(retry_after: str | None) -> float:
     return max(0.0, email.utils.mktime_tz(moment) - time.time()) if moment else 0.0
 
 
+# ---- a response
+
+
+def _chunks(response: HTTPResponse) -> Iterator[bytes]:
+    while True:
+        try:
+            chunk = response.read1(CHUNK)
+        except (OSError, HTTPException, ValueError) as error:
+            raise RetryableError(_reason(error)) from error
+        if not chunk:
+            return
+        yield chunk
+
+
+def _extent(response: HTTPResponse) -> tuple[int, int | None]:
+    """The first byte of the body, and the size of the whole file."""
+    length = response.headers["Content-Length"]
+    if response.status != 206:
+        return 0, int(length) if length and length.isdigit() else None
+    found = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", response.headers.get("Content-Range", ""))
+    if not found:
+        raise RetryableError("the server sent a part without Content-Range")
+    return int(found[1]), None if found[3] == "*" else int(found[3])
+
+
+def _version(headers: HTTPMessage) -> str | None:
+    """A strong ETag, or else Last-Modified."""
+    tag = headers.get("ETag", "")
+    return tag if tag.startswith('"') else headers.get("Last-Modified")
+
+
 def _reason(error: BaseException) -> str:
-    reason = getattr(error, "reason", error)
-    return without_secrets(str(reason)) or type(error).__name__
+    return without_secrets(str(error)) or type(error).__name__
+
+
+# ---- redirects
+
+
+@contextmanager
+def _following_redirects(
+    url: str, headers: Mapping[str, str], credentials: Mapping[str, str], timeout: float
+) -> Iterator[HTTPResponse]:
+    """The response at the end of all redirects. Credentials never leave the host that they are for."""
+    for _ in range(REDIRECTS + 1):
+        where = urlsplit(url)
+        route = _route(where)
+        connection, response = _request(route, where, {**headers, **credentials}, timeout)
+        try:
+            location = response.headers.get("Location") if response.status in _MOVED else None
+            if location is None:
+                yield response
+                return
+        finally:
+            _release(route, connection, response)
+        url = urljoin(url, quote(location, encoding="iso-8859-1", safe=string.punctuation))
+        credentials = _credentials_after(where, urlsplit(url), credentials)
+    raise SourceError(f"{shown(url)} was redirected more than {REDIRECTS} times.")
+
+
+def _credentials_after(before: SplitResult, after: SplitResult, credentials: Mapping[str, str]) -> Mapping[str, str]:
+    is_downgrade = (before.scheme, after.scheme) == ("https", "http")
+    if after.scheme not in ("http", "https") or is_downgrade or "@" in after.netloc:
+        raise SourceError(
+            f"{shown(before.geturl())} redirects to {shown(after.geturl())}, which is not safe to follow."
+        )
+    return credentials if (before.scheme, before.netloc) == (after.scheme, after.netloc) else {}
+
+
+# ---- connections
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """What a connection can be used for again: a host, directly or through a proxy."""
+
+    scheme: str
+    host: str
+    proxy: str | None = field(repr=False)  # may contain a password
+
+
+# By process, because a forked one must not read from its parent's sockets.
+_idle: dict[tuple[int, _Route], list[HTTPConnection]] = {}
+
+
+def _route(where: SplitResult) -> _Route:
+    """To the host, or to the proxy that the environment names for it (http_proxy, https_proxy, no_proxy)."""
+    host = unquote(where.netloc)
+    proxy = getproxies().get(where.scheme)
+    if not proxy or proxy_bypass(host):
+        return _Route(where.scheme, host, None)
+    if "://" not in proxy:
+        proxy = f"{where.scheme}://{proxy}"
+    if urlsplit(proxy).scheme not in _CONNECTIONS:
+        raise SourceError(f"{where.scheme}_proxy is a {urlsplit(proxy).scheme} proxy. Expected http://HOST:PORT.")
+    return _Route(where.scheme, host, proxy)
+
+
+def _request(
+    route: _Route, where: SplitResult, headers: dict[str, str], timeout: float
+) -> tuple[HTTPConnection, HTTPResponse]:
+    target = f"{where.path or '/'}?{where.query}" if where.query else where.path or "/"
+    if route.proxy and route.scheme == "http":
+        target = f"http://{route.host}{target}"
+        headers = {**headers, **_proxy_credentials(urlsplit(route.proxy))}
+    while True:
+        connection, is_kept = _connection(route, timeout)
+        try:
+            connection.request("GET", target, headers=headers)
+            return connection, connection.getresponse()
+        except (OSError, HTTPException) as error:
+            connection.close()
+            # The server may have closed a kept connection long ago; another is tried at once.
+            if not is_kept or isinstance(error, TimeoutError):
+                raise RetryableError(_reason(error)) from error
+
+
+def _connection(route: _Route, timeout: float) -> tuple[HTTPConnection, bool]:
+    """A connection, and whether it was used before."""
+    try:
+        connection = _idle_on(route).pop()
+    except IndexError:
+        return _connect(route, timeout), False
+    connection.timeout = timeout
+    connection.sock.settimeout(timeout)
+    return connection, True
+
+
+def _connect(route: _Route, timeout: float) -> HTTPConnection:
+    proxy = urlsplit(route.proxy) if route.proxy else None
+    if proxy is None:
+        return _CONNECTIONS[route.scheme](route.host, timeout=timeout)
+    host = proxy.netloc.rpartition("@")[2]
+    if route.scheme == "http":
+        return _CONNECTIONS[proxy.scheme](host, timeout=timeout)
+    connection = HTTPSConnection(host, timeout=timeout)
+    connection.set_tunnel(route.host, headers=_proxy_credentials(proxy))
+    return connection
+
+
+def _release(route: _Route, connection: HTTPConnection, response: HTTPResponse) -> None:
+    """Keep the connection if the whole response was read, or little of it is left."""
+    try:
+        if not response.isclosed() and response.length is not None and response.length <= SMALL:
+            response.read()
+    except (OSError, HTTPException):
+        pass
+    if response.isclosed() and not response.length and connection.sock is not None:
+        _idle_on(route).append(connection)
+    else:
+        connection.close()
+
+
+def _proxy_credentials(proxy: SplitResult) -> dict[str, str]:
+    if not proxy.username or not proxy.password:
+        return {}
+    return {"Proxy-Authorization": _basic(unquote(proxy.username), unquote(proxy.password))}
+
+
+def _basic(user: str, password: str) -> str:
+    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
+def _idle_on(route: _Route) -> list[HTTPConnection]:
+    return _idle.setdefault((os.getpid(), route), [])

@@ -1,6 +1,6 @@
-"""A folder put to S3 so that it appears whole: a claim first, then the files, and last the list of them.
+"""Uploads a folder to S3 so that it appears whole: a claim first, then the files, and last the list of them.
 
-Readers go by the list, and refuse a prefix that is claimed and has none. Where the server knows conditional puts,
+Readers go by the list, and refuse a prefix that has a claim and no list. Where the server supports conditional puts,
 two pushes to one prefix cannot mix: the first claim holds.
 """
 
@@ -11,12 +11,13 @@ from typing import Any
 
 from attune.errors import SourceError
 from attune.files import sha256
+from attune.sources._s3_client import status_of
 
 BEGUN, FILES = "attune-begun.json", "attune-files.json"
 
 
 def push_folder(folder: Path, client: Any, bucket: str, prefix: str, address: str) -> None:
-    """Upload, or go on with an upload of the same files that was cut off."""
+    """Upload, or continue an interrupted upload of the same files."""
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     files = {name: {"sha256": sha256(folder / name), "size": (folder / name).stat().st_size} for name in names}
     listing = json.dumps({"format": 1, "files": files}, indent=1).encode()
@@ -25,7 +26,7 @@ def push_folder(folder: Path, client: Any, bucket: str, prefix: str, address: st
     for name in names:
         _upload(client, folder / name, bucket, f"{prefix}{name}")
     if not _put_if_absent(client, bucket, f"{prefix}{FILES}", listing):
-        raise SourceError(f"{address}: another push was completed meanwhile. Look at it, or choose another prefix.")
+        raise SourceError(f"{address}: another push finished first. Choose another prefix.")
     client.delete_object(Bucket=bucket, Key=f"{prefix}{BEGUN}")
 
 
@@ -35,7 +36,7 @@ def _upload(client: Any, path: Path, bucket: str, key: str) -> None:
     try:
         client.upload_file(str(path), bucket, key)
     except S3UploadFailedError as error:
-        raise error.__context__ or error from None  # what the server said, as any other refusal
+        raise error.__context__ or error from None  # the server's own error
 
 
 def read_files(client: Any, bucket: str, prefix: str) -> Mapping[str, str]:
@@ -56,8 +57,8 @@ def _claim(client: Any, bucket: str, key: str, listing: bytes, address: str) -> 
         return
     if client.get_object(Bucket=bucket, Key=key)["Body"].read() != listing:
         raise SourceError(
-            f"{address}: a push of something else was begun there and not finished, or is still going on. "
-            f"Choose another prefix, or remove {BEGUN} if it was given up."
+            f"{address} has an unfinished push of other files, or one that is still running. "
+            f"Choose another prefix, or remove {BEGUN} if it was abandoned."
         )
 
 
@@ -67,7 +68,7 @@ def _put_if_absent(client: Any, bucket: str, key: str, body: bytes) -> bool:
     try:
         client.put_object(Bucket=bucket, Key=key, Body=body, IfNoneMatch="*")
     except ClientError as error:
-        if error.response["ResponseMetadata"]["HTTPStatusCode"] in (409, 412):
+        if status_of(error) in (409, 412):
             return False
         raise
     return True

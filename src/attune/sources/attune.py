@@ -1,4 +1,4 @@
-"""What ships inside the package, such as `attune://demo/train.jsonl`."""
+"""Files of the package itself, such as `attune://demo/train.jsonl`."""
 
 from importlib.resources import files
 from pathlib import Path

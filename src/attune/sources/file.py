@@ -5,7 +5,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from attune.errors import SourceError
-from attune.sources import Source
+from attune.sources import ByteRanges, Source, is_address
 from attune.sources._cache import Cache
 from attune.sources.hf import is_model
 
@@ -13,7 +13,7 @@ _BARE = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")  # a relative path, and just a
 
 
 def find(address: str, cache: Cache) -> Path:
-    """The path itself, or the one a `file:` address means; it must be there, and mean nothing else."""
+    """The path itself, or the one a `file:` address means; it must exist, and mean nothing else."""
     if re.match("file:", address, re.IGNORECASE):
         path, is_bare = _read_address(address), False
     else:
@@ -28,6 +28,30 @@ def find(address: str, cache: Cache) -> Path:
     return path
 
 
+def read_range(address: str, start: int, length: int) -> bytes:
+    """Bytes of a file, fewer only where it ends."""
+    path = _range_path(address)
+    try:
+        with path.open("rb") as file:
+            file.seek(start)
+            return file.read(length)
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def size_of(address: str) -> int:
+    """The size of a file in bytes."""
+    path = _range_path(address)
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _range_path(address: str) -> Path:
+    return _read_address(address) if is_address(address) else Path(address)
+
+
 def _read_address(address: str) -> Path:
     parts = urlsplit(address)
     if parts.netloc not in ("", "localhost"):
@@ -40,11 +64,11 @@ def _require_one_reading(address: str, path: Path, cache: Cache) -> None:
     if (path / "recipe.yaml").is_file() or not is_model(address, cache):
         return
     raise SourceError(
-        f"{address} can be read in two ways, and a guess would be wrong half of the time:\n"
+        f"{address} is ambiguous:\n"
         f"  ./{address}     the folder {path.absolute()}\n"
         f"  hf://{address}  the model of that name on the Hub\n"
         "Write the one you mean."
     )
 
 
-SOURCE = Source(find)
+SOURCE = Source(find, ranges=ByteRanges(read_range, size_of))

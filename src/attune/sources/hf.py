@@ -12,18 +12,19 @@ from attune.errors import SourceError
 from attune.secrets import without_secrets
 from attune.sources import Source
 from attune.sources._addresses import HubAddress, hub_endpoint, read_hub
-from attune.sources._cache import Cache, Entry, Patience
-from attune.sources._fetch import Ask, Listing, Remote, TryAgain, Unchanged, asked, bring
-from attune.sources._http import WebFile
+from attune.sources._cache import Cache, Entry
+from attune.sources._fetch import ListFiles, Listing, RemoteFile, fetch
+from attune.sources._http import WebFile, seconds_until, web_ranges
+from attune.sources._retry import RANGE_READS, NotModified, RetryableError, RetryPolicy, is_transient, with_retries
 from attune.sources._verify import Hashes
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-# The same weights once more, for other programs. What attune reads is safetensors, or else PyTorch's.
+# The same weights again, for other programs. attune reads safetensors, or else PyTorch's.
 _OTHERS = ("*.h5", "*.msgpack", "*.ot", "*.onnx", "*.onnx_data", "*.tflite", "*.gguf", "*.mlmodel", "*.mlpackage/*")
 _PICKLED = ("*.bin", "*.bin.index.json", "*.pt", "*.pth", "*.ckpt")
-_REPLACED = ("task", "assets", "training", "predictions")  # what an earlier push left there is no part of this model
+_REPLACED = ("task", "assets", "training", "predictions")  # files of an earlier push are no part of this model
 ADVICE = "Check the name and the revision; for private or gated models set HF_TOKEN, or run `hf auth login`."
 LOOK_SECONDS = 2.0
 
@@ -31,19 +32,19 @@ LOOK_SECONDS = 2.0
 def find(address: str, cache: Cache) -> Path:
     """A repository as a folder, or one file or folder of it."""
     hub = read_hub(address)
-    ask = lambda known, locked: _ask(address, hub, cache.patience, known, locked)  # noqa: E731
-    return bring(address, ask, cache, hub.is_fixed)
+    list_files = lambda known, locked: _list_files(address, hub, cache.retry, known, locked)  # noqa: E731
+    return fetch(address, list_files, cache, hub.is_fixed)
 
 
 def push(folder: Path, address: str, message: str) -> str:
-    """Commit all files of a folder at once, to a repository that is made if need be."""
+    """Commit all files of a folder at once, to a repository that is created if there is none."""
     hub = read_hub(address)
     if hub.path or hub.is_fixed:
-        raise SourceError(f"{address} is not a place to put a model. Expected hf://ORG/NAME, maybe with @BRANCH.")
+        raise SourceError(f"{address} cannot be pushed to. Expected hf://ORG/NAME, maybe with @BRANCH.")
     api = _api()
 
     def upload() -> str:
-        with _told(address):
+        with _translated_errors(address):
             repo = api.create_repo(hub.repo, repo_type=hub.kind, exist_ok=True)
             api.upload_folder(
                 repo_id=repo.repo_id,
@@ -55,65 +56,78 @@ def push(folder: Path, address: str, message: str) -> str:
             )
             return str(repo)
 
-    return asked(address, upload, Patience())
+    return with_retries(address, upload, RetryPolicy())
 
 
-def beside(address: str, names: Sequence[str], cache: Cache) -> Ask:
+def beside(address: str, names: Sequence[str], cache: Cache) -> ListFiles:
     """Files in the same folder of a repository."""
     hub = read_hub(address)
     above = PurePosixPath(hub.path).parent.as_posix()
     folder = replace(hub, path="" if above == "." else above)
-    return lambda known, locked: _ask(address, folder, cache.patience, known, locked, names)
+    return lambda known, locked: _list_files(address, folder, cache.retry, known, locked, names)
 
 
 def is_model(name: str, cache: Cache) -> bool:
-    """Whether the Hub has a model of this name, as far as can be told in a moment; offline, whether the cache has."""
+    """Whether the Hub answers within seconds that it has a model of this name; offline, whether the cache has it."""
     if cache.known(f"hf://{name}"):
         return True
     if cache.is_offline:
         return False
-    return _answers(f"{hub_endpoint()}/api/models/{name}")
+    return _exists(f"{hub_endpoint()}/api/models/{name}")
 
 
 @functools.cache
-def _answers(url: str) -> bool:
-    """Whether there is something at an address; asked once, since ranks and stages ask the same again."""
+def _exists(url: str) -> bool:
+    """Whether there is something at an address; requested once, since ranks and stages ask the same again."""
     try:
         with WebFile(url, LOOK_SECONDS, {}).open(0, None):
             return True
-    except (SourceError, TryAgain):
+    except (SourceError, RetryableError):
         return False
 
 
-def _ask(
+def _list_files(
     address: str,
     hub: HubAddress,
-    patience: Patience,
+    policy: RetryPolicy,
     known: Entry | None,
     locked: Entry | None,
     names: Sequence[str] | None = None,
 ) -> Listing:
-    from huggingface_hub import RepoFile, get_token, hf_hub_url
+    from huggingface_hub import RepoFile
 
     api = _api()
-    with _told(address):
+    with _translated_errors(address):
         wanted = locked.revision if locked else hub.revision
-        commit = str(api.repo_info(hub.repo, revision=wanted, repo_type=hub.kind, timeout=patience.timeout).sha)
+        commit = str(api.repo_info(hub.repo, revision=wanted, repo_type=hub.kind, timeout=policy.timeout).sha)
         if known and known.revision == commit:
-            raise Unchanged
+            raise NotModified
         tree = list(api.list_repo_tree(hub.repo, recursive=True, revision=commit, repo_type=hub.kind))
     files = {entry.path: entry for entry in tree if isinstance(entry, RepoFile)}
     chosen, is_folder = (_named(address, hub, files, names), True) if names else _chosen(address, hub, files)
-    headers = {"Authorization": f"Bearer {token}"} if (token := get_token()) else {}
 
-    def remote(path: str) -> Remote:
-        url = hf_hub_url(hub.repo, path, repo_type=hub.kind, revision=commit, endpoint=hub_endpoint())
-        web = WebFile(url, patience.timeout, headers, is_fixed=True, advice=ADVICE)
+    def remote(path: str) -> RemoteFile:
+        web = _web_file(hub, path, commit, policy)
         entry = files[path]
         hashes = Hashes(sha256=entry.lfs.sha256) if entry.lfs else Hashes(git=entry.blob_id)
-        return Remote(web.open, entry.size, entry.lfs.sha256 if entry.lfs else entry.blob_id, hashes)
+        return RemoteFile(web.open, entry.size, entry.lfs.sha256 if entry.lfs else entry.blob_id, hashes)
 
     return Listing({name: remote(path) for name, path in chosen.items()}, commit, is_folder)
+
+
+def _file_at(address: str) -> WebFile:
+    hub = read_hub(address)
+    if not hub.path:
+        raise SourceError(f"{address} names no file. Expected hf://datasets/ORG/NAME[@REVISION]/FILE.")
+    return _web_file(hub, hub.path, hub.revision or "main", RANGE_READS)
+
+
+def _web_file(hub: HubAddress, path: str, revision: str, policy: RetryPolicy) -> WebFile:
+    from huggingface_hub import get_token, hf_hub_url
+
+    url = hf_hub_url(hub.repo, path, repo_type=hub.kind, revision=revision, endpoint=hub_endpoint())
+    credentials = {"Authorization": f"Bearer {token}"} if (token := get_token()) else {}
+    return WebFile(url, policy.timeout, credentials, is_fixed=True, advice=ADVICE)
 
 
 def _chosen(address: str, hub: HubAddress, files: Mapping[str, Any]) -> tuple[dict[str, str], bool]:
@@ -133,12 +147,14 @@ def _named(address: str, hub: HubAddress, files: Mapping[str, Any], names: Seque
     paths = {name: str(PurePosixPath(hub.path) / name) for name in names}
     missing = [name for name, path in paths.items() if path not in files]
     if missing:
-        raise SourceError(f"{address} names {missing[0]}, which the repository does not have ({len(missing)} in all).")
+        raise SourceError(
+            f"{address} names {missing[0]}, which the repository lacks ({len(missing)} missing in total)."
+        )
     return paths
 
 
 def _needed(names: Iterable[str]) -> Iterator[str]:
-    """The files of a model without those that say the same for other programs."""
+    """The files of a model without the same weights for other programs."""
     names = set(names)
     has_safe = any(name.endswith(".safetensors") and "/" not in name for name in names)
     is_whole = "model.safetensors" in names
@@ -157,33 +173,36 @@ def _api() -> "HfApi":
 
 
 @contextmanager
-def _told(address: str) -> Iterator[None]:
-    """The Hub client's errors as what a user can do about them."""
+def _translated_errors(address: str) -> Iterator[None]:
+    """The Hub client's errors as RetryableError or SourceError."""
     from huggingface_hub import errors
 
     try:
         yield
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
-        what = "a revision" if isinstance(error, errors.RevisionNotFoundError) else "a repository"
-        raise SourceError(f"{address}: the Hub has no such {what[2:]}, or not for you. {ADVICE}") from error
+        what = "revision" if isinstance(error, errors.RevisionNotFoundError) else "repository"
+        raise SourceError(f"{address}: the Hub has no such {what}, or you have no access. {ADVICE}") from error
     except errors.HFValidationError as error:
-        raise SourceError(f"{address} is not an address on the Hub: {error}.") from error
+        raise SourceError(f"{address} is not a Hub address: {error}.") from error
     except errors.HfHubHTTPError as error:
         raise _refusal(address, error) from error
-    except OSError as error:  # all that the client raises when no answer comes
-        raise TryAgain(without_secrets(str(error)) or type(error).__name__) from error
+    except OSError as error:  # all that the client raises without a response
+        raise RetryableError(without_secrets(str(error)) or type(error).__name__) from error
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in ("httpx", "httpx2", "httpcore", "httpcore2"):
             raise
-        raise TryAgain(without_secrets(str(error)) or type(error).__name__) from error
+        raise RetryableError(without_secrets(str(error)) or type(error).__name__) from error
 
 
 def _refusal(address: str, error: Any) -> Exception:
-    status = error.response.status_code if error.response is not None else 500
-    if status >= 500 or status in (408, 429):
-        return TryAgain(f"the Hub answered {status}")
-    said = without_secrets(str(error.server_message or "")).strip()
-    return SourceError(f"{address}: the Hub answered {status}{f' ({said})' if said else ''}. {ADVICE}")
+    if error.response is None:
+        return RetryableError("the Hub did not answer")
+    status = error.response.status_code
+    if is_transient(status):
+        after_seconds = seconds_until(error.response.headers.get("Retry-After"))
+        return RetryableError(f"the Hub answered {status}", after_seconds=after_seconds)
+    message = without_secrets(str(error.server_message or "")).strip()
+    return SourceError(f"{address}: the Hub answered {status}{f' ({message})' if message else ''}. {ADVICE}")
 
 
-SOURCE = Source(find, push, beside)
+SOURCE = Source(find, push, beside, web_ranges(_file_at))

@@ -1,4 +1,4 @@
-"""Files on the web without encryption, such as those of a server in the same building."""
+"""Files on the web without encryption, such as those of a local server: as `https`."""
 
 from attune.sources.https import SOURCE
 

@@ -7,35 +7,41 @@ from urllib.parse import quote
 from attune.sources import Source
 from attune.sources._addresses import read_web
 from attune.sources._cache import Cache, Entry
-from attune.sources._fetch import Ask, Listing, Remote, Unchanged, bring
-from attune.sources._http import WebFile, credentials
+from attune.sources._fetch import ListFiles, Listing, RemoteFile, fetch
+from attune.sources._http import WebFile, netrc_credentials, web_ranges
+from attune.sources._retry import RANGE_READS, NotModified
 from attune.sources._verify import Hashes
 
 
 def find(address: str, cache: Cache) -> Path:
-    """The file, as it is on the web now; one with a hash is never asked about again."""
+    """The file in its present version; one with a hash is never requested again."""
     web = read_web(address)
 
-    def ask(known: Entry | None, locked: Entry | None) -> Listing:
+    def list_files(known: Entry | None, locked: Entry | None) -> Listing:
         version = next(iter(known.files.values())).version if known else None
-        file = WebFile(web.url, cache.patience.timeout, credentials(web.host), known=version or None)
-        return Listing({web.name: Remote(file.open, hashes=Hashes(sha256=web.sha256))})
+        file = WebFile(web.url, cache.retry.timeout, netrc_credentials(web.host), known=version or None)
+        return Listing({web.name: RemoteFile(file.open, hashes=Hashes(sha256=web.sha256))})
 
-    return bring(web.shown, ask, cache, is_fixed=web.sha256 is not None)
+    return fetch(web.shown, list_files, cache, is_fixed=web.sha256 is not None)
 
 
-def beside(address: str, names: Sequence[str], cache: Cache) -> Ask:
-    """Files in the same folder of the web, each asked for by its own address."""
+def beside(address: str, names: Sequence[str], cache: Cache) -> ListFiles:
+    """Files in the same folder of the web, each requested by its own address."""
     web = read_web(address)
-    folder, headers = web.url.partition("?")[0].rpartition("/")[0], credentials(web.host)
+    folder, credentials = web.url.partition("?")[0].rpartition("/")[0], netrc_credentials(web.host)
 
-    def ask(known: Entry | None, locked: Entry | None) -> Listing:
+    def list_files(known: Entry | None, locked: Entry | None) -> Listing:
         if known and set(names) < set(known.files):
-            raise Unchanged  # nobody asks for thousands of files to hear that they are what they were
-        files = {name: WebFile(f"{folder}/{quote(name)}", cache.patience.timeout, headers) for name in names}
-        return Listing({name: Remote(file.open) for name, file in files.items()}, is_folder=True)
+            raise NotModified  # thousands of requests would only confirm it
+        files = {name: WebFile(f"{folder}/{quote(name)}", cache.retry.timeout, credentials) for name in names}
+        return Listing({name: RemoteFile(file.open) for name, file in files.items()}, is_folder=True)
 
-    return ask
+    return list_files
 
 
-SOURCE = Source(find, beside=beside)
+def _file_at(address: str) -> WebFile:
+    web = read_web(address)
+    return WebFile(web.url, RANGE_READS.timeout, netrc_credentials(web.host))
+
+
+SOURCE = Source(find, beside=beside, ranges=web_ranges(_file_at))

@@ -1,4 +1,4 @@
-"""Looking after the cache: what is in it, whether it is sound, and what has not been used for long."""
+"""Maintenance of the cache: list it, verify it, prune what has not been used for long."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ SETTLED = 3600.0  # an object this young may belong to a source that is still be
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CachedSource:
     """A source in the cache, and when it was last used (seconds since 1970)."""
 
     entry: Entry
@@ -32,20 +32,20 @@ class Pruned:
     size: int
 
 
-def contents(cache: Cache) -> list[Kept]:
-    """Every source that is remembered, the last used first."""
+def contents(cache: Cache) -> list[CachedSource]:
+    """Every recorded source, the last used first."""
     found = []
     for path in (cache.folder / "index").glob("*.json"):
         try:
             entry = entry_from(json.loads(path.read_bytes()))
-            found.append(Kept(entry, path.stat().st_mtime, cache.has(entry)))
-        except (OSError, ValueError, KeyError, TypeError):  # of another version: it will be fetched anew
+            found.append(CachedSource(entry, path.stat().st_mtime, cache.has(entry)))
+        except (OSError, ValueError, KeyError, TypeError):  # written by another version: it will be fetched again
             continue
     return sorted(found, key=lambda kept: -kept.used)
 
 
 def damaged(cache: Cache, remove: bool) -> Iterator[tuple[Path, list[str]]]:
-    """Each file whose content is not what its name says, with the sources that have it."""
+    """Each file whose content does not match its name, with the sources that have it."""
     kept = contents(cache)
     for path in objects(cache):
         wanted = path.parent.name + path.name
@@ -70,7 +70,7 @@ def prune(cache: Cache, days: float) -> Pruned:
     places = {cache.place_of(entry).parent for entry in live}
     for folder in _places(cache):
         # What a run is locked to may be in no index any more, and is in use all the same.
-        if folder not in places and now - folder.stat().st_mtime >= _patience(days, days * DAY):
+        if folder not in places and now - folder.stat().st_mtime >= _min_age(days, days * DAY):
             shutil.rmtree(folder, ignore_errors=True)
     removed = [_remove(path) for path in list(_unneeded(cache, needed, now, days))]
     return Pruned(tuple(kept.entry.source for kept in old), len(removed), sum(removed))
@@ -93,8 +93,8 @@ def _places_with(cache: Cache, path: Path) -> Iterator[Path]:
             yield folder
 
 
-def _patience(days: float, seconds: float) -> float:
-    """For how long something must have lain still; when all is to go, not at all."""
+def _min_age(days: float, seconds: float) -> float:
+    """How old something must be to be removed; zero days remove everything."""
     return max(seconds, SETTLED) if days else 0.0
 
 
@@ -102,7 +102,7 @@ def _unneeded(cache: Cache, needed: set[str], now: float, days: float) -> Iterat
     for path in objects(cache):
         about = path.stat()
         is_placed = about.st_nlink > 1
-        is_settled = now - about.st_mtime >= _patience(days, 0.0)
+        is_settled = now - about.st_mtime >= _min_age(days, 0.0)
         if path.parent.name + path.name not in needed and is_settled and not is_placed:
             yield path
     for path in (cache.folder / "parts").glob("*"):

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import pytest
 
 from attune.cli import main
-from attune.sources import Body, Cache, Listing, Remote, bring, contents, damaged, locate, prune
+from attune.sources import Body, Cache, Listing, RemoteFile, contents, damaged, fetch, locate, prune
 
 from servers.web import Site, web
 
@@ -39,7 +39,7 @@ def age_entry(cache, entry, days):
 
 
 def remote_of(content):
-    return Remote(lambda start, version: nullcontext(Body(iter([content]), 0, len(content), None)))
+    return RemoteFile(lambda start, version: nullcontext(Body(iter([content]), 0, len(content), None)))
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_damage_of_a_version_that_only_a_lock_remembers_is_removed_too(cache, tw
 def test_damage_is_removed_from_every_folder_that_has_the_file(cache):
     for name in ("x", "y"):
         listing = Listing({"same": remote_of(b"same"), "own": remote_of(name.encode())}, is_folder=True)
-        folder = bring(f"test://{name}", lambda *_, listing=listing: listing, cache)
+        folder = fetch(f"test://{name}", lambda *_, listing=listing: listing, cache)
     cache.index("test://x").unlink()
     (folder / "same").write_bytes(b"5ame")
     assert [sources for _, sources in damaged(cache, remove=True)] == [["test://y"]]

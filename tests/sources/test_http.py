@@ -1,0 +1,160 @@
+"""The one transport: what downloads and range reads have in common, against real servers on this machine."""
+
+import threading
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import pytest
+
+from attune.errors import SourceError
+from attune.sources import Cache, RetryPolicy, _http, _ranges, locate, read_range, size_of
+
+from servers.web import Fault, Quiet, Site, answer, refuse, serving, web
+
+CONTENT = bytes(range(256)) * 4000
+ONCE = RetryPolicy(timeout=2.0, tries=1)
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return Cache(tmp_path / "cache", retry=ONCE)
+
+
+@pytest.fixture(autouse=True)
+def once(monkeypatch):
+    """Nothing is tried again, so that whatever works does so at once; and no proxy is set."""
+    monkeypatch.setattr(_ranges, "RANGE_READS", ONCE)
+    for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+def counting(site, hangs_up=False):
+    """A server of a site, and its connections; one that hangs up does so after each answer, without a word."""
+    opened = []
+
+    class Handler(Quiet):
+        def setup(self):
+            opened.append(threading.get_ident())
+            super().setup()
+
+        def do_GET(self):
+            answer(self, site)
+            self.close_connection = self.close_connection or hangs_up
+
+    return serving(Handler), opened
+
+
+def test_downloads_sizes_ranges_and_redirects_share_a_connection(cache):
+    site = Site({"/a": CONTENT, "/b": b"two", "/c": b""}, [])
+    server, opened = counting(site)
+    with server as url:
+        assert locate(f"{url}/a", cache).read_bytes() == CONTENT
+        assert size_of(f"{url}/a") == len(CONTENT)
+        assert read_range(f"{url}/a", 1000, 100_000) == CONTENT[1000:101_000]
+        site.faults = [Fault(302, {"Location": "/b"})]
+        assert locate(f"{url}/c", cache).read_bytes() == b"two"
+        with pytest.raises(SourceError, match="404"):
+            size_of(f"{url}/none")
+        assert size_of(f"{url}/b") == 3
+    assert len(opened) == 1
+
+
+def test_a_kept_connection_that_the_server_has_closed_is_replaced_at_once(cache):
+    server, opened = counting(Site({"/a": CONTENT}), hangs_up=True)
+    with server as url:
+        for start in range(3):
+            assert read_range(f"{url}/a", start, 10) == CONTENT[start : start + 10]
+    assert len(opened) == 3
+
+
+def test_a_silent_server_is_left_after_the_timeout(monkeypatch):
+    monkeypatch.setattr(_ranges, "RANGE_READS", replace(ONCE, timeout=0.2))
+    monkeypatch.setattr("attune.sources.https.RANGE_READS", replace(ONCE, timeout=0.2))
+    site = Site({"/a": CONTENT})
+    with web(site) as url:
+        assert read_range(f"{url}/a", 0, 10) == CONTENT[:10]
+        site.faults = [Fault(stall_after=5)]
+        with pytest.raises(SourceError, match=r"timed out \(1 attempts"):
+            read_range(f"{url}/a", 0, 10)
+
+
+def test_endless_redirects_are_refused(cache):
+    site = Site({}, [Fault(302, {"Location": "/a"})] * 30)
+    with web(site) as url, pytest.raises(SourceError, match="redirected more than 10 times"):
+        locate(f"{url}/a", cache)
+    assert len(site.asked) == 11
+
+
+@pytest.mark.parametrize("location", ["ftp://host/a", "http://me:5ecret@host/a", "file:///etc/passwd"])
+def test_an_unsafe_redirect_is_refused_without_repeating_a_password(cache, location):
+    site = Site({}, [Fault(302, {"Location": location})])
+    with web(site) as url, pytest.raises(SourceError, match="which is not safe to follow") as refused:
+        locate(f"{url}/a", cache)
+    assert "5ecret" not in str(refused.value)
+
+
+def test_a_redirect_from_https_to_http_is_not_followed_and_no_token_changes_its_host():
+    safe, plain = urlsplit("https://host/a"), urlsplit("http://host/a")
+    token = {"Authorization": "Bearer hf_secret"}
+    with pytest.raises(SourceError, match="https://host/a redirects to http://host/a, which is not safe to follow"):
+        _http._credentials_after(safe, plain, token)
+    assert _http._credentials_after(plain, safe, token) == {}
+    assert _http._credentials_after(safe, safe, token) == token
+
+
+class Proxy:
+    """A forward proxy that answers for every host from one site, and lets nobody through to TLS."""
+
+    def __init__(self, site):
+        self.site, self.seen = site, []
+
+    def serving(self):
+        proxy = self
+
+        class Handler(Quiet):
+            def do_GET(self):
+                proxy.seen.append((self.path, self.headers["Host"], self.headers["Proxy-Authorization"]))
+                self.path = urlsplit(self.path).path
+                answer(self, proxy.site)
+
+            def do_CONNECT(self):
+                proxy.seen.append((self.path, None, self.headers["Proxy-Authorization"]))
+                refuse(self, 403, {})
+
+        return serving(Handler)
+
+
+def test_downloads_and_ranges_go_through_the_proxy_of_the_environment(cache, monkeypatch):
+    proxy = Proxy(Site({"/a": CONTENT}))
+    with proxy.serving() as url:
+        monkeypatch.setenv("http_proxy", url.replace("//", "//me:5ecret@"))
+        assert locate("http://files.example/a", cache).read_bytes() == CONTENT
+        assert read_range("http://files.example/a?v=1", 5, 10) == CONTENT[5:15]
+    basic = "Basic bWU6NWVjcmV0"
+    assert proxy.seen == [(f"http://files.example/a{end}", "files.example", basic) for end in ("", "?v=1")]
+
+
+def test_https_goes_through_a_tunnel_and_the_proxys_password_is_not_repeated(cache, monkeypatch):
+    proxy = Proxy(Site())
+    with proxy.serving() as url:
+        monkeypatch.setenv("https_proxy", url.replace("http://", "me:5ecret@"))  # a scheme may be left out
+        for call in (lambda address: locate(address, cache), size_of):
+            with pytest.raises(SourceError, match="403") as refused:
+                call("https://files.example/a")
+            assert "5ecret" not in str(refused.value)
+    assert proxy.seen == [("files.example:443", None, "Basic bWU6NWVjcmV0")] * 2
+
+
+def test_a_host_in_no_proxy_is_reached_directly(cache, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with web(Site({"/a": CONTENT})) as url:
+        assert read_range(f"{url}/a", 5, 10) == CONTENT[5:15]
+
+
+def test_a_proxy_of_another_kind_is_refused(cache, monkeypatch):
+    monkeypatch.setenv("https_proxy", "socks5://me:5ecret@127.0.0.1:9")
+    with pytest.raises(SourceError, match="https_proxy is a socks5 proxy. Expected http://HOST:PORT") as refused:
+        locate("https://files.example/a", cache)
+    assert "5ecret" not in str(refused.value)
