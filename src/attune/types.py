@@ -1,6 +1,7 @@
 """The nouns: every value that crosses a module boundary. Frozen, typed, never a dict.
 
-What a search searches is in `attune.scorers`, and has its names here too.
+What a search searches is in `attune.scorers`, what is predicted and how it is scored in `attune.metrics`; both have
+their names here too.
 
 `source → file → Utterance → Step (row numbers) → Batch → Loss | Scorer → Prediction → Scores → report`
 """
@@ -13,6 +14,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
+from attune.metrics import Json as Json
+from attune.metrics import Metric as Metric
+from attune.metrics import Prediction as Prediction
+from attune.metrics import Score as Score
+from attune.metrics import Scores as Scores
+from attune.metrics import ScoringContext as ScoringContext
 from attune.scorers import CtcScorer as CtcScorer
 from attune.scorers import LabelScorer as LabelScorer
 from attune.scorers import LanguageModel as LanguageModel
@@ -136,34 +143,6 @@ class Word:
     confidence: float
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """A line of `predictions/*.jsonl`; scoring needs nothing else. No value means the utterance could not be read."""
-
-    id: str
-    value: str | None
-    reference: str
-    score: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """A figure with its 95 % bootstrap interval over utterances."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """What reports and best-checkpoint read: figures by name, and the counts they come from."""
-
-    values: Mapping[str, Score]
-    counts: Mapping[str, int]
-    normalizer: str = "none"
-
-
 class Head(Protocol):
     """A task's module on top of an encoder; an `nn.Module`.
 
@@ -186,6 +165,8 @@ class Task(Protocol):
     """
 
     Config: ClassVar[type]
+    metrics: ClassVar[tuple[Metric, ...]]  # the first is the primary one
+    scored_over: ClassVar[Literal["utterances", "set"]]  # "set": a part of a set has no scores, as with trial pairs
 
     def __init__(self, config: Any, folder: Path) -> None: ...
 
@@ -204,8 +185,8 @@ class Task(Protocol):
     def target(self, utterance: Utterance) -> tuple[int, ...]:
         """The token or class ids to learn."""
 
-    def reference(self, utterance: Utterance) -> str:
-        """What a perfect prediction would say."""
+    def reference(self, utterance: Utterance) -> Json:
+        """What a prediction is compared with."""
 
     def frames_needed(self, target: Sequence[int]) -> int:
         """The fewest encoder frames from which the target can be learned."""
@@ -216,8 +197,14 @@ class Task(Protocol):
     def read(self, hypothesis: Hypothesis) -> str:
         """What a hypothesis says."""
 
-    def score(self, predictions: Sequence[Prediction]) -> Scores:
-        """The task's figures."""
+    def scoring_files(self, split: str) -> Mapping[str, str]:
+        """What scoring this split needs beside the predictions: path or address by name, such as {"trials": …}.
+
+        Asked before anything is decoded; a task that could not score says so here.
+        """
+
+    def score(self, predictions: Sequence[Prediction], context: ScoringContext) -> Scores:
+        """The declared metrics of these predictions; NaN where nothing can be scored."""
 
 
 @runtime_checkable
@@ -245,6 +232,13 @@ class TokenizedTask(Protocol):
 
     def read(self, hypothesis: Hypothesis) -> str:
         """What a hypothesis says."""
+
+
+@runtime_checkable
+class HubTask(Protocol):
+    """A task that the Hugging Face Hub has a name for, which goes into the model card."""
+
+    pipeline_tag: ClassVar[str]  # such as automatic-speech-recognition
 
 
 @runtime_checkable

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from attune.errors import DataError
 from attune.stages.assemble import LoadedModel
 from attune.stages.journal import RunLog
-from attune.types import SAMPLE_RATE, Hypothesis, Utterance
+from attune.types import SAMPLE_RATE, Hypothesis, Json, Utterance
 
 SHOWN_TOKENS = 30
 
@@ -16,7 +16,7 @@ class Example:
     """An utterance as the model will see it."""
 
     id: str
-    reference: str
+    reference: Json
     target: tuple[int, ...]
     reads: str  # the text or label that the target stands for
     seconds: float

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from attune.catalog import suggestion
 from attune.errors import DataError, ModelError
 from attune.files import write_text
-from attune.scoring.accuracy import score_labels
-from attune.types import Hypothesis, Prediction, Scores, Utterance
+from attune.scoring.accuracy import ACCURACY, score_labels
+from attune.scoring.texts import texts_of
+from attune.types import Hypothesis, Metric, Prediction, Scores, ScoringContext, Utterance
 
 if TYPE_CHECKING:
     from attune.tasks.classify.head import LabelHead
@@ -41,6 +42,9 @@ class Classify:
     """One of the labels seen in training for each utterance."""
 
     Config: ClassVar[type] = ClassifyConfig
+    metrics: ClassVar[tuple[Metric, ...]] = (ACCURACY,)
+    scored_over: ClassVar[Literal["utterances", "set"]] = "utterances"
+    pipeline_tag: ClassVar[str] = "audio-classification"
 
     def __init__(self, config: ClassifyConfig, folder: Path) -> None:
         self.config = config
@@ -59,7 +63,7 @@ class Classify:
         if len(names) < 2:
             raise DataError(
                 f"Classifying needs at least two different values of {config.label!r}, and the training utterances "
-                f"have {len(names)}. Set task.label to the label that is to be told apart."
+                f"have {len(names)}. Set task.label to the label to classify by."
             )
         write_text(folder / LABELS, json.dumps(names, ensure_ascii=False, indent=1) + "\n")
 
@@ -96,11 +100,13 @@ class Classify:
         """The name of the label found."""
         return self.names[hypothesis.tokens[0]]
 
-    def score(self, predictions: Sequence[Prediction]) -> Scores:
+    def scoring_files(self, split: str) -> Mapping[str, str]:
+        """None."""
+        return {}
+
+    def score(self, predictions: Sequence[Prediction], context: ScoringContext) -> Scores:
         """Accuracy with its counts."""
-        return score_labels(
-            [prediction.reference for prediction in predictions], [prediction.value for prediction in predictions]
-        )
+        return score_labels(*texts_of(predictions))
 
 
 def _read_names(path: Path) -> list[str]:
