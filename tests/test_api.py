@@ -133,7 +133,7 @@ def test_a_folder_that_is_no_model_is_told(tmp_path):
 def test_scores_need_no_model():
     scores = attune.score(["Hello, world!", "yes"], ["hello world", None], normalizer="basic")
     assert scores.values["wer"].value == 0.0
-    assert scores.counts["num_absent_sents"] == 1 and scores.normalizer == "basic"
+    assert scores.counts["num_absent_sents"] == 1 and scores.conditions == {"normalizer": "basic"}
     assert list(scores.values) == ["wer", "cer", "ser", "raw_wer", "raw_cer"]
     assert scores.values["raw_wer"].value == 100.0
 

@@ -199,12 +199,22 @@ def test_characters_are_judged_after_normalization(recipe, dev):
 
 def test_what_even_a_flawless_model_would_be_scored_with_is_told(recipe, dev):
     edit(dev, _0={"text": "oh seven nine"})
-    assert checked(recipe, "task.normalizer=basic").splits[1].least_wer == 0
+    assert checked(recipe, "task.normalizer=basic").splits[1].floor is None
     # Learned as 079, which scoring takes for 79.
-    assert checked(recipe, "task.normalizer=english").splits[1].least_wer > 0
-    assert checked(recipe, "task.normalizer=english", "task.learn=written").splits[1].least_wer == 0
+    floor = checked(recipe, "task.normalizer=english").splits[1].floor
+    assert floor.score.metric.name == "wer" and floor.score.value > 0 and floor.causes == ("normalizer", "vocabulary")
+    assert checked(recipe, "task.normalizer=english", "task.learn=written").splits[1].floor is None
     edit(dev, _0={"text": "öne two"})
-    assert checked(recipe).splits[1].least_wer > 0
+    assert checked(recipe).splits[1].floor.score.value > 0
+
+
+def test_the_best_score_of_a_flawless_model_is_that_of_the_primary_metric(recipe, dev):
+    decibels = ["task.name=toy.decibels", "train.keep_best=dev.fidelity"]
+    assert checked(recipe, *decibels).splits[1].floor is None
+    perfect = 10 * np.log10([len(json.loads(row)["text"]) + 1 for row in dev.read_text().splitlines()]).mean()
+    edit(dev, _0={"text": "öne two"})
+    floor = checked(recipe, *decibels).splits[1].floor
+    assert floor.score.metric.name == "fidelity" and floor.score.value < perfect
 
 
 def test_labels_that_training_never_showed_are_named(recipe, dev):

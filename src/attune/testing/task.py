@@ -10,8 +10,8 @@ import torch
 
 from attune.batches.load import collate
 from attune.files import sha256
-from attune.testing.scoring import Perfect, check_scoring
 from attune.testing.problems import require_none, without_gradient
+from attune.testing.scoring import Perfect, check_scoring
 from attune.types import Task, Utterance
 
 WIDTH = 8

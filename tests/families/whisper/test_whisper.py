@@ -21,7 +21,7 @@ from attune.tasks.classify import Classify, ClassifyConfig
 from attune.tasks.transcribe import Transcribe, TranscribeConfig
 from attune.testing import check_family, make_corpus
 from attune.testing.data import speak
-from attune.types import Hypothesis, Prediction, Utterance
+from attune.types import Hypothesis, Prediction, ScoringContext, Utterance
 
 from tiny_whisper import MULTILINGUAL, write_whisper
 
@@ -123,7 +123,7 @@ def test_times_in_a_text_are_learned_or_left_out_and_are_never_scored(folders, t
         target = built.target(utterance)
         assert [token - 268 for token in target if token >= 268] == ([0, 60, 70, 130] if has_times else [])
         perfect = Prediction("t", built.read(Hypothesis(target, 0.0)), task.reference(utterance))
-        assert task.score([perfect]).values["wer"].value == 0
+        assert task.score([perfect], ScoringContext("test", tmp_path, {}, {}.__getitem__)).values["wer"].value == 0
 
 
 @pytest.mark.parametrize("window", ["full", "trimmed"])
