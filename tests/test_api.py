@@ -9,6 +9,7 @@ import soundfile
 
 import attune
 from attune.api import as_samples, dotted
+from attune.contracts import Limits, TaskCodec
 from attune.errors import ConfigError, DataError, ModelError
 
 from ranks import run_ranks
@@ -133,7 +134,7 @@ def test_a_folder_that_is_no_model_is_told(tmp_path):
 def test_scores_need_no_model():
     scores = attune.score(["Hello, world!", "yes"], ["hello world", None], normalizer="basic")
     assert scores.values["wer"].value == 0.0
-    assert scores.counts["num_absent_sents"] == 1 and scores.normalizer == "basic"
+    assert scores.counts["num_absent_sents"] == 1 and scores.conditions == {"normalizer": "basic"}
     assert list(scores.values) == ["wer", "cer", "ser", "raw_wer", "raw_cer"]
     assert scores.values["raw_wer"].value == 100.0
 
@@ -159,16 +160,21 @@ def test_the_face_is_small_and_quick_to_import():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+class Unspaced(TaskCodec):
+    def join(self, values, whole):
+        return "".join(values)
+
+
 def test_a_recording_that_is_too_long_to_hear_at_once_is_cut_in_its_pauses(model, files):
     short = [attune.load_audio(path) for path in files]
     pause = np.zeros(16_000, np.float32)
     together = np.concatenate([part for samples in short for part in (samples, pause)])
-    hears_little = replace(model.assembled.task_model, longest_seconds=max(map(len, short)) / 16_000 + 0.5)
-    patient = replace(model, assembled=replace(model.assembled, built=hears_little))
+    hears_little = replace(model.assembled.task_model, limits=Limits(max(map(len, short)) / 16_000 + 0.5))
+    patient = replace(model, assembled=replace(model.assembled, task_model=hears_little))
     found = patient.transcribe(together)
     assert len(found.split()) > 1
-    unspaced = replace(hears_little, join=lambda texts, utterance: "".join(texts))
-    other = replace(model, assembled=replace(model.assembled, built=unspaced))
+    unspaced = replace(hears_little, codec=Unspaced(hears_little.codec.task))
+    other = replace(model, assembled=replace(model.assembled, task_model=unspaced))
     assert len(other.transcribe(together)) < len(found)
     assert patient.transcribe([short[0], together])[1] == found
     assert patient.transcribe(np.zeros(16_000 * 60, np.float32)) == ""

@@ -150,7 +150,7 @@ def test_a_reader_killed_while_a_step_is_shown_is_told_in_words(recipe, tmp_path
     assert wait(start(words(recipe, run, "--workers=1"), 1, kill_while_shown)) == [1]
     said = (errors / "0").read_text()
     assert "A process that reads audio was killed" in said and "Traceback" not in said
-    assert (Run(run).state(), Run(run).reason()) == ("failed", "It was left before its end.")
+    assert (Run(run).state(), Run(run).status().message) == ("failed", "It was left before its end.")
 
 
 def family(launcher: int) -> tuple[list[int], list[int]]:
@@ -204,7 +204,7 @@ def test_without_a_restart_the_status_says_who_was_killed(recipe, tmp_path):
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as launcher:
         shoot()
         assert launcher.wait(20) == 1
-    assert json.loads((run / "status.json").read_text())["reason"] == "Rank 0 was killed by SIGKILL."
+    assert json.loads((run / "status.json").read_text())["message"] == "Rank 0 was killed by SIGKILL."
 
 
 @pytest.mark.parametrize("moment", ["mkdir", "fsync", "rename"])
@@ -228,7 +228,7 @@ def test_sigterm_twice_in_mid_save_exits_75_with_one_step_on_all_ranks(recipe, t
     assert wait(ranks, 60) == [75, 75]
     assert Run(run).state() == "preempted"
     saved = sorted(folder.name for folder in (run / "checkpoints").iterdir())
-    assert saved[-1] == "step-000003" and "step 3 is saved" in Run(run).reason()
+    assert saved[-1] == "step-000003" and "step 3 is saved" in Run(run).status().message
 
 
 def test_signals_twice_to_the_launcher_save_and_exit_75(recipe, tmp_path):

@@ -45,7 +45,9 @@ def test_a_rank_that_runs_out_of_memory_ends_all_with_the_utterances_and_the_set
     codes = [rank.join(60) or rank.exitcode for rank in ranks]
     kill(ranks)
     assert codes == [1, 1]
-    reason = Run(run).reason()
+    status = Run(run).status()
+    reason = status.message
+    assert status.error_kind == "TrainingError"
     assert "Out of memory in step 1 on 1 of 2 ranks, with a micro-batch of" in reason
     assert "batches.micro_seconds" in reason and "000" in reason  # an id
 

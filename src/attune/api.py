@@ -313,7 +313,7 @@ def evaluate(run: str | Path, on: str | None = None, batch: int | None = None) -
 def score(references: Sequence[str], hypotheses: Sequence[str | None], normalizer: str = "none") -> Scores:
     """WER, CER and SER of hypotheses, with intervals and counts; None stands for a hypothesis that is absent.
 
-    The `raw_` figures beside them compare the texts as they are.
+    The `raw_` metrics beside them compare the texts as they are; the normalizer is among the conditions.
     """
     return score_transcripts(references, hypotheses, find(NORMALIZERS, normalizer), normalizer)
 

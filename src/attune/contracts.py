@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, Self, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Protocol, Self, TypeVar, cast, runtime_checkable
 
 from attune.errors import ConfigError
+from attune.metrics import Json, Metric, Prediction, Scores, ScoringContext
 from attune.scorers import ScorerKind
-from attune.types import Batch, Hypothesis, LoadedRow, Loss, Prediction, Scorer, Scores, Target, Utterance, target_text
+from attune.types import Batch, Hypothesis, LoadedRow, Loss, Scorer, Target, Utterance, target_text
 
 if TYPE_CHECKING:  # recipes are read and listed without loading torch
     import torch
@@ -56,11 +57,19 @@ class Head(Protocol):
 class Task(Protocol):
     """A task with what it prepared from the training data: targets, the head on an encoder, and scores."""
 
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The scores it has, the primary one first."""
+
+    @property
+    def scored_over(self) -> Literal["utterances", "set"]:
+        """Whether counts of parts add up, or scores exist only for a whole set, such as EER over trial pairs."""
+
     def target(self, utterance: Utterance) -> Target:
         """What to learn from the utterance."""
 
-    def reference(self, utterance: Utterance) -> str:
-        """What a perfect prediction would be."""
+    def reference(self, utterance: Utterance) -> Json:
+        """What a prediction's value is compared with; None where scoring needs something else."""
 
     def frames_needed(self, target: Target) -> int:
         """The fewest encoder frames from which the target can be learned."""
@@ -71,8 +80,14 @@ class Task(Protocol):
     def read(self, output: Hypothesis) -> str:
         """A search's output as a prediction's value."""
 
-    def score(self, predictions: Sequence[Prediction]) -> Scores:
-        """The task's scores."""
+    def scoring_files(self, split: str) -> Mapping[str, str]:
+        """What scoring this split needs beside the predictions: path or address by name, such as {"trials": …}.
+
+        Asked before anything is decoded; a task that could not score says so here.
+        """
+
+    def score(self, predictions: Sequence[Prediction], context: ScoringContext) -> Scores:
+        """The declared metrics of these predictions; NaN where nothing can be scored."""
 
 
 class TaskType(Protocol[ConfigT]):
@@ -85,6 +100,10 @@ class TaskType(Protocol[ConfigT]):
     @property
     def Config(self) -> type[Section]:  # a class
         """Its settings in a recipe."""
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The scores it has, the primary one first."""
 
     @property
     def needs_audio(self) -> bool:
@@ -128,6 +147,13 @@ class TokenizedTask(Protocol):
 
     def read(self, output: Hypothesis) -> str:
         """A hypothesis as text."""
+
+
+@runtime_checkable
+class HubTask(Protocol):
+    """A task that the Hugging Face Hub has a name for, which goes into the model card."""
+
+    pipeline_tag: ClassVar[str]  # such as automatic-speech-recognition
 
 
 class SpeechModel(Protocol):

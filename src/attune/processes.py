@@ -54,11 +54,11 @@ def environment_kept() -> Iterator[None]:
         os.environ.update(before)
 
 
-def leave_word(reason: str) -> None:
-    """Tell the launcher, if there is one that listens, why this rank is about to end."""
+def leave_word(reason: str, error_kind: str = "") -> None:
+    """Give the launcher, if there is one, the reason why this rank is about to end, and the name of its error."""
     path = os.environ.get(WORD_FILE)
     if path:
-        extra = {"py_callstack": "", "timestamp": str(int(time.time()))}
+        extra = {"py_callstack": "", "timestamp": str(int(time.time())), "error_kind": error_kind}
         Path(path).write_text(json.dumps({"message": {"message": reason, "extraInfo": extra}}), encoding="utf-8")
 
 

@@ -13,7 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import Field
+from pydantic import Field, GetPydanticSchema
+from pydantic_core import core_schema
 
 from attune import catalog, config
 from attune.audio.settings import AugmentConfig
@@ -49,6 +50,7 @@ DEVICE_KEYS = frozenset({"train.shard"})
 
 Manifests = tuple[Annotated[str, Field(min_length=1)], ...]
 Count = Annotated[int, Field(gt=0)]
+CHECKED = GetPydanticSchema(lambda source, handler: core_schema.any_schema())  # by the plug-in's own dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +96,7 @@ class TaskChoice:
     """What to learn: a task by name, with its own settings."""
 
     name: str
-    config: Section
+    config: Annotated[Section, CHECKED]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ class ModelChoice:
     """What learns: a model family by name, with its own settings."""
 
     family: str
-    config: ModelSection
+    config: Annotated[ModelSection, CHECKED]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

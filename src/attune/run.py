@@ -1,4 +1,4 @@
-"""The run directory: what was asked, on what machine, what came of it. Starting the same command again continues.
+"""The run directory: recipe, environment, log and results of one training. The same command continues it.
 
 recipe.yaml  sources.lock.json  environment.json  command.txt  log.jsonl  status.json  best.json  tensorboard/
 data/          indexes of the manifests           task/         what the task learned from the training set
@@ -25,24 +25,21 @@ from typing import IO, Any
 from attune import recipe as recipes
 from attune.errors import CheckpointError
 from attune.files import refusal_told, write_text
+from attune.metrics import Metric
 from attune.recipe import Recipe
 from attune.sources import without_secrets
 
 PACKAGES = ("attune-speech", "torch", "transformers", "numpy", "soundfile", "soxr", "safetensors", "sentencepiece")
-DYING_SECONDS = 3.0  # for which what a killed process leaves may keep its lock
+DYING_SECONDS = 3.0  # for which the readers of a killed process may keep its lock
 
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The best checkpoint so far, and by which figure."""
+    """The best checkpoint so far, and by which score; its metric, and so the direction, is the task's to declare."""
 
-    metric: str
+    metric: str  # with the split: dev.wer
     value: float
     step: int
-
-    def is_beaten_by(self, value: float) -> bool:
-        """Whether another value of the same figure is strictly better; NaN never is."""
-        return value > self.value if rises(self.metric) else value < self.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +53,13 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What became of a run, as the process that last had it wrote down."""
+    """The state of a run, as the process that last trained it wrote it."""
 
     state: str  # running | done | preempted | failed
-    reason: str
-    pid: int
-    time: float
+    error_kind: str = ""  # of a failed run: the name of the error, such as TrainingError
+    message: str = ""
+    pid: int = 0
+    time: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +98,14 @@ class Run:
         """Exactly what was used of everything that the recipe names."""
         return self.folder / "sources.lock.json"
 
+    @property
+    def predictions_folder(self) -> Path:
+        """Where predictions are, and the files that they name."""
+        return self.folder / "predictions"
+
     def predictions(self, split: str) -> Path:
         """The predictions for a split."""
-        return self.folder / "predictions" / f"{split}.jsonl"
+        return self.predictions_folder / f"{split}.jsonl"
 
     def recipe(self) -> Recipe:
         """The recipe that made this run."""
@@ -118,28 +121,23 @@ class Run:
         with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 
-    def set_status(self, state: str, reason: str = "") -> None:
-        """Say what became of the run: running, done, preempted or failed."""
-        status = Status(state, reason, os.getpid(), round(time.time(), 3))
+    def set_status(self, state: str, message: str = "", error_kind: str = "") -> None:
+        """Write the state of the run: running, done, preempted or failed."""
+        status = Status(state, error_kind, message, os.getpid(), round(time.time(), 3))
         write_text(self.folder / "status.json", json.dumps(asdict(status), indent=1) + "\n")
 
     def status(self) -> "Status | None":
-        """What status.json says became of the run."""
+        """What status.json has, if there is one."""
         path = self.folder / "status.json"
-        return Status(**json.loads(path.read_text())) if path.exists() else None
+        return _read_status(json.loads(path.read_text())) if path.exists() else None
 
     def state(self) -> str | None:
-        """In a word, what became of the run."""
+        """The state alone."""
         status = self.status()
         return status.state if status else None
 
-    def reason(self) -> str:
-        """Why it ended so."""
-        status = self.status()
-        return status.reason if status else ""
-
     def remember_start(self, start: "Start") -> None:
-        """Write down what a resumed run must find as it was."""
+        """Write what must be unchanged when the run is resumed."""
         write_text(self.folder / "start.json", json.dumps(asdict(start), indent=1) + "\n")
 
     def start(self) -> "Start":
@@ -152,16 +150,20 @@ class Run:
         path = self.folder / "best.json"
         return Best(**json.loads(path.read_text())) if path.exists() else None
 
-    def offer_best(self, metric: str, value: float, step: int) -> bool:
-        """Record a checkpoint as the best if it beats what is on disk; worse, equal and NaN never replace it."""
+    def is_best(self, name: str, metric: Metric, value: float) -> bool:
+        """Whether a score beats the best that is on disk; worse, equal and NaN never do."""
         best = self.best()
-        if math.isnan(value) or (best and best.metric == metric and not best.is_beaten_by(value)):
+        return metric.is_better(value, best.value if best and best.metric == name else math.nan)
+
+    def offer_best(self, name: str, metric: Metric, value: float, step: int) -> bool:
+        """Record a checkpoint as the best if it is; `name` is the metric with its split: dev.wer."""
+        if not self.is_best(name, metric, value):
             return False
-        write_text(self.folder / "best.json", json.dumps(asdict(Best(metric, value, step)), indent=1) + "\n")
+        write_text(self.folder / "best.json", json.dumps(asdict(Best(name, value, step)), indent=1) + "\n")
         return True
 
     def forget_best(self) -> None:
-        """Have no best checkpoint any more."""
+        """Remove the record of the best checkpoint."""
         (self.folder / "best.json").unlink(missing_ok=True)
 
     def add_scores(self, name: str, scores: Mapping[str, Any]) -> None:
@@ -175,9 +177,14 @@ class Run:
         return json.loads(path.read_text()) if path.exists() else {}
 
 
-def rises(metric: str) -> bool:
-    """Whether more of a figure is better; error rates and losses fall."""
-    return metric.rsplit(".", 1)[-1] in ("accuracy", "f1")
+def _read_status(saved: Mapping[str, Any]) -> Status:
+    """A status of this version, or of one whose `reason` began with the kind of error."""
+    if "reason" not in saved:
+        return Status(**saved)
+    kind, separator, message = saved["reason"].partition(": ")
+    has_kind = saved["state"] == "failed" and bool(separator) and kind.isidentifier()
+    error_kind, message = (kind, message) if has_kind else ("", saved["reason"])
+    return Status(saved["state"], error_kind, message, saved["pid"], saved["time"])
 
 
 @contextmanager
@@ -199,7 +206,7 @@ def claimed(run: Run, recipe: Recipe, command: Sequence[str], reschedule: bool) 
 
 
 def _introduce(run: Run, recipe: Recipe, command: Sequence[str]) -> None:
-    """Write down what is about to be done, and on what machine."""
+    """Write the recipe, the machine and the command before anything starts."""
     write_text(run.folder / "recipe.yaml", recipes.resolved_yaml(recipe))
     write_text(run.folder / "environment.json", json.dumps(environment(), indent=1) + "\n")
     with (run.folder / "command.txt").open("a", encoding="utf-8") as file:

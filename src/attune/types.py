@@ -1,6 +1,7 @@
 """The nouns: every value that crosses a module boundary. Frozen, typed, never a dict.
 
-What a search searches is in `attune.scorers`, and has its names here too.
+What a search searches is in `attune.scorers`, what is predicted and how it is scored in `attune.metrics`; both have
+their names here too.
 
 `source → file → Utterance → Step (row numbers) → Batch → Loss | Scorer → Prediction → Scores → report`
 """
@@ -14,6 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar
 
 from attune.errors import ModelError
+from attune.metrics import Json as Json
+from attune.metrics import Metric as Metric
+from attune.metrics import Prediction as Prediction
+from attune.metrics import Score as Score
+from attune.metrics import Scores as Scores
+from attune.metrics import ScoringContext as ScoringContext
 from attune.scorers import ActivityScorer as ActivityScorer
 from attune.scorers import CtcScorer as CtcScorer
 from attune.scorers import EmbeddingScorer as EmbeddingScorer
@@ -202,31 +209,3 @@ class Word:
     text: str
     start: float  # seconds
     confidence: float
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """A line of `predictions/*.jsonl`; scoring needs nothing else. No value means the utterance could not be read."""
-
-    id: str
-    value: str | None
-    reference: str
-    score: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """A figure with its 95 % bootstrap interval over utterances."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """What reports and best-checkpoint read: figures by name, and the counts they come from."""
-
-    values: Mapping[str, Score]
-    counts: Mapping[str, int]
-    normalizer: str = "none"

@@ -70,6 +70,17 @@ def test_characters_outside_the_vocabulary_are_named(recipe, capsys):
     assert "dev: 2 characters are not in the vocabulary, by utterances: 'a' in 1, 'ç' in 1" in out
 
 
+def test_the_floor_of_the_score_is_named_with_its_unit(recipe, capsys):
+    manifest = recipe.parent / "dev/manifest.jsonl"
+    first, *rest = map(json.loads, manifest.read_text().splitlines())
+    manifest.write_text("\n".join(map(json.dumps, [{**first, "text": "öne"}, *rest])))
+    out = printed(capsys, recipe, "--no-audio", code=0)
+    words = sum(len(row["text"].split()) for row in rest) + 1
+    assert f"\ndev: WER floor (normalizer, vocabulary): {100 / words:.2f} %\n" in out
+    decibels = ["task.name=toy.decibels", "train.keep_best=dev.fidelity"]
+    assert "\ndev: fidelity ceiling (vocabulary): " in printed(capsys, recipe, "--no-audio", *decibels, code=0)
+
+
 def test_json_has_all_that_was_found(recipe, capsys):
     found = json.loads(printed(capsys, recipe, "--no-audio", "--json", code=0))
     assert found["can_run"] is True

@@ -52,7 +52,7 @@ def test_a_folder_takes_no_other_tokenizer(tmp_path, capsys):
     folder = write_whisper(tmp_path / "model")
     words = ["--to", str(tmp_path / "own"), "--tokenizer", str(folder / "tokenizer.json")]
     assert main(["import", str(folder), *words]) == 2
-    assert "brings its own tokenizer. Leave --tokenizer out" in capsys.readouterr().err
+    assert "has its own tokenizer. Leave --tokenizer out" in capsys.readouterr().err
 
 
 def test_a_config_that_is_no_text_is_told(tmp_path, capsys):

@@ -34,7 +34,8 @@ def test_json_has_figures_counts_and_the_normalizer(transcripts, capsys):
     printed = json.loads(capsys.readouterr().out)
     assert printed["scores"]["wer"]["value"] == printed["scores"]["raw_wer"]["value"] == 100
     assert printed["counts"]["num_scored_sents"] == 2
-    assert printed["normalizer"] == "none"
+    assert printed["conditions"] == {"normalizer": "none"}
+    assert printed["scores"]["cer"].items() >= {"unit": "%", "higher_is_better": False}.items()
 
 
 def test_alignments_are_of_the_normalized_text(transcripts, tmp_path):
@@ -64,7 +65,15 @@ def test_nothing_but_absent_predictions_still_prints_valid_json(tmp_path, capsys
 def test_labels_are_scored_as_they_are(tmp_path, capsys):
     write_predictions(tmp_path / "test.jsonl", [Prediction("a", "yes", "yes"), Prediction("b", "No", "no")])
     assert main(["score", str(tmp_path / "test.jsonl"), "--task", "classify", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["scores"]["accuracy"]["value"] == 50
+    accuracy = json.loads(capsys.readouterr().out)["scores"]["accuracy"]
+    assert (accuracy["value"], accuracy["higher_is_better"]) == (50, True)
+
+
+@pytest.mark.parametrize("task", ["transcribe", "classify"])
+def test_predictions_that_are_not_text_are_refused_in_a_line(tmp_path, capsys, task):
+    write_predictions(tmp_path / "test.jsonl", [Prediction("a", "yes", "yes"), Prediction("b", [0.5, 1.5], "no")])
+    assert main(["score", str(tmp_path / "test.jsonl"), "--task", task]) == 2
+    assert capsys.readouterr().err == "Prediction 'b': the value is a list, not text.\n"
 
 
 @pytest.mark.parametrize(

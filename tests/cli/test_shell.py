@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -125,6 +126,12 @@ def test_lists_name_what_there_is_with_a_line_about_each(capsys):
     out = capsys.readouterr().out
     assert out.startswith("tasks:\n")
     assert "  classify    Classify utterances" in out
+    assert "metrics of classify:\n  accuracy  Share of the utterances" in out
+    assert "edits per reference word. (%, lower is better)" in out
+    assert main(["list", "tasks", "--json"]) == 0
+    assert (
+        json.loads(capsys.readouterr().out)["metrics"]["transcribe"][0].items() >= {"name": "wer", "unit": "%"}.items()
+    )
 
 
 def test_listing_everything_does_not_load_torch():

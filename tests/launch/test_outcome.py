@@ -12,20 +12,22 @@ torch_errors = pytest.importorskip("torch.distributed.elastic.multiprocessing.er
 def failure(rank, code, tmp_path, word=None):
     file = tmp_path / f"{rank}.json"
     if word:
-        file.write_text(json.dumps({"message": {"message": word, "extraInfo": {"timestamp": "0"}}}))
+        kind, _, reason = word.partition(": ")
+        extra = {"timestamp": "0", "error_kind": kind}
+        file.write_text(json.dumps({"message": {"message": reason, "extraInfo": extra}}))
     return torch_errors.ProcessFailure(local_rank=rank, pid=1000 + rank, exitcode=code, error_file=str(file))
 
 
 @pytest.mark.parametrize(
     ("failures", "reason"),
     [
-        ([(0, 1, "RankLost: gone"), (1, -9, None)], "Rank 1 was killed by SIGKILL."),
-        ([(0, 1, None), (1, -9, None)], "Rank 1 was killed by SIGKILL."),
-        ([(0, 1, None)], "Rank 0 ended with exit code 1."),
-        ([(0, 1, "RankLost: gone"), (1, 1, "ReaderLost: a reader")], "ReaderLost: a reader"),
-        ([(0, 1, "RankLost: gone")], "RankLost: gone"),
+        ([(0, 1, "RankLost: gone"), (1, -9, None)], ("Rank 1 was killed by SIGKILL.", "")),
+        ([(0, 1, None), (1, -9, None)], ("Rank 1 was killed by SIGKILL.", "")),
+        ([(0, 1, None)], ("Rank 0 ended with exit code 1.", "")),
+        ([(0, 1, "RankLost: gone"), (1, 1, "ReaderLost: a reader")], ("a reader", "ReaderLost")),
+        ([(0, 1, "RankLost: gone")], ("gone", "RankLost")),
     ],
 )
 def test_the_reason_is_what_a_rank_said_itself_or_how_it_was_ended(failures, reason, tmp_path):
     failed = [failure(rank, code, tmp_path, word) for rank, code, word in failures]
-    assert _outcome(failed, _Stop("run", [])) == Outcome(1, reason)
+    assert _outcome(failed, _Stop("run", [])) == Outcome(1, *reason)

@@ -1,3 +1,6 @@
+import pytest
+
+from attune.errors import DataError
 from attune.report.alignments import alignments
 from attune.types import Prediction
 
@@ -64,3 +67,8 @@ def test_long_utterances_are_broken_into_blocks_that_fit():
 def test_an_empty_reference_or_hypothesis_is_all_insertions_or_deletions():
     assert lines("", "noise")[1:] == ["  ref  *****", "  hyp  noise", "       I"]
     assert lines("word", "")[0] == "u1: 1 error in 1 word (1 deletion)"
+
+
+def test_only_texts_are_aligned():
+    with pytest.raises(DataError, match="Prediction 'u1': the value is a list, not text"):
+        lines("a b", ["a", "b"])

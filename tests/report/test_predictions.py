@@ -20,6 +20,27 @@ def test_what_is_written_is_read_back_in_the_same_order(tmp_path):
     assert [file.name for file in path.parent.iterdir()] == ["test.jsonl"]
 
 
+def test_values_are_any_json_or_a_file_beside_the_predictions(tmp_path):
+    predictions = [
+        Prediction("embedding", [0.25, -1.5], {"speaker": "alto"}),
+        Prediction("segments", [{"start": 0.0, "end": 1.25, "speaker": "a"}], []),
+        Prediction("audio", None, "clean.wav", 3.5, "test/audio.wav"),
+        Prediction("label", True, 7),
+    ]
+    write_predictions(tmp_path / "test.jsonl", predictions)
+    assert read_predictions(tmp_path / "test.jsonl") == predictions
+    assert [prediction.is_absent for prediction in [*predictions, Prediction("lost", None, "x")]] == [False] * 4 + [
+        True
+    ]
+
+
+@pytest.mark.parametrize("value", [[float("nan")], {1, 2}, b"bytes"])
+def test_a_value_that_is_no_json_is_refused_with_its_id(tmp_path, value):
+    with pytest.raises(DataError, match="Prediction 'a' is not a JSON value"):
+        write_predictions(tmp_path / "test.jsonl", [Prediction("a", value, "r")])
+    assert not (tmp_path / "test.jsonl").exists()
+
+
 def test_lines_have_a_fixed_order_of_fields_readable_text_and_rounded_scores(tmp_path):
     path = tmp_path / "test.jsonl"
     write_predictions(path, [Prediction("ö", "да", "да", -1.23456), Prediction("x", "", "", -0.0001)])
@@ -49,7 +70,7 @@ def test_every_mistake_is_told_at_once_with_its_line(tmp_path):
         "[1]",
         '{"id": "c", "value": 3}',
         '{"id": "a", "value": null, "reference": "r"}',
-        '{"id": 5, "value": "v", "reference": null, "score": true}',
+        '{"id": 5, "value": "v", "reference": null, "score": true, "file": "../v.wav"}',
         "",
     ]
     path.write_text("\n".join(rows) + "\n")
@@ -60,9 +81,8 @@ def test_every_mistake_is_told_at_once_with_its_line(tmp_path):
     assert "not JSON" in problems[0]
     assert "not a JSON object" in problems[1]
     assert "no 'reference'" in problems[2]
-    assert "'value' is neither a string nor null" in problems[2]
     assert "id 'a' is already on line 1" in problems[3]
-    for wrong in ("'id' is not a string", "'reference' is not a string", "'score' is neither a number nor null"):
+    for wrong in ("'id' is not a string", "'score' is neither a number nor null", "'file' is not a path inside"):
         assert wrong in problems[4]
 
 

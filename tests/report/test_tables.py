@@ -1,20 +1,42 @@
+import json
 import math
 
-from attune.report.tables import figure, scores_table
-from attune.types import Score, Scores
+import pytest
+
+from attune.report.tables import describe_score, metric_label, scores_json, scores_table
+from attune.scoring.error_rates import RAW_WER, WER
+from attune.types import Metric, Score, Scores
+
+SI_SDR = Metric("si_sdr", "dB", True, "Scale-invariant signal-to-distortion ratio.")
+PERPLEXITY = Metric("perplexity", "", False, "Perplexity of the text.")
 
 
-def test_a_figure_has_its_interval():
-    assert figure(Score(12.345, 10.1, 14.6)) == "12.35 % [10.10, 14.60]"
+@pytest.mark.parametrize(("metric", "unit"), [(WER, " %"), (SI_SDR, " dB"), (PERPLEXITY, "")])
+def test_a_score_has_its_unit_and_its_interval(metric, unit):
+    assert describe_score(Score(metric, 12.345, 10.1, 14.6)) == f"12.35{unit} [10.10, 14.60]"
 
 
-def test_nothing_scored_is_said_in_words():
-    assert figure(Score(math.nan, math.nan, math.nan)) == "nothing scored"
+def test_a_score_without_an_interval_stands_alone():
+    assert describe_score(Score(SI_SDR, 9.5, math.nan, math.nan)) == "9.50 dB"
 
 
-def test_a_table_shows_figures_normalizer_and_counts_in_aligned_columns():
-    before = Scores({"wer": Score(80, 75, 85), "raw_wer": Score(90, 85, 100)}, {"num_edits": 12345}, "basic")
-    after = Scores({"wer": Score(9.5, 8, 11)}, {"num_edits": 7}, "basic")
+def test_nothing_scored_is_a_sentence():
+    assert describe_score(Score(WER, math.nan, math.nan, math.nan)) == "nothing scored"
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [("wer", "WER"), ("raw_wer", "raw WER"), ("si_sdr", "SI-SDR"), ("accuracy", "accuracy"), ("f1", "F1")],
+)
+def test_names_are_printed_as_the_field_writes_them(name, label):
+    assert metric_label(name) == label
+
+
+def test_a_table_shows_scores_conditions_and_counts_in_aligned_columns():
+    basic = {"normalizer": "basic"}
+    values = {"wer": Score(WER, 80, 75, 85), "raw_wer": Score(RAW_WER, 90, 85, 100)}
+    before = Scores(values, {"num_edits": 12345}, basic)
+    after = Scores({"wer": Score(WER, 9.5, 8, 11)}, {"num_edits": 7}, basic)
     assert scores_table({"before": before, "after": after}).splitlines() == [
         "                             before                 after",
         "WER          80.00 % [75.00, 85.00]  9.50 % [8.00, 11.00]",
@@ -22,3 +44,17 @@ def test_a_table_shows_figures_normalizer_and_counts_in_aligned_columns():
         "normalizer                    basic                 basic",
         "num_edits                    12,345                     7",
     ]
+
+
+def test_scores_as_plain_data_describe_themselves():
+    scores = Scores({"si_sdr": Score(SI_SDR, 9.5, 8, 11)}, {"utterances": 3}, {"channel": "left"})
+    assert json.loads(json.dumps(scores_json(scores), allow_nan=False)) == {
+        "scores": {"si_sdr": {"value": 9.5, "low": 8, "high": 11, "unit": "dB", "higher_is_better": True}},
+        "counts": {"utterances": 3},
+        "conditions": {"channel": "left"},
+    }
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_score_that_is_not_finite_is_null(value):
+    assert scores_json(Scores({"si_sdr": Score(SI_SDR, value, value, value)}, {}))["scores"] == {"si_sdr": None}

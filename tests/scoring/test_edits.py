@@ -7,10 +7,10 @@ from attune.scoring.edits import Edits, align, count, distances
 
 def textbook_distance(reference, hypothesis):
     row = list(range(len(hypothesis) + 1))
-    for i, said in enumerate(reference, start=1):
+    for i, left in enumerate(reference, start=1):
         diagonal, row[0] = row[0], i
-        for j, heard in enumerate(hypothesis, start=1):
-            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (said != heard))
+        for j, right in enumerate(hypothesis, start=1):
+            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (left != right))
     return row[-1]
 
 
@@ -43,9 +43,9 @@ def test_counts_alignments_and_distances_agree_with_the_textbook():
 
 
 def count_pairs(pairs):
-    insertions = sum(said is None for said, _ in pairs)
-    deletions = sum(heard is None for _, heard in pairs)
-    changed = sum(said != heard for said, heard in pairs)
+    insertions = sum(left is None for left, _ in pairs)
+    deletions = sum(right is None for _, right in pairs)
+    changed = sum(left != right for left, right in pairs)
     return insertions, deletions, changed - insertions - deletions
 
 
@@ -54,8 +54,8 @@ def test_an_alignment_reads_back_as_both_texts():
     for _ in range(100):
         reference, hypothesis = ([rng.choice("abcd") for _ in range(rng.randint(0, 12))] for _ in range(2))
         pairs = align(reference, hypothesis)
-        assert [said for said, _ in pairs if said is not None] == reference
-        assert [heard for _, heard in pairs if heard is not None] == hypothesis
+        assert [left for left, _ in pairs if left is not None] == reference
+        assert [right for _, right in pairs if right is not None] == hypothesis
 
 
 def test_strings_are_compared_character_by_character():

@@ -113,9 +113,9 @@ def test_rates_are_shown_at_the_start_the_end_of_the_warmup_halfway_and_at_the_e
 def test_the_first_example_reads_as_its_text(sound):
     example = sound.example
     assert example.reads == example.reference
-    assert len(example.target) == len(example.reference)
+    assert example.tokens == len(example.reference)
     assert example.frames == pytest.approx(example.seconds * 100 / 3, abs=2)
-    assert example.frames > example.frames_needed >= len(example.target)
+    assert example.frames > example.frames_needed >= example.tokens
 
 
 def test_the_first_example_is_shown_as_it_is_normalized(recipe, train):
@@ -164,7 +164,7 @@ def test_a_text_too_long_for_its_audio_cannot_be_learned(recipe, train, dev):
     edit(train, _3={"text": "one two " * 100})
     edit(dev, _3={"text": "one two " * 100})
     found = checked(recipe)
-    assert "needs 799 frames for its 799 tokens" in reasons(found.splits[0].bad_targets)["4"]
+    assert "needs 799 frames for its target" in reasons(found.splits[0].bad_targets)["4"]
     assert found.splits[1].bad_targets == ()  # bad for the score, and no more than that
     assert not found.can_run
     assert checked(recipe, "data.bad_rows=drop").can_run
@@ -199,12 +199,22 @@ def test_characters_are_judged_after_normalization(recipe, dev):
 
 def test_what_even_a_flawless_model_would_be_scored_with_is_told(recipe, dev):
     edit(dev, _0={"text": "oh seven nine"})
-    assert checked(recipe, "task.normalizer=basic").splits[1].least_wer == 0
+    assert checked(recipe, "task.normalizer=basic").splits[1].floor is None
     # Learned as 079, which scoring takes for 79.
-    assert checked(recipe, "task.normalizer=english").splits[1].least_wer > 0
-    assert checked(recipe, "task.normalizer=english", "task.learn=written").splits[1].least_wer == 0
+    floor = checked(recipe, "task.normalizer=english").splits[1].floor
+    assert floor.score.metric.name == "wer" and floor.score.value > 0 and floor.causes == ("normalizer", "vocabulary")
+    assert checked(recipe, "task.normalizer=english", "task.learn=written").splits[1].floor is None
     edit(dev, _0={"text": "öne two"})
-    assert checked(recipe).splits[1].least_wer > 0
+    assert checked(recipe).splits[1].floor.score.value > 0
+
+
+def test_the_best_score_of_a_flawless_model_is_that_of_the_primary_metric(recipe, dev):
+    decibels = ["task.name=toy.decibels", "train.keep_best=dev.fidelity"]
+    assert checked(recipe, *decibels).splits[1].floor is None
+    perfect = 10 * np.log10([len(json.loads(row)["text"]) + 1 for row in dev.read_text().splitlines()]).mean()
+    edit(dev, _0={"text": "öne two"})
+    floor = checked(recipe, *decibels).splits[1].floor
+    assert floor.score.metric.name == "fidelity" and floor.score.value < perfect
 
 
 def test_labels_that_training_never_showed_are_named(recipe, dev):
@@ -327,7 +337,7 @@ def test_a_stream_for_a_model_with_its_own_tokens_is_tried_on_it(recipe, tmp_pat
     stream = ["data.train=[]", "data.stream.window=10", f"data.stream.shards=[{tmp_path}/shards]", *model]
     found = checked(recipe, *stream)
     assert found.can_run and found.parameters and found.example.reads == "text of a"
-    assert found.example.written.startswith("<|startoftranscript|><|en|><|transcribe|>")
+    assert found.example.target.startswith("<|startoftranscript|><|en|><|transcribe|>")
     shard(tmp_path / "shards/000.tar", ["a" * 100])
     (trouble,) = checked(recipe, *stream).troubles
     assert "tokens" in trouble and "has room for" in trouble

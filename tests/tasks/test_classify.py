@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -6,7 +7,7 @@ import torch
 from attune.errors import DataError, ModelError
 from attune.tasks.classify import TASK, ClassifyConfig
 from attune.testing import check_task
-from attune.types import Hypothesis, Prediction, Utterance
+from attune.types import Hypothesis, Prediction, ScoringContext, Utterance
 
 MOODS = ("happy", "sad", "angry", "sad")
 UTTERANCES = [
@@ -58,7 +59,8 @@ def test_missing_labels_say_where_they_should_be(tmp_path):
 
 def test_score_is_accuracy(tmp_path):
     predictions = [Prediction("0", "sad", "sad"), Prediction("1", "sad", "happy")]
-    assert prepared(tmp_path).score(predictions).values["accuracy"].value == 50.0
+    scores = prepared(tmp_path).score(predictions, ScoringContext("test", Path(), {}, {}.__getitem__))
+    assert scores.values["accuracy"].value == 50.0
 
 
 def test_the_mean_is_over_own_frames(tmp_path):

@@ -1,14 +1,17 @@
+from pathlib import Path
+
 import pytest
 import torch
 
 from attune.errors import ConfigError, DataError
 from attune.tasks.transcribe import TASK, CtcHeadConfig, TranscribeConfig
 from attune.testing import check_task
-from attune.types import Hypothesis, Prediction, Utterance
+from attune.types import Hypothesis, Prediction, ScoringContext, Utterance
 
 from tiny import batch_of
 
 TEXTS = ("Hello, world!", "a bee", "no", "Oh no: a world of bees", "all of the bees")
+CONTEXT = ScoringContext("test", Path(), {}, {}.__getitem__)
 UTTERANCES = [Utterance(str(row), 1.0, text=text, where=f"m.jsonl:{row + 1}") for row, text in enumerate(TEXTS)]
 
 
@@ -42,7 +45,7 @@ def test_targets_are_normalized_and_read_back(tmp_path):
 def test_text_may_be_learned_as_it_is_written_and_scored_normalized(tmp_path):
     task = prepared(tmp_path, normalizer="basic", learn="written")
     assert task.read(Hypothesis(task.target(UTTERANCES[0]), 0.0)) == "Hello, world!"
-    assert task.score([Prediction("0", "hello world", "Hello, world!")]).values["wer"].value == 0
+    assert task.score([Prediction("0", "hello world", "Hello, world!")], CONTEXT).values["wer"].value == 0
 
 
 def test_what_is_to_be_learned_can_be_asked_without_a_vocabulary(tmp_path):
@@ -78,7 +81,8 @@ def test_equal_neighbours_need_a_frame_between_them(tmp_path):
 
 def test_figures_are_of_normalized_text_and_raw_ones_stand_beside_them(tmp_path):
     task = prepared(tmp_path, normalizer="basic")
-    scores = task.score([Prediction("0", "hello world", "Hello, world!"), Prediction("1", "a bug", "a bee")])
+    predictions = [Prediction("0", "hello world", "Hello, world!"), Prediction("1", "a bug", "a bee")]
+    scores = task.score(predictions, CONTEXT)
     assert {name: score.value for name, score in scores.values.items()} == {
         "wer": 25.0,
         "cer": pytest.approx(100 * 2 / 16),
@@ -87,13 +91,28 @@ def test_figures_are_of_normalized_text_and_raw_ones_stand_beside_them(tmp_path)
         "raw_cer": pytest.approx(100 * 5 / 18),
     }
     assert scores.counts["substitutions"] == scores.counts["num_edits"] == 1
-    assert scores.normalizer == "basic"
+    assert scores.conditions == {"normalizer": "basic"}
+    assert [score.metric for score in scores.values.values()] == list(TASK.metrics)
 
 
 def test_an_absent_prediction_is_counted_and_not_scored(tmp_path):
-    scores = prepared(tmp_path).score([Prediction("0", None, "a bee"), Prediction("1", "no", "no")])
+    scores = prepared(tmp_path).score([Prediction("0", None, "a bee"), Prediction("1", "no", "no")], CONTEXT)
     assert scores.counts["num_absent_sents"] == 1
     assert scores.values["wer"].value == 0
+
+
+@pytest.mark.parametrize(
+    ("prediction", "problem"),
+    [
+        (Prediction("0", ["no"], "no"), "the value is a list, not text"),
+        (Prediction("0", 3, "no"), "the value is a number, not text"),
+        (Prediction("0", "no", {"start": 0.0}), "the reference is an object, not text"),
+        (Prediction("0", None, "no", file="0.wav"), r"the value is a file \(0\.wav\), not text"),
+    ],
+)
+def test_a_prediction_that_is_not_text_is_named(tmp_path, prediction, problem):
+    with pytest.raises(DataError, match=f"Prediction '0': {problem}"):
+        prepared(tmp_path).score([prediction], CONTEXT)
 
 
 def test_an_utterance_without_text_is_named(tmp_path):

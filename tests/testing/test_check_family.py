@@ -16,7 +16,7 @@ from attune.families.ssl import FAMILY, SslConfig
 from attune.tasks.classify import Classify, ClassifyConfig
 from attune.testing import CheckFailed, check_family, make_corpus
 from attune.testing.family import _lattice_loss
-from attune.types import Batch, LabelScorer, Loss
+from attune.types import Batch, LabelScorer, Loss, TokenTargets
 
 from tiny_whisper import write_whisper
 from toy import transducer as toy
@@ -289,6 +289,7 @@ def test_a_transducers_loss_is_that_of_all_alignments():
     for length in (1, 2, 4):
         scorer = model.scorer(random_frames([length]))
         for labels in range(len(target) + 1):
-            batch = Batch(("x",), torch.zeros(1, 1), torch.ones(1), torch.tensor([target]), torch.tensor([labels]))
+            targets = TokenTargets(torch.tensor([target]), torch.tensor([labels]))
+            batch = Batch(("x",), torch.zeros(1, 1), torch.ones(1), targets)
             expected = totals(scorer, max_labels=4, only=target[:labels])[target[:labels]]
             assert float(_lattice_loss(scorer, batch)) == pytest.approx(-expected, rel=1e-5)

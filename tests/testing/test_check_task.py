@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 from torch import nn
 
+from attune.scoring.accuracy import ACCURACY
 from attune.tasks.classify import Classify, ClassifyConfig
 from attune.testing import CheckFailed, check_task
-from attune.types import Score, Utterance
+from attune.types import Metric, Prediction, Score, Utterance
 
 UTTERANCES = [Utterance(str(row), 1.0, labels={"label": name}) for row, name in enumerate("abcba")]
 
@@ -25,16 +26,73 @@ class ReadsTheNextLabel(Classify):
         return self.names[(hypothesis.tokens[0] + 1) % len(self.names)]
 
 
-class IsNeverSatisfied(Classify):
-    def score(self, predictions):
-        scores = super().score(predictions)
-        return replace(scores, values={"accuracy": Score(99.0, 98.0, 100.0)})
+class CallsTheWorstTheBest(Classify):
+    metrics = (replace(ACCURACY, higher_is_better=False),)
+
+    def score(self, predictions, context):
+        score = super().score(predictions, context)
+        return replace(score, values={"accuracy": replace(score.values["accuracy"], metric=self.metrics[0])})
+
+
+class DeclaresAnotherUnit(Classify):
+    metrics = (replace(ACCURACY, unit="dB"),)
+
+
+class ScoresInFurlongs(Classify):
+    metrics = (ACCURACY, Metric("length", "furlong", True, "Of what?"))
+
+
+class HasNoPrimaryScore(Classify):
+    metrics = (Metric("f1", "%", True, "F1 of the labels."), ACCURACY)
+
+
+class CallsNothingPerfect(Classify):
+    def score(self, predictions, context):
+        scores = super().score(predictions, context)
+        absent = all(prediction.is_absent for prediction in predictions)
+        return replace(scores, values={"accuracy": Score(ACCURACY, 100.0, 100.0, 100.0)}) if absent else scores
 
 
 class AddsOneToACount(Classify):
-    def score(self, predictions):
-        scores = super().score(predictions)
+    def score(self, predictions, context):
+        scores = super().score(predictions, context)
         return replace(scores, counts={name: count + 1 for name, count in scores.counts.items()})
+
+
+class AddsOneToACountOfAWholeSet(AddsOneToACount):
+    scored_over = "set"
+
+
+class PredictsWhatIsNoJson(Classify):
+    def reference(self, utterance):
+        return frozenset(super().reference(utterance))
+
+    def target(self, utterance):
+        return (self.ids["".join(self.reference(utterance))],)
+
+    def score(self, predictions, context):
+        texts = [
+            replace(each, value="".join(each.value or ""), reference="".join(each.reference)) for each in predictions
+        ]
+        absent = [each if each.value else replace(each, value=None) for each in texts]
+        return super().score(absent, context)
+
+
+class ForgetsTheValueInAFile(Classify):
+    """A tuple, which a file gives back as a list."""
+
+    def reference(self, utterance):
+        return (super().reference(utterance),)
+
+    def target(self, utterance):
+        return (self.ids[self.reference(utterance)[0]],)
+
+    def read(self, hypothesis):
+        return (super().read(hypothesis),)
+
+    def score(self, predictions, context):
+        known = [each for each in predictions if isinstance(each.value, tuple)]
+        return super().score([Prediction(each.id, each.value[0], each.reference[0]) for each in known], context)
 
 
 class HasAnIdleLayer(Classify):
@@ -44,16 +102,42 @@ class HasAnIdleLayer(Classify):
         return head
 
 
-def test_a_sound_task_passes():
-    check_task(Classify, ClassifyConfig(), UTTERANCES)
+@pytest.mark.parametrize("task", [Classify, AddsOneToACountOfAWholeSet])
+def test_a_sound_task_passes(task):
+    check_task(task, ClassifyConfig(), UTTERANCES)
+
+
+def test_perfect_predictions_may_be_given_where_they_are_not_the_references():
+    def perfect(utterance, folder):
+        (folder / f"{utterance.id}.txt").write_text(utterance.labels["label"])
+        return Prediction(utterance.id, None, utterance.labels["label"], file=f"{utterance.id}.txt")
+
+    class ReadsFiles(Classify):
+        def score(self, predictions, context):
+            read = [
+                replace(each, value=(context.folder / each.file).read_text(), file=None) if each.file else each
+                for each in predictions
+            ]
+            return super().score(read, context)
+
+    check_task(ReadsFiles, ClassifyConfig(), UTTERANCES, perfect)
 
 
 @pytest.mark.parametrize(
     ("task", "promise"),
     [
         (PreparesAtRandom, "preparation: the same utterances prepared twice give different files"),
-        (ReadsTheNextLabel, "reading: the target of '0' reads 'b': accuracy 0 against 'a'"),
-        (IsNeverSatisfied, "scoring: perfect predictions have accuracy 99, neither 0 nor 100"),
+        (ReadsTheNextLabel, "reading: the target of '0' reads 'b': accuracy 0 instead of 100"),
+        (CallsTheWorstTheBest, "scoring: with others' values, accuracy gets better: 100 when perfect, 0 then"),
+        (DeclaresAnotherUnit, "scoring: accuracy is not the metric that the task declares under that name"),
+        (ScoresInFurlongs, "scoring: the unit of length is 'furlong', not one of %, dB, s, "),
+        (HasNoPrimaryScore, "scoring: perfect predictions have no f1, the primary metric"),
+        (CallsNothingPerfect, "scoring: without any prediction, accuracy is 100 instead of NaN"),
+        (
+            PredictsWhatIsNoJson,
+            "predictions: they cannot be written and read again: Prediction '0' is not a JSON value",
+        ),
+        (ForgetsTheValueInAFile, "predictions: written to a file and read again, they have other scores"),
         (AddsOneToACount, "scoring: num_correct of two halves is 3 and 4, of the whole 6"),
         (HasAnIdleLayer, "gradients: the trainable parameter idle.weight gets none"),
     ],

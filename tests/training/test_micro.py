@@ -8,7 +8,7 @@ from torch import nn
 from attune.audio.masking import draw_masks, mask_features
 from attune.audio.settings import MasksConfig
 from attune.training.gradients import Gradients
-from attune.training.micro import Eager, Graphed, backward_of, padded
+from attune.training.micro import Eager, Graphed, backward_of, graph_shape, padded
 from attune.types import Loss
 
 from tiny import batch_of as padded_batch
@@ -46,7 +46,7 @@ def batch_of(rows, samples=20_000, tokens=5, masks=None):
 @pytest.mark.parametrize("masks", [None, MASKS])
 def test_padding_to_a_shape_changes_neither_loss_nor_count(masks):
     batch = batch_of(5, masks=masks)
-    wider = padded(batch, (16, 48_000, 32), torch.device("cpu"))
+    wider = padded(batch, graph_shape(batch, 48_000), torch.device("cpu"))
     assert (*wider.audio.shape, wider.tokens.ids.shape[1]) == (16, 48_000, 32)
     model = Counting()
     assert model.loss(wider).total.item() == pytest.approx(model.loss(batch).total.item(), rel=1e-5)
@@ -55,7 +55,7 @@ def test_padding_to_a_shape_changes_neither_loss_nor_count(masks):
 
 def test_what_a_manifest_rounded_away_is_cut_off():
     batch = batch_of(5)
-    assert padded(batch, (5, 19_990, 6), torch.device("cpu")).audio.equal(batch.audio[:, :19_990])
+    assert padded(batch, graph_shape(batch, 19_990), torch.device("cpu")).audio[:5].equal(batch.audio[:, :19_990])
 
 
 def test_on_a_cpu_models_run_as_they_are_written():

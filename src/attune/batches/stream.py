@@ -12,7 +12,7 @@ import hashlib
 import json
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from attune.errors import DataError
 from attune.files import completed, write_text
 from attune.seeds import derive
 from attune.sources import shown
-from attune.types import Utterance
+from attune.types import SpeakerSegment, Utterance
 
 AHEAD = 2  # blocks read before they are needed; with one, a slow line would be waited for at each block's end
 KEPT = 2  # blocks behind the one that is trained on: other ranks of the node may be a step behind
@@ -266,11 +266,17 @@ def _fill(filling: _Filling, shards: Shards, cursor: Cursor, stop: Event) -> Cur
     return Cursor(cursor.epoch + 1)
 
 
+def _utterance(saved: Mapping[str, Any]) -> Utterance:
+    segments = tuple(SpeakerSegment(**each) for each in saved["segments"])
+    signals = {role: Path(path) for role, path in saved["signals"].items()}
+    return Utterance(**{**saved, "audio": Path(saved["audio"]), "signals": signals, "segments": segments})
+
+
 def _load(header: Path, cursor: Cursor) -> ShardBlock | None:
     if not header.exists() or not header.with_suffix(".bin").exists():
         return None
     saved: dict[str, Any] = json.loads(header.read_text(encoding="utf-8"))
     if Cursor(**saved["cursor"]) != cursor:
         return None
-    utterances = tuple(Utterance(**{**each, "audio": Path(each["audio"])}) for each in saved["utterances"])
+    utterances = tuple(map(_utterance, saved["utterances"]))
     return ShardBlock(cursor, Cursor(**saved["after"]), utterances, tuple(saved["problems"]))

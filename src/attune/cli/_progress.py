@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
-from attune.report.tables import figure
+from attune.report.tables import describe_score, metric_label, without_repeats
 
 if TYPE_CHECKING:
     from attune.stages.evaluate import Decoding, Evaluation
     from attune.stages.events import Evaluated, Event, Finished, Started, Stepped
     from attune.training.adapt import Adapted
+    from attune.types import Scores
 
 LINE_EVERY_SECONDS = 10.0
 MOST_PROBLEMS = 10  # to show of an evaluation
@@ -137,7 +138,7 @@ def _show_start(event: Started, display: Display) -> None:
     if isinstance(event.dev, CorpusSample):
         display.say(f"dev: {describe_sample(len(event.dev), event.dev.total)}; the final scores have all")
     if event.new_tensors:
-        display.say(f"not in the pretrained weights, so they start anew: {', '.join(event.new_tensors[:6])}")
+        display.say(f"randomly initialized: {', '.join(event.new_tensors[:6])}")
     for note in event.notes:
         display.say(note)
     if event.example:
@@ -158,19 +159,21 @@ def _parameters(adapted: Adapted) -> str:
 
 def _show_scores(event: Evaluated, display: Display) -> None:
     scores = event.evaluation.scores
-    same = scores.normalizer == "none"  # then the raw figures only repeat the others
-    shown = {name: score for name, score in scores.values.items() if not (same and name.startswith("raw_"))}
-    figures = ", ".join(f"{name.upper()} {figure(score)}" for name, score in shown.items())
+    names = without_repeats(scores.values, scores.conditions)
+    conditions = "".join(f", {name} {value}" for name, value in scores.conditions.items())
     best = " (best so far)" if event.is_best else ""
-    display.say(f"step {event.step}: {event.evaluation.title} {figures}, normalizer {scores.normalizer}{best}")
+    display.say(f"step {event.step}: {event.evaluation.title} {_listed(scores, names)}{conditions}{best}")
     for name, own in event.evaluation.sets.items():
-        parts = ", ".join(f"{each.upper()} {figure(own.values[each])}" for each in shown)
-        display.say(f"  {name}: {parts}")
+        display.say(f"  {name}: {_listed(own, names)}")
     _show_absent(event.evaluation, display)
 
 
+def _listed(scores: Scores, names: Sequence[str]) -> str:
+    return ", ".join(f"{metric_label(name)} {describe_score(scores.values[name])}" for name in names)
+
+
 def _show_absent(evaluation: Evaluation, display: Display) -> None:
-    """The scores count what has no prediction as wrong: nobody should have to guess that from them."""
+    """The scores are of fewer utterances than the set has: nobody should have to guess that from them."""
     if not evaluation.absent:
         return
     total = f"{len(evaluation.predictions):,} utterances"
@@ -184,8 +187,8 @@ def _show_absent(evaluation: Evaluation, display: Display) -> None:
 def _show_finish(event: Finished, display: Display) -> None:
     settings = event.recipe.train
     if event.stalled_at:
-        told = f"stopped early at step {event.stalled_at} of {settings.steps}"
-        display.say(f"{told}: {settings.keep_best} was not better in the last {settings.patience} scorings")
+        stopped = f"stopped early at step {event.stalled_at} of {settings.steps}"
+        display.say(f"{stopped}: {settings.keep_best} was not better in the last {settings.patience} scorings")
     verb = "done" if event.steps_taken else "nothing left to train"
     if not event.averaged:
         display.say(f"{verb}: {event.run.model} is the model of step {event.best_step}")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from attune.cli._terminal import at_least
-from attune.errors import ConfigError
+from attune.errors import ConfigError, RankLost
 from attune.processes import leave_word
 
 if TYPE_CHECKING:
@@ -123,4 +123,4 @@ def tell_loss(reason: str, speaks: bool) -> None:
     """Another rank is lost: one of those that are left says so, and this one ends after it."""
     if speaks:
         print(reason, file=sys.stderr, flush=True)
-    leave_word(reason if speaks else f"RankLost: {reason}")
+    leave_word(reason, "" if speaks else RankLost.__name__)

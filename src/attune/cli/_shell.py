@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except AttuneError as error:
         _tell(error)
-        leave_word(f"{type(error).__name__}: {error}")
+        leave_word(str(error), type(error).__name__)
         return error.exit_code
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return 141  # what a shell reports for a command whose reader, such as `head`, has left
     except Exception as error:
-        leave_word(f"{type(error).__name__}: {error}")
+        leave_word(str(error), type(error).__name__)
         if not isinstance(error, OSError) or error.errno not in NO_ROOM:
             raise
         _tell_of_no_room(error)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from attune.recipe import Recipe
     from attune.site import Site
     from attune.stages.check import PlanCheck, RecipeCheck, RowsCheck, SplitCheck
+    from attune.stages.evaluate import ScoreFloor
     from attune.stages.example import Example
     from attune.stages.fit import Fit
     from attune.training.adapt import Adapted
@@ -35,8 +36,8 @@ LONG_ROWS_FAIL = " (mend them; those that are too long are left out with data.lo
 FIT_OF_A_STREAM = "--fit: nobody knows a stream's worst batch; try data.stream=null data.train=[MANIFEST] of such audio"
 LONG_IN_TRAINING = "too long for the model, and left out: which words belong to which piece is not known"
 LONG_IN_SCORING = {
-    "split": "too long to be heard at once; decoded in pieces that are cut in pauses (data.long_rows=split)",
-    "drop": "too long to be heard at once; they will have no prediction (data.long_rows=drop)",
+    "split": "too long for the model at once; decoded in pieces that are cut in pauses (data.long_rows=split)",
+    "drop": "too long for the model at once; they will have no prediction (data.long_rows=drop)",
 }
 
 
@@ -169,7 +170,7 @@ def _length_lines(split: SplitCheck, recipe: Recipe) -> Iterator[str]:
     long = f"{split.too_long:,} longer than {recipe.data.longest_seconds:g} s"
     short = f"{split.too_short:,} shorter than {recipe.data.min_seconds:g} s"
     if split.rows.name != "train":
-        if split.too_long and not (split.bad_targets or split.long_rows):  # what is said of those is more exact
+        if split.too_long and not (split.bad_targets or split.long_rows):  # their own lines are more exact
             yield f"{split.rows.name}: {long}; scored all the same"
     elif split.too_long or split.too_short:
         lengths = short if recipe.data.max_seconds is None else f"{long}, {short}"
@@ -189,11 +190,18 @@ def _split_problems(split: SplitCheck, recipe: Recipe) -> Iterator[list[str]]:
     yield _problems(f"{name}: {len(split.long_rows):,} {outcome}", split.long_rows)
     if split.unknown:
         yield [f"{name}: {_counted(split.unknown)}"]
-    if split.least_wer:
-        yield [
-            f"{name}: a model that says exactly what it would learn has {split.least_wer:.2f} % WER",
-            "  with task.learn=written it has 0 where the normalizer, as english does, changes what it made itself",
-        ]
+    if split.floor:
+        yield _floor_lines(name, split.floor)
+
+
+def _floor_lines(split: str, floor: ScoreFloor) -> list[str]:
+    from attune.report.tables import metric_label, with_unit
+
+    metric = floor.score.metric
+    limit = f"{metric_label(metric.name)} {'ceiling' if metric.higher_is_better else 'floor'}"
+    line = f"{split}: {limit} ({', '.join(floor.causes)}): {with_unit(floor.score.value, metric.unit)}"
+    hint = "  task.learn=written avoids it where the normalizer, as english does, changes its own output"
+    return [line, hint] if "normalizer" in floor.causes else [line]
 
 
 def _row_problems(rows: RowsCheck, outcome: str) -> Iterator[list[str]]:
@@ -236,7 +244,7 @@ def _plan_lines(plan: PlanCheck, recipe: Recipe) -> dict[str, str]:
 def _example_lines(example: Example) -> dict[str, str]:
     return {
         "id": example.id,
-        "reference": example.reference,
+        "reference": str(example.reference),
         "target": example.target_line,
         **({"reads": example.reads} if example.reads is not None else {}),
         "audio": f"{example.seconds:.2f} s, {example.frames} frames; the target needs {example.frames_needed}",

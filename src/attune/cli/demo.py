@@ -19,7 +19,7 @@ HELP = "fine-tune a small model on this machine and see what it learned (two min
 EXAMPLE = "attune demo"
 
 STORY = """\
-attune demo: a small model that was pretrained on synthetic speech meets words and voices it has never heard.
+attune demo: a small model that was pretrained on synthetic speech meets words and voices that are new to it.
 First it is tested as it is, then fine-tuned on 500 short utterances, then tested again on speakers it did not train on.
 """
 
@@ -81,12 +81,13 @@ def _test(weights: str, recipe: Recipe, site: Site, display: Display) -> Evaluat
 
 def _show_difference(before: Evaluation, after: Evaluation, display: Display) -> None:
     from attune.report.alignments import alignments
-    from attune.report.tables import figure, scores_table
+    from attune.report.tables import describe_score, metric_label, scores_table
 
     display.say("\n" + scores_table({"before": before.scores, "after": after.scores}))
-    wer = {name: evaluation.scores.values["wer"] for name, evaluation in (("before", before), ("after", after))}
-    display.say(f"\nWER on unseen speakers: {figure(wer['before'])} before, {figure(wer['after'])} after.")
-    display.say("\nWhat the model heard before, and the worst of what it hears now:\n")
+    name = next(iter(after.scores.values))
+    first, last = (describe_score(each.scores.values[name]) for each in (before, after))
+    display.say(f"\n{metric_label(name)} on unseen speakers: {first} before, {last} after.")
+    display.say("\nThe worst transcripts before, and the worst after:\n")
     for evaluation in (before, after):
         for block in islice(alignments(evaluation.predictions), 2):
             display.say(f"{block}\n")

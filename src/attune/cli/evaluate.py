@@ -62,7 +62,7 @@ def _evaluate(arguments: Namespace, subject: EvalTarget, site: Site, world: Worl
         print_json({"split": evaluation.split, **evaluation.as_json()})
     else:
         display.say(f"{evaluation.split}: {len(evaluation.predictions):,} utterances, {evaluation.search.kind} search")
-        display.say(scores_table({evaluation.scores.normalizer: evaluation.scores, **evaluation.sets}))
+        display.say(scores_table({evaluation.split: evaluation.scores, **evaluation.sets}))
     if subject.run:
         display.say(f"kept in {subject.run.predictions(evaluation.split)}")
     for problem in evaluation.problems:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 HELP = "list the families, tasks, normalizers, sources, corpora and recipes there are"
 EXAMPLE = "attune list tasks"
 
-RECIPES = "recipes"
+RECIPES, TASKS = "recipes", "tasks"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -29,11 +32,34 @@ def run(arguments: Namespace) -> int:
     kinds = _kinds()
     wanted = [arguments.what] if arguments.what else [*kinds, RECIPES]
     found = {what: _recipes() if what == RECIPES else _plug_ins(kinds[what]) for what in wanted}
+    metrics = _metrics(found[TASKS]) if arguments.what == TASKS else {}  # a list of everything imports no task
     if arguments.json:
-        print_json(found)
+        print_json({**found, **({"metrics": metrics} if metrics else {})})
     else:
-        print("\n\n".join(_table(what, entries) for what, entries in found.items()))
+        tables = [_table(what, entries) for what, entries in found.items()]
+        print("\n\n".join([*tables, *(_table(f"metrics of {task}", _lines(own)) for task, own in metrics.items())]))
     return 0
+
+
+def _metrics(tasks: Iterable[str]) -> dict[str, list[dict[str, object]]]:
+    """The metrics that each task declares, the primary one first; those of a broken plug-in stay unknown."""
+    from attune import catalog
+    from attune.errors import AttuneError
+
+    metrics: dict[str, list[dict[str, object]]] = {}
+    for name in tasks:
+        with suppress(AttuneError, ImportError):
+            metrics[name] = [asdict(metric) for metric in catalog.find(catalog.TASKS, name).metrics]
+    return metrics
+
+
+def _lines(metrics: Iterable[Mapping[str, object]]) -> dict[str, str]:
+    return {str(metric["name"]): _describe(metric) for metric in metrics}
+
+
+def _describe(metric: Mapping[str, object]) -> str:
+    direction = "higher is better" if metric["higher_is_better"] else "lower is better"
+    return f"{metric['description']} ({', '.join(filter(None, (str(metric['unit']), direction)))})"
 
 
 def _kinds() -> dict[str, Kind[object]]:

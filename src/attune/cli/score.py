@@ -1,4 +1,4 @@
-"""Score a predictions file again: no model, no audio."""
+"""Score a predictions file of texts or labels again: no model, no audio."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def run(arguments: Namespace) -> int:
 def _score(task: str, predictions: list[Prediction], normalize: Callable[[str], str], normalizer: str) -> Scores:
     from attune.scoring.accuracy import score_labels
     from attune.scoring.error_rates import score_transcripts
+    from attune.scoring.texts import texts_of
 
-    references = [prediction.reference for prediction in predictions]
-    values = [prediction.value for prediction in predictions]
+    references, values = texts_of(predictions)
     if task == "classify":
         return score_labels(references, values)
     return score_transcripts(references, values, normalize, normalizer)
@@ -73,12 +73,12 @@ def _write_alignments(path: Path, predictions: list[Prediction], normalize: Call
 
 
 def _report_absent(predictions: list[Prediction]) -> int:
-    absent = [prediction.id for prediction in predictions if prediction.value is None]
+    absent = [prediction.id for prediction in predictions if prediction.is_absent]
     if not absent:
         return 0
     print(
         f"Not scored, because the value is null: {len(absent)} of {len(predictions)} "
-        f"({', '.join(absent[:5])}{', …' if len(absent) > 5 else ''}). The figures are about the others alone.",
+        f"({', '.join(absent[:5])}{', …' if len(absent) > 5 else ''}). The scores are of the others alone.",
         file=sys.stderr,
     )
     return 1

@@ -86,7 +86,7 @@ def _train_group(arguments: Namespace, folder: Path) -> int:
     if outcome.code > 128 and state == "preempted":
         return Preempted.exit_code
     if outcome.code and state in ("running", "failed"):
-        training.set_status("failed", outcome.reason)
+        training.set_status("failed", outcome.reason, outcome.error_kind)
     return outcome.code
 
 
@@ -98,7 +98,7 @@ def _told_too_early() -> int:
 def _is_worth_a_restart(training: Run, before: Status | None) -> bool:
     """Whether another try may end otherwise; a status of before the ranks began says nothing about them."""
     status = training.status()
-    return status in (before, None) or not (status.state == "done" or status.reason.startswith("TrainingError"))
+    return status in (before, None) or not (status.state == "done" or status.error_kind == "TrainingError")
 
 
 def _train_on_ray(arguments: Namespace, recipe: Recipe) -> int:
@@ -115,7 +115,7 @@ def _train_on_ray(arguments: Namespace, recipe: Recipe) -> int:
     if outcome.code:
         print(outcome.reason, file=sys.stderr)
     if outcome.code == 1 and training.state() in ("running", "failed"):
-        training.set_status("failed", outcome.reason)
+        training.set_status("failed", outcome.reason, outcome.error_kind)
     if outcome.code or not result.exists():
         return outcome.code
     # The workers' own lines come with a prefix of Ray's, which no reader of JSON wants.
@@ -158,7 +158,7 @@ def _train_here(arguments: Namespace, recipe: Recipe, site: Site, world: World) 
 def _told_result(arguments: Namespace, recipe: Recipe, result: _Result) -> int:
     if arguments.json:
         print_json({"run": recipe.run, "scores": result.scores})
-    # The run is done; but as with `attune evaluate`, a score over utterances that were not heard is no success.
+    # The run is done; but as with `attune evaluate`, a score over utterances that could not be read is no success.
     return 1 if result.absent else 0
 
 

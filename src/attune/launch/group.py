@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from attune.errors import Preempted
+from attune.errors import Preempted, RankLost
 from attune.processes import RUN_MARK, cores, environment_kept, marked
 
 SHUTDOWN_SECONDS = 20  # between SIGTERM and SIGKILL for ranks whose group has lost a rank: none of them can save
@@ -31,6 +31,7 @@ class Outcome:
 
     code: int
     reason: str = ""
+    error_kind: str = ""  # the name of a rank's own error, such as TrainingError
 
 
 def start_group(
@@ -89,16 +90,19 @@ def _outcome(failures: Sequence[Any], stop: "_Stop") -> Outcome:
     killed = [
         f"Rank {each.local_rank} was killed by {_signal(-each.exitcode)}." for each in failures if each.exitcode < 0
     ]
-    words = [word for each in failures if each.exitcode > 0 and (word := _last_words(each.error_file_data))]
-    own = [word for word in words if not word.startswith("RankLost")]
+    words = [word for each in failures if each.exitcode > 0 and any(word := _last_words(each.error_file_data))]
+    own = [word for word in words if word[1] != RankLost.__name__]
     ended = [f"Rank {each.local_rank} ended with exit code {each.exitcode}." for each in failures]
-    return Outcome(code, [*own, *killed, *words, *ended][0])
+    reason, error_kind = [*own, *((text, "") for text in killed), *words, *((text, "") for text in ended)][0]
+    return Outcome(code, reason, error_kind)
 
 
-def _last_words(data: Mapping[str, Any]) -> str:
-    """What `leave_word` wrote; torch's own stand-in for a rank that left none is no dictionary."""
+def _last_words(data: Mapping[str, Any]) -> tuple[str, str]:
+    """Reason and error kind as `leave_word` wrote them; torch's own stand-in, where it did not, is no dictionary."""
     message = data.get("message")
-    return str(message["message"]) if isinstance(message, dict) else ""
+    return (
+        (str(message["message"]), message["extraInfo"].get("error_kind", "")) if isinstance(message, dict) else ("", "")
+    )
 
 
 def _signal(number: int) -> str:

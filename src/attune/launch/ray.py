@@ -119,7 +119,7 @@ def _worker(config: Mapping[str, Any]) -> None:
         except (RankLost, ReaderLost):
             raise  # worth another try
         except AttuneError as error:
-            word = {"code": error.exit_code, "reason": f"{type(error).__name__}: {error}"}
+            word = {"code": error.exit_code, "reason": str(error), "error_kind": type(error).__name__}
             write_text(work.run / WORD, json.dumps(word))
             if error.exit_code != 75:  # all ranks leave a preemption together, but a mistake may be one rank's own
                 raise

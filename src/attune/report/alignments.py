@@ -1,4 +1,4 @@
-"""What was said above what was recognized, word under word, with the errors marked.
+"""Reference above hypothesis, word under word, with the errors marked; for predictions that are texts.
 
 demo-017: 2 errors in 4 words (1 insertion, 1 substitution)
   ref  the  ***  cat  sat  down
@@ -9,11 +9,12 @@ demo-017: 2 errors in 4 words (1 insertion, 1 substitution)
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
+from attune.metrics import Prediction
 from attune.scoring import edits
 from attune.scoring.edits import Edits, Pair
-from attune.types import Prediction
+from attune.scoring.texts import texts_of
 
 LABELS = ("  ref", "  hyp", "     ")
 GAP = "  "
@@ -22,17 +23,17 @@ GAP = "  "
 Column = tuple[str, str, str]
 
 
-def alignments(predictions: Iterable[Prediction], width: int = 100) -> Iterator[str]:
+def alignments(predictions: Sequence[Prediction], width: int = 100) -> Iterator[str]:
     """The utterances with errors, a few lines each, worst first; those without a prediction come before all."""
     wrong: list[tuple[int, str, str]] = []
-    for prediction in predictions:
-        if prediction.value is None:
-            yield f"{prediction.id}: no prediction\n{LABELS[0]}{GAP}{prediction.reference}"
+    for prediction, reference, hypothesis in zip(predictions, *texts_of(predictions), strict=True):
+        if hypothesis is None:
+            yield f"{prediction.id}: no prediction\n{LABELS[0]}{GAP}{reference}"
             continue
-        said, heard = prediction.reference.split(), prediction.value.split()
-        counted = edits.count(said, heard)
+        words = reference.split(), hypothesis.split()
+        counted = edits.count(*words)
         if counted.total:
-            lines = [f"{prediction.id}: {_summary(counted)}", *_side_by_side(edits.align(said, heard), width)]
+            lines = [f"{prediction.id}: {_summary(counted)}", *_side_by_side(edits.align(*words), width)]
             wrong.append((-counted.total, prediction.id, "\n".join(lines)))
     for _, _, text in sorted(wrong):
         yield text
@@ -57,11 +58,11 @@ def _side_by_side(pairs: list[Pair], width: int) -> Iterator[str]:
 
 
 def _column(pair: Pair) -> Column:
-    said, heard = pair
+    reference, hypothesis = pair
     columns = max(_display_width(word) for word in pair if word is not None)
-    mark = "I" if said is None else "D" if heard is None else "S" if said != heard else ""
+    mark = "I" if reference is None else "D" if hypothesis is None else "S" if reference != hypothesis else ""
     gap = "*" * columns
-    return _pad(said or gap, columns), _pad(heard or gap, columns), _pad(mark, columns)
+    return _pad(reference or gap, columns), _pad(hypothesis or gap, columns), _pad(mark, columns)
 
 
 def _wrap(columns: list[Column], width: int) -> Iterator[list[Column]]:

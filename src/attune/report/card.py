@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-KINDS = {"transcribe": "automatic-speech-recognition", "classify": "audio-classification"}
+from attune.report.tables import metric_label, with_unit, without_repeats
+
 _HUB_NAME = re.compile(r"hf://(?:models/)?([\w.-]+/[\w.-]+?)(?:@[^/]+)?(?:/.*)?")
 _HUB_DATA = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+?)(?:@[^/]+)?(?:/.*)?")
 
@@ -18,18 +19,20 @@ _TRIMMED = (
 
 @dataclass(frozen=True, slots=True)
 class CardFacts:
-    """All that a card says."""
+    """What a card is made of."""
 
     name: str
     address: str  # where it is put
     family: str
     task: str
+    pipeline_tag: str | None  # the Hub's name for the task, where it has one
+    method: str | None  # of a loaded model, where there is one for the task
     language: str | None
     weights: str | None
     loads_in_transformers: bool
     data: Mapping[str, Sequence[str]]  # manifests by split
     scores: Mapping[str, Any]  # as in scores.json
-    settings: Mapping[str, str]  # of the training, worth telling
+    settings: Mapping[str, str]  # of the training, worth showing
     environment: Mapping[str, Any]  # as in environment.json
     command: str
 
@@ -52,8 +55,8 @@ def model_card(facts: CardFacts) -> str:
 def _front_matter(facts: CardFacts) -> Iterator[str]:
     """YAML, every text of it quoted as JSON, which YAML reads as it is."""
     yield f"library_name: {'transformers' if facts.loads_in_transformers else 'attune'}"
-    if facts.task in KINDS:
-        yield f"pipeline_tag: {KINDS[facts.task]}"
+    if facts.pipeline_tag:
+        yield f"pipeline_tag: {facts.pipeline_tag}"
     if facts.language and re.fullmatch(r"[a-z]{2,3}", facts.language):
         yield f"language: {json.dumps(facts.language)}"
     yield f"tags: {json.dumps(['attune', facts.family, 'speech'])}"
@@ -71,12 +74,14 @@ def _front_matter(facts: CardFacts) -> Iterator[str]:
 
 
 def _results(facts: CardFacts, split: str, scored: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    figures = {name: score for name, score in _figures(scored).items() if not name.startswith("raw_")}
-    if facts.task not in KINDS or not figures:
+    values = {name: score for name, score in _shown_scores(scored).items() if not name.startswith("raw_")}
+    if facts.pipeline_tag is None or not values:
         return
     source = ", ".join(facts.data.get(split, ())) or split
-    kept = [{"type": name, "name": _label(name), "value": round(each["value"], 4)} for name, each in figures.items()]
-    yield {"task": {"type": KINDS[facts.task]}, "dataset": {"name": source, "type": split}, "metrics": kept}
+    kept = [
+        {"type": name, "name": metric_label(name), "value": round(each["value"], 4)} for name, each in values.items()
+    ]
+    yield {"task": {"type": facts.pipeline_tag}, "dataset": {"name": source, "type": split}, "metrics": kept}
 
 
 def _introduction(facts: CardFacts) -> str:
@@ -87,32 +92,48 @@ def _introduction(facts: CardFacts) -> str:
 
 
 def _scores(scores: Mapping[str, Any]) -> str:
+    conditions = list(dict.fromkeys(name for scored in scores.values() for name in _conditions(scored)))
     rows = [
-        [split, _label(name), f"{each['value']:.2f} %", f"{each['low']:.2f} – {each['high']:.2f}", *_about(scored)]
+        [split, metric_label(name), *_value_cells(each), *_about(scored, conditions)]
         for split, scored in scores.items()
-        for name, each in _figures(scored).items()
+        for name, each in _shown_scores(scored).items()
     ]
     if not rows:
         return ""
-    heads = ["set", "figure", "value", "95 % interval", "utterances", "normalizer", "search"]
+    heads = ["set", "metric", "value", "95 % interval", "utterances", *conditions, "search"]
+    notes = ["Intervals are bootstrapped."]
+    if any(name.startswith("raw_") for scored in scores.values() for name in _shown_scores(scored)):
+        notes.append("Raw metrics are of texts as they were written.")
     table = [_row(heads), _row(["---"] * len(heads)), *map(_row, rows)]
-    note = "Intervals are bootstrapped over utterances. Figures called raw are of texts as they were written."
-    return "## Scores\n\n" + "\n".join(table) + f"\n\n{note}"
+    return "## Scores\n\n" + "\n".join(table) + f"\n\n{' '.join(notes)}"
 
 
-def _figures(scored: Mapping[str, Any]) -> dict[str, Any]:
-    """What was scored; without a normalizer, raw figures would say everything twice."""
-    is_raw = scored["normalizer"] == "none"
-    figures = scored["scores"].items()
-    return {name: each for name, each in figures if each and not (is_raw and name.startswith("raw_"))}
+def _value_cells(score: Mapping[str, Any]) -> list[str]:
+    unit = score.get("unit", "%")  # runs of before units were declared had no other
+    has_interval = score["low"] is not None and score["high"] is not None
+    return [with_unit(score["value"], unit), f"{score['low']:.2f} – {score['high']:.2f}" if has_interval else ""]
 
 
-def _about(scored: Mapping[str, Any]) -> list[str]:
-    search = scored.get("search") or {}
+def _shown_scores(scored: Mapping[str, Any]) -> dict[str, Any]:
+    names = without_repeats(scored["scores"], _conditions(scored))
+    return {name: scored["scores"][name] for name in names if scored["scores"][name]}
+
+
+def _conditions(scored: Mapping[str, Any]) -> dict[str, str]:
+    """What the scores hold under; older runs have a normalizer alone."""
+    if "conditions" in scored:
+        return dict(scored["conditions"])
+    return {"normalizer": scored["normalizer"]} if "normalizer" in scored else {}
+
+
+def _about(scored: Mapping[str, Any], conditions: Sequence[str]) -> list[str]:
+    search, counts, known = scored.get("search") or {}, scored["counts"], _conditions(scored)
     beam = f" {search['beam']}" if search.get("kind") == "beam" else ""
-    counts = scored["counts"]
-    utterances = next((counts[name] for name in ("num_scored_sents", "num_scored") if name in counts), None)
-    return ["" if utterances is None else f"{utterances:,}", scored["normalizer"], f"{search.get('kind', '')}{beam}"]
+    # Older runs have the number of utterances under the names of their counts alone.
+    older = next((counts[name] for name in ("num_scored_sents", "num_scored") if name in counts), None)
+    utterances = scored.get("utterances", older)
+    number = "" if utterances is None else f"{utterances:,}"
+    return [number, *(known.get(name, "") for name in conditions), f"{search.get('kind', '')}{beam}"]
 
 
 def _data(data: Mapping[str, Sequence[str]]) -> str:
@@ -151,17 +172,13 @@ def _again(facts: CardFacts) -> str:
 
 
 def _use(facts: CardFacts) -> str:
-    verb = "classify" if facts.task == "classify" else "transcribe"
+    if facts.method is None:
+        return f"## How to use it\n\n```bash\nattune evaluate {facts.address} --on YOUR_MANIFEST.jsonl\n```"
     return (
         "## How to use it\n\n```python\nimport attune\n\n"
         f'model = attune.load("{facts.address}")  # or the folder it was pulled to\n'
-        f'print(model.{verb}("recording.wav"))\n```'
+        f'print(model.{facts.method}("recording.wav"))\n```'
     )
-
-
-def _label(name: str) -> str:
-    words = name.split("_")
-    return " ".join(word.upper() if word in ("wer", "cer", "ser", "eer", "der") else word for word in words)
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -1,26 +1,27 @@
 """Prediction files: a JSON object per line, `{"id": …, "value": … or null, "reference": …, "score": … or null}`.
 
-A file is enough to score again without a model. Fields come in that order, and scores are rounded to three decimals.
+A value is any JSON that the task predicts; one that is audio is a `file` beside the predictions. A file is enough to
+score again without a model. Fields come in that order, and scores are rounded to three decimals.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath
 
 from attune import files
 from attune.errors import DataError
-from attune.types import Prediction
+from attune.metrics import Json, Prediction
+from attune.scoring.texts import texts_of
 
 SHOWN_PROBLEMS = 20
 
 
 def read_predictions(path: Path) -> list[Prediction]:
-    """Every prediction of a file; what is wrong with it is told all at once, line by line."""
+    """Every prediction of a file; what is wrong with it is listed line by line."""
     predictions: list[Prediction] = []
     problems: list[str] = []
     lines: dict[str, int] = {}
@@ -37,7 +38,7 @@ def read_predictions(path: Path) -> list[Prediction]:
     if not predictions and not problems:
         problems.append("the file is empty")
     if problems:
-        raise DataError(_tell(path, problems))
+        raise DataError(_describe(path, problems))
     return predictions
 
 
@@ -46,15 +47,11 @@ def write_predictions(path: Path, predictions: Iterable[Prediction]) -> None:
     files.write_text(path, "".join(map(_line, predictions)))
 
 
-def normalized(predictions: Iterable[Prediction], normalize: Callable[[str], str]) -> list[Prediction]:
-    """The same predictions with references and values as they are to be scored."""
+def normalized(predictions: Sequence[Prediction], normalize: Callable[[str], str]) -> list[Prediction]:
+    """The same texts with references and values as they are to be scored."""
     return [
-        replace(
-            prediction,
-            reference=normalize(prediction.reference),
-            value=None if prediction.value is None else normalize(prediction.value),
-        )
-        for prediction in predictions
+        replace(prediction, reference=normalize(reference), value=None if value is None else normalize(value))
+        for prediction, reference, value in zip(predictions, *texts_of(predictions), strict=True)
     ]
 
 
@@ -79,28 +76,32 @@ def _parse(line: str) -> Prediction:
     wrong = [*_missing(row), *_mistyped(row)]
     if wrong:
         raise ValueError("; ".join(wrong))
-    return Prediction(row["id"], row["value"], row["reference"], row.get("score"))
+    return Prediction(row["id"], row["value"], row["reference"], row.get("score"), row.get("file"))
 
 
-def _missing(row: dict[str, Any]) -> list[str]:
+def _missing(row: Mapping[str, Json]) -> list[str]:
     return [f"no {name!r}" for name in ("id", "value", "reference") if name not in row]
 
 
-def _mistyped(row: dict[str, Any]) -> list[str]:
-    strings = [name for name in ("id", "reference") if not isinstance(row.get(name, ""), str)]
-    wrong = [f"{name!r} is not a string" for name in strings]
-    if not isinstance(row.get("value"), str | None):
-        wrong.append("'value' is neither a string nor null")
+def _mistyped(row: Mapping[str, Json]) -> list[str]:
+    wrong = [] if isinstance(row.get("id", ""), str) else ["'id' is not a string"]
     if not isinstance(row.get("score"), int | float | None) or isinstance(row.get("score"), bool):
         wrong.append("'score' is neither a number nor null")
+    file = row.get("file")
+    if file is not None and not (isinstance(file, str) and _is_inside(PurePath(file))):
+        wrong.append("'file' is not a path inside the folder of the predictions")
     return wrong
 
 
-def _tell(path: Path, problems: list[str]) -> str:
+def _is_inside(path: PurePath) -> bool:
+    return not path.is_absolute() and ".." not in path.parts
+
+
+def _describe(path: Path, problems: list[str]) -> str:
     shown = problems[:SHOWN_PROBLEMS]
     if len(problems) > len(shown):
         shown.append(f"and {len(problems) - len(shown)} more")
-    expected = 'Each line should be {"id": "…", "value": "…" or null, "reference": "…"}, and each id should come once.'
+    expected = 'Each line should be {"id": "…", "value": … or null, "reference": …}, and each id should come once.'
     return "\n  ".join([f"{path} cannot be scored:", *shown]) + f"\n{expected}"
 
 
@@ -112,5 +113,9 @@ def _line(prediction: Prediction) -> str:
         "reference": prediction.reference,
         # JSON has no infinity, and -0.0 and 0.0 are one score.
         "score": round(score, 3) + 0.0 if score is not None and math.isfinite(score) else None,
+        **({} if prediction.file is None else {"file": prediction.file}),
     }
-    return json.dumps(row, ensure_ascii=False) + "\n"
+    try:
+        return json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
+    except (TypeError, ValueError) as error:
+        raise DataError(f"Prediction {prediction.id!r} is not a JSON value: {error}.") from error

@@ -1,49 +1,82 @@
-"""Scores as a plain-text table: figures with their 95 % intervals, then the counts they come from."""
+"""Scores as text and as plain data: values with unit and 95 % interval, the conditions they hold under, the counts."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 
-from attune.types import Score, Scores
+from attune.metrics import Score, Scores
 
-ABBREVIATIONS = ("wer", "cer", "ser")
+PLAIN_WORDS = ("raw",)  # short, and no abbreviations
+LONGEST_ABBREVIATION = 3
 
 
 def scores_table(columns: Mapping[str, Scores]) -> str:
     """One column for each `Scores`, under its heading: a test set, or before and after."""
-    figures = _union(scores.values for scores in columns.values())
+    metrics = _union(scores.values for scores in columns.values())
+    conditions = _union(scores.conditions for scores in columns.values())
     counts = _union(scores.counts for scores in columns.values())
     rows = [["", *columns]]
-    rows += [[_label(name), *(_figure_of(scores, name) for scores in columns.values())] for name in figures]
-    rows += [["normalizer", *(scores.normalizer for scores in columns.values())]]
+    rows += [[metric_label(name), *(_value_of(scores, name) for scores in columns.values())] for name in metrics]
+    rows += [[name, *(scores.conditions.get(name, "") for scores in columns.values())] for name in conditions]
     rows += [[name, *(_count_of(scores, name) for scores in columns.values())] for name in counts]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(_line(row, widths) for row in rows)
 
 
 def scores_json(scores: Scores) -> dict[str, object]:
-    """Scores as plain data for programs; a figure that nothing was scored for is null, as JSON has no NaN."""
-    figures = {name: None if math.isnan(score.value) else asdict(score) for name, score in scores.values.items()}
-    return {"scores": figures, "counts": dict(scores.counts), "normalizer": scores.normalizer}
+    """Scores as plain data for programs; a score that is not finite is null, as JSON has no word for it."""
+    return {
+        "scores": {name: _score_json(score) for name, score in scores.values.items()},
+        "counts": dict(scores.counts),
+        "conditions": dict(scores.conditions),
+    }
 
 
-def figure(score: Score) -> str:
+def describe_score(score: Score) -> str:
     """A score with its interval: 12.34 % [10.10, 14.60]."""
-    return "nothing scored" if math.isnan(score.value) else f"{score.value:.2f} % [{score.low:.2f}, {score.high:.2f}]"
+    if math.isnan(score.value):
+        return "nothing scored"
+    value = with_unit(score.value, score.metric.unit)
+    return value if math.isnan(score.low) else f"{value} [{score.low:.2f}, {score.high:.2f}]"
+
+
+def with_unit(value: float, unit: str) -> str:
+    """A value as it is printed: 12.34 %, 9.50 dB, 42.17."""
+    return f"{value:.2f} {unit}".rstrip()
+
+
+def metric_label(name: str) -> str:
+    """The name of a metric as it is printed: raw_wer is raw WER, si_sdr is SI-SDR, and accuracy is accuracy."""
+    label, after_abbreviation = "", False
+    for word in name.split("_"):
+        is_abbreviation = len(word) <= LONGEST_ABBREVIATION and word not in PLAIN_WORDS
+        joiner = "-" if after_abbreviation and is_abbreviation else " "
+        label += f"{joiner if label else ''}{word.upper() if is_abbreviation else word}"
+        after_abbreviation = is_abbreviation
+    return label
+
+
+def without_repeats(names: Iterable[str], conditions: Mapping[str, str]) -> list[str]:
+    """The metrics worth showing: without a normalizer, `raw_` ones repeat the others."""
+    is_raw = conditions.get("normalizer") == "none"
+    return [name for name in names if not (is_raw and name.startswith("raw_"))]
+
+
+def _score_json(score: Score) -> dict[str, object] | None:
+    if not math.isfinite(score.value):
+        return None
+    low, high = (each if math.isfinite(each) else None for each in (score.low, score.high))
+    described = {"unit": score.metric.unit, "higher_is_better": score.metric.higher_is_better}
+    return {"value": score.value, "low": low, "high": high, **described}
 
 
 def _union(groups: Iterable[Iterable[str]]) -> list[str]:
     return list(dict.fromkeys(name for group in groups for name in group))
 
 
-def _label(name: str) -> str:
-    return " ".join(word.upper() if word in ABBREVIATIONS else word for word in name.split("_"))
-
-
-def _figure_of(scores: Scores, name: str) -> str:
-    return figure(scores.values[name]) if name in scores.values else ""
+def _value_of(scores: Scores, name: str) -> str:
+    return describe_score(scores.values[name]) if name in scores.values else ""
 
 
 def _count_of(scores: Scores, name: str) -> str:

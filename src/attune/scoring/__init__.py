@@ -1,1 +1,1 @@
-"""Figures from references and hypotheses: text in, `Scores` out. No torch and no files."""
+"""Scores from references and predictions: values in, `Scores` out. No torch and no files."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attune.errors import DataError
+from attune.metrics import Metric, Scores
 from attune.scoring import bootstrap
-from attune.types import Scores
+
+ACCURACY = Metric("accuracy", "%", True, "Share of the utterances whose label is predicted correctly.")
 
 
 def score_labels(references: Sequence[str], predictions: Sequence[str | None]) -> Scores:
@@ -21,4 +23,4 @@ def score_labels(references: Sequence[str], predictions: Sequence[str | None]) -
         "num_absent": len(references) - len(correct),
         "num_ref": len(references),
     }
-    return Scores({"accuracy": bootstrap.percent(correct, [1] * len(correct))}, counts)
+    return Scores({ACCURACY.name: bootstrap.percent(ACCURACY, correct, [1] * len(correct))}, counts)

@@ -1,4 +1,4 @@
-"""Edits between what was said and what was recognized: counted, and aligned for reading.
+"""Edits between reference and hypothesis: counted, and aligned for reading.
 
 Tokens are words (a list) or characters (a string). The number of edits is the least possible. Where several
 alignments need that many, insertions, deletions and substitutions are those of one of them, always the same one.
@@ -61,8 +61,8 @@ def align(reference: Sequence[str], hypothesis: Sequence[str]) -> list[Pair]:
     """Set reference and hypothesis side by side, token by token."""
     pairs: list[Pair] = []
     for block in Levenshtein.opcodes(reference, hypothesis):
-        said = reference[block.src_start : block.src_end]
-        heard = hypothesis[block.dest_start : block.dest_end]
-        gap = [None] * max(len(said), len(heard))
-        pairs += zip(said or gap, heard or gap, strict=True)
+        left = reference[block.src_start : block.src_end]
+        right = hypothesis[block.dest_start : block.dest_end]
+        gap = [None] * max(len(left), len(right))
+        pairs += zip(left or gap, right or gap, strict=True)
     return pairs

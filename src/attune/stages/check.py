@@ -7,7 +7,7 @@ afterwards.
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import compress, islice
@@ -33,7 +33,7 @@ from attune.recipe import Recipe
 from attune.site import Site
 from attune.stages.begin import BegunModel, begin_model
 from attune.stages.data import planner, training_reader, training_rows
-from attune.stages.evaluate import Decoding, require_scores, search_of
+from attune.stages.evaluate import Decoding, ScoreFloor, fetch_scoring_files, kept_metric, score_floor, search_of
 from attune.stages.example import Example, first_example, frames_of, read_back
 from attune.stages.pretrained import LoadedModel, ModelFolders
 from attune.stages.rates import schedule_of
@@ -41,7 +41,7 @@ from attune.stages.sharing import open_optimizer
 from attune.stages.training_set import samples_in
 from attune.text.tokenizers.characters import UNREADABLE
 from attune.training.adapt import Adapted
-from attune.types import Prediction, Utterance
+from attune.types import Utterance
 from attune.world import World
 
 TRAIN, DEV, TEST = "train", "dev", "test"
@@ -80,7 +80,7 @@ class SplitCheck:
     bad_targets: tuple[RowProblem, ...] = ()  # what cannot be learned or, in an evaluation set, scored
     long_rows: tuple[RowProblem, ...] = ()  # too long for the model, and dealt with as data.long_rows says
     unknown: Mapping[str, int] = field(default_factory=dict)  # character or label never output → utterances with it
-    least_wer: float = 0.0  # of a model that says exactly what it would learn
+    floor: ScoreFloor | None = None  # where flawless predictions do not have a perfect score
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,10 @@ def check_recipe(recipe: Recipe, decodes: bool, site: Site) -> Generator[Decodin
         splits = []
         for corpus in corpora.values():
             rows = yield from _check_rows(corpus, decodes, site)
-            splits.append(_check_split(recipe, corpus, rows, begun))
+            split = _check_split(recipe, corpus, rows, begun)
+            if begun and corpus.name != TRAIN:
+                split = replace(split, floor=score_floor(corpus, begun.loaded, Path(folder), site))
+            splits.append(split)
         return RecipeCheck(
             recipe.data.bad_rows,
             tuple(splits),
@@ -240,8 +243,9 @@ def _begin(
 def _check_evaluation(recipe: Recipe, assembled: LoadedModel, site: Site, troubles: list[str]) -> None:
     """What would be found wrong only after hours of training."""
     with _gathering(troubles):
-        if recipe.data.dev or recipe.data.test:
-            require_scores(recipe.train.keep_best, assembled.task)
+        kept_metric(recipe, assembled.task)
+    with _gathering(troubles):
+        fetch_scoring_files(recipe, assembled.task, site)
     for config in filter(None, (recipe.decode, recipe.decode.final)):
         with _gathering(troubles):
             search_of(config, assembled.task_model, site, World.alone())
@@ -281,8 +285,7 @@ def _check_split(recipe: Recipe, corpus: Corpus, rows: RowsCheck, begun: BegunMo
     expects_long = recipe.data.drops_long_rows if is_learned else recipe.data.long_rows in ("split", "drop")
     long = tuple(problem for problem, is_long in problems if is_long and expects_long)
     bad = tuple(problem for problem, is_long in problems if not (is_long and expects_long))
-    least_wer = 0.0 if is_learned else _least_wer(corpus, begun.loaded)
-    return replace(found, bad_targets=bad, long_rows=long, unknown=unknown, least_wer=least_wer)
+    return replace(found, bad_targets=bad, long_rows=long, unknown=unknown)
 
 
 def _check_targets(
@@ -321,6 +324,8 @@ def _require_usable(utterance: Utterance, assembled: LoadedModel, is_learned: bo
 def _unknown_in(utterance: Utterance, assembled: LoadedModel, can_say: Callable[[str], bool]) -> set[str]:
     """The label, or the characters of the text, that the model has no output for."""
     reference = assembled.task.reference(utterance)
+    if not isinstance(reference, str):
+        return set()
     try:
         reads = read_back(utterance, assembled)
     except DataError:  # only a label can be unknown as a whole; a text may be too long to be learned
@@ -330,19 +335,6 @@ def _unknown_in(utterance: Utterance, assembled: LoadedModel, can_say: Callable[
 
 def _can_say(assembled: LoadedModel, character: str) -> bool:
     return UNREADABLE not in (read_back(Utterance(character, 1.0, text=character), assembled) or "")
-
-
-def _least_wer(utterances: Iterable[Utterance], assembled: LoadedModel) -> float:
-    """The WER of flawless predictions, which not every normalizer and vocabulary allows to be 0."""
-    flawless = []
-    for utterance in utterances:
-        with suppress(DataError):  # told with the other problems of the split
-            reads = read_back(utterance, assembled)
-            flawless.append(Prediction(utterance.id, reads, assembled.task.reference(utterance)))
-    with suppress(AttuneError):  # where nothing can be scored, that is told by itself
-        wer = assembled.task.score(flawless).values.get("wer") if flawless else None
-        return wer.value if wer else 0.0
-    return 0.0
 
 
 def _rates(recipe: Recipe) -> tuple[tuple[int, float], ...]:

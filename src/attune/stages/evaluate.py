@@ -1,8 +1,11 @@
-"""Decode a corpus and score it. Every utterance is scored exactly once, or the evaluation says so and fails."""
+"""Decode a corpus and score it. Every utterance is scored exactly once, or the evaluation fails."""
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from attune.batches.load import LoadedMicroBatch, Reader, load, readers_watched
@@ -14,13 +17,15 @@ from attune.decoding.ngram import read_arpa
 from attune.decoding.predict import decode, share
 from attune.decoding.search import Search
 from attune.decoding.settings import SearchConfig
-from attune.errors import ConfigError, ModelError, Preempted
+from attune.errors import AttuneError, ConfigError, DataError, ModelError, Preempted
 from attune.recipe import Recipe
 from attune.report.tables import scores_json
+from attune.scoring.texts import texts_of
 from attune.site import Site
 from attune.sources import locate
+from attune.stages.example import read_back
 from attune.stages.pretrained import LoadedModel
-from attune.types import Prediction, Scores, Utterance
+from attune.types import Metric, Prediction, Score, Scores, ScoringContext, Utterance
 from attune.world import World
 
 DECODED_AT_ONCE = 4  # micro-batches: without gradients there is room for more, and a search is as long as one of them
@@ -44,7 +49,7 @@ class Evaluation:
     split: str
     predictions: tuple[Prediction, ...]
     scores: Scores
-    rank_counts: tuple[dict[str, int], ...]  # what each rank scored; they add up to the scores' counts
+    rank_counts: tuple[dict[str, int], ...]  # of each rank: the scores' parts, or the predictions of a set
     search: Search
     problems: tuple[str, ...] = ()
     total: int | None = None  # utterances of the whole set, where only a sample of it was scored
@@ -59,12 +64,13 @@ class Evaluation:
     @property
     def absent(self) -> int:
         """Utterances without a prediction."""
-        return sum(prediction.value is None for prediction in self.predictions)
+        return sum(prediction.is_absent for prediction in self.predictions)
 
     def as_json(self) -> dict[str, Any]:
         """Scores as plain data, for scores.json and --json."""
         return {
             **scores_json(self.scores),
+            "utterances": len(self.predictions) - self.absent,
             "search": self.search.as_json(),
             "ranks": list(self.rank_counts),
             **({"manifest": self.manifest} if self.manifest else {}),
@@ -73,22 +79,82 @@ class Evaluation:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class ScoreFloor:
+    """The primary score of a model that predicts every target exactly, and what may keep it from being perfect."""
+
+    score: Score
+    causes: tuple[str, ...]
+
+
 def describe_sample(count: int, total: int) -> str:
     """How large a sample is, in words."""
     return f"{count:,} of {total:,} utterances, chosen by the seed"
 
 
-def require_scores(metric: str | None, task: Task) -> None:
-    """Refuse to begin where scoring cannot work, or lacks a score of the dev sets; it would be missed hours later."""
-    names = [f"dev.{name}" for name in task.score([Prediction("", "", "")]).values]
-    if metric is not None and metric not in names:
-        raise ConfigError(f"train.keep_best: there is no score {metric!r}{suggestion(metric, names)}")
+def kept_metric(recipe: Recipe, task: Task) -> Metric | None:
+    """The metric of `train.keep_best`; settings that do not go with the task's scores are refused."""
+    if recipe.train.eval_utterances and task.scored_over == "set":
+        raise ConfigError("train.eval_utterances: this task is scored over whole sets, not over samples. Leave it out.")
+    name = recipe.train.keep_best
+    declared = {f"dev.{metric.name}": metric for metric in task.metrics}
+    if name is not None and name not in declared:
+        raise ConfigError(f"train.keep_best: the task has no score {name!r}{suggestion(name, declared)}")
+    return declared[name] if name else None
+
+
+def fetch_scoring_files(recipe: Recipe, task: Task, site: Site) -> dict[str, Path]:
+    """What scoring dev and test needs beside the predictions, by source: a missing one stops a run at its start."""
+    splits = [split for split in ("dev", "test") if getattr(recipe.data, split)]
+    sources = {source for split in splits for source in task.scoring_files(split).values()}
+    return {source: locate(source, site.cache) for source in sorted(sources)}
+
+
+def scoring_context(task: Task, corpus: Scored, folder: Path, site: Site) -> ScoringContext:
+    """What scoring a corpus may need; `folder` has the files that predictions name."""
+    whole = corpus.whole if isinstance(corpus, ChunkedCorpus) else corpus
+    files = {name: locate(source, site.cache) for name, source in task.scoring_files(corpus.name).items()}
+    return ScoringContext(corpus.name, folder, files, _by_id(whole))
+
+
+def score_floor(corpus: Corpus, assembled: LoadedModel, folder: Path, site: Site) -> ScoreFloor | None:
+    """The primary score of flawless predictions, which not every normalizer and vocabulary allows to be perfect.
+
+    None where it is perfect, or where a target cannot be read back as what it is compared with.
+    """
+    flawless, perfect = [], []
+    for utterance in corpus:
+        with suppress(DataError):  # `attune check` lists what is wrong with an utterance
+            reference, value = assembled.task.reference(utterance), read_back(utterance, assembled)
+            if type(value) is type(reference):
+                flawless.append(Prediction(utterance.id, value, reference))
+                perfect.append(Prediction(utterance.id, reference, reference))
+    with suppress(AttuneError):  # and what keeps scoring from working
+        context = scoring_context(assembled.task, corpus, folder, site)
+        reached, best = (assembled.task.score(each, context) for each in (flawless, perfect))
+        primary = assembled.task.metrics[0]
+        if primary.is_better(best.values[primary.name].value, reached.values[primary.name].value):
+            return ScoreFloor(reached.values[primary.name], (*reached.conditions, "vocabulary"))
+    return None
+
+
+def _by_id(corpus: Corpus | CorpusSample) -> Callable[[str], Utterance]:
+    @cache
+    def rows() -> dict[str, int]:
+        return {corpus[row].id: row for row in range(len(corpus))}
+
+    def find(name: str) -> Utterance:
+        if name not in rows():
+            raise DataError(f"{corpus.name} has no utterance {name!r}.")
+        return corpus[rows()[name]]
+
+    return find
 
 
 def search_of(config: SearchConfig, built: TaskModel, site: Site, world: World) -> Search:
     """The recipe's search settings as the decoder takes them, with the language model they name."""
     if config.fallback and built.scorer != "tokens":
-        raise ModelError("decode.fallback is for models that say one token after another. Set it to false.")
+        raise ModelError("decode.fallback is for models that emit one token after another. Set it to false.")
     plain = Search(config.search, config.beam, config.length_power, config.fallback, config.precision)
     if config.lm is None:
         return plain
@@ -101,7 +167,7 @@ def search_of(config: SearchConfig, built: TaskModel, site: Site, world: World) 
 
 
 def as_scored(corpus: Corpus | CorpusSample, assembled: LoadedModel, recipe: Recipe) -> Scored:
-    """The corpus as it will be decoded: where the recipe says so, what is too long to be heard at once is cut."""
+    """The corpus as it will be decoded: with data.long_rows=split, utterances too long for the model are cut."""
     longest = assembled.task_model.limits.max_seconds
     if longest is None or recipe.data.long_rows != "split":
         return corpus
@@ -136,6 +202,7 @@ def evaluate(
     corpus: Scored,
     batches: Iterable[LoadedMicroBatch],
     search: Search,
+    context: ScoringContext,
     world: World,
     stop_requested: Callable[[], bool] = lambda: False,
 ) -> Generator[Decoding, None, Evaluation]:
@@ -163,22 +230,28 @@ def evaluate(
     by_rank = _by_rank(assembled, corpus, [part for part, _ in parts])
     together = {row: prediction for part in by_rank for row, prediction in part.items()}
     predictions = tuple(together[row] for row in range(len(whole)))
-    scores = assembled.task.score(predictions)
-    counts = (
-        (scores.counts,)
-        if world.size == 1
-        else tuple(assembled.task.score(list(part.values())).counts for part in by_rank)
-    )
+    scores = assembled.task.score(predictions, context)
     return Evaluation(
-        corpus.name,
-        predictions,
-        scores,
-        tuple(map(dict, counts)),
-        search,
-        tuple(problem for _, found in parts for problem in found),
-        whole.total if isinstance(whole, CorpusSample) else None,
-        _by_set(whole, predictions, assembled.task),
+        split=corpus.name,
+        predictions=predictions,
+        scores=scores,
+        rank_counts=_rank_counts(assembled.task, scores, by_rank, context),
+        search=search,
+        problems=tuple(problem for _, found in parts for problem in found),
+        total=whole.total if isinstance(whole, CorpusSample) else None,
+        sets=_by_set(whole, predictions, assembled.task, context),
     )
+
+
+def _rank_counts(
+    task: Task, scores: Scores, by_rank: Sequence[dict[int, Prediction]], context: ScoringContext
+) -> tuple[dict[str, int], ...]:
+    """What each rank scored, which adds up to the scores' counts; of a task that scores whole sets, how much."""
+    if task.scored_over == "set":
+        return tuple({"predictions": len(part)} for part in by_rank)
+    if len(by_rank) == 1:
+        return (dict(scores.counts),)
+    return tuple(dict(task.score(list(part.values()), context).counts) for part in by_rank)
 
 
 def _until(
@@ -192,14 +265,16 @@ def _until(
         yield loaded
 
 
-def _by_set(corpus: Corpus | CorpusSample, predictions: Sequence[Prediction], task: Task) -> dict[str, Scores]:
-    """The scores of each manifest alone."""
-    if len(corpus.sets) == 1:
+def _by_set(
+    corpus: Corpus | CorpusSample, predictions: Sequence[Prediction], task: Task, context: ScoringContext
+) -> dict[str, Scores]:
+    """The scores of each manifest alone, where a part of the set can be scored."""
+    if len(corpus.sets) == 1 or task.scored_over == "set":
         return {}
     own: dict[str, list[Prediction]] = {name: [] for name in corpus.sets}
     for origin, prediction in zip(corpus.origins, predictions, strict=True):
         own[corpus.sets[origin]].append(prediction)
-    return {name: task.score(part) for name, part in own.items() if part}
+    return {name: task.score(part, context) for name, part in own.items() if part}
 
 
 def _by_rank(assembled: LoadedModel, corpus: Scored, parts: list[dict[int, Prediction]]) -> list[dict[int, Prediction]]:
@@ -214,16 +289,16 @@ def _by_rank(assembled: LoadedModel, corpus: Scored, parts: list[dict[int, Predi
 def _joined(
     assembled: LoadedModel, corpus: ChunkedCorpus, parts: list[dict[int, Prediction]]
 ) -> list[dict[int, Prediction]]:
-    said: dict[int, list[Prediction]] = {row: [] for row in range(len(corpus.whole))}
+    pieces: dict[int, list[Prediction]] = {row: [] for row in range(len(corpus.whole))}
     ranks: dict[int, int] = {}
     for piece, rank, prediction in sorted(
         ((piece, rank, prediction) for rank, part in enumerate(parts) for piece, prediction in part.items()),
         key=lambda item: item[0],
     ):
-        said[corpus.owners[piece]].append(prediction)
+        pieces[corpus.owners[piece]].append(prediction)
         ranks.setdefault(corpus.owners[piece], rank)
     joined: list[dict[int, Prediction]] = [{} for _ in parts]
-    for row, predictions in said.items():
+    for row, predictions in pieces.items():
         # In a recording without any speech there is no piece to decode.
         whole = corpus.whole[row]
         found = _join(predictions, assembled.task_model, whole) if predictions else _nothing(assembled, whole)
@@ -232,8 +307,9 @@ def _joined(
 
 
 def _join(pieces: list[Prediction], built: TaskModel, whole: Utterance) -> Prediction:
-    """What was said in all of them; nothing is known of it when one could not be read."""
-    values = [piece.value for piece in pieces if piece.value is not None]
+    """The text of all pieces; absent when one of them could not be read."""
+    _, texts = texts_of([replace(piece, reference="") for piece in pieces])
+    values = [text for text in texts if text is not None]
     if len(values) < len(pieces):
         return replace(pieces[0], value=None, score=None)
     return replace(pieces[0], value=built.codec.join(values, whole), score=sum(piece.score or 0.0 for piece in pieces))

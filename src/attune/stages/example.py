@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from attune.errors import DataError
 from attune.stages.journal import RunLog
 from attune.stages.pretrained import LoadedModel
-from attune.types import SAMPLE_RATE, Hypothesis, Utterance
+from attune.types import SAMPLE_RATE, Hypothesis, Json, Utterance
 
 SHOWN = 160  # characters of a target
 
@@ -16,7 +16,7 @@ class Example:
     """An utterance as the model will see it."""
 
     id: str
-    reference: str
+    reference: Json
     target: str  # as the codec describes it
     tokens: int | None  # where the target is tokens, how many
     reads: str | None  # the text or label that the target stands for

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from attune.report.predictions import write_predictions
 from attune.stages.data import open_split
-from attune.stages.evaluate import as_scored, evaluate, evaluation_batches
+from attune.stages.evaluate import as_scored, evaluate, evaluation_batches, scoring_context
 from attune.stages.events import Evaluated, Event, Finished
 from attune.stages.pretrained import build_model, export, load_weights, open_pretrained
 from attune.stages.underway import TrainingContext, log_scores
@@ -48,8 +48,9 @@ def _score_all_of(split: str, training: TrainingContext, step: int) -> Iterator[
     recipe, run, world = training.recipe, training.run, training.world
     corpus = as_scored(open_split(recipe, split, run.data, training.site, world), training.assembled, recipe)
     batches = evaluation_batches(training.assembled, corpus, None, recipe, training.site, world)
+    context = scoring_context(training.assembled.task, corpus, run.predictions_folder, training.site)
     evaluation = yield from evaluate(
-        training.assembled, corpus, batches, training.final_search, world, training.stop_requested
+        training.assembled, corpus, batches, training.final_search, context, world, training.stop_requested
     )
     if training.journal:
         write_predictions(run.predictions(split), evaluation.predictions)

@@ -74,6 +74,13 @@ def gather_sources(recipe: Recipe, run: Run, site: Site, world: World) -> Site:
     return replace(site, cache=site.cache.locked_to({**site.cache.locked, **found}))
 
 
+def extend_lock(run: Run, located: Mapping[str, Path], site: Site) -> None:
+    """Add to a run's lock what only the task knows of, such as the trial list that it is scored with."""
+    remote = [site.cache.used[shown(source)] for source in located if is_remote(source)]
+    found = {entry.source: entry for entry in (*remote, *local_entries(located))}
+    write_lock(run.lock, {**found, **read_lock(run.lock)}.values())
+
+
 def _bring_together(named: Iterable[NamedSource], cache: Cache, world: World) -> dict[NamedSource, Path]:
     """Every rank brings everything; what is wrong for all of them is told once, by the first."""
     paths: dict[NamedSource, Path] = {}

@@ -10,12 +10,13 @@ from typing import Any
 from attune import catalog
 from attune import recipe as recipes
 from attune.config import flatten
-from attune.contracts import TaskModel
+from attune.contracts import HubTask, TaskModel
 from attune.errors import ModelError, SourceError
 from attune.files import completed, refusal_told, sync, write_text
 from attune.plain_yaml import inline_yaml
 from attune.recipe import Recipe
 from attune.report.card import CardFacts, model_card
+from attune.report.tables import metric_label, with_unit
 from attune.run import Run
 from attune.site import Site
 from attune.sources import is_remote, locate, push, shown, without_secrets
@@ -29,6 +30,7 @@ TOLD = (
     "model.window",
 )
 NEMO = ".nemo"
+METHODS = ("transcribe", "classify")  # of a loaded model, each for the task of its name
 TRAINING = ("log.jsonl", "environment.json", "command.txt", "sources.lock.json")
 
 
@@ -141,9 +143,9 @@ def _headline(path: Path) -> str:
     """The first score of the run, for a commit message."""
     scores = _json(path / "scores.json")
     for split, scored in scores.items():
-        for figure, score in scored["scores"].items():
+        for metric, score in scored["scores"].items():
             if score:
-                return f"{split} {figure} {score['value']:.2f} %"
+                return f"{split} {metric_label(metric)} {with_unit(score['value'], score.get('unit', '%'))}"
     return "a model"
 
 
@@ -155,11 +157,14 @@ def _facts(run: Run, recipe: Recipe, address: str, folder: Path) -> CardFacts:
     plain: dict[str, Any] = flatten(recipes.to_plain(recipe))
     commands = (run.folder / "command.txt").read_text(encoding="utf-8").splitlines()
     weights = recipe.model.config.weights
+    task = catalog.find(catalog.TASKS, recipe.task.name)
     return CardFacts(
         name=_name(address),
         address=address,
         family=recipe.model.family,
         task=recipe.task.name,
+        pipeline_tag=task.pipeline_tag if isinstance(task, HubTask) else None,
+        method=recipe.task.name if recipe.task.name in METHODS else None,
         language=plain.get("task.language"),
         weights=_short(weights) if weights else None,
         loads_in_transformers=(folder / "config.json").is_file(),

@@ -26,7 +26,7 @@ from attune.stages.evaluate import (
     as_scored,
     evaluate,
     evaluation_batches,
-    require_scores,
+    scoring_context,
     search_of,
 )
 from attune.stages.lock import as_locked
@@ -147,14 +147,15 @@ def evaluate_target(
     """Decode and score one split or manifest with the recipe's final search."""
     recipe = subject.pretrained.recipe
     assembled = load_eval_target(subject.pretrained, site, world)
-    require_scores(None, assembled.task)
     with tempfile.TemporaryDirectory() as scratch:
         folder = subject.run.data if subject.run else Path(scratch)
         site = as_locked(subject.run, site) if subject.run else site
         corpus = as_scored(_open(subject, on, folder, site, world), assembled, recipe)
+        predictions = subject.run.predictions_folder if subject.run else Path(scratch)
+        context = scoring_context(assembled.task, corpus, predictions, site)
         search = search_of(recipe.decode.final or recipe.decode, assembled.task_model, site, world)
         batches = evaluation_batches(assembled, corpus, batch, recipe, site, world)
-        evaluation = yield from evaluate(assembled, corpus, batches, search, world)
+        evaluation = yield from evaluate(assembled, corpus, batches, search, context, world)
         return replace(evaluation, manifest=_whole_name(on) if on and on not in SPLITS else None)
 
 

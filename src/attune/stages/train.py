@@ -5,7 +5,6 @@ When all steps are taken it takes no more, and exports and scores the model anew
 A generator of events; the caller draws them. Files are written by the first rank alone.
 """
 
-import math
 import resource
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -30,14 +29,16 @@ from attune.stages.evaluate import (
     as_scored,
     evaluate,
     evaluation_batches,
-    require_scores,
+    fetch_scoring_files,
+    kept_metric,
+    scoring_context,
     search_of,
 )
 from attune.stages.events import Evaluated, Event, Saved, Started, Stepped
 from attune.stages.example import log_first
 from attune.stages.finish import finish
 from attune.stages.journal import RunLog
-from attune.stages.lock import gather_sources
+from attune.stages.lock import extend_lock, gather_sources
 from attune.stages.pretrained import LoadedModel, ModelFolders
 from attune.stages.rates import changed_rates, schedule_of
 from attune.stages.sharing import open_optimizer, usable_alone
@@ -48,6 +49,7 @@ from attune.training.checkpoint import Checkpoint, Damage
 from attune.training.loop import StepRules, TrainingProgress, TrainingStep, take_steps
 from attune.training.precision import compile_layers, computing_exactly, first_scale
 from attune.training.sharding import load_whole, whole_state, whole_weights
+from attune.types import ScoringContext
 from attune.world import World
 
 REMEMBERED_SECONDS = 3600.0  # dev audio that is kept in memory between scorings: 230 MB
@@ -82,7 +84,7 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
             _set_status(run, world, "failed", "It was left before its end.")
             raise
         except BaseException as error:
-            _set_status(run, world, "failed", f"{type(error).__name__}: {error}")
+            _set_status(run, world, "failed", str(error), type(error).__name__)
             raise
         _set_status(run, world, "done")
 
@@ -105,25 +107,29 @@ def _train(
     journal = RunLog(run) if world.is_first else None
     scored = as_scored(dev, assembled, recipe) if dev else None
     dev_batches = _dev_batches(recipe, assembled, scored, site, world) if scored else ()
-    # Now, and not after the last step: a name or a language model that does not fit is to be told at once.
-    if recipe.data.dev or recipe.data.test:
-        require_scores(recipe.train.keep_best, assembled.task)
+    # Now, and not after the last step: a metric, a trial list or a language model that is missing stops the run here.
+    metric = kept_metric(recipe, assembled.task)
+    scoring_files = fetch_scoring_files(recipe, assembled.task, site)
+    if scoring_files and world.is_first:
+        extend_lock(run, scoring_files, site)
     search = search_of(recipe.decode, assembled.task_model, site, world)
     final = search_of(recipe.decode.final, assembled.task_model, site, world) if recipe.decode.final else search
     training = TrainingContext(
-        recipe,
-        run,
-        site,
-        world,
-        assembled,
-        optimizer,
-        scored,
-        dev_batches,
-        journal,
-        [],
-        search,
-        final,
-        request.stop_requested,
+        recipe=recipe,
+        run=run,
+        site=site,
+        world=world,
+        assembled=assembled,
+        optimizer=optimizer,
+        dev=scored,
+        dev_batches=dev_batches,
+        dev_scoring=scoring_context(assembled.task, scored, run.predictions_folder, site) if scored else None,
+        journal=journal,
+        metric=metric,
+        history=[],
+        search=search,
+        final_search=final,
+        stop_requested=request.stop_requested,
     )
     damaged += _mend_best(training, damaged)
     progress = _resume(training, newest, damaged)
@@ -187,7 +193,7 @@ def _require_same_data(run: Run, data: TrainingSet, recordings: str) -> None:
 
 def _mend_best(training: TrainingContext, known: Sequence[Damage]) -> list[Damage]:
     """Forget a best checkpoint that is damaged or gone: what is as good as it must be saved. The next best follows."""
-    run, metric, found = training.run, training.recipe.train.keep_best, list[Damage]()
+    run, found = training.run, list[Damage]()
     best = run.best() if training.journal else None
     reason = checkpoint.damage(checkpoint.folder_of(run.checkpoints, best.step)) if best else None
     if best and reason:
@@ -195,8 +201,7 @@ def _mend_best(training: TrainingContext, known: Sequence[Damage]) -> list[Damag
         found = [Damage(checkpoint.folder_of(run.checkpoints, best.step), reason)]
         for folder in checkpoint.sound(run.checkpoints):
             step, scores = checkpoint.scores(folder)
-            if metric and metric in scores:
-                run.offer_best(metric, scores[metric], step)
+            training.offer_best(scores, step)
     training.world.barrier()  # every rank reads what the best is
     return [damage for damage in found if damage not in known]
 
@@ -212,9 +217,7 @@ def _resume(training: TrainingContext, newest: Path | None, damaged: Sequence[Da
     load_whole(training.assembled.task_model.module, training.optimizer, found.model, found.optimizer)
     training.history.extend(found.history)
     # A kill may have come between the save and the record of the best.
-    metric = training.recipe.train.keep_best
-    if training.journal and metric and metric in found.scores:
-        training.run.offer_best(metric, found.scores[metric], found.progress.position.step)
+    training.offer_best(found.scores, found.progress.position.step)
     if training.journal:
         training.journal.write("resumed", step=found.progress.position.step, ranks=training.world.size)
     return found.progress
@@ -271,8 +274,8 @@ def _after_step(training: TrainingContext, step: TrainingStep) -> Generator[Even
     settings, number = training.recipe.train, step.progress.position.step
     is_last = number == settings.steps
     judged = None
-    if training.dev and settings.eval_every and (number % settings.eval_every == 0 or is_last):
-        judged = yield from _judge(training, training.dev)
+    if training.dev and training.dev_scoring and settings.eval_every and (number % settings.eval_every == 0 or is_last):
+        judged = yield from _judge(training, training.dev, training.dev_scoring)
     # Scoring takes long: whoever asked meanwhile does not wait for another step.
     stops = step.stop_requested or (judged is not None and any(training.world.gather(training.stop_requested())))
     is_best = judged is not None and judged.is_best
@@ -280,8 +283,7 @@ def _after_step(training: TrainingContext, step: TrainingStep) -> Generator[Even
     if is_due or stops:
         yield from _save(training, step.progress, judged.scores if judged else {}, is_stopgap=not is_due)
     if judged:
-        if training.journal and is_best and settings.keep_best:
-            training.run.offer_best(settings.keep_best, judged.scores[settings.keep_best], number)
+        training.offer_best(judged.scores, number)
         log_scores(training, number, judged.evaluation, is_best)
         yield Evaluated(number, judged.evaluation, is_best)
     if is_due or stops:
@@ -289,20 +291,18 @@ def _after_step(training: TrainingContext, step: TrainingStep) -> Generator[Even
     return stops
 
 
-def _judge(training: TrainingContext, dev: Scored) -> Generator[Decoding, None, _Judged]:
+def _judge(training: TrainingContext, dev: Scored, context: ScoringContext) -> Generator[Decoding, None, _Judged]:
     """Score the dev sets, and remember the score that decides which checkpoint is best."""
     assembled = usable_alone(training.assembled, training.recipe, training.run, training.world)
     # Layers are compiled for training's shapes and modes; a search has others.
     with torch.compiler.set_stance("force_eager") if training.recipe.train.compile else nullcontext():
-        evaluation = yield from evaluate(assembled, dev, training.dev_batches, training.search, training.world)
+        evaluation = yield from evaluate(assembled, dev, training.dev_batches, training.search, context, training.world)
     scores = {f"dev.{name}": score.value for name, score in evaluation.scores.values.items()}
-    metric = training.recipe.train.keep_best
-    if metric is None:
+    name, metric = training.recipe.train.keep_best, training.metric
+    if name is None or metric is None:
         return _Judged(evaluation, scores, False)
-    value = scores[metric]
-    training.history.append(value)
-    best = training.run.best()
-    return _Judged(evaluation, scores, not math.isnan(value) and (best is None or best.is_beaten_by(value)))
+    training.history.append(scores[name])
+    return _Judged(evaluation, scores, training.run.is_best(name, metric, scores[name]))
 
 
 def _save(
@@ -331,9 +331,9 @@ def _dev_batches(
     return CachedBatches(lambda: evaluation_batches(assembled, dev, None, recipe, site, world), remembers=is_small)
 
 
-def _set_status(run: Run, world: World, state: str, reason: str = "") -> None:
+def _set_status(run: Run, world: World, state: str, message: str = "", error_kind: str = "") -> None:
     if world.is_first:
-        run.set_status(state, reason)
+        run.set_status(state, message, error_kind)
 
 
 def _memory_gib(world: World) -> float:

@@ -1,12 +1,12 @@
 """A training that is under way: all that its parts share, and what the first rank writes down of it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from attune.batches.load import LoadedMicroBatch
 from attune.decoding.search import Search
 from attune.recipe import Recipe
-from attune.run import Run, rises
+from attune.run import Run
 from attune.site import Site
 from attune.stages.evaluate import Evaluation, Scored
 from attune.stages.events import Stepped
@@ -14,6 +14,7 @@ from attune.stages.journal import RunLog
 from attune.stages.pretrained import LoadedModel
 from attune.training.optimizer import OptimizerLike
 from attune.training.patience import has_stalled
+from attune.types import Metric, ScoringContext
 from attune.world import World
 
 
@@ -29,7 +30,9 @@ class TrainingContext:
     optimizer: OptimizerLike
     dev: Scored | None
     dev_batches: Iterable[LoadedMicroBatch]
+    dev_scoring: ScoringContext | None
     journal: RunLog | None
+    metric: Metric | None  # of train.keep_best
     history: list[float]  # the score that decides which checkpoint is best, at every scoring so far
     search: Search
     final_search: Search
@@ -38,10 +41,16 @@ class TrainingContext:
     @property
     def has_stalled(self) -> bool:
         """Whether the recipe's patience with the dev score is at its end."""
-        settings = self.recipe.train
-        if settings.patience is None or settings.keep_best is None:
+        patience = self.recipe.train.patience
+        if patience is None or self.metric is None:
             return False
-        return has_stalled(self.history, settings.patience, rises(settings.keep_best))
+        return has_stalled(self.history, patience, self.metric)
+
+    def offer_best(self, scores: Mapping[str, float], step: int) -> None:
+        """Record a checkpoint as the run's best if its dev score is; the first rank writes it."""
+        name = self.recipe.train.keep_best
+        if self.journal and self.metric and name and name in scores:
+            self.run.offer_best(name, self.metric, scores[name], step)
 
 
 def log_step(training: TrainingContext, stepped: Stepped) -> None:

@@ -12,13 +12,20 @@ from attune.batches.collate import collate
 from attune.contracts import Section, Task, TaskType
 from attune.files import sha256
 from attune.testing.problems import require_none, without_gradient
-from attune.types import Hypothesis, LoadedRow, Prediction, Utterance, tokens_of
+from attune.testing.scoring import Perfect, check_scoring
+from attune.types import LoadedRow, Utterance
 
 WIDTH = 8
 
 
-def check_task(task: TaskType[Section], config: Section, utterances: Sequence[Utterance]) -> None:
-    """Raise CheckFailed with every promise that the task breaks on these utterances."""
+def check_task(
+    task: TaskType[Section], config: Section, utterances: Sequence[Utterance], perfect: Perfect | None = None
+) -> None:
+    """Raise CheckFailed with every promise that the task breaks on these utterances.
+
+    `perfect` makes a flawless prediction, for a task whose values are not what they are compared with (an embedding and
+    a speaker); without it, it is the reference.
+    """
     with tempfile.TemporaryDirectory() as name, torch.random.fork_rng(devices=[]):
         first, second = Path(name, "first"), Path(name, "second")
         for folder in (first, second):
@@ -27,8 +34,7 @@ def check_task(task: TaskType[Section], config: Section, utterances: Sequence[Ut
         ready = task(config, first)
         problems = [
             *_preparation(first, second),
-            *_reading(ready, utterances),
-            *_scoring(ready, utterances),
+            *check_scoring(ready, utterances, perfect, Path(name)),
             *_gradients(ready, utterances),
         ]
     require_none("The task", problems)
@@ -41,35 +47,6 @@ def _preparation(first: Path, second: Path) -> Iterator[str]:
 
 def _contents(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): sha256(path) for path in folder.rglob("*") if path.is_file()}
-
-
-def _reading(task: Task, utterances: Sequence[Utterance]) -> Iterator[str]:
-    for utterance in utterances:
-        reference = task.reference(utterance)
-        read = task.read(Hypothesis(tokens_of(task.target(utterance)), 0.0))
-        # The figure a task names first is the one it is judged by; what the normalizer takes away is no loss.
-        name, score = _first(task, Prediction(utterance.id, read, reference))
-        _, best = _first(task, Prediction(utterance.id, reference, reference))
-        if score != best:
-            yield f"reading: the target of {utterance.id!r} reads {read!r}: {name} {score:g} against {reference!r}"
-
-
-def _first(task: Task, prediction: Prediction) -> tuple[str, float]:
-    name, score = next(iter(task.score([prediction]).values.items()))
-    return name, score.value
-
-
-def _scoring(task: Task, utterances: Sequence[Utterance]) -> Iterator[str]:
-    references = [task.reference(utterance) for utterance in utterances]
-    perfect = [Prediction(str(row), reference, reference) for row, reference in enumerate(references)]
-    for name, score in task.score(perfect).values.items():
-        if score.value not in (0.0, 100.0):
-            yield f"scoring: perfect predictions have {name} {score.value:g}, neither 0 nor 100"
-    half = len(perfect) // 2
-    whole, left, right = (task.score(part).counts for part in (perfect, perfect[:half], perfect[half:]))
-    for name, count in whole.items():
-        if count != left[name] + right[name]:
-            yield f"scoring: {name} of two halves is {left[name]} and {right[name]}, of the whole {count}"
 
 
 def _gradients(task: Task, utterances: Sequence[Utterance]) -> Iterator[str]:

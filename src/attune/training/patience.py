@@ -1,14 +1,16 @@
 """When to stop early: a function of the scores so far, so that a resumed run decides as an unbroken one does."""
 
-import math
 from collections.abc import Sequence
 
+from attune.types import Metric
 
-def has_stalled(scores: Sequence[float], patience: int, rises: bool) -> bool:
-    """Whether none of the last `patience` scores beats the best one before them; NaN beats nothing."""
-    worst = -math.inf if rises else math.inf
-    known = [worst if math.isnan(score) else score for score in scores]
-    earlier, recent = known[:-patience], known[-patience:]
+
+def has_stalled(scores: Sequence[float], patience: int, metric: Metric) -> bool:
+    """Whether none of the last `patience` scores is better than the best one before them; NaN never is."""
+    earlier, recent = scores[:-patience], scores[-patience:]
     if not earlier:
         return False
-    return max(recent) <= max(earlier) if rises else min(recent) >= min(earlier)
+    best = earlier[0]
+    for score in earlier[1:]:
+        best = score if metric.is_better(score, best) else best
+    return not any(metric.is_better(score, best) for score in recent)

@@ -20,11 +20,11 @@ def said_step_by_step(shape, device, uses_step):
     decoder = Decoder(shape, saves_memory=False).to(device).eval()
     states = torch.randn(3, 40, decoder.embed_positions.weight.shape[1]).to(device)
     tokens = torch.randint(0, 100, (3, 12)).to(device)
-    heard = decoder.hear(states)
-    keys = heard[0].keys
+    encoded = decoder.project_encoded(states)
+    keys = encoded[0].keys
     shape = (*keys.shape[:2], 16, keys.shape[3])
-    said = [type(heard[0])(keys.new_zeros(shape), keys.new_zeros(shape)) for _ in heard]
-    step = ReplayedStep(decoder, Scene(heard, None, said))
+    cache = [type(encoded[0])(keys.new_zeros(shape), keys.new_zeros(shape)) for _ in encoded]
+    step = ReplayedStep(decoder, Scene(encoded, None, cache))
     answers = []
     with torch.inference_mode():
         for place in range(12):
@@ -32,8 +32,8 @@ def said_step_by_step(shape, device, uses_step):
             if uses_step:
                 answers.append(step(token, place).clone())
             else:
-                past = [Past(each, slice(place, place + 1)) for each in said]
-                answers.append(decoder.advance(token, heard, None, past).float().log_softmax(-1))
+                past = [Past(each, slice(place, place + 1)) for each in cache]
+                answers.append(decoder.advance(token, encoded, None, past).float().log_softmax(-1))
             if device == "cpu":
                 step._has_run = False  # there is nothing to record on
     return torch.stack(answers).cpu()

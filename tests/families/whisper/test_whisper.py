@@ -21,7 +21,7 @@ from attune.tasks.classify import Classify, ClassifyConfig
 from attune.tasks.transcribe import Transcribe, TranscribeConfig
 from attune.testing import check_family, make_corpus
 from attune.testing.data import speak
-from attune.types import Hypothesis, Prediction, Utterance
+from attune.types import Hypothesis, Prediction, ScoringContext, Utterance
 
 from tiny import batch_of
 from tiny_whisper import MULTILINGUAL, write_whisper
@@ -124,7 +124,7 @@ def test_times_in_a_text_are_learned_or_left_out_and_are_never_scored(folders, t
         target = built.codec.target(utterance)
         assert [token - 268 for token in target if token >= 268] == ([0, 60, 70, 130] if has_times else [])
         perfect = Prediction("t", built.codec.read(Hypothesis(target, 0.0)), task.reference(utterance))
-        assert task.score([perfect]).values["wer"].value == 0
+        assert task.score([perfect], ScoringContext("test", tmp_path, {}, {}.__getitem__)).values["wer"].value == 0
 
 
 @pytest.mark.parametrize("window", ["full", "trimmed"])
@@ -217,7 +217,7 @@ def test_trains_in_bfloat16_with_a_loss_in_float32(folders, corpus, tmp_path):
 
 def test_what_cannot_be_learned_or_heard_is_named(folders, corpus, tmp_path):
     built = build(folders["en"], tmp_path)
-    with pytest.raises(DataError, match=r"manifest.jsonl:1.*lasts 31.0 s, and Whisper hears 30 s"):
+    with pytest.raises(DataError, match=r"manifest.jsonl:1.*lasts 31.0 s; Whisper takes 30 s"):
         built.codec.target(replace(corpus[0], seconds=31.0))
     with pytest.raises(DataError, match="lasts 31.0 s"):
         built.codec.prompt(replace(corpus[0], seconds=31.0))

@@ -41,7 +41,7 @@ def test_an_english_only_model_is_told_neither_language_nor_task(english):
 
 
 def test_an_english_only_model_refuses_another_language(english):
-    with pytest.raises(DataError, match="English-only Whisper model knows 'en' and not 'be'"):
+    with pytest.raises(DataError, match="English-only Whisper model has no language 'be'"):
         prefix(english, DecoderPrompt("be"), POSITIONS)
 
 
@@ -69,29 +69,29 @@ def test_where_nothing_is_said_no_time_follows_the_first_as_decoding_has_it(voca
 
 
 def test_a_prompt_goes_before_the_one_start(vocabulary):
-    made = sequence(vocabulary, DecoderPrompt("en", prompt=" so far "), POSITIONS, "a", 1.0)
+    made = sequence(vocabulary, DecoderPrompt("en", previous_text=" so far "), POSITIONS, "a", 1.0)
     before = vocabulary.spelled(" so far")
     assert made[: len(before) + 2] == (PREVIOUS, *before, START)
     assert made.count(START) == 1
     assert (
-        prefix(vocabulary, DecoderPrompt("en", prompt="<|0.00|> so far<|1.20|>"), POSITIONS)[: len(before) + 1]
+        prefix(vocabulary, DecoderPrompt("en", previous_text="<|0.00|> so far<|1.20|>"), POSITIONS)[: len(before) + 1]
         == made[: len(before) + 1]
     )
     assert (
-        prefix(vocabulary, DecoderPrompt("th", prompt="so far"), POSITIONS)[: len(before) + 1]
+        prefix(vocabulary, DecoderPrompt("th", previous_text="so far"), POSITIONS)[: len(before) + 1]
         == made[: len(before) + 1]
     )
 
 
 def test_a_sequence_is_shown_with_all_its_tokens_by_name(vocabulary):
-    told = DecoderPrompt("en", has_timestamps=True, prompt="so")
+    told = DecoderPrompt("en", has_timestamps=True, previous_text="so")
     made = sequence(vocabulary, told, POSITIONS, "a b", 1.5)
     shown = "<|startofprev|> so<|startoftranscript|><|en|><|transcribe|><|0.00|>a b<|1.50|><|endoftext|>"
     assert vocabulary.written(made) == shown
 
 
 def test_only_the_end_of_a_long_prompt_is_told(vocabulary):
-    told = prefix(vocabulary, DecoderPrompt("en", prompt="x" * 500 + "y"), POSITIONS)
+    told = prefix(vocabulary, DecoderPrompt("en", previous_text="x" * 500 + "y"), POSITIONS)
     assert told.index(START) == 1 + 223
     assert told[223] == spelled(vocabulary, "y")[0]
 
@@ -144,7 +144,7 @@ def test_a_text_that_is_too_long_is_refused_and_the_longest_that_fits_is_not(voc
 
 
 def test_reading_leaves_out_what_was_told_and_the_times(vocabulary):
-    told = DecoderPrompt("en", has_timestamps=True, prompt="before")
+    told = DecoderPrompt("en", has_timestamps=True, previous_text="before")
     assert vocabulary.decode(sequence(vocabulary, told, POSITIONS, "after that", 2.0)) == "after that"
 
 
@@ -186,7 +186,7 @@ def test_golden_ids_of_the_multilingual_vocabulary(told):
 def test_a_translation_is_written_as_english_is():
     vocabulary = WhisperVocabulary(real("whisper-tiny") / "tokenizer.json", is_multilingual=True)
     for has_times in (False, True):
-        told = DecoderPrompt("ja", "translate", has_times, prompt="Well then")
+        told = DecoderPrompt("ja", "translate", has_times, previous_text="Well then")
         made = sequence(vocabulary, told, POSITIONS, "Hello there", 2.0)
         hello, well = vocabulary.spelled(" Hello there"), vocabulary.spelled(" Well then")
         assert made[1 : 1 + len(well)] == well
@@ -202,6 +202,6 @@ def test_golden_ids_of_the_english_only_vocabulary_and_of_a_prompt():
     vocabulary, theirs = WhisperVocabulary(folder / "tokenizer.json", False), WhisperTokenizer.from_pretrained(folder)
     made = sequence(vocabulary, DecoderPrompt(None), POSITIONS, "hello you", 2.0)
     assert made == (50257, 50362, 23748, 345, 50256) == tuple(theirs(" hello you").input_ids)
-    told = prefix(vocabulary, DecoderPrompt(None, prompt="what was said"), POSITIONS)
+    told = prefix(vocabulary, DecoderPrompt(None, previous_text="what was said"), POSITIONS)
     assert told == (*theirs.get_prompt_ids("what was said").tolist(), 50257, 50362)
     assert told[:-2] == (50360, 644, 373, 531)

@@ -69,7 +69,11 @@ def test_a_window_is_never_longer_than_30_s_nor_its_text_than_the_decoder(vocabu
 
 
 def test_rows_that_are_told_different_things_do_not_share_a_window(vocabulary):
-    rows = [row(vocabulary, "a", 1.0), row(vocabulary, "b", 1.0, language="be"), row(vocabulary, "c", 1.0, prompt="x")]
+    rows = [
+        row(vocabulary, "a", 1.0),
+        row(vocabulary, "b", 1.0, language="be"),
+        row(vocabulary, "c", 1.0, previous_text="x"),
+    ]
     assert [each.id for each in Packer(vocabulary, 448)(rows)] == ["a", "b", "c"]
 
 

@@ -148,7 +148,7 @@ def test_a_tokenizer_with_more_tokens_than_the_weights_is_refused(folder, assets
             "has a vocab.json that makes no tokenizer .* Copy vocab.json and merges.txt",
         ),
         (lambda folder: (folder / "config.json").write_text('{"model_type": "bert"}'), "'whisper' is expected"),
-        (lambda folder: (folder / "config.json").write_text('{"model_type": "whisper"}'), "does not say 'vocab_size'"),
+        (lambda folder: (folder / "config.json").write_text('{"model_type": "whisper"}'), "has no 'vocab_size'"),
         (lambda folder: (folder / "config.json").unlink(), "cannot be read"),
         (
             lambda folder: (folder / "config.json").write_text("[]"),
@@ -190,9 +190,9 @@ def test_a_spoiled_folder_is_told(folder, assets, spoil, message):
 @pytest.mark.parametrize(
     ("checkpoint", "message"),
     [
-        ({"dims": [1, 2], "model_state_dict": {}}, "its `dims` must say n_vocab, n_mels"),
-        ({"dims": {"n_vocab": 1769}, "model_state_dict": {}}, "its `dims` must say n_vocab, n_mels"),
-        ({"dims": {**DIMS, "n_audio_state": "16"}, "model_state_dict": {}}, "its `dims` must say n_vocab, n_mels"),
+        ({"dims": [1, 2], "model_state_dict": {}}, "its `dims` must have n_vocab, n_mels"),
+        ({"dims": {"n_vocab": 1769}, "model_state_dict": {}}, "its `dims` must have n_vocab, n_mels"),
+        ({"dims": {**DIMS, "n_audio_state": "16"}, "model_state_dict": {}}, "its `dims` must have n_vocab, n_mels"),
         ({"dims": {**DIMS, "n_text_head": 3}, "model_state_dict": {}}, "tiny.pt has decoder_attention_heads 3"),
         ({"dims": DIMS, "model_state_dict": [1]}, "tiny.pt holds a list, where weights"),
         ({"dims": DIMS, "model_state_dict": {"x": 1}}, "holds more than weights: 'x' is no tensor"),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -14,8 +14,9 @@ from attune.catalog import suggestion
 from attune.contracts import TaskType
 from attune.errors import DataError, ModelError
 from attune.files import write_text
-from attune.scoring.accuracy import score_labels
-from attune.types import Hypothesis, Prediction, Scores, Target, Utterance
+from attune.scoring.accuracy import ACCURACY, score_labels
+from attune.scoring.texts import texts_of
+from attune.types import Hypothesis, Metric, Prediction, Scores, ScoringContext, Target, Utterance
 
 if TYPE_CHECKING:
     from attune.tasks.classify.head import LabelHead
@@ -43,6 +44,9 @@ class Classify:
 
     Config: ClassVar[type[ClassifyConfig]] = ClassifyConfig
     needs_audio: ClassVar[bool] = True
+    metrics: ClassVar[tuple[Metric, ...]] = (ACCURACY,)
+    scored_over: ClassVar[Literal["utterances", "set"]] = "utterances"
+    pipeline_tag: ClassVar[str] = "audio-classification"
 
     def __init__(self, config: ClassifyConfig, folder: Path) -> None:
         self.config = config
@@ -61,7 +65,7 @@ class Classify:
         if len(names) < 2:
             raise DataError(
                 f"Classifying needs at least two different values of {config.label!r}, and the training utterances "
-                f"have {len(names)}. Set task.label to the label that is to be told apart."
+                f"have {len(names)}. Set task.label to the label to classify by."
             )
         write_text(folder / LABELS, json.dumps(names, ensure_ascii=False, indent=1) + "\n")
 
@@ -98,11 +102,13 @@ class Classify:
         """The name of the label found."""
         return self.names[output.tokens[0]]
 
-    def score(self, predictions: Sequence[Prediction]) -> Scores:
+    def scoring_files(self, split: str) -> Mapping[str, str]:
+        """None."""
+        return {}
+
+    def score(self, predictions: Sequence[Prediction], context: ScoringContext) -> Scores:
         """Accuracy with its counts."""
-        return score_labels(
-            [prediction.reference for prediction in predictions], [prediction.value for prediction in predictions]
-        )
+        return score_labels(*texts_of(predictions))
 
 
 def _read_names(path: Path) -> list[str]:

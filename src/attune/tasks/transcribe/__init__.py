@@ -1,12 +1,12 @@
 """Transcribe speech: text as characters or SentencePiece tokens, learned with CTC.
 
-The normalizer shapes what is learned and what is scored; the `raw_` figures compare the texts as they were written.
-Times in a text (`<|1.20|>`) are for models that learn to say when; they are never normalized, spelled or scored.
+The normalizer shapes what is learned and what is scored; the `raw_` metrics compare the texts as they were written.
+Timestamps in a text (`<|1.20|>`) are for models that learn them; they are never normalized, tokenized here or scored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -18,13 +18,14 @@ from pydantic import Field
 from attune import catalog
 from attune.contracts import TaskType
 from attune.errors import DataError
-from attune.scoring.error_rates import score_transcripts
+from attune.scoring.error_rates import CER, RAW_CER, RAW_WER, SER, WER, score_transcripts
+from attune.scoring.texts import texts_of
 from attune.text import tokenizers
 from attune.text.times import between_times, without_times
 from attune.text.tokenizers import Tokenizer
 from attune.text.tokenizers.characters import UNKNOWN, Characters
 from attune.text.tokenizers.pieces import SentencePieces
-from attune.types import Hypothesis, Prediction, Scores, Target, Utterance, tokens_of
+from attune.types import Hypothesis, Metric, Prediction, Scores, ScoringContext, Target, Utterance, tokens_of
 
 if TYPE_CHECKING:
     from attune.tasks.transcribe.head import CtcHead
@@ -69,6 +70,9 @@ class Transcribe:
 
     Config: ClassVar[type[TranscribeConfig]] = TranscribeConfig
     needs_audio: ClassVar[bool] = True
+    metrics: ClassVar[tuple[Metric, ...]] = (WER, CER, SER, RAW_WER, RAW_CER)
+    scored_over: ClassVar[Literal["utterances", "set"]] = "utterances"
+    pipeline_tag: ClassVar[str] = "automatic-speech-recognition"
 
     def __init__(self, config: TranscribeConfig, folder: Path) -> None:
         self.config = config
@@ -147,11 +151,15 @@ class Transcribe:
         """Token ids as text."""
         return self.tokenizer.decode(output.tokens)
 
-    def score(self, predictions: Sequence[Prediction]) -> Scores:
+    def scoring_files(self, split: str) -> Mapping[str, str]:
+        """None; a normalizer whose data is not installed is refused here, before anything is decoded."""
+        self.normalize("")
+        return {}
+
+    def score(self, predictions: Sequence[Prediction], context: ScoringContext) -> Scores:
         """WER, CER and SER of the normalized texts with their counts; WER and CER of the raw ones."""
-        references = [prediction.reference for prediction in predictions]
-        values = [prediction.value for prediction in predictions]
-        return score_transcripts(references, values, self.normalize, self.config.normalizer)
+        references, hypotheses = texts_of(predictions)
+        return score_transcripts(references, hypotheses, self.normalize, self.config.normalizer)
 
 
 def _learned(config: TranscribeConfig, normalize: Callable[[str], str], utterance: Utterance) -> str:
