@@ -29,7 +29,7 @@ from attune.families.transducer.settings import TransducerConfig
 from attune.families.transducer.shape import read_shape
 from attune.site import Site
 from attune.sources import Cache
-from attune.stages.subject import load_eval_target, open_eval_target
+from attune.stages.eval_target import load_eval_target, open_eval_target
 from attune.types import SAMPLE_RATE, Batch, Hypothesis
 from attune.world import World
 

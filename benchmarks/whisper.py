@@ -38,8 +38,8 @@ from attune.decoding.search import Search, search
 from attune.files import sha256
 from attune.site import Site
 from attune.sources import Cache
-from attune.stages.events import Evaluated, Stepped
-from attune.stages.subject import load_eval_target, open_eval_target
+from attune.stages.context import Evaluated, Stepped
+from attune.stages.eval_target import load_eval_target, open_eval_target
 from attune.stages.train import Request, train
 from attune.world import World, choose_device
 

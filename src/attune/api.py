@@ -33,11 +33,12 @@ from attune.run import Run
 from attune.scoring.error_rates import score_transcripts
 from attune.site import this_site
 from attune.sources import locate
+from attune.stages import drain
 from attune.stages import train as train_stage
+from attune.stages.eval_target import evaluate_target, load_eval_target, open_eval_target, record
 from attune.stages.evaluate import Evaluation, search_of
 from attune.stages.lock import as_locked
 from attune.stages.pretrained import LoadedModel
-from attune.stages.subject import evaluate_target, load_eval_target, open_eval_target, record
 from attune.types import SAMPLE_RATE, Batch, Hypothesis, LoadedRow, Scores, Utterance, Word
 from attune.world import World, choose_device
 
@@ -298,13 +299,7 @@ def evaluate(run: str | Path, on: str | None = None, batch: int | None = None) -
     site = this_site()
     subject = open_eval_target(str(run), [], site)
     world = _world(site.device)
-    stage = evaluate_target(subject, on, batch, site, world)
-    while True:
-        try:
-            next(stage)
-        except StopIteration as end:
-            evaluation: Evaluation = end.value
-            break
+    evaluation = drain(evaluate_target(subject, on, batch, site, world))
     if world.is_first:
         record(subject, evaluation, None)
     return evaluation

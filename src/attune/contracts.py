@@ -65,6 +65,10 @@ class Task(Protocol):
     def scored_over(self) -> Literal["utterances", "set"]:
         """Whether counts of parts add up, or scores exist only for a whole set, such as EER over trial pairs."""
 
+    @property
+    def needs_audio(self) -> bool:
+        """False: it is about text alone, and no audio is read."""
+
     def target(self, utterance: Utterance) -> Target:
         """What to learn from the utterance."""
 
@@ -104,10 +108,6 @@ class TaskType(Protocol[ConfigT]):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """The scores it has, the primary one first."""
-
-    @property
-    def needs_audio(self) -> bool:
-        """False: it is about text alone, and no audio is read."""
 
     def __call__(self, config: ConfigT, folder: Path) -> Task:
         """The task with what it prepared in `folder`."""

@@ -164,6 +164,8 @@ Scorer = (
 )
 ScorerKind = Literal["ctc", "label", "tokens", "transducer", "embedding", "activity", "waveform", "likelihood"]
 
+WITHOUT_MASKS: tuple[ScorerKind, ...] = ("waveform", "likelihood")  # their models have no features to mask
+
 _KINDS: dict[type, ScorerKind] = {
     CtcScorer: "ctc",
     LabelScorer: "label",

@@ -24,7 +24,7 @@ from attune.errors import DataError
 from attune.recipe import load as load_recipe
 from attune.site import Site
 from attune.sources import Cache
-from attune.stages.training_set import open_stream
+from attune.stages.data import open_stream
 from attune.types import Utterance
 
 from miniatures import encoded, put, shard

@@ -12,9 +12,9 @@ from attune.files import sha256
 from attune.run import Run
 from attune.site import Site
 from attune.sources import Cache
-from attune.stages.events import Evaluated, Stepped
+from attune.stages.context import Evaluated, Stepped
+from attune.stages.eval_target import load_eval_target, open_eval_target
 from attune.stages.pretrained import open_pretrained
-from attune.stages.subject import load_eval_target, open_eval_target
 from attune.stages.train import Request, train
 from attune.training.settings import AdaptConfig
 from attune.world import World

@@ -12,7 +12,7 @@ from attune.run import Run
 from attune.site import Site
 from attune.sources import Cache
 from attune.stages.check import check_recipe
-from attune.stages.events import Evaluated, Finished
+from attune.stages.context import Evaluated, Finished
 from attune.stages.lock import read_lock
 from attune.stages.train import Request, train
 from attune.world import World

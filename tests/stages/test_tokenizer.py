@@ -2,7 +2,7 @@ import json
 
 from attune.site import Site
 from attune.sources import Cache
-from attune.stages.tokenizer import TokenizerRequest, learn_tokens
+from attune.stages.prepare import TokenizerRequest, learn_tokens
 from attune.text.tokenizers.pieces import SentencePieces
 
 

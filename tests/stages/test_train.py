@@ -15,8 +15,8 @@ from attune.run import Run
 from attune.site import Site
 from attune.sources import Cache
 from attune.stages.check import check_recipe
+from attune.stages.context import Evaluated, Finished, Saved, Started, Stepped
 from attune.stages.evaluate import Decoding
-from attune.stages.events import Evaluated, Finished, Saved, Started, Stepped
 from attune.stages.lock import read_lock
 from attune.stages.pretrained import open_pretrained
 from attune.stages.train import Request, train

@@ -39,7 +39,7 @@ class Position:
     """Optimizer steps taken so far, and where that is in the plan.
 
     In a stream every block has a plan of its own: `step_in_epoch` counts in the block, which begins at `byte` of the
-    epoch's `shard`, and `heard` is the audio of the epoch so far.
+    epoch's `shard`, and `epoch_seconds` is the audio of the epoch so far.
     """
 
     step: int = 0
@@ -48,7 +48,7 @@ class Position:
     block: int = 0
     shard: int = 0
     byte: int = 0
-    heard: float = 0.0  # seconds
+    epoch_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

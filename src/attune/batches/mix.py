@@ -62,10 +62,10 @@ def shares(
     """What an epoch has of each set."""
     own = [rows[sets[rows] == number] for number in range(len(names))]
     audio = [float(seconds[each].sum()) for each in own]
-    heard = [amount * often for amount, often in zip(audio, times, strict=True)]
+    amounts = [amount * often for amount, often in zip(audio, times, strict=True)]
     return tuple(
-        Share(name, len(each), amount, often, _drawn(len(each), often), part / max(sum(heard), 1e-9))
-        for name, each, amount, often, part in zip(names, own, audio, times, heard, strict=True)
+        Share(name, len(each), amount, often, _drawn(len(each), often), part / max(sum(amounts), 1e-9))
+        for name, each, amount, often, part in zip(names, own, audio, times, amounts, strict=True)
     )
 
 

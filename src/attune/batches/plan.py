@@ -60,7 +60,8 @@ def plan_epoch(seconds: Seconds, rows: Rows, budget: Budget, seed: int, epoch: i
     random = np.random.Generator(np.random.Philox(key=derive(seed, "plan", epoch)))
     # A multiplicative jitter on the length: neighbours trade places, far-apart lengths never meet. Only exact
     # operations here (no logarithm, whose last bit differs between processors), so the plan is the same anywhere.
-    rows = rows[np.argsort(seconds[rows] * (1.0 + LENGTH_JITTER * random.random(len(rows))))]
+    lengths = np.where(seconds[rows] > 0, seconds[rows], 1.0)  # rows of text alone have no seconds: any may meet any
+    rows = rows[np.argsort(lengths * (1.0 + LENGTH_JITTER * random.random(len(rows))))]
     first_share = float(random.uniform(0.2, 1.0))  # a shorter first micro-batch moves every later cut
     if budget.micro_seconds is None:
         starts = _cut_by_count(len(rows), budget.micro_utterances or 1, first_share)
@@ -86,6 +87,8 @@ def padding_share(seconds: Seconds, plan: Plan) -> float:
         return 0.0
     longest = np.maximum.reduceat(seconds[plan.order], plan.bounds[:-1])
     padded = float(longest @ np.diff(plan.bounds))
+    if not padded:
+        return 0.0
     return 1.0 - float(seconds[plan.order].sum()) / padded
 
 
@@ -109,6 +112,8 @@ def _cut_by_count(utterances: int, size: int, first_share: float) -> Rows:
 
 def _cut_by_seconds(seconds: Seconds, budget: float, first_share: float) -> Rows:
     """Where micro-batches begin, each as many utterances as fit into `budget` when padded to its longest."""
+    if len(seconds) and seconds.min() <= 0:
+        raise DataError("Rows without audio have no seconds. Set batches.micro_utterances, not batches.micro_seconds.")
     if len(seconds) and seconds.max() > budget:
         raise DataError(
             f"An utterance of {seconds.max():.1f} s does not fit into batches.micro_seconds={budget:g}. "

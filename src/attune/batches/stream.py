@@ -106,7 +106,7 @@ class Part:
 
 def stream_micros(position: Position, shards: Shards, rules: StreamRules, part: Part) -> Iterator[MicroBatchPlan]:
     """Every micro-batch a rank will compute, from a position on, epoch after epoch without end."""
-    step, heard, done = position.step, position.heard, position.step_in_epoch
+    step, seconds_so_far, done = position.step, position.epoch_seconds, position.step_in_epoch
     start = Cursor(position.epoch, position.block, position.shard, position.byte)
     steps_of_epoch, untold = 0, list[DroppedRow]()  # a block may have none, and what it leaves out is told all the same
     for block in _blocks_from(start, shards):
@@ -114,15 +114,17 @@ def stream_micros(position: Position, shards: Shards, rules: StreamRules, part: 
             done = 0
         if block.cursor.block == 0 and block.cursor != start:
             _require_some(steps_of_epoch, untold)
-            steps_of_epoch, heard = 0, 0.0
+            steps_of_epoch, seconds_so_far = 0, 0.0
         plan, dropped = plan_block(block, rules)
         untold += dropped if not done else ()
         seconds = np.array([utterance.seconds for utterance in block.utterances])
         for number in range(done, plan.steps):
             first, last = (plan.bounds[min(plan.micros, each * plan.micros_per_step)] for each in (number, number + 1))
             step += 1
-            heard += float(seconds[plan.order[first:last]].sum())
-            yield from _slots(block, plan, number, _position(step, heard, number + 1, block.cursor), part, untold)
+            seconds_so_far += float(seconds[plan.order[first:last]].sum())
+            yield from _slots(
+                block, plan, number, _position(step, seconds_so_far, number + 1, block.cursor), part, untold
+            )
             untold = []
         steps_of_epoch += plan.steps
 
@@ -197,8 +199,8 @@ def _read_next(shards: Shards, before: Future[ShardBlock], stop: Event) -> Shard
     return read_block(shards, before.result().after, stop)
 
 
-def _position(step: int, heard: float, in_block: int, cursor: Cursor) -> Position:
-    return Position(step, cursor.epoch, in_block, cursor.block, cursor.shard, cursor.byte, heard)
+def _position(step: int, seconds_so_far: float, in_block: int, cursor: Cursor) -> Position:
+    return Position(step, cursor.epoch, in_block, cursor.block, cursor.shard, cursor.byte, seconds_so_far)
 
 
 def _slots(

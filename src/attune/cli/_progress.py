@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from attune.report.tables import describe_score, metric_label, without_repeats
 
 if TYPE_CHECKING:
+    from attune.stages.context import Evaluated, Event, Finished, Started, Stepped
     from attune.stages.evaluate import Decoding, Evaluation
-    from attune.stages.events import Evaluated, Event, Finished, Started, Stepped
     from attune.training.adapt import Adapted
     from attune.types import Scores
 
@@ -50,7 +50,7 @@ class Display:
         smooth = self._rate or event.audio_seconds_per_second
         self._rate = 0.9 * smooth + 0.1 * event.audio_seconds_per_second
         figures = f"loss {step.loss:.3f}, lr {step.lr:.2e}, {self._rate:.0f} s/s, {event.memory_gib:.1f} GiB"
-        if heard := step.progress.position.heard:  # a stream: nobody knows how long an epoch is
+        if heard := step.progress.position.epoch_seconds:  # a stream: nobody knows how long an epoch is
             figures += f", {heard / 3600:.2f} h into epoch {step.progress.position.epoch}"
         if step.skipped:
             self.say(f"step {number} skipped: {step.skipped} ({', '.join(step.skipped_ids[:5])} …)")
@@ -84,19 +84,15 @@ class Display:
 
 def drawn(stage: Generator[Decoding, None, T], display: Display | None) -> T:
     """Run an evaluation to its end, drawing how far it is, and return its result."""
-    while True:
-        try:
-            event = next(stage)
-        except StopIteration as end:
-            return cast(T, end.value)
-        if display:
-            display.decoding(event)
+    from attune.stages import drain
+
+    return drain(stage, display.decoding) if display else drain(stage)
 
 
 def shown(events: Iterable[Event], display: Display) -> Iterator[Event]:
     """Draw training events as they pass by."""
+    from attune.stages.context import Evaluated, Finished, Saved, Started, Stepped
     from attune.stages.evaluate import Decoding
-    from attune.stages.events import Evaluated, Finished, Saved, Started, Stepped
 
     steps = 0
     for event in events:

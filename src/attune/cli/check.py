@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from attune.recipe import Recipe
     from attune.site import Site
     from attune.stages.check import PlanCheck, RecipeCheck, RowsCheck, SplitCheck
+    from attune.stages.data import Example
     from attune.stages.evaluate import ScoreFloor
-    from attune.stages.example import Example
     from attune.stages.fit import Fit
     from attune.training.adapt import Adapted
 

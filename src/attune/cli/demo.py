@@ -35,7 +35,7 @@ def run(arguments: Namespace) -> int:
     from attune.cli._progress import Display, shown
     from attune.run import Run
     from attune.site import this_site
-    from attune.stages.events import Evaluated
+    from attune.stages.context import Evaluated
     from attune.stages.train import Request, train
     from attune.world import World
 
@@ -71,8 +71,8 @@ def _test(weights: str, recipe: Recipe, site: Site, display: Display) -> Evaluat
 
     from attune.cli._progress import drawn
     from attune.sources import locate
+    from attune.stages.eval_target import EvalTarget, evaluate_target
     from attune.stages.pretrained import open_pretrained
-    from attune.stages.subject import EvalTarget, evaluate_target
     from attune.world import World
 
     pretrained = replace(open_pretrained(locate(weights, site.cache)), recipe=recipe)

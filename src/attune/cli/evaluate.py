@@ -12,7 +12,7 @@ from attune.cli._terminal import add_json, at_least, print_json
 
 if TYPE_CHECKING:
     from attune.site import Site
-    from attune.stages.subject import EvalTarget
+    from attune.stages.eval_target import EvalTarget
     from attune.world import World
 
 HELP = "decode a run or a model and score it; every utterance exactly once"
@@ -36,7 +36,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Evaluate on the asked-for devices; exit 1 when an utterance has no prediction."""
     from attune.cli._downloads import watched
-    from attune.stages.subject import open_eval_target, require_places
+    from attune.stages.eval_target import open_eval_target, require_places
 
     subject = open_eval_target(arguments.subject, arguments.overrides, watched(site_of(arguments)))
     require_places(subject, arguments.out, arguments.alignments)
@@ -48,7 +48,7 @@ def _evaluate(arguments: Namespace, subject: EvalTarget, site: Site, world: Worl
     from attune.files import write_text
     from attune.report.alignments import alignments
     from attune.report.tables import scores_table
-    from attune.stages.subject import evaluate_target, record
+    from attune.stages.eval_target import evaluate_target, record
 
     display = Display(sys.stderr if arguments.json else sys.stdout)
     stage = evaluate_target(subject, arguments.on, arguments.batch, site, world)

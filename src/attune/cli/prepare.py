@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from attune.corpora import Prepared
+    from attune.stages.prepare import Preparing
 
 HELP = "make manifests of a corpus (LibriSpeech, Common Voice, Kaldi, shards …)"
 EXAMPLE = "attune prepare common_voice --from cv-corpus-17.0/be --to manifests/be letters=keep"
@@ -33,23 +34,21 @@ def run(arguments: Namespace) -> int:
 
     from attune.processes import cores
     from attune.site import this_site
-    from attune.stages.prepare import Order, prepare_corpus
+    from attune.stages import drain
+    from attune.stages.prepare import PrepareRequest, prepare_corpus
 
-    order = Order(arguments.corpus, arguments.source, arguments.to, arguments.options)
-    stage = prepare_corpus(order, arguments.jobs or cores(), this_site())
-    while True:
-        try:
-            event = next(stage)
-            if sys.stderr.isatty():
-                print(f"\r{event.split}: {event.rows:,} rows", end="", file=sys.stderr, flush=True)
-        except StopIteration as end:
-            prepared: tuple[Prepared, ...] = end.value
-            break
+    order = PrepareRequest(arguments.corpus, arguments.source, arguments.to, arguments.options)
+    prepared = drain(prepare_corpus(order, arguments.jobs or cores(), this_site()), _show)
     if arguments.json:
         print_json([_as_json(split) for split in prepared])
     else:
         print("\n".join(_lines(prepared)))
     return 0 if any(split.rows for split in prepared) else 2
+
+
+def _show(event: Preparing) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{event.split}: {event.rows:,} rows", end="", file=sys.stderr, flush=True)
 
 
 def _as_json(split: Prepared) -> dict[str, object]:

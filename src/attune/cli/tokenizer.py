@@ -21,7 +21,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Say what was learned, and how a recipe uses it."""
     from attune.site import this_site
-    from attune.stages.tokenizer import TokenizerRequest, learn_tokens
+    from attune.stages.prepare import TokenizerRequest, learn_tokens
 
     wish = TokenizerRequest(arguments.type, arguments.size, arguments.normalizer)
     learned = learn_tokens(arguments.manifests, arguments.to, wish, this_site(workers=0))

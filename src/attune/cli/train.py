@@ -166,7 +166,7 @@ def _train(
     arguments: Namespace, recipe: Recipe, request: Request, site: Site, world: World, report: Report = lambda _: None
 ) -> _Result:
     from attune.cli._progress import Display, shown
-    from attune.stages.events import Evaluated
+    from attune.stages.context import Evaluated
     from attune.stages.train import train
 
     events = train(recipe, request, site, world)

@@ -24,8 +24,9 @@ class Selection:
 
 
 def select(corpus: Corpus, minimum: float, maximum: float) -> Selection:
-    """Keep the rows of `minimum` to `maximum` seconds, both included."""
-    short, long = corpus.seconds < minimum, corpus.seconds > maximum
+    """Keep the rows of `minimum` to `maximum` seconds, both included; rows of text alone have no seconds and stay."""
+    short = (corpus.seconds < minimum) & (corpus.seconds > 0)
+    long = corpus.seconds > maximum
     kept = ~(short | long)
     return Selection(
         rows=np.flatnonzero(kept),

@@ -32,13 +32,20 @@ from attune.errors import AttuneError, DataError, TooLong
 from attune.recipe import Recipe
 from attune.site import Site
 from attune.stages.begin import BegunModel, begin_model
-from attune.stages.data import planner, training_reader, training_rows
+from attune.stages.context import open_optimizer, schedule_of
+from attune.stages.data import (
+    Example,
+    first_example,
+    frames_of,
+    planner,
+    read_back,
+    samples_in,
+    training_reader,
+    training_rows,
+    worst_micro_batch,
+)
 from attune.stages.evaluate import Decoding, ScoreFloor, fetch_scoring_files, kept_metric, score_floor, search_of
-from attune.stages.example import Example, first_example, frames_of, read_back
 from attune.stages.pretrained import LoadedModel, ModelFolders
-from attune.stages.rates import schedule_of
-from attune.stages.sharing import open_optimizer
-from attune.stages.training_set import samples_in
 from attune.text.tokenizers.characters import UNREADABLE
 from attune.training.adapt import Adapted
 from attune.types import Utterance
@@ -46,7 +53,6 @@ from attune.world import World
 
 TRAIN, DEV, TEST = "train", "dev", "test"
 SAMPLES = 20  # of a stream to look at
-LONGEST = 3  # utterances of the worst batch to name
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,15 +157,15 @@ def check_recipe(recipe: Recipe, decodes: bool, site: Site) -> Generator[Decodin
                 split = replace(split, floor=score_floor(corpus, begun.loaded, Path(folder), site))
             splits.append(split)
         return RecipeCheck(
-            recipe.data.bad_rows,
-            tuple(splits),
-            _rates(recipe),
-            _describe(recipe, train, plan) if train and plan else None,
-            begun.adapted if begun else None,
-            begun.init.new_tensors if begun else (),
-            first_example(order, begun.loaded) if begun else None,
-            tuple(troubles),
-            begun.init.notes if begun else (),
+            bad_rows_policy=recipe.data.bad_rows,
+            splits=tuple(splits),
+            rates=_rates(recipe),
+            plan=_describe(recipe, train, plan) if train and plan else None,
+            parameters=begun.adapted if begun else None,
+            new_tensors=begun.init.new_tensors if begun else (),
+            example=first_example(order, begun.loaded) if begun else None,
+            troubles=tuple(troubles),
+            notes=begun.init.notes if begun else (),
         )
 
 
@@ -210,11 +216,11 @@ def _brings_tokens(recipe: Recipe) -> bool:
     return family.vocabulary.is_own(recipe.model.config)
 
 
-def _unlearnable(heard: Sequence[Utterance], recipe: Recipe, assembled: LoadedModel) -> list[str]:
+def _unlearnable(heard: Sequence[Utterance], recipe: Recipe, loaded: LoadedModel) -> list[str]:
     """What training would stop at among the first utterances of a stream."""
     data = recipe.data
     inside = [each for each in heard if data.min_seconds <= each.seconds <= data.longest_seconds]
-    problems, _ = _check_targets(inside, assembled, is_learned=True)
+    problems, _ = _check_targets(inside, loaded, is_learned=True)
     return [
         f"data.stream: {problem.where}: {problem.reason}"
         for problem, is_long in problems
@@ -240,15 +246,15 @@ def _begin(
     return None
 
 
-def _check_evaluation(recipe: Recipe, assembled: LoadedModel, site: Site, troubles: list[str]) -> None:
+def _check_evaluation(recipe: Recipe, loaded: LoadedModel, site: Site, troubles: list[str]) -> None:
     """What would be found wrong only after hours of training."""
     with _gathering(troubles):
-        kept_metric(recipe, assembled.task)
+        kept_metric(recipe, loaded.task)
     with _gathering(troubles):
-        fetch_scoring_files(recipe, assembled.task, site)
+        fetch_scoring_files(recipe, loaded.task, site)
     for config in filter(None, (recipe.decode, recipe.decode.final)):
         with _gathering(troubles):
-            search_of(config, assembled.task_model, site, World.alone())
+            search_of(config, loaded.task_model, site, World.alone())
 
 
 def _check_rows(corpus: Corpus, decodes: bool, site: Site) -> Generator[Decoding, None, RowsCheck]:
@@ -259,14 +265,14 @@ def _check_rows(corpus: Corpus, decodes: bool, site: Site) -> Generator[Decoding
             bad_audio += [problem] if problem else []
             yield Decoding(corpus.name, done, len(corpus))
     return RowsCheck(
-        corpus.name,
-        len(corpus),
-        len({utterance.speaker for utterance in corpus} - {None}),
-        float(corpus.seconds.sum()),
-        float(corpus.seconds.min()) if len(corpus) else 0.0,
-        float(corpus.seconds.max()) if len(corpus) else 0.0,
-        corpus.problems,
-        tuple(bad_audio) if decodes else None,
+        name=corpus.name,
+        utterances=len(corpus),
+        speakers=len({utterance.speaker for utterance in corpus} - {None}),
+        seconds=float(corpus.seconds.sum()),
+        shortest_seconds=float(corpus.seconds.min()) if len(corpus) else 0.0,
+        longest_seconds=float(corpus.seconds.max()) if len(corpus) else 0.0,
+        bad_rows=corpus.problems,
+        bad_audio=tuple(bad_audio) if decodes else None,
     )
 
 
@@ -289,31 +295,31 @@ def _check_split(recipe: Recipe, corpus: Corpus, rows: RowsCheck, begun: BegunMo
 
 
 def _check_targets(
-    utterances: Iterable[Utterance], assembled: LoadedModel, is_learned: bool
+    utterances: Iterable[Utterance], loaded: LoadedModel, is_learned: bool
 ) -> tuple[list[tuple[RowProblem, bool]], dict[str, int]]:
     """The utterances that cannot be learned or scored, and whether for their length; what the model cannot say."""
     problems: list[tuple[RowProblem, bool]] = []
     unknown: Counter[str] = Counter()
-    can_say = cache(partial(_can_say, assembled))
+    can_say = cache(partial(_can_say, loaded))
     for utterance in utterances:
         try:
-            _require_usable(utterance, assembled, is_learned)
-            unknown.update(_unknown_in(utterance, assembled, can_say))
+            _require_usable(utterance, loaded, is_learned)
+            unknown.update(_unknown_in(utterance, loaded, can_say))
         except DataError as error:
             reason = str(error).removeprefix(f"{utterance.where}: ")
             problems.append((RowProblem(utterance.where, utterance.id, reason), isinstance(error, TooLong)))
     return problems, dict(sorted(unknown.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _require_usable(utterance: Utterance, assembled: LoadedModel, is_learned: bool) -> None:
-    if utterance.audio is None:
+def _require_usable(utterance: Utterance, loaded: LoadedModel, is_learned: bool) -> None:
+    if utterance.audio is None and loaded.task.needs_audio:
         raise DataError(f"utterance {utterance.id!r} has no audio. Give its row an `audio` path, or leave it out.")
     if not is_learned:
-        assembled.task.reference(utterance)
-        assembled.task_model.codec.prompt(utterance)
+        loaded.task.reference(utterance)
+        loaded.task_model.codec.prompt(utterance)
         return
-    target = assembled.task_model.codec.target(utterance)
-    frames, needed = frames_of(utterance, assembled), assembled.task_model.codec.frames_needed(target)
+    target = loaded.task_model.codec.target(utterance)
+    frames, needed = frames_of(utterance, loaded), loaded.task_model.codec.frames_needed(target)
     if frames < needed:
         raise DataError(
             f"utterance {utterance.id!r} needs {needed} frames for its target, "
@@ -321,20 +327,20 @@ def _require_usable(utterance: Utterance, assembled: LoadedModel, is_learned: bo
         )
 
 
-def _unknown_in(utterance: Utterance, assembled: LoadedModel, can_say: Callable[[str], bool]) -> set[str]:
+def _unknown_in(utterance: Utterance, loaded: LoadedModel, can_say: Callable[[str], bool]) -> set[str]:
     """The label, or the characters of the text, that the model has no output for."""
-    reference = assembled.task.reference(utterance)
+    reference = loaded.task.reference(utterance)
     if not isinstance(reference, str):
         return set()
     try:
-        reads = read_back(utterance, assembled)
+        reads = read_back(utterance, loaded)
     except DataError:  # only a label can be unknown as a whole; a text may be too long to be learned
-        return set() if isinstance(assembled.task, TextTask) else {reference}
+        return set() if isinstance(loaded.task, TextTask) else {reference}
     return {character for character in reference if not can_say(character)} if UNREADABLE in (reads or "") else set()
 
 
-def _can_say(assembled: LoadedModel, character: str) -> bool:
-    return UNREADABLE not in (read_back(Utterance(character, 1.0, text=character), assembled) or "")
+def _can_say(loaded: LoadedModel, character: str) -> bool:
+    return UNREADABLE not in (read_back(Utterance(character, 1.0, text=character), loaded) or "")
 
 
 def _rates(recipe: Recipe) -> tuple[tuple[int, float], ...]:
@@ -348,17 +354,13 @@ def _rates(recipe: Recipe) -> tuple[tuple[int, float], ...]:
 
 
 def _describe(recipe: Recipe, corpus: Corpus, plan: Plan) -> PlanCheck:
-    sizes = np.diff(plan.bounds)
-    padded = np.maximum.reduceat(corpus.seconds[plan.order], plan.bounds[:-1]) * sizes
-    worst = int(padded.argmax())
-    rows = plan.order[plan.bounds[worst] : plan.bounds[worst + 1]]
-    longest = rows[np.argsort(-corpus.seconds[rows], kind="stable")[:LONGEST]]
+    worst = worst_micro_batch(corpus, plan)
     return PlanCheck(
-        plan.steps,
-        plan.micros,
-        recipe.train.steps / plan.steps,
-        padding_share(corpus.seconds, plan),
-        int(sizes[worst]),
-        float(padded[worst]),
-        tuple(corpus[int(row)].id for row in longest),
+        steps_per_epoch=plan.steps,
+        micros=plan.micros,
+        epochs=recipe.train.steps / plan.steps,
+        padding_share=padding_share(corpus.seconds, plan),
+        worst_utterances=len(worst.rows),
+        worst_seconds=worst.padded_seconds,
+        worst_longest=worst.longest,
     )

@@ -1,22 +1,38 @@
-"""The corpora of a recipe, as every rank sees them."""
+"""The data of a recipe, as every rank sees it: manifests or a stream to train on, sets to score, the first example."""
 
-from collections.abc import Callable
-from dataclasses import replace
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from attune.audio.augment import Augmenter, open_augmenter
 from attune.audio.settings import AugmentConfig
-from attune.batches.load import Reader
+from attune.batches.load import LoadedMicroBatch, Position, Reader, load, micros_from
 from attune.batches.mix import Share, draw, shares, turns
-from attune.batches.plan import Budget, Plan, plan_epoch
-from attune.corpora import Corpus, Selection, bring_manifest, open_corpus, require_sound, select
-from attune.errors import DataError
+from attune.batches.plan import Budget, Plan, Rows, plan_epoch
+from attune.batches.stream import Part, Shards, StreamRules, StreamSample, forget_all, forgetting, stream_micros
+from attune.corpora import (
+    Corpus,
+    Selection,
+    Skipped,
+    bring_manifest,
+    expand_shards,
+    open_corpus,
+    require_sound,
+    samples_of,
+    select,
+    utterance_of,
+)
+from attune.errors import ConfigError, DataError
 from attune.recipe import Recipe
+from attune.run import Run
+from attune.scorers import WITHOUT_MASKS
 from attune.site import Site
-from attune.sources import locate
+from attune.sources import locate, shown
 from attune.stages.pretrained import LoadedModel
+from attune.types import SAMPLE_RATE, Hypothesis, Json, Utterance
 from attune.world import World
 
 
@@ -73,6 +89,27 @@ def planner(recipe: Recipe, corpus: Corpus, selection: Selection) -> Callable[[i
     return plan
 
 
+@dataclass(frozen=True, slots=True)
+class WorstMicroBatch:
+    """The micro-batch of a plan with the most padded audio; of several, the one with the longest utterance."""
+
+    rows: Rows  # of the corpus
+    padded_seconds: float
+    longest: tuple[str, ...]  # the ids of its longest utterances
+
+
+def worst_micro_batch(corpus: Corpus, plan: Plan) -> WorstMicroBatch:
+    """What needs most memory; in a mix, a row may be there in a later turn."""
+    seconds, sizes = corpus.seconds[plan.order % len(corpus)], np.diff(plan.bounds)
+    longest = np.maximum.reduceat(seconds, plan.bounds[:-1])
+    padded = np.round(longest * sizes, 3)
+    worst = int(np.lexsort((longest, padded))[-1])
+    rows = plan.order[plan.bounds[worst] : plan.bounds[worst + 1]] % len(corpus)
+    by_length = rows[np.argsort(-corpus.seconds[rows], kind="stable")[:SHOWN_LONGEST]]
+    ids = tuple(corpus[int(row)].id for row in by_length)
+    return WorstMicroBatch(rows, float(longest[worst] * sizes[worst]), ids)
+
+
 def mixed(recipe: Recipe, corpus: Corpus, selection: Selection) -> tuple[Share, ...]:
     """What an epoch has of each training set, when there are several."""
     if len(corpus.sets) == 1:
@@ -92,12 +129,15 @@ def _turns(recipe: Recipe, corpus: Corpus, selection: Selection) -> list[float]:
     return turns([float(seconds.sum()) for seconds in own], mix.weights, mix.temperature)
 
 
-def training_reader(recipe: Recipe, corpus: Corpus | None, assembled: LoadedModel, site: Site) -> Reader:
+def training_reader(recipe: Recipe, corpus: Corpus | None, loaded: LoadedModel, site: Site) -> Reader:
     """How training reads an utterance: audio and target, refusing targets that no alignment can reach."""
-    built = assembled.task_model
+    if recipe.augment and recipe.augment.masks and loaded.task_model.scorer in WITHOUT_MASKS:
+        raise ConfigError("augment.masks: this model has no features that could be masked. Leave it out.")
+    built = loaded.task_model
     return Reader(
         corpus or (),
         target=built.codec.target,
+        reads_audio=loaded.task.needs_audio,
         fits=lambda samples, target: built.model.frames(samples) >= built.codec.frames_needed(target),
         drops_bad_rows=recipe.data.bad_rows == "drop",
         drops_long_rows=recipe.data.drops_long_rows,
@@ -118,3 +158,152 @@ def _augmenter(augment: AugmentConfig, longest_seconds: float | None, site: Site
     parts = {"rooms": augment.rooms, "noise": augment.noise}
     local = {name: replace(part, folder=str(locate(part.folder, site.cache))) for name, part in parts.items() if part}
     return open_augmenter(replace(augment, **local), longest_seconds)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSet:
+    """The training data of a recipe. `fingerprint` changes when its epochs would be others."""
+
+    recipe: Recipe
+    fingerprint: str
+    corpus: Corpus | None = None
+    selection: Selection | None = None
+    shards: Shards | None = None
+
+    def __iter__(self) -> Iterator[Utterance]:
+        """Every utterance: for a stream, a pass over all of it."""
+        return iter(self.corpus if self.corpus is not None else _every(self.shards))
+
+    @property
+    def mix(self) -> tuple[Share, ...]:
+        """What an epoch has of each set, when there are several."""
+        return mixed(self.recipe, self.corpus, self.selection) if self.corpus and self.selection else ()
+
+    def planned(self) -> Iterator[Utterance]:
+        """The utterances in the order of the first epoch; of a stream, none."""
+        corpus = self.corpus
+        if corpus is None or self.selection is None:
+            return iter(())
+        return (corpus[int(row) % len(corpus)] for row in planner(self.recipe, corpus, self.selection)(0).order)
+
+    def batches(self, position: Position, loaded: LoadedModel, site: Site, world: World) -> Iterator[LoadedMicroBatch]:
+        """This rank's micro-batches from a position on."""
+        recipe = self.recipe
+        reader = training_reader(recipe, self.corpus, loaded, site)
+        pins = world.device.type == "cuda"
+        if self.corpus and self.selection:
+            plan = planner(recipe, self.corpus, self.selection)
+            micros = micros_from(position, plan, world.rank, world.size, recipe.train.strict)
+            return load(reader, micros, site.workers, pins)
+        if self.shards is None:
+            raise RuntimeError("a training set has either a corpus or shards")
+        part = Part(world.rank, world.size, recipe.train.strict)
+        micros = stream_micros(position, self.shards, _rules(recipe), part)
+        return forgetting(load(reader, micros, site.workers, pins), self.shards)
+
+    def close(self) -> None:
+        """Remove what only training needed."""
+        if self.shards:
+            forget_all(self.shards)
+
+
+def open_training_set(recipe: Recipe, run: Run, site: Site, world: World, resumes: bool) -> TrainingSet:
+    """What the recipe learns from, as every rank sees it."""
+    if recipe.data.stream is None:
+        corpus = open_split(recipe, "train", run.data, site, world)
+        return TrainingSet(recipe, corpus.fingerprint, corpus, training_rows(recipe, corpus))
+    shards = open_stream(recipe, run.folder, site)
+    if not resumes:
+        forget_all(shards)  # of an earlier run in this folder
+    return TrainingSet(recipe, shards.fingerprint, shards=shards)
+
+
+def open_stream(recipe: Recipe, run: Path, site: Site) -> Shards:
+    """The recipe's shards; what is read of them is put into the cache, apart from other runs."""
+    stream = recipe.data.stream
+    if stream is None:
+        raise RuntimeError("the recipe has no data.stream")
+    names = expand_shards(stream.shards)
+    shards = Shards(names, samples_in, stream.window, recipe.seed, Path())
+    own = hashlib.sha256(f"{run.absolute()} {recipe.seed} {shards.fingerprint}".encode()).hexdigest()[:16]
+    return replace(shards, folder=(site.cache.folder / "stream" / own).absolute())
+
+
+def _rules(recipe: Recipe) -> StreamRules:
+    data = recipe.data
+    return StreamRules(budget_of(recipe), recipe.seed, data.min_seconds, data.longest_seconds, data.bad_rows == "drop")
+
+
+def samples_in(shard: str, start: int) -> Iterator[StreamSample]:
+    """The samples of a shard from a byte on, in their order; what cannot be one comes with the reason."""
+    for sample in samples_of(shard, start):
+        if isinstance(sample.found, Skipped):
+            yield StreamSample(None, b"", sample.end, f"{sample.found.which}: {sample.found.reason}")
+        else:
+            row = sample.found
+            where = f"{shown(shard)}: {row.id}"
+            yield StreamSample(utterance_of(row, shard, row.seconds or 0.0, where), sample.content, sample.end)
+
+
+def _every(shards: Shards | None) -> Iterable[Utterance]:
+    for shard in shards.names if shards else ():
+        for sample in samples_in(shard, 0):
+            if sample.utterance:
+                yield sample.utterance
+
+
+SHOWN = 160  # characters of a target
+SHOWN_LONGEST = 3  # utterances of a micro-batch
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """An utterance as the model will see it."""
+
+    id: str
+    reference: Json
+    target: str  # as the codec describes it
+    tokens: int | None  # where the target is tokens, how many
+    reads: str | None  # the text or label that the target stands for
+    seconds: float
+    frames: int
+    frames_needed: int
+
+    @property
+    def target_line(self) -> str:
+        """The target, not longer than a line; and how many tokens it has."""
+        shown = self.target if len(self.target) <= SHOWN else f"{self.target[:SHOWN].rsplit(' ', 1)[0]} …"
+        return shown if self.tokens is None else f"{shown} ({self.tokens} tokens)"
+
+
+def first_example(utterances: Iterable[Utterance], loaded: LoadedModel) -> Example | None:
+    """The first utterance that has a target."""
+    for utterance in utterances:
+        try:
+            target = loaded.task_model.codec.target(utterance)
+        except DataError:  # whoever trains on it, or looks at all of them, will say so
+            continue
+        return Example(
+            id=utterance.id,
+            reference=loaded.task.reference(utterance),
+            target=loaded.task_model.codec.describe(target),
+            tokens=len(target) if isinstance(target, tuple) else None,
+            reads=read_back(utterance, loaded),
+            seconds=utterance.seconds,
+            frames=frames_of(utterance, loaded),
+            frames_needed=loaded.task_model.codec.frames_needed(target),
+        )
+    return None
+
+
+def read_back(utterance: Utterance, loaded: LoadedModel) -> str | None:
+    """The value that the target of an utterance stands for, where targets are tokens."""
+    codec = loaded.task_model.codec
+    target = codec.target(utterance)
+    return codec.read(Hypothesis(target, 0.0)) if isinstance(target, tuple) else None
+
+
+def frames_of(utterance: Utterance, loaded: LoadedModel) -> int:
+    """How many frames the encoder makes of an utterance."""
+    frames: int = loaded.task_model.model.frames(round(utterance.seconds * SAMPLE_RATE))
+    return frames

@@ -23,7 +23,7 @@ from attune.report.tables import scores_json
 from attune.scoring.texts import texts_of
 from attune.site import Site
 from attune.sources import locate
-from attune.stages.example import read_back
+from attune.stages.data import read_back
 from attune.stages.pretrained import LoadedModel
 from attune.types import Metric, Prediction, Score, Scores, ScoringContext, Utterance
 from attune.world import World
@@ -181,6 +181,7 @@ def evaluation_batches(
     reader = Reader(
         corpus,
         assembled.task_model.codec.prompt,
+        reads_audio=assembled.task.needs_audio,
         drops_bad_rows=recipe.data.bad_rows == "drop",
         drops_long_rows=recipe.data.drops_long_rows,
     )

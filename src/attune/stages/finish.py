@@ -7,11 +7,21 @@ from pathlib import Path
 from torch import Tensor
 
 from attune.report.predictions import write_predictions
+from attune.stages.context import (
+    Evaluated,
+    Event,
+    Finished,
+    TrainingContext,
+    log_scores,
+)
 from attune.stages.data import open_split
-from attune.stages.evaluate import as_scored, evaluate, evaluation_batches, scoring_context
-from attune.stages.events import Evaluated, Event, Finished
+from attune.stages.evaluate import (
+    as_scored,
+    evaluate,
+    evaluation_batches,
+    scoring_context,
+)
 from attune.stages.pretrained import build_model, export, load_weights, open_pretrained
-from attune.stages.underway import TrainingContext, log_scores
 from attune.training import checkpoint
 from attune.training.adapt import merge_lora
 from attune.training.average import average
@@ -26,33 +36,39 @@ def finish(training: TrainingContext, before: int, last: int) -> Iterator[Event]
     world.barrier()  # the first rank may still be writing the last checkpoint
     final = _choose(training)
     # Built anew: what training added to the model (LoRA) is now in its weights.
-    training = replace(training, assembled=build_model(recipe, run.task, run.assets))
-    model = training.assembled.task_model
+    training = replace(training, loaded=build_model(recipe, run.task, run.assets))
+    model = training.loaded.task_model
     load_weights(model.module, final.tensors, final.where)
     model.module.to(world.device)
-    if training.journal:
+    if world.is_first:
         export(run.model, recipe, run, model)
     if recipe.train.eval_utterances:
         yield from _score_all_of("dev", training, final.steps[-1])
     if recipe.data.test:
         yield from _score_all_of("test", training, final.steps[-1])
-    if training.journal:
-        training.journal.close()
+    training.log.close()
     averaged = final.steps if recipe.train.average else ()
     stalled_at = last if last < recipe.train.steps else None
-    yield Finished(run, recipe, final.steps[-1], last - before, averaged, stalled_at)
+    yield Finished(
+        run=run,
+        recipe=recipe,
+        best_step=final.steps[-1],
+        steps_taken=last - before,
+        averaged=averaged,
+        stalled_at=stalled_at,
+    )
 
 
 def _score_all_of(split: str, training: TrainingContext, step: int) -> Iterator[Event]:
     """Decode a whole split with the final search, and keep predictions and scores with the run."""
     recipe, run, world = training.recipe, training.run, training.world
-    corpus = as_scored(open_split(recipe, split, run.data, training.site, world), training.assembled, recipe)
-    batches = evaluation_batches(training.assembled, corpus, None, recipe, training.site, world)
-    context = scoring_context(training.assembled.task, corpus, run.predictions_folder, training.site)
+    corpus = as_scored(open_split(recipe, split, run.data, training.site, world), training.loaded, recipe)
+    batches = evaluation_batches(training.loaded, corpus, None, recipe, training.site, world)
+    context = scoring_context(training.loaded.task, corpus, run.predictions_folder, training.site)
     evaluation = yield from evaluate(
-        training.assembled, corpus, batches, training.final_search, context, world, training.stop_requested
+        training.loaded, corpus, batches, training.final_search, context, world, training.stop_requested
     )
-    if training.journal:
+    if world.is_first:
         write_predictions(run.predictions(split), evaluation.predictions)
         run.add_scores(split, {**evaluation.as_json(), "step": step})
     log_scores(training, step, evaluation, False)

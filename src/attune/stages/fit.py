@@ -12,17 +12,15 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from attune.batches.plan import Rows
 from attune.contracts import StepStatistics
-from attune.corpora import Corpus
 from attune.recipe import Recipe
 from attune.site import Site
 from attune.sources import unwatched
 from attune.stages.begin import begin_model
-from attune.stages.data import open_split, planner, training_reader, training_rows
+from attune.stages.data import WorstMicroBatch, open_split, planner, training_reader, training_rows, worst_micro_batch
 from attune.stages.pretrained import ModelFolders
 from attune.training.gradients import Gradients
 from attune.training.memory import is_out_of_memory
@@ -32,7 +30,6 @@ from attune.types import Batch
 from attune.world import World, choose_device
 
 ROOM = 0.9  # of the memory, to be used: allocators leave gaps, and other epochs have other batches
-LONGEST = 3  # utterances to name
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,56 +63,53 @@ def check_fit(recipe: Recipe, site: Site) -> Fit:
     """Run the worst micro-batch of the first epoch, in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         corpus = open_split(recipe, "train", Path(folder), site, World.alone())
-        rows = worst_rows(recipe, corpus)
+        worst = worst_micro_batch(corpus, planner(recipe, corpus, training_rows(recipe, corpus))(0))
         quiet = replace(site, cache=replace(site.cache, watch=unwatched))  # a terminal does not go to another process
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             try:
-                used = pool.submit(_measure, recipe, quiet, Path(folder), rows).result()
+                used = pool.submit(_measure, recipe, quiet, Path(folder), worst.rows).result()
             except BrokenProcessPool:  # the kernel killed it
                 used = _Used(0, None, _machine_memory())
-    seconds = corpus.seconds[rows]
-    longest = rows[np.argsort(-seconds, kind="stable")[:LONGEST]]
-    padded = float(seconds.max()) * len(rows)
-    ids = tuple(corpus[int(row)].id for row in longest)
-    return _propose(recipe, used, len(rows), padded, float(seconds.max()), ids)
+    return _propose(recipe, used, worst, float(corpus.seconds[worst.rows].max()))
 
 
-def worst_rows(recipe: Recipe, corpus: Corpus) -> Rows:
-    """The micro-batch with the most padded audio; of several, the one with the longest utterance."""
-    plan = planner(recipe, corpus, training_rows(recipe, corpus))(0)
-    longest = np.maximum.reduceat(corpus.seconds[plan.order], plan.bounds[:-1])
-    padded = np.round(longest * np.diff(plan.bounds), 3)
-    worst = int(np.lexsort((longest, padded))[-1])
-    return plan.order[plan.bounds[worst] : plan.bounds[worst + 1]]
-
-
-def _propose(recipe: Recipe, used: _Used, utterances: int, padded: float, longest: float, ids: tuple[str, ...]) -> Fit:
+def _propose(recipe: Recipe, used: _Used, worst: WorstMicroBatch, longest: float) -> Fit:
     """Activations grow with the padded audio, row by row; the rest of the memory does not depend on the batch."""
     batches = recipe.batches
     setting = "batches.micro_seconds" if batches.micro_seconds else "batches.micro_utterances"
     now = float(batches.micro_seconds or batches.micro_utterances or 1)
     proposed = None
     if used.peak is not None:
-        rows = (used.limit - used.before) / max(1.0, (used.peak - used.before) / utterances)
+        rows = (used.limit - used.before) / max(1.0, (used.peak - used.before) / len(worst.rows))
         if rows >= 1:
             proposed = float(int(rows * longest)) if batches.micro_seconds else float(int(rows))
-    return Fit(utterances, padded, ids, used.before, used.peak, used.limit, setting, now, proposed)
+    return Fit(
+        utterances=len(worst.rows),
+        seconds=worst.padded_seconds,
+        longest=worst.longest,
+        before=used.before,
+        peak=used.peak,
+        limit=used.limit,
+        setting=setting,
+        now=now,
+        proposed=proposed,
+    )
 
 
 def _measure(recipe: Recipe, site: Site, folder: Path, rows: Rows) -> _Used:
     device = choose_device(site.device)
     corpus = open_split(recipe, "train", folder, site, World.alone())
     begun = begin_model(recipe, corpus, ModelFolders(folder / "task", folder / "assets"), site, World.alone())
-    assembled, model = begun.loaded, begun.loaded.task_model.module.to(device)
+    loaded, model = begun.loaded, begun.loaded.task_model.module.to(device)
     settings = recipe.optimizer
     optimizer = make_optimizer(settings.name, model, 0.0, 0.0, settings.betas)
     tallied = [module for module in model.modules() if isinstance(module, StepStatistics)]
     gradients = Gradients((parameter for parameter in model.parameters() if parameter.requires_grad), tallied)
     optimizer.step()  # with a rate of zero: only to have its state in memory
-    batch, _ = training_reader(recipe, corpus, assembled, site).read(rows)
+    batch, _ = training_reader(recipe, corpus, loaded, site).read(rows)
     memory = _Cuda(device) if device.type == "cuda" else _Cpu()
     before = memory.used()
-    eager = Eager(assembled.task_model.model.train(), recipe.train.precision, device)
+    eager = Eager(loaded.task_model.model.train(), recipe.train.precision, device)
     peak = _run(eager, batch, memory) if batch else before
     gradients.clear()
     return _Used(before, peak, int(memory.limit * ROOM))

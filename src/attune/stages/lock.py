@@ -17,7 +17,6 @@ from attune.run import Run
 from attune.site import Site
 from attune.sources import Cache, Entry, File, entry_from, is_remote, locate, shown
 from attune.stages.pretrained import is_native, open_pretrained
-from attune.training import checkpoint
 from attune.world import World
 
 FORMAT = 1
@@ -55,19 +54,18 @@ def sources_of(recipe: Recipe, begins: bool = True) -> list[NamedSource]:
     return named
 
 
-def gather_sources(recipe: Recipe, run: Run, site: Site, world: World) -> Site:
+def gather_sources(recipe: Recipe, run: Run, site: Site, world: World, resumes: bool) -> Site:
     """Fetch all that the recipe names and keep to it: what this run was locked to, or what the first rank finds.
 
     Every rank asks, and a lock keeps that to one download on each node; ranks that wait for it wait for no collective,
     whose patience is short.
     """
     site = as_locked(run, site)
-    begins = checkpoint.newest(run.checkpoints)[0] is None
-    named = sources_of(recipe, begins)
+    named = sources_of(recipe, begins=not resumes)
     paths = _bring_together(named, site.cache, world)
     found: Mapping[str, Entry] = world.gather(dict(site.cache.used))[0]
     # A run that begins again, having saved nothing, is locked to this machine's files as they are now.
-    if world.is_first and (begins or not run.lock.exists()):
+    if world.is_first and (not resumes or not run.lock.exists()):
         # Recordings to augment with are many, and no row depends on any one of them.
         local = {each.source: path for each, path in paths.items() if not each.key.startswith("augment.")}
         write_lock(run.lock, [*found.values(), *local_entries(local)])
@@ -82,20 +80,20 @@ def extend_lock(run: Run, located: Mapping[str, Path], site: Site) -> None:
 
 
 def _bring_together(named: Iterable[NamedSource], cache: Cache, world: World) -> dict[NamedSource, Path]:
-    """Every rank brings everything; what is wrong for all of them is told once, by the first."""
+    """Every rank brings everything; what is wrong for all of them is reported once, by the first."""
     paths: dict[NamedSource, Path] = {}
     mistake: AttuneError | None = None
     try:
         paths.update((each, each.bring(cache)) for each in named)
     except AttuneError as error:
         mistake = error
-    told = list(dict.fromkeys(filter(None, world.gather(str(mistake) if mistake else None))))
-    if not told:
+    reported = list(dict.fromkeys(filter(None, world.gather(str(mistake) if mistake else None))))
+    if not reported:
         return paths
     if not world.is_first:
         world.barrier()  # ends when the first rank does, after it has spoken
-        raise RankLost("\n".join(told))
-    raise mistake or SourceError("\n".join(told))
+        raise RankLost("\n".join(reported))
+    raise mistake or SourceError("\n".join(reported))
 
 
 def as_locked(run: Run, site: Site) -> Site:

@@ -1,26 +1,29 @@
-"""Make manifests of a corpus: once per node however many ask, finished splits kept, the rest gone on with."""
+"""From a corpus on disk to manifests, and from text to a tokenizer."""
 
 import fcntl
 import json
+import tempfile
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from attune import catalog, config
-from attune.corpora import Layout, Place, Prepared, prepare_split
+from attune.corpora import Layout, Place, Prepared, open_corpus, prepare_split
 from attune.errors import ConfigError, DataError
-from attune.files import write_text
+from attune.files import completed, write_text
 from attune.plain_yaml import Problems, read_overrides
 from attune.site import Site
 from attune.sources import locate, shown
+from attune.text.times import without_times
+from attune.text.tokenizers.pieces import SentencePieces
 
 RECORD = "corpus.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class PrepareRequest:
     """What is to be prepared: a corpus by name, where it is, where its manifests go, and its options."""
 
     corpus: str
@@ -37,7 +40,7 @@ class Preparing:
     rows: int
 
 
-def prepare_corpus(order: Order, jobs: int, site: Site) -> Generator[Preparing, None, tuple[Prepared, ...]]:
+def prepare_corpus(order: PrepareRequest, jobs: int, site: Site) -> Generator[Preparing, None, tuple[Prepared, ...]]:
     """Write every split of the corpus; yields how far it is."""
     layout: Layout = catalog.find(catalog.CORPORA, order.corpus)
     options = _options(layout, order.options)
@@ -49,11 +52,11 @@ def prepare_corpus(order: Order, jobs: int, site: Site) -> Generator[Preparing, 
         prepared = []
         for split, found in splits.items():
             steps = prepare_split(split, found, to, jobs)
-            prepared.append((yield from _told(split, steps)))
+            prepared.append((yield from _progress_of(split, steps)))
         return tuple(prepared)
 
 
-def _told(split: str, steps: Generator[int, None, Prepared]) -> Generator[Preparing, None, Prepared]:
+def _progress_of(split: str, steps: Generator[int, None, Prepared]) -> Generator[Preparing, None, Prepared]:
     while True:
         try:
             yield Preparing(split, next(steps))
@@ -92,3 +95,37 @@ def _claim(to: Path, claim: dict[str, Any]) -> None:
     changed = [f"  {key}: {before.get(key)} there, {claim[key]} here" for key in claim if before.get(key) != claim[key]]
     if changed:
         raise ConfigError("\n".join([f"{to} holds manifests made otherwise:", *changed, "Give another --to."]))
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerRequest:
+    """What tokens to learn."""
+
+    kind: Literal["bpe", "unigram"]
+    size: int
+    normalizer: str = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedTokenizer:
+    """What came of it."""
+
+    tokens: int
+    texts: int
+    per_word: float
+
+
+def learn_tokens(sources: Sequence[str], file: Path, wish: TokenizerRequest, site: Site) -> LearnedTokenizer:
+    """Write a SentencePiece model of the texts that the manifests have."""
+    normalize = catalog.find(catalog.NORMALIZERS, wish.normalizer)
+    with tempfile.TemporaryDirectory() as scratch:
+        corpus = open_corpus("texts", [locate(source, site.cache) for source in sources], Path(scratch))
+        written = [(each.text, each.language) for each in corpus if each.text is not None]
+        texts = [normalize(without_times(text, language)) for text, language in written]
+    if not texts:
+        raise DataError(f"There is no text in {', '.join(sources)} to learn tokens from.")
+    pieces = SentencePieces.learn(texts, wish.kind, wish.size)
+    with completed(file) as partial:
+        partial.write_bytes(pieces.model)
+    words = sum(len(text.split()) for text in texts)
+    return LearnedTokenizer(pieces.size, len(texts), sum(len(pieces.encode(text)) for text in texts) / max(1, words))

@@ -20,8 +20,8 @@ from attune.report.tables import metric_label, with_unit
 from attune.run import Run
 from attune.site import Site
 from attune.sources import is_remote, locate, push, shown, without_secrets
+from attune.stages.eval_target import load_eval_target
 from attune.stages.pretrained import WEIGHTS, export, is_native, open_pretrained
-from attune.stages.subject import load_eval_target
 from attune.world import World
 
 TOLD = (
@@ -43,8 +43,8 @@ def export_model(source: str, to: Path, site: Site, for_transformers: bool = Fal
     if to.suffix != NEMO and to.exists() and not (is_own_format and is_native(to) and (to / WEIGHTS).is_file()):
         raise ModelError(f"{to} is there already and is not a model of attune's. Choose another folder.")
     pretrained = open_pretrained(path)
-    assembled = load_eval_target(pretrained, site, World.alone())
-    run, model = Run(pretrained.folders.task.parent), assembled.task_model
+    loaded = load_eval_target(pretrained, site, World.alone())
+    run, model = Run(pretrained.folders.task.parent), loaded.task_model
     with refusal_told(to, "Choose another place.", ModelError):
         to.parent.mkdir(parents=True, exist_ok=True)
         if is_own_format:

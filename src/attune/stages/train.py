@@ -9,7 +9,7 @@ import resource
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -21,7 +21,22 @@ from attune.recipe import Difference, Recipe
 from attune.run import Run, Start, claimed
 from attune.site import Site
 from attune.stages.begin import BegunModel, begin_model, rebuild_model
-from attune.stages.data import open_split, recordings_of
+from attune.stages.context import (
+    Evaluated,
+    Event,
+    RunLog,
+    Saved,
+    Started,
+    Stepped,
+    TrainingContext,
+    changed_rates,
+    log_scores,
+    log_step,
+    open_optimizer,
+    schedule_of,
+    usable_alone,
+)
+from attune.stages.data import Example, TrainingSet, first_example, open_split, open_training_set, recordings_of
 from attune.stages.evaluate import (
     Decoding,
     Evaluation,
@@ -34,16 +49,9 @@ from attune.stages.evaluate import (
     scoring_context,
     search_of,
 )
-from attune.stages.events import Evaluated, Event, Saved, Started, Stepped
-from attune.stages.example import log_first
 from attune.stages.finish import finish
-from attune.stages.journal import RunLog
 from attune.stages.lock import extend_lock, gather_sources
 from attune.stages.pretrained import LoadedModel, ModelFolders
-from attune.stages.rates import changed_rates, schedule_of
-from attune.stages.sharing import open_optimizer, usable_alone
-from attune.stages.training_set import TrainingSet, open_training_set
-from attune.stages.underway import TrainingContext, log_scores, log_step
 from attune.training import checkpoint
 from attune.training.checkpoint import Checkpoint, Damage
 from attune.training.loop import StepRules, TrainingProgress, TrainingStep, take_steps
@@ -92,67 +100,84 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
 def _train(
     recipe: Recipe, run: Run, request: Request, site: Site, world: World, rescheduled: Sequence[Difference]
 ) -> Iterator[Event]:
-    site = gather_sources(recipe, run, site, world)
-    data = open_training_set(recipe, run, site, world)
+    newest, damaged = checkpoint.newest(run.checkpoints)  # verified here, once
+    resumes = newest is not None
+    site = gather_sources(recipe, run, site, world, resumes)
+    data = open_training_set(recipe, run, site, world, resumes)
     dev = _open_dev(recipe, run, site, world)
     if recipe.data.test:
-        open_split(recipe, "test", run.data, site, world)  # a bad row is to be told now, not after the last step
-    newest, damaged = checkpoint.newest(run.checkpoints)
-    begun = _begin(recipe, run, data, site, world, resumes=newest is not None)
-    assembled, first, adapted = begun.loaded, begun.init, begun.adapted
-    assembled.task_model.module.to(world.device)
+        open_split(recipe, "test", run.data, site, world)  # a bad row stops the run now, not after the last step
+    begun = _begin(recipe, run, data, site, world, resumes)
+    training = _open_context(begun, dev, recipe, run, request, site, world)
+    damaged += _mend_best(training, newest, damaged)
+    progress = _resume(training, newest, damaged)
+    yield Started(
+        run=run,
+        recipe=recipe,
+        step=progress.position.step,
+        parameters=begun.adapted,
+        selection=data.selection,
+        damaged=tuple(damaged),
+        new_tensors=begun.init.new_tensors,
+        dev=dev,
+        rescheduled=changed_rates(rescheduled, recipe, progress),
+        notes=begun.init.notes,
+        mix=data.mix,
+        example=_show_first(training, data) if world.is_first and not resumes else None,
+    )
+    before = last = progress.position.step
+    if before < recipe.train.steps and not training.has_stalled:
+        last = yield from _steps(training, progress, data.batches(progress.position, begun.loaded, site, world))
+    data.close()
+    yield from finish(training, before, last)
+
+
+def _open_context(
+    begun: BegunModel,
+    dev: Corpus | CorpusSample | None,
+    recipe: Recipe,
+    run: Run,
+    request: Request,
+    site: Site,
+    world: World,
+) -> TrainingContext:
+    """All that training needs. A metric, a trial list or a language model that is missing stops the run here."""
+    loaded = begun.loaded
+    loaded.task_model.module.to(world.device)
     if recipe.train.compile:
-        compile_layers(assembled.task_model.module)
-    optimizer = open_optimizer(recipe, assembled, first.new_tensors, world)
-    journal = RunLog(run) if world.is_first else None
-    scored = as_scored(dev, assembled, recipe) if dev else None
-    dev_batches = _dev_batches(recipe, assembled, scored, site, world) if scored else ()
-    # Now, and not after the last step: a metric, a trial list or a language model that is missing stops the run here.
-    metric = kept_metric(recipe, assembled.task)
-    scoring_files = fetch_scoring_files(recipe, assembled.task, site)
+        compile_layers(loaded.task_model.module)
+    optimizer = open_optimizer(recipe, loaded, begun.init.new_tensors, world)
+    scored = as_scored(dev, loaded, recipe) if dev else None
+    metric = kept_metric(recipe, loaded.task)
+    scoring_files = fetch_scoring_files(recipe, loaded.task, site)
     if scoring_files and world.is_first:
         extend_lock(run, scoring_files, site)
-    search = search_of(recipe.decode, assembled.task_model, site, world)
-    final = search_of(recipe.decode.final, assembled.task_model, site, world) if recipe.decode.final else search
-    training = TrainingContext(
+    search = search_of(recipe.decode, loaded.task_model, site, world)
+    return TrainingContext(
         recipe=recipe,
         run=run,
         site=site,
         world=world,
-        assembled=assembled,
+        loaded=loaded,
         optimizer=optimizer,
         dev=scored,
-        dev_batches=dev_batches,
-        dev_scoring=scoring_context(assembled.task, scored, run.predictions_folder, site) if scored else None,
-        journal=journal,
+        dev_batches=_dev_batches(recipe, loaded, scored, site, world) if scored else (),
+        dev_scoring=scoring_context(loaded.task, scored, run.predictions_folder, site) if scored else None,
+        log=RunLog(run),
         metric=metric,
         history=[],
         search=search,
-        final_search=final,
+        final_search=search_of(recipe.decode.final, loaded.task_model, site, world) if recipe.decode.final else search,
         stop_requested=request.stop_requested,
     )
-    damaged += _mend_best(training, damaged)
-    progress = _resume(training, newest, damaged)
-    yield Started(
-        run,
-        recipe,
-        progress.position.step,
-        adapted,
-        data.selection,
-        tuple(damaged),
-        first.new_tensors,
-        dev,
-        changed_rates(rescheduled, recipe, progress),
-        first.notes,
-        data.mix,
-        log_first(data.planned(), assembled, journal) if journal and not progress.position.step else None,
-    )
-    before = progress.position.step
-    last = before
-    if before < recipe.train.steps and not training.has_stalled:
-        last = yield from _steps(training, progress, data.batches(progress.position, assembled, site, world))
-    data.close()
-    yield from finish(training, before, last)
+
+
+def _show_first(training: TrainingContext, data: TrainingSet) -> Example | None:
+    """The first example of the first epoch, which the log has too."""
+    example = first_example(data.planned(), training.loaded)
+    if example:
+        training.log.write("example", **asdict(example))
+    return example
 
 
 def _open_dev(recipe: Recipe, run: Run, site: Site, world: World) -> Corpus | CorpusSample | None:
@@ -180,8 +205,8 @@ def _require_same_data(run: Run, data: TrainingSet, recordings: str) -> None:
     start = run.start()
     if start.recordings and start.recordings != recordings:
         raise CheckpointError(
-            f"The recordings that augment names have changed since {run.folder} began: others would be heard from here "
-            "on. Put them back as they were, or start a new run with model.weights set to this one."
+            f"The recordings that augment names have changed since {run.folder} began. Put them back as "
+            "they were, or start a new run with model.weights set to this one."
         )
     if start.data != data.fingerprint:
         raise CheckpointError(
@@ -191,14 +216,15 @@ def _require_same_data(run: Run, data: TrainingSet, recordings: str) -> None:
         )
 
 
-def _mend_best(training: TrainingContext, known: Sequence[Damage]) -> list[Damage]:
+def _mend_best(training: TrainingContext, newest: Path | None, known: Sequence[Damage]) -> list[Damage]:
     """Forget a best checkpoint that is damaged or gone: what is as good as it must be saved. The next best follows."""
     run, found = training.run, list[Damage]()
-    best = run.best() if training.journal else None
-    reason = checkpoint.damage(checkpoint.folder_of(run.checkpoints, best.step)) if best else None
-    if best and reason:
+    best = run.best() if training.world.is_first else None
+    folder = checkpoint.folder_of(run.checkpoints, best.step) if best else None
+    reason = checkpoint.damage(folder) if folder and folder != newest else None
+    if folder and reason:
         run.forget_best()
-        found = [Damage(checkpoint.folder_of(run.checkpoints, best.step), reason)]
+        found = [Damage(folder, reason)]
         for folder in checkpoint.sound(run.checkpoints):
             step, scores = checkpoint.scores(folder)
             training.offer_best(scores, step)
@@ -208,18 +234,18 @@ def _mend_best(training: TrainingContext, known: Sequence[Damage]) -> list[Damag
 
 def _resume(training: TrainingContext, newest: Path | None, damaged: Sequence[Damage]) -> TrainingProgress:
     """Go back to the newest sound checkpoint; without one, to the beginning."""
-    if training.journal:
+    if training.world.is_first:
         for item in damaged:
-            training.journal.write("damaged", folder=item.folder, reason=item.reason)
+            training.log.write("damaged", folder=item.folder, reason=item.reason)
     if newest is None:
         return TrainingProgress(scale=first_scale(training.recipe.train.precision))
-    found = checkpoint.load(newest)
-    load_whole(training.assembled.task_model.module, training.optimizer, found.model, found.optimizer)
+    found = checkpoint.read(newest)
+    load_whole(training.loaded.task_model.module, training.optimizer, found.model, found.optimizer)
     training.history.extend(found.history)
     # A kill may have come between the save and the record of the best.
     training.offer_best(found.scores, found.progress.position.step)
-    if training.journal:
-        training.journal.write("resumed", step=found.progress.position.step, ranks=training.world.size)
+    if training.world.is_first:
+        training.log.write("resumed", step=found.progress.position.step, ranks=training.world.size)
     return found.progress
 
 
@@ -229,15 +255,15 @@ def _steps(
     """Take the steps that are left, or as many as there is patience for; returns the last."""
     settings, world = training.recipe.train, training.world
     rules = StepRules(
-        training.recipe.seed,
-        schedule_of(training.recipe),
-        settings.precision,
-        settings.clip,
-        settings.strict,
-        settings.nonfinite_patience,
+        seed=training.recipe.seed,
+        schedule=schedule_of(training.recipe),
+        precision=settings.precision,
+        clip=settings.clip,
+        strict=settings.strict,
+        nonfinite_patience=settings.nonfinite_patience,
     )
     clock = time.perf_counter()
-    model = training.assembled.task_model.model
+    model = training.loaded.task_model.model
     for step in take_steps(model, training.optimizer, micros, rules, progress, world, training.stop_requested):
         now = time.perf_counter()
         stepped = Stepped(step, step.audio_seconds / max(now - clock, 1e-9), _memory_gib(world))
@@ -250,8 +276,8 @@ def _steps(
             )
         number = step.progress.position.step
         if training.has_stalled:
-            if training.journal:
-                training.journal.write("stalled", step=number, metric=settings.keep_best, patience=settings.patience)
+            if world.is_first:
+                training.log.write("stalled", step=number, metric=settings.keep_best, patience=settings.patience)
             return number
         clock = time.perf_counter()
     return settings.steps
@@ -293,10 +319,10 @@ def _after_step(training: TrainingContext, step: TrainingStep) -> Generator[Even
 
 def _judge(training: TrainingContext, dev: Scored, context: ScoringContext) -> Generator[Decoding, None, _Judged]:
     """Score the dev sets, and remember the score that decides which checkpoint is best."""
-    assembled = usable_alone(training.assembled, training.recipe, training.run, training.world)
+    loaded = usable_alone(training.loaded, training.recipe, training.run, training.world)
     # Layers are compiled for training's shapes and modes; a search has others.
     with torch.compiler.set_stance("force_eager") if training.recipe.train.compile else nullcontext():
-        evaluation = yield from evaluate(assembled, dev, training.dev_batches, training.search, context, training.world)
+        evaluation = yield from evaluate(loaded, dev, training.dev_batches, training.search, context, training.world)
     scores = {f"dev.{name}": score.value for name, score in evaluation.scores.values.items()}
     name, metric = training.recipe.train.keep_best, training.metric
     if name is None or metric is None:
@@ -308,27 +334,34 @@ def _judge(training: TrainingContext, dev: Scored, context: ScoringContext) -> G
 def _save(
     training: TrainingContext, progress: TrainingProgress, scores: Mapping[str, float], is_stopgap: bool
 ) -> Iterator[Event]:
-    model = training.assembled.task_model.module
+    model = training.loaded.task_model.module
     weights, optimizer = whole_weights(model), whole_state(training.optimizer, model, training.world)
-    if training.journal is None:
+    if not training.world.is_first:
         return
-    state = Checkpoint(weights, optimizer, progress, scores, tuple(training.history), is_stopgap)
+    state = Checkpoint(
+        model=weights,
+        optimizer=optimizer,
+        progress=progress,
+        scores=scores,
+        history=tuple(training.history),
+        is_stopgap=is_stopgap,
+    )
     folder = checkpoint.save(training.run.checkpoints, state)
-    training.journal.write("saved", step=progress.position.step)
+    training.log.write("saved", step=progress.position.step)
     yield Saved(progress.position.step, folder)
 
 
 def _prune(training: TrainingContext) -> None:
     best = training.run.best()
-    if training.journal:
+    if training.world.is_first:
         checkpoint.prune(training.run.checkpoints, training.recipe.train.keep_last, {best.step} if best else set())
 
 
 def _dev_batches(
-    recipe: Recipe, assembled: LoadedModel, dev: Scored, site: Site, world: World
+    recipe: Recipe, loaded: LoadedModel, dev: Scored, site: Site, world: World
 ) -> Iterable[LoadedMicroBatch]:
     is_small = float(dev.seconds.sum()) <= REMEMBERED_SECONDS
-    return CachedBatches(lambda: evaluation_batches(assembled, dev, None, recipe, site, world), remembers=is_small)
+    return CachedBatches(lambda: evaluation_batches(loaded, dev, None, recipe, site, world), remembers=is_small)
 
 
 def _set_status(run: Run, world: World, state: str, message: str = "", error_kind: str = "") -> None:

@@ -23,6 +23,7 @@ from attune.batches.load import Reader
 from attune.contracts import Family, ModelSection, SpeechModel, Task
 from attune.decoding import tokens, transducer
 from attune.scorers import (
+    WITHOUT_MASKS,
     ActivityScorer,
     CtcScorer,
     EmbeddingScorer,
@@ -37,8 +38,6 @@ from attune.scorers import (
 )
 from attune.testing.problems import differences, require_none, without_gradient
 from attune.types import SAMPLE_RATE, Batch, Targets, TokenTargets, Utterance
-
-WITHOUT_MASKS = ("waveform", "likelihood")  # scorers whose models see no features that could be masked
 
 
 def check_family(

@@ -79,12 +79,22 @@ def load(folder: Path) -> Checkpoint:
     reason = damage(folder)
     if reason:
         raise CheckpointError(f"{folder} is damaged: {reason}.")
+    return read(folder)
+
+
+def read(folder: Path) -> Checkpoint:
+    """A checkpoint that was found to be sound, as `newest` has it."""
     state = json.loads((folder / "progress.json").read_text())
     progress = TrainingProgress(
-        Position(**state["position"]), LossScale(**state["scale"]), state["skipped"], state["skipped_in_a_row"]
+        _position(state["position"]), LossScale(**state["scale"]), state["skipped"], state["skipped_in_a_row"]
     )
     model, optimizer = load_file(folder / "model.safetensors"), load_file(folder / "optimizer.safetensors")
     return Checkpoint(model, optimizer, progress, state["scores"], tuple(state["history"]))
+
+
+def _position(saved: Mapping[str, float]) -> Position:
+    known = {"epoch_seconds" if name == "heard" else name: value for name, value in saved.items()}  # as of 0.1.0
+    return Position(**known)  # type: ignore[arg-type]
 
 
 def scores(folder: Path) -> tuple[int, Mapping[str, float]]:

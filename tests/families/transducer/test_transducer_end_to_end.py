@@ -18,8 +18,8 @@ from attune.families.transducer.shape import read_shape
 from attune.files import sha256
 from attune.site import this_site
 from attune.stages.check import check_recipe
-from attune.stages.events import Saved
-from attune.stages.subject import open_eval_target
+from attune.stages.context import Saved
+from attune.stages.eval_target import open_eval_target
 from attune.stages.train import Request, train
 from attune.world import World
 

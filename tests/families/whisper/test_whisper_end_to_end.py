@@ -11,7 +11,7 @@ from attune.cli import main
 from attune.errors import ConfigError, DataError
 from attune.site import this_site
 from attune.stages.check import check_recipe
-from attune.stages.subject import open_eval_target
+from attune.stages.eval_target import open_eval_target
 
 from tiny import write_recipe
 from tiny_whisper import MULTILINGUAL, write_whisper

@@ -8,7 +8,7 @@ import pytest
 from attune.report.predictions import write_predictions
 from attune.site import Site
 from attune.sources import Cache
-from attune.stages.subject import evaluate_target, open_eval_target
+from attune.stages.eval_target import evaluate_target, open_eval_target
 from attune.testing import make_corpus
 
 from ranks import run_ranks

@@ -16,8 +16,8 @@ from attune.site import Site
 from attune.sources import Cache
 from attune.stages.check import check_recipe
 from attune.stages.data import training_reader
+from attune.stages.eval_target import evaluate_target, open_eval_target
 from attune.stages.pretrained import build_model
-from attune.stages.subject import evaluate_target, open_eval_target
 from attune.testing import make_corpus
 from attune.testing.data import speak
 

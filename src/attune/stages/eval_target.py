@@ -91,12 +91,12 @@ def _recipe(path: Path, overrides: Sequence[str]) -> Recipe:
 def load_eval_target(pretrained: Pretrained, site: Site, world: World) -> LoadedModel:
     """The model with its weights, on the world's device."""
     if pretrained.is_external:
-        assembled = _load_external(pretrained, site)
+        loaded = _load_external(pretrained, site)
     else:
-        assembled = build_model(pretrained.recipe, pretrained.folders.task, pretrained.folders.assets)
-        load_weights(assembled.task_model.module, pretrained.tensors(), pretrained.weights)
-    assembled.task_model.module.to(world.device)
-    return assembled
+        loaded = build_model(pretrained.recipe, pretrained.folders.task, pretrained.folders.assets)
+        load_weights(loaded.task_model.module, pretrained.tensors(), pretrained.weights)
+    loaded.task_model.module.to(world.device)
+    return loaded
 
 
 def _open_named(recipe: Recipe, path: Path) -> Pretrained:
@@ -142,31 +142,31 @@ def _load_external(pretrained: Pretrained, site: Site) -> LoadedModel:
 
 
 def evaluate_target(
-    subject: EvalTarget, on: str | None, batch: int | None, site: Site, world: World
+    target: EvalTarget, on: str | None, batch: int | None, site: Site, world: World
 ) -> Generator[Decoding, None, Evaluation]:
     """Decode and score one split or manifest with the recipe's final search."""
-    recipe = subject.pretrained.recipe
-    assembled = load_eval_target(subject.pretrained, site, world)
+    recipe = target.pretrained.recipe
+    loaded = load_eval_target(target.pretrained, site, world)
     with tempfile.TemporaryDirectory() as scratch:
-        folder = subject.run.data if subject.run else Path(scratch)
-        site = as_locked(subject.run, site) if subject.run else site
-        corpus = as_scored(_open(subject, on, folder, site, world), assembled, recipe)
-        predictions = subject.run.predictions_folder if subject.run else Path(scratch)
-        context = scoring_context(assembled.task, corpus, predictions, site)
-        search = search_of(recipe.decode.final or recipe.decode, assembled.task_model, site, world)
-        batches = evaluation_batches(assembled, corpus, batch, recipe, site, world)
-        evaluation = yield from evaluate(assembled, corpus, batches, search, context, world)
+        folder = target.run.data if target.run else Path(scratch)
+        site = as_locked(target.run, site) if target.run else site
+        corpus = as_scored(_open(target, on, folder, site, world), loaded, recipe)
+        predictions = target.run.predictions_folder if target.run else Path(scratch)
+        context = scoring_context(loaded.task, corpus, predictions, site)
+        search = search_of(recipe.decode.final or recipe.decode, loaded.task_model, site, world)
+        batches = evaluation_batches(loaded, corpus, batch, recipe, site, world)
+        evaluation = yield from evaluate(loaded, corpus, batches, search, context, world)
         return replace(evaluation, manifest=_whole_name(on) if on and on not in SPLITS else None)
 
 
-def _open(subject: EvalTarget, on: str | None, index_folder: Path, site: Site, world: World) -> Corpus:
-    recipe = subject.pretrained.recipe
+def _open(target: EvalTarget, on: str | None, index_folder: Path, site: Site, world: World) -> Corpus:
+    recipe = target.pretrained.recipe
     if on is None:
         on = "test" if recipe.data.test else "dev"
     sources: tuple[str, ...] = getattr(recipe.data, on) if on in SPLITS else (on,)
     if not sources:
         raise ConfigError(f"The recipe has no data.{on}. Name a manifest: --on MANIFEST.")
-    name = on if on in SPLITS else _name_for(on, subject.run)
+    name = on if on in SPLITS else _name_for(on, target.run)
     return open_manifests(name, sources, recipe, index_folder, site, world)
 
 
@@ -185,24 +185,24 @@ def _whole_name(manifest: str) -> str:
     return shown(manifest) if is_remote(manifest) else str(Path(manifest).absolute())
 
 
-def require_places(subject: EvalTarget, *files: Path | None) -> None:
+def require_places(target: EvalTarget, *files: Path | None) -> None:
     """Refuse, before anything is decoded, files that could not be written, and a run that cannot keep its scores."""
     for path in filter(None, files):
         require_writable(path, "Name another file.")
-    if subject.run:
-        require_writable(subject.run.predictions(SPLITS[0]), _remedy(subject.run))
-        require_writable(subject.run.folder / "scores.json", _remedy(subject.run))
+    if target.run:
+        require_writable(target.run.predictions(SPLITS[0]), _remedy(target.run))
+        require_writable(target.run.folder / "scores.json", _remedy(target.run))
 
 
-def record(subject: EvalTarget, evaluation: Evaluation, out: Path | None) -> None:
+def record(target: EvalTarget, evaluation: Evaluation, out: Path | None) -> None:
     """Keep predictions and scores with the run, and the predictions where they were asked for."""
     if out:
         with refusal_told(out, "Name another file."):
             write_predictions(out, evaluation.predictions)
-    if subject.run:
-        with refusal_told(subject.run.folder, _remedy(subject.run)):
-            write_predictions(subject.run.predictions(evaluation.split), evaluation.predictions)
-            subject.run.add_scores(evaluation.split, {**evaluation.as_json(), "step": subject.pretrained.step})
+    if target.run:
+        with refusal_told(target.run.folder, _remedy(target.run)):
+            write_predictions(target.run.predictions(evaluation.split), evaluation.predictions)
+            target.run.add_scores(evaluation.split, {**evaluation.as_json(), "step": target.pretrained.step})
 
 
 def _remedy(run: Run) -> str:

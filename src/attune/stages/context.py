@@ -1,0 +1,245 @@
+"""A training in progress: what its parts share, its events, its log, its learning rate and its optimizer."""
+
+import importlib.util
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attune.batches.load import LoadedMicroBatch
+from attune.batches.mix import Share
+from attune.corpora import Corpus, CorpusSample, Selection
+from attune.decoding.search import Search
+from attune.recipe import Difference, Recipe
+from attune.run import Run
+from attune.site import Site
+from attune.stages.data import Example
+from attune.stages.evaluate import Decoding, Evaluation, Scored
+from attune.stages.pretrained import LoadedModel, build_model, load_weights
+from attune.training.adapt import Adapted, merge_lora
+from attune.training.checkpoint import Damage
+from attune.training.depth import layer_factors
+from attune.training.loop import TrainingProgress, TrainingStep
+from attune.training.optimizer import OptimizerLike, make_optimizer
+from attune.training.patience import has_stalled
+from attune.training.schedule import Schedule
+from attune.training.sharding import OwnPart, has_slices, share_weights, shares_of, whole_weights
+from attune.types import Metric, ScoringContext
+from attune.world import World
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+SCHEDULE_FIELDS = {
+    "train.steps": "steps",
+    "train.warmup": "warmup",
+    "train.schedule": "shape",
+    "train.restart_every": "restart_every",
+    "optimizer.lr": "lr",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Training is about to begin or go on."""
+
+    run: Run
+    recipe: Recipe
+    step: int
+    parameters: Adapted
+    selection: Selection | None  # None: a stream, of which nobody knows what is in it
+    damaged: tuple[Damage, ...] = ()
+    new_tensors: tuple[str, ...] = ()  # those that the pretrained weights did not give, or not wholly
+    dev: Corpus | CorpusSample | None = None
+    rescheduled: tuple[tuple[Difference, float, float], ...] = ()  # with the old and new rate at the next step
+    notes: tuple[str, ...] = ()  # what there is to say about the weights it begins with
+    mix: tuple[Share, ...] = ()
+    example: Example | None = None  # when a run begins, on the first rank; None also for a stream
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """One optimizer step, with this machine's speed."""
+
+    step: TrainingStep
+    audio_seconds_per_second: float
+    memory_gib: float
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """The dev sets were scored, or at the end the test sets."""
+
+    step: int
+    evaluation: Evaluation
+    is_best: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint is on disk."""
+
+    step: int
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """All steps are taken, or as many as there was patience for, and the model is exported."""
+
+    run: Run
+    recipe: Recipe
+    best_step: int
+    steps_taken: int  # by this command
+    averaged: tuple[int, ...] = ()  # steps, where the model is the mean of several checkpoints
+    stalled_at: int | None = None  # the step at which patience was at its end, if before the last
+
+
+Event = Started | Stepped | Decoding | Evaluated | Saved | Finished
+
+
+class RunLog:
+    """A run's log.jsonl, and TensorBoard where it is installed; opened when something is written."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    @cached_property
+    def _board(self) -> "SummaryWriter | None":
+        if not importlib.util.find_spec("tensorboard"):
+            return None
+        from torch.utils.tensorboard import SummaryWriter
+
+        return SummaryWriter(str(self.run.folder / "tensorboard"))
+
+    def write(self, kind: str, **values: object) -> None:
+        """A line for log.jsonl."""
+        self.run.log(kind, **values)
+
+    def plot(self, step: int, **values: float) -> None:
+        """Figures for TensorBoard."""
+        if self._board:
+            for name, value in values.items():
+                self._board.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        if "_board" in self.__dict__ and self._board:
+            self._board.close()
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingContext:
+    """All that the parts of a training share."""
+
+    recipe: Recipe
+    run: Run
+    site: Site
+    world: World
+    loaded: LoadedModel
+    optimizer: OptimizerLike
+    dev: Scored | None
+    dev_batches: Iterable[LoadedMicroBatch]
+    dev_scoring: ScoringContext | None
+    log: RunLog  # written by the first rank
+    metric: Metric | None  # of train.keep_best
+    history: list[float]  # the score that decides which checkpoint is best, at every scoring so far
+    search: Search
+    final_search: Search
+    stop_requested: Callable[[], bool]
+
+    @property
+    def has_stalled(self) -> bool:
+        """Whether the recipe's patience with the dev score is at its end."""
+        patience = self.recipe.train.patience
+        if patience is None or self.metric is None:
+            return False
+        return has_stalled(self.history, patience, self.metric)
+
+    def offer_best(self, scores: Mapping[str, float], step: int) -> None:
+        """Record a checkpoint as the run's best if its dev score is; the first rank writes it."""
+        name = self.recipe.train.keep_best
+        if self.world.is_first and self.metric and name and name in scores:
+            self.run.offer_best(name, self.metric, scores[name], step)
+
+
+def log_step(training: TrainingContext, stepped: Stepped) -> None:
+    """Write down a step, and all that was dropped or skipped in it."""
+    if not training.world.is_first:
+        return
+    step, number = stepped.step, stepped.step.progress.position.step
+    if step.skipped:
+        training.log.write("skipped", step=number, reason=step.skipped, ids=step.skipped_ids)
+    for reason in step.dropped:
+        training.log.write("dropped", step=number, reason=reason)
+    if number % training.recipe.train.log_every == 0 or number == training.recipe.train.steps:
+        figures = {"loss": step.loss, "lr": step.lr, "gradient_norm": step.gradient_norm}
+        speed = round(stepped.audio_seconds_per_second, 1)
+        position = step.progress.position
+        streamed = {"epoch_audio_seconds": round(position.epoch_seconds, 1)} if position.epoch_seconds else {}
+        training.log.write(
+            "step", step=number, epoch=position.epoch, **figures, audio_seconds_per_second=speed, **streamed
+        )
+        training.log.plot(number, **{f"train/{name}": value for name, value in figures.items()})
+
+
+def log_scores(training: TrainingContext, step: int, evaluation: Evaluation, is_best: bool) -> None:
+    """Write down what an evaluation came to."""
+    if not training.world.is_first:
+        return
+    figures = {name: score.value for name, score in evaluation.scores.values.items()}
+    training.log.write(
+        "scores",
+        step=step,
+        split=evaluation.split,
+        utterances=len(evaluation.predictions),
+        **({"sample_of": evaluation.total} if evaluation.total else {}),
+        **figures,
+        best=is_best,
+        problems=evaluation.problems,
+    )
+    training.log.plot(step, **{f"{evaluation.split}/{name}": value for name, value in figures.items()})
+
+
+def schedule_of(recipe: Recipe) -> Schedule:
+    """The learning rate as the recipe has it."""
+    settings = recipe.train
+    return Schedule(recipe.optimizer.lr, settings.steps, settings.warmup, settings.schedule, settings.restart_every)
+
+
+def changed_rates(
+    changes: Sequence[Difference], recipe: Recipe, progress: TrainingProgress
+) -> tuple[tuple[Difference, float, float], ...]:
+    """What a changed schedule does to the learning rate of the next step: the change, the old rate and the new."""
+    step = progress.position.step + 1
+    new = schedule_of(recipe)
+    old = replace(new, **{SCHEDULE_FIELDS[change.key]: change.old for change in changes})  # type: ignore[arg-type]
+    return tuple((change, old.at(step), new.at(step)) for change in changes)
+
+
+def open_optimizer(recipe: Recipe, loaded: LoadedModel, fresh: Sequence[str], world: World) -> OptimizerLike:
+    """The recipe's optimizer; where ranks share, each has its own part of it."""
+    settings, model = recipe.optimizer, loaded.task_model.module
+    shard = recipe.train.shard if world.size > 1 else "none"
+    factors = layer_factors(model, settings.layer_decay, fresh) if settings.layer_decay else None
+    if shard == "full":
+        share_weights(model, world)
+    shares = shares_of(model, world.size) if shard == "optimizer" else None
+    own = shares[world.rank] if shares else None
+    made = make_optimizer(settings.name, model, settings.lr, settings.weight_decay, settings.betas, factors, own)
+    if shares is None:
+        return made
+    parameters = dict(model.named_parameters())
+    return OwnPart(made, [[parameters[name] for name in share] for share in shares], world)
+
+
+def usable_alone(loaded: LoadedModel, recipe: Recipe, run: Run, world: World) -> LoadedModel:
+    """The model with all its weights on every rank: ranks decode as many batches as they have, without the others."""
+    if not has_slices(loaded.task_model.module):
+        return loaded
+    weights = merge_lora(whole_weights(loaded.task_model.module), recipe.adapt)
+    alone = build_model(recipe, run.task, run.assets)
+    load_weights(alone.task_model.module, weights, run.checkpoints)
+    alone.task_model.module.to(world.device)
+    return alone
