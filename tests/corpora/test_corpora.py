@@ -117,7 +117,7 @@ def test_switchboard_sides_are_channels_of_one_call(tmp_path):
 
 
 def test_switchboard_segments_beyond_the_end_are_found_by_the_deep_check(tmp_path):
-    with pytest.raises(AssertionError, match="is 2.00 s long, but the slice asked for is 1.20 to 9.00 s"):
+    with pytest.raises(AssertionError, match="is 2.00 s long; the row asks for 1.20 to 9.00 s"):
         layout = catalog.find(catalog.CORPORA, "switchboard")
         check_corpus(layout, miniatures.switchboard(tmp_path), layout.options(dev_calls=1))
 

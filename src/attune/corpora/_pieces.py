@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from attune.audio.decode import read_utterance
-from attune.audio.vad import cut_in_pauses
+from attune.audio.vad import vad_chunks
 from attune.corpora._manifest import Corpus
 from attune.corpora._sample import CorpusSample
 from attune.errors import DataError
@@ -46,7 +46,7 @@ class ChunkedCorpus:
 
 def _cut(utterance: Utterance, longest_seconds: float) -> Iterator[Utterance]:
     try:
-        spans = cut_in_pauses(read_utterance(utterance, content=content_of(utterance)), longest_seconds)
+        spans = vad_chunks(read_utterance(utterance, content=content_of(utterance)), longest_seconds)
     except DataError:
         yield utterance
         return

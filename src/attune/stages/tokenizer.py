@@ -12,8 +12,8 @@ from attune.errors import DataError
 from attune.files import completed
 from attune.site import Site
 from attune.sources import locate
-from attune.text.times import without_times
-from attune.text.tokenizers.pieces import SentencePieces
+from attune.text.timestamps import strip_timestamps
+from attune.text.tokenizers.sentencepiece import SentencePieceTokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,10 @@ def learn_tokens(sources: Sequence[str], file: Path, wish: TokenizerRequest, sit
     with tempfile.TemporaryDirectory() as scratch:
         corpus = open_corpus("texts", [locate(source, site.cache) for source in sources], Path(scratch))
         written = [(each.text, each.language) for each in corpus if each.text is not None]
-        texts = [normalize(without_times(text, language)) for text, language in written]
+        texts = [normalize(strip_timestamps(text, language)) for text, language in written]
     if not texts:
         raise DataError(f"There is no text in {', '.join(sources)} to learn tokens from.")
-    pieces = SentencePieces.learn(texts, wish.kind, wish.size)
+    pieces = SentencePieceTokenizer.learn(texts, wish.kind, wish.size)
     with completed(file) as partial:
         partial.write_bytes(pieces.model)
     words = sum(len(text.split()) for text in texts)
