@@ -11,7 +11,7 @@ from attune.audio.settings import AugmentConfig
 from attune.batches.load import Reader
 from attune.batches.mix import Share, draw, shares, turns
 from attune.batches.plan import Budget, Plan, plan_epoch
-from attune.corpora import Corpus, Selection, bring_manifest, open_corpus, require_sound, select
+from attune.corpora import Corpus, Selection, fetch_manifest, open_corpus, require_valid_rows, select
 from attune.errors import DataError
 from attune.recipe import Recipe
 from attune.site import Site
@@ -32,9 +32,9 @@ def open_manifests(
     """Manifests as one corpus. The first rank fetches and scans, the others find everything ready."""
     if not world.is_first:
         world.barrier()
-    paths = [bring_manifest(source, site.cache) for source in sources]
+    paths = [fetch_manifest(source, site.cache) for source in sources]
     corpus = open_corpus(name, paths, index_folder)
-    require_sound(corpus, recipe.data.bad_rows)
+    require_valid_rows(corpus, recipe.data.bad_rows)
     if world.is_first:
         world.barrier()
     return corpus

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from attune import catalog, config
-from attune.corpora import Layout, Place, Prepared, prepare_split
+from attune.corpora import CorpusPaths, Layout, Prepared, prepare_split
 from attune.errors import ConfigError, DataError
 from attune.files import write_text
 from attune.plain_yaml import Problems, read_overrides
@@ -44,7 +44,7 @@ def prepare_corpus(order: Order, jobs: int, site: Site) -> Generator[Preparing, 
     source = order.source if layout.takes_addresses else str(locate(order.source, site.cache).absolute())
     to = order.to.absolute()
     with _alone_in(to):
-        splits = layout.read(Place(source, to), options)
+        splits = layout.read(CorpusPaths(source, to), options)
         _claim(to, {"corpus": order.corpus, "from": shown(source), "options": config.to_plain(options)})
         prepared = []
         for split, found in splits.items():

@@ -8,7 +8,7 @@ from pathlib import Path
 from attune.batches.load import LoadedMicroBatch, Position, load, micros_from
 from attune.batches.mix import Share
 from attune.batches.stream import Part, Shards, StreamRules, StreamSample, forget_all, forgetting, stream_micros
-from attune.corpora import Corpus, Selection, Skipped, expand_shards, samples_of, utterance_of
+from attune.corpora import Corpus, Selection, Skipped, expand_shards, read_shard, to_utterance
 from attune.recipe import Recipe
 from attune.run import Run
 from attune.site import Site
@@ -98,13 +98,13 @@ def _rules(recipe: Recipe) -> StreamRules:
 
 def samples_in(shard: str, start: int) -> Iterator[StreamSample]:
     """The samples of a shard from a byte on, in their order; what cannot be one comes with the reason."""
-    for sample in samples_of(shard, start):
+    for sample in read_shard(shard, start):
         if isinstance(sample.found, Skipped):
             yield StreamSample(None, b"", sample.end, f"{sample.found.which}: {sample.found.reason}")
         else:
             row = sample.found
             where = f"{shown(shard)}: {row.id}"
-            yield StreamSample(utterance_of(row, shard, row.seconds or 0.0, where), sample.content, sample.end)
+            yield StreamSample(to_utterance(row, shard, row.seconds or 0.0, where), sample.content, sample.end)
 
 
 def _every(shards: Shards | None) -> Iterable[Utterance]:

@@ -65,7 +65,9 @@ class WhisperCodec:
 
     def join(self, values: Sequence[str], whole: Utterance) -> str:
         """The text of an utterance from those of its chunks."""
-        return join_texts(values, replace(self.defaults, language=whole.language or self.defaults.language).text_language)
+        return join_texts(
+            values, replace(self.defaults, language=whole.language or self.defaults.language).text_language
+        )
 
     def describe(self, target: Target) -> str:
         """The whole sequence, with prompt and timestamp tokens by name."""
