@@ -73,7 +73,7 @@ def test_an_unknown_option_is_an_error():
 def test_a_users_mistake_is_a_message_without_traceback():
     result = attune("show", "nowhere.yaml")
     assert result.returncode == 2
-    assert result.stderr == "nowhere.yaml: there is no such file\n"
+    assert result.stderr == "nowhere.yaml: no such file\n"
     assert result.stdout == ""
 
 

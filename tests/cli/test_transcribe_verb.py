@@ -85,7 +85,7 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_transcribed(m
     for place in ("/proc/nowhere/out.jsonl", str(recordings)):
         assert main(["transcribe", str(model), str(recordings), "--out", place]) == 2
         out, err = capsys.readouterr()
-        assert out == "" and f"{place} cannot be written" in err
+        assert out == "" and f"Cannot write {place}" in err
 
 
 def test_a_model_without_files_is_a_usage_error(model):

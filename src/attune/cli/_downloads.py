@@ -17,7 +17,7 @@ SMALL = 1 << 20  # files that come in a moment need no bar
 LINE_EVERY_SECONDS = 10.0
 
 
-def watched(site: Site) -> Site:
+def with_progress(site: Site) -> Site:
     """The site, with its downloads drawn on standard error."""
     return replace(site, cache=replace(site.cache, watch=Downloads(sys.stderr)))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from attune.cli._terminal import at_least
 from attune.errors import ConfigError, RankLost
-from attune.processes import leave_word
+from attune.processes import report_failure
 
 if TYPE_CHECKING:
     from attune.launch.group import Outcome
@@ -82,15 +82,15 @@ def site_of(arguments: Namespace) -> Site:
 def in_world(arguments: Namespace, work: Callable[[Site, World], int]) -> int:
     """Do the work in this process, or start this very command as several ranks."""
     from attune.batches.load import readers_watched
-    from attune.cli._downloads import watched
-    from attune.launch.ranks import is_rank, joined_world
+    from attune.cli._downloads import with_progress
+    from attune.launch.ranks import init_world, is_rank
 
     if not is_rank() and ranks_wanted(arguments) > 1:
         return start_ranks(arguments).code
     site = site_of(arguments)
     # Around all of the work: what shows a step runs between the parts of the stage that takes it.
-    with joined_world(site, tell_loss) as world, readers_watched():
-        return work(watched(site) if world.is_first else site, world)
+    with init_world(site, report_loss) as world, readers_watched():
+        return work(with_progress(site) if world.is_first else site, world)
 
 
 def ranks_wanted(arguments: Namespace) -> int:
@@ -119,8 +119,8 @@ def start_ranks(
     return start_group(lambda: ranks_wanted(arguments), arguments.words, restarts, may_restart, tell)
 
 
-def tell_loss(reason: str, speaks: bool) -> None:
+def report_loss(reason: str, speaks: bool) -> None:
     """Another rank is lost: one of those that are left says so, and this one ends after it."""
     if speaks:
         print(reason, file=sys.stderr, flush=True)
-    leave_word(reason, "" if speaks else RankLost.__name__)
+    report_failure(reason, "" if speaks else RankLost.__name__)

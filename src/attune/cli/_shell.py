@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 from attune.errors import AttuneError, ConfigError, Preempted, RankLost, TrainingError
-from attune.processes import environment_kept, leave_word
+from attune.processes import preserve_environment, report_failure
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 INTRODUCTION = "Fine-tune and evaluate pretrained speech models."
@@ -23,13 +23,13 @@ INTRODUCTION = "Fine-tune and evaluate pretrained speech models."
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; a user's mistake is a message, never a traceback."""
     try:
-        with environment_kept():  # a program may run several commands
+        with preserve_environment():  # a program may run several commands
             code = _run(sys.argv[1:] if argv is None else list(argv))
         sys.stdout.flush()
         return code
     except AttuneError as error:
         _tell(error)
-        leave_word(str(error), type(error).__name__)
+        report_failure(str(error), type(error).__name__)
         return error.exit_code
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return 141  # what a shell reports for a command whose reader, such as `head`, has left
     except Exception as error:
-        leave_word(str(error), type(error).__name__)
+        report_failure(str(error), type(error).__name__)
         if not isinstance(error, OSError) or error.errno not in NO_ROOM:
             raise
         _tell_of_no_room(error)

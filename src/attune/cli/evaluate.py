@@ -35,10 +35,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Evaluate on the asked-for devices; exit 1 when an utterance has no prediction."""
-    from attune.cli._downloads import watched
+    from attune.cli._downloads import with_progress
     from attune.stages.subject import open_eval_target, require_places
 
-    subject = open_eval_target(arguments.subject, arguments.overrides, watched(site_of(arguments)))
+    subject = open_eval_target(arguments.subject, arguments.overrides, with_progress(site_of(arguments)))
     require_places(subject, arguments.out, arguments.alignments)
     return in_world(arguments, lambda site, world: _evaluate(arguments, subject, site, world))
 

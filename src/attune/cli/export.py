@@ -24,11 +24,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Export the best checkpoint, with all additions added in."""
-    from attune.cli._downloads import watched
+    from attune.cli._downloads import with_progress
     from attune.site import this_site
     from attune.stages.publish import export_model
 
-    export_model(arguments.run, arguments.to, watched(this_site(device="cpu")), arguments.for_transformers)
+    export_model(arguments.run, arguments.to, with_progress(this_site(device="cpu")), arguments.for_transformers)
     is_native = arguments.to.is_dir() and not arguments.for_transformers
     hint = f"; try: attune evaluate {arguments.to}" if is_native else "."
     print(f"{arguments.to} is the model{hint}")

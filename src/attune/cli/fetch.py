@@ -25,14 +25,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Print each source as it is there."""
     from attune import recipe
-    from attune.cli._downloads import watched
+    from attune.cli._downloads import with_progress
     from attune.site import this_site
     from attune.stages.lock import fetch, read_lock
 
     loaded = recipe.load(arguments.recipe, arguments.overrides).recipe
     locked = read_lock(arguments.locked) if arguments.locked else {}
     done = []
-    for fetched in fetch(loaded, watched(this_site()), locked):
+    for fetched in fetch(loaded, with_progress(this_site()), locked):
         done.append(fetched)
         if not arguments.json:
             print(_line(fetched), flush=True)

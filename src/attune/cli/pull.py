@@ -20,10 +20,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Fetch, verify and copy."""
-    from attune.cli._downloads import watched
+    from attune.cli._downloads import with_progress
     from attune.site import this_site
     from attune.stages.publish import pull
 
-    site = watched(this_site(device="cpu", is_offline=arguments.offline))
+    site = with_progress(this_site(device="cpu", is_offline=arguments.offline))
     print(f"{pull(arguments.source, arguments.to, site)} is complete")
     return 0

@@ -18,9 +18,9 @@ from attune.cli._ranks import (
     cluster_of,
     in_world,
     ranks_wanted,
+    report_loss,
     site_of,
     start_ranks,
-    tell_loss,
 )
 from attune.cli._terminal import add_json, add_recipe, at_least, print_json
 from attune.errors import Preempted
@@ -110,7 +110,7 @@ def _train_on_ray(arguments: Namespace, recipe: Recipe) -> int:
     site = site_of(arguments)
     command = ["attune", *arguments.words]
     training, result = Run(Path(recipe.run)), Path(recipe.run) / RESULT
-    work = Work(training.folder, partial(_work, arguments, recipe, site, command, Path.cwd()), tell_loss)
+    work = Work(training.folder, partial(_work, arguments, recipe, site, command, Path.cwd()), report_loss)
     outcome = train_on_ray(work, cluster_of(arguments), arguments.restarts)
     if outcome.code:
         print(outcome.reason, file=sys.stderr)
@@ -147,10 +147,10 @@ def _work(
 
 
 def _train_here(arguments: Namespace, recipe: Recipe, site: Site, world: World) -> int:
-    from attune.launch.stopping import listen_for_stop
+    from attune.launch.stopping import handle_stop_signals
     from attune.stages.train import Request
 
-    request = Request(["attune", *arguments.words], arguments.reschedule, listen_for_stop())
+    request = Request(["attune", *arguments.words], arguments.reschedule, handle_stop_signals())
     result = _train(arguments, recipe, request, site, world)
     return _told_result(arguments, recipe, result) if world.is_first else 0
 
