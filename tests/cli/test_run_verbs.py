@@ -109,8 +109,8 @@ def test_another_manifest_never_takes_the_place_of_a_result_that_is_there(attune
 
     def kept(manifest):
         code, out, _ = attune("evaluate", run, "--on", tmp_path / manifest, "--workers=0")
-        place = next(line for line in out.splitlines() if line.startswith("kept in "))
-        assert code == 0 and Path(place.removeprefix("kept in ")).is_file()
+        place = next(line for line in out.splitlines() if line.startswith("predictions: "))
+        assert code == 0 and Path(place.removeprefix("predictions: ")).is_file()
         return Path(place).stem
 
     assert kept("one/far/test.jsonl") == "far-test" and kept("one/near/test.jsonl") == "near-test"

@@ -100,7 +100,7 @@ def _outcome(failures: Sequence[Any], stop: "_Stop") -> Outcome:
 
 
 def _error_message(data: Mapping[str, Any]) -> tuple[str, str]:
-    """The reason and error kind that `report_failure` wrote; for a rank without them, torch has no dictionary here."""
+    """The reason and error kind that `report_failure` wrote; empty for a rank without them, where torch has no dict."""
     message = data.get("message")
     return (
         (str(message["message"]), message["extraInfo"].get("error_kind", "")) if isinstance(message, dict) else ("", "")
