@@ -110,10 +110,10 @@ def test_switchboard_sides_are_channels_of_one_call(tmp_path):
     one, other = rows["sw2005A-ms98-a-0002"], rows["sw2005B-ms98-a-0002"]
     assert (one.text, one.channel, other.channel) == ("yeah i th- them know", 0, 1)
     both, _ = soundfile.read(one.audio, dtype="float32")
-    heard = read_utterance(one, rate=8000), read_utterance(other, rate=8000)
-    for side, samples in enumerate(heard):
+    sides = read_utterance(one, rate=8000), read_utterance(other, rate=8000)
+    for side, samples in enumerate(sides):
         assert (samples == both[3200:9600, side]).all()
-    assert left_out["train"] == {"nothing is said": 2}
+    assert left_out["train"] == {"empty transcript": 2}
 
 
 def test_switchboard_segments_beyond_the_end_are_found_by_the_deep_check(tmp_path):
@@ -423,9 +423,9 @@ def _keys(found):
 
 
 def test_plug_ins_that_import_the_former_names_keep_working(tmp_path):
-    from attune.corpora import CorpusPaths, Found, Layout, NoOptions, Row
+    from attune.corpora import CorpusPaths, Found, Layout, NoOptions, Place, Row
 
-    def read(place: CorpusPaths, options: NoOptions) -> dict[str, list[Found]]:
+    def read(place: Place, options: NoOptions) -> dict[str, list[Found]]:
         return {"train": [Row("a", str(place.folder / "a.wav"))]}
 
     rows = Layout(read).read(CorpusPaths(str(tmp_path), tmp_path), NoOptions())

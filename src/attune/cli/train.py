@@ -54,7 +54,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--restarts", type=at_least(0), default=0, metavar="N", help="restart up to N times when a rank dies"
     )
-    parser.add_argument("--reschedule", action="store_true", help="resume with a changed learning rate schedule")
+    parser.add_argument(
+        "--reschedule", action="store_true", help="resume with a changed schedule (steps, learning rate)"
+    )
     add_json(parser)
 
 

@@ -13,7 +13,7 @@ from attune.corpora._select import Selection, require_valid_rows, select
 from attune.corpora._shards import expand_shards, read_shard
 
 # The former names, which corpus plug-ins of other packages import.
-CorpusPaths, Found = CorpusPaths, RowOrSkipped
+Place, Found = CorpusPaths, RowOrSkipped
 
 __all__ = [
     "ChunkedCorpus",
