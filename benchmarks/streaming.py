@@ -28,7 +28,7 @@ import soundfile
 from attune.batches.load import LoadedMicroBatch, Position, Reader, load, micros_from
 from attune.batches.plan import Budget, plan_epoch
 from attune.batches.stream import Part, Shards, StreamRules, forgetting, stream_micros
-from attune.corpora import Manifest, Place, open_manifest, prepare_split
+from attune.corpora import CorpusPaths, Manifest, open_manifest, prepare_split
 from attune.corpora.shards import CORPUS, Options
 from attune.stages.data import samples_in
 
@@ -94,7 +94,7 @@ def waiting(batches: Iterator[LoadedMicroBatch], arguments: argparse.Namespace) 
 
 def indexed(source: str, to: Path) -> Manifest:
     """The manifest that `attune prepare shards` makes."""
-    (found,) = CORPUS.read(Place(source, to), Options()).values()
+    (found,) = CORPUS.read(CorpusPaths(source, to), Options()).values()
     to.mkdir()
     list(islice(prepare_split("train", found, to, 1), None))
     return open_manifest(to / "train.jsonl", to / "index")

@@ -247,7 +247,7 @@ def sweep(shape: tuple[int, int, int]) -> list[dict[str, Any]]:
         rows.append({"kernel": kernel, "what": what, "forward": times, "backward": back})
         rate = (
             f"{product / max(sum(own.values()), 1e-9):5.0f} TFLOP/s"
-            if kernel in ("sums_kernel", "wrong_kernel")
+            if kernel in ("logsumexp_kernel", "output_grad_kernel")
             else ""
         )
         both = (sum(times.values()), sum(back.values()))
@@ -256,11 +256,11 @@ def sweep(shape: tuple[int, int, int]) -> list[dict[str, Any]]:
             flush=True,
         )
 
-    usual = _fused.HALF
+    usual = _fused.HALF_TILING
     for values in PRODUCT_TILES:
-        look("sums_kernel", replace(usual, sums=_fused.Tile(*values), wrong=usual.wrong), str(values))
+        look("logsumexp_kernel", replace(usual, forward=_fused.Tile(*values), backward=usual.backward), str(values))
     for values in PRODUCT_TILES:
-        look("wrong_kernel", replace(usual, sums=usual.sums, wrong=_fused.Tile(*values)), str(values))
+        look("output_grad_kernel", replace(usual, forward=usual.forward, backward=_fused.Tile(*values)), str(values))
     for hidden in ((32, 64), (64, 64), (128, 64), (32, 128), (64, 128)):
         look("hidden_kernel", replace(usual, hidden_rows=hidden[0], hidden_width=hidden[1]), str(hidden))
     for inner in (
@@ -291,7 +291,7 @@ def main() -> None:
     shapes = [tuple(int(size) for size in shape.split("x")) for shape in options.shapes.split(",")]
     names = options.variants.split(";")
     versions = {"torch": torch.__version__, "triton": _fused.triton.__version__, "python": sys.version.split()[0]}
-    results: dict[str, Any] = {"device": torch.cuda.get_device_name(), **versions, "tiling": asdict(_fused.HALF)}
+    results: dict[str, Any] = {"device": torch.cuda.get_device_name(), **versions, "tiling": asdict(_fused.HALF_TILING)}
     print(results)
     if options.sweep:
         results["sweep"] = sweep(max(shape for shape in shapes if shape[0] == 16))

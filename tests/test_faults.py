@@ -14,7 +14,7 @@ import pytest
 
 from attune.files import sha256
 from attune.launch.group import start_group
-from attune.processes import marked
+from attune.processes import find_run_processes
 from attune.run import Run
 
 from processes import kill, start, wait, wait_for_step
@@ -62,7 +62,7 @@ def test_a_stopped_rank_is_named_and_ended_within_the_timeout(recipe, tmp_path, 
     assert codes == [-9 if rank == victim else 1 for rank in range(3)]
     assert 3 < took < 10
     said = "".join(path.read_text() for path in errors.iterdir())
-    assert said.count(f"Rank {victim} (process {ranks[victim].pid} on ") == 1 and "did not answer for 4 s" in said
+    assert said.count(f"Rank {victim} (process {ranks[victim].pid} on ") == 1 and "sent no heartbeat for 4 s" in said
 
 
 def test_a_rank_that_lives_but_never_comes_is_named(recipe, tmp_path):
@@ -99,12 +99,12 @@ def test_whoever_is_killed_nothing_is_left_and_the_run_ends_in_the_same_bits(rec
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as launcher:
         wait_for_step(run, 3)
         ranks, readers = family(launcher.pid)
-        (name,) = {each.run for each in marked() if each.pid in ranks}
+        (name,) = {each.run for each in find_run_processes() if each.pid in ranks}
         os.kill({"launcher": launcher.pid, "rank 0": ranks[0], "rank 1": ranks[1], "reader": readers[0]}[victim], 9)
         killed = time.monotonic()
-        while list(marked(name)) and time.monotonic() < killed + 5:
+        while list(find_run_processes(name)) and time.monotonic() < killed + 5:
             time.sleep(0.05)
-        assert not list(marked(name))
+        assert not list(find_run_processes(name))
     assert launcher.returncode == (-9 if victim == "launcher" else 1)
     assert wait(start(settings, 2)) == [0, 0]
     assert bits(run, 40) == quiet
@@ -155,7 +155,7 @@ def test_a_reader_killed_while_a_step_is_shown_is_told_in_words(recipe, tmp_path
 
 def family(launcher: int) -> tuple[list[int], list[int]]:
     """The ranks that a launcher started, and the readers that they started."""
-    found = list(marked())
+    found = list(find_run_processes())
     ranks = sorted(each.pid for each in found if each.parent == launcher)
     return ranks, sorted(each.pid for each in found if each.parent in ranks)
 
@@ -186,8 +186,8 @@ def test_a_group_whose_device_is_gone_starts_again_on_fewer_and_says_why_it_ende
     threading.Thread(target=take_a_device_away).start()
     settings = [*QUIET, "train.strict=true", "--workers=0"]
     command = ["train", str(recipe), f"run={run}", "train.steps=20", "train.save_every=1", *settings]
-    outcome = start_group(lambda: there[0], command, restarts=1, tell=told.append)
-    assert outcome.code == 0 and "Starting again on 1 ranks" in told[0]
+    outcome = start_group(lambda: there[0], command, restarts=1, log=told.append)
+    assert outcome.code == 0 and "Restarting on 1 ranks" in told[0]
     assert wait(start([*command[:2], f"run={tmp_path / 'quiet'}", *command[3:]], 1)) == [0]
     assert bits(run, 20) == bits(tmp_path / "quiet", 20)
     assert '"ranks": 1' in [line for line in (run / "log.jsonl").read_text().splitlines() if '"resumed"' in line][-1]

@@ -44,7 +44,7 @@ def test_a_value_knows_the_line_of_its_key(tmp_path):
         ("# only this\n", "x.yaml:1: the file is empty"),
         ("\n- a\n- b\n", "x.yaml:2: expected `key: value` lines, found a list of 2"),
         ("just words\n", "x.yaml:1: expected `key: value` lines, found 'just words'"),
-        ("a:\n\tb: 1\n", "x.yaml:2: a tab cannot indent or separate; use spaces"),
+        ("a:\n\tb: 1\n", "x.yaml:2: tabs are not allowed in YAML indentation; use spaces"),
         ("a: 1\nb: [1,\nc: 2\n", "x.yaml:4: bad YAML: "),
         ("a: b: c\n", "x.yaml:1: bad YAML: mapping values are not allowed here"),
         ("a: 1\n---\nb: 2\n", "x.yaml:2: bad YAML: but found another document"),
@@ -93,7 +93,7 @@ def test_a_missing_file_is_answered_with_the_nearest_name(tmp_path):
     (tmp_path / "demo.yaml").touch()
     problems = Problems()
     assert read_file(tmp_path / "dmeo.yaml", problems) is None
-    assert str(problems.found[0]).endswith("dmeo.yaml: there is no such file; did you mean 'demo.yaml'?")
+    assert str(problems.found[0]).endswith("dmeo.yaml: no such file; did you mean 'demo.yaml'?")
 
 
 def test_a_folder_is_not_a_file(tmp_path):

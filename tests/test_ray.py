@@ -15,7 +15,7 @@ pytest.importorskip("ray")
 
 from attune.files import sha256
 from attune.launch.jobs import Job, submit
-from attune.processes import RUN_MARK, marked
+from attune.processes import RUN_ID_VARIABLE, find_run_processes
 from attune.run import Run
 
 from cluster import ENVIRONMENT, head, node
@@ -82,20 +82,22 @@ def killed_drivers():
     drivers: dict[str, float] = {}
     yield drivers
     for mark, when in drivers.items():
-        while left := list(marked(mark)):
+        while left := list(find_run_processes(mark)):
             assert time.monotonic() < when + 90, left
             time.sleep(0.5)
 
 
 def test_a_driver_killed_at_once_leaves_nothing_and_another_launcher_goes_on(recipe, quiet, killed_drivers, tmp_path):
     run = tmp_path / "run"
-    environment = {**os.environ, **ENVIRONMENT, RUN_MARK: f"driver-{os.getpid()}"}
+    environment = {**os.environ, **ENVIRONMENT, RUN_ID_VARIABLE: f"driver-{os.getpid()}"}
     words = command(recipe, run, "train.eval_every=3")
     with subprocess.Popen([*words, "--address=local"], env=environment, stdout=subprocess.DEVNULL) as driver:
         wait_for_step(run, 2, 300)
         driver.send_signal(signal.SIGKILL)
-    killed = killed_drivers[environment[RUN_MARK]] = time.monotonic()
-    while left := [found for found in marked(environment[RUN_MARK]) if not found.command.startswith(AGENTS)]:
+    killed = killed_drivers[environment[RUN_ID_VARIABLE]] = time.monotonic()
+    while left := [
+        found for found in find_run_processes(environment[RUN_ID_VARIABLE]) if not found.command.startswith(AGENTS)
+    ]:
         assert time.monotonic() < killed + 60, left
         time.sleep(0.5)
     assert wait(start([*words[3:-3], "--workers=0"], 2)) == [0, 0]
@@ -162,7 +164,7 @@ def test_a_run_directory_that_a_node_cannot_see_is_refused(recipe, cluster, tmp_
     words = [*command(recipe, hidden / "run"), f"--address={cluster.address}"]
     with node(cluster, blindfold):
         done = subprocess.run(words, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "is not seen by 1 of the cluster's 2 nodes" in done.stderr, done.stderr
+    assert done.returncode == 2 and "is not visible on 1 of the cluster's 2 nodes" in done.stderr, done.stderr
 
 
 def test_programs_get_json_from_the_driver_alone_and_the_exit_code_of_the_run(recipe, cluster, tmp_path):

@@ -210,7 +210,7 @@ def test_a_broken_base_is_reported_with_its_own_line(folder):
 
 
 def test_an_unreadable_recipe_is_one_problem(folder):
-    assert problems("wole.yaml") == ["wole.yaml: there is no such file; did you mean 'whole.yaml'?"]
+    assert problems("wole.yaml") == ["wole.yaml: no such file; did you mean 'whole.yaml'?"]
 
 
 def test_a_recipe_of_the_wrong_shape_has_its_sections_asked_for(folder):

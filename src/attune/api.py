@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from attune import recipe as recipes
 from attune.audio.decode import read_audio, resample
-from attune.audio.vad import cut_in_pauses
+from attune.audio.vad import vad_chunks
 from attune.batches.collate import collate
 from attune.batches.plan import Budget, plan_in_order
 from attune.catalog import NORMALIZERS, find
@@ -209,7 +209,7 @@ class Recognizer:
         longest = self.assembled.task_model.limits.max_seconds
         if longest is None or len(samples) <= longest * SAMPLE_RATE:
             return [_Piece(samples)]
-        spans = cut_in_pauses(samples, longest)
+        spans = vad_chunks(samples, longest)
         return [
             _Piece(samples[round(span.start * SAMPLE_RATE) : round(span.end * SAMPLE_RATE)], span.start)
             for span in spans

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 REQUIRED = "required, but missing"
 
-# What an error of pydantic's means to somebody who wrote YAML.
+# Pydantic's errors in the words of somebody who writes YAML.
 _EXPECTED = {
     "int_type": "a whole number",
     "int_parsing": "a whole number",
@@ -169,7 +169,7 @@ def _parse_leaf(hint: type[Any], node: Node, key: str, problems: Problems) -> ob
     try:
         return adapter.validate_python(_bare(node))
     except ValidationError as invalid:
-        # A list of which no entry is right is also "too short"; that is no news.
+        # A list without a valid entry is also "too short", which adds nothing.
         errors = [error for error in invalid.errors() if error["type"] != "too_short"] or invalid.errors()
     found = [(*_locate(node, key, error["loc"]), error) for error in errors]
     for (child_key, child), group in groupby(found, key=lambda each: each[:2]):

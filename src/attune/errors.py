@@ -1,28 +1,28 @@
 """Errors a user can act on. Each carries its whole message: what happened, what was expected, what to do.
 
-AttuneError              a user's mistake or a state of the world the user can mend; shown without traceback, exit 2
+AttuneError              an error that the user can fix; printed without traceback, exit 2
 ├── ConfigError          a recipe, an override or a name in one of them
 ├── DataError            a manifest, an audio file, a prediction file
-│   └── TooLong          an utterance with more audio or text than the model has room for
-├── SourceError          something that could not be fetched or found
+│   └── TooLong          an utterance with more audio or text than the model's limit
+├── SourceError          a download or upload that failed, or a path or URL that does not exist
 ├── CheckpointError      a run directory or a checkpoint
-├── ModelError           weights or a model folder that do not fit
-├── TrainingError        training cannot go on (non-finite losses, out of memory)
-├── ReaderLost           a process that reads audio was killed; exit 1
-├── RankLost             another rank ended, and has its own message; exit 1
-└── Preempted            asked to stop: saved, exit 75
+├── ModelError           weights or a model folder that do not match
+├── TrainingError        training cannot continue (non-finite losses, out of memory)
+├── ReaderLost           a loader worker was killed; exit 1
+├── RankLost             another rank exited, and has its own message; exit 1
+└── Preempted            stopped by a signal: checkpoint saved, exit 75
 """
 
 from attune.secrets import without_secrets
 
 
 class AttuneError(Exception):
-    """A mistake with its remedy; the message is all the user sees."""
+    """An error with its remedy; the message is all that the user sees."""
 
     exit_code = 2
 
     def __str__(self) -> str:
-        """The message as it may be shown and logged, whatever address went into it."""
+        """The message with credentials removed from its URLs."""
         return without_secrets(super().__str__())
 
 
@@ -35,11 +35,11 @@ class DataError(AttuneError):
 
 
 class TooLong(DataError):
-    """An utterance with more audio or text than the model has room for."""
+    """An utterance with more audio or text than the model's limit."""
 
 
 class SourceError(AttuneError):
-    """Something that could not be fetched or found."""
+    """A download or upload that failed, or a path or URL that does not exist."""
 
 
 class CheckpointError(AttuneError):
@@ -47,28 +47,28 @@ class CheckpointError(AttuneError):
 
 
 class ModelError(AttuneError):
-    """Weights or a model folder that do not fit."""
+    """Weights or a model folder that do not match."""
 
 
 class TrainingError(AttuneError):
-    """Training cannot go on."""
+    """Training cannot continue."""
 
     exit_code = 1
 
 
 class ReaderLost(AttuneError):
-    """A process that reads audio was killed."""
+    """A loader worker was killed."""
 
     exit_code = 1
 
 
 class RankLost(AttuneError):
-    """Another rank ended before this one."""
+    """Another rank exited before this one."""
 
     exit_code = 1
 
 
 class Preempted(AttuneError):
-    """The run was asked to stop; it saved and can be continued with the same command."""
+    """The run was stopped by a signal; it saved a checkpoint, and the same command resumes it."""
 
     exit_code = 75

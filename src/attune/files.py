@@ -32,17 +32,17 @@ def write_text(path: Path, text: str) -> None:
 
 
 @contextmanager
-def refusal_told(path: Path, remedy: str, kind: type[AttuneError] = DataError) -> Iterator[None]:
-    """Say in words that a place cannot be written to, and what to do about it."""
+def explain_write_errors(path: Path, remedy: str, kind: type[AttuneError] = DataError) -> Iterator[None]:
+    """Turn an OSError into a message with the path, the reason and what to do."""
     try:
         yield
     except OSError as error:
-        raise kind(f"{path} cannot be written: {error.strerror or error}. {remedy}") from error
+        raise kind(f"Cannot write {path}: {error.strerror or error}. {remedy}") from error
 
 
 def require_writable(path: Path, remedy: str) -> None:
-    """Find out, before long work, that a file could not be written in the end; its folder is made."""
-    with refusal_told(path, remedy):
+    """Check before long work that a file can be written; its folder is created."""
+    with explain_write_errors(path, remedy):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))

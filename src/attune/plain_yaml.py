@@ -1,4 +1,4 @@
-"""YAML as plain data: read into nodes that know their line, written back as text.
+"""YAML as plain data: read into nodes with line numbers, written back as text.
 
 No tag is ever executed, and aliases cannot grow without bound. A plain scalar stays the text that was written; only
 `null`, `~` and nothing at all are None. What is wrong is kept with its place, to be raised all at once.
@@ -61,7 +61,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class ConfigProblem:
-    """One thing to mend, as one line of a message."""
+    """One problem, as one line of a message."""
 
     where: str
     key: str
@@ -73,7 +73,7 @@ class ConfigProblem:
 
 @dataclass(slots=True)
 class Problems:
-    """Everything found wrong so far, to be raised together."""
+    """All problems so far, to be raised together."""
 
     found: list[ConfigProblem] = field(default_factory=list)
 
@@ -202,14 +202,14 @@ def _file_and_line(problem: ConfigProblem) -> tuple[str, int]:
 def _text(path: Path, problems: Problems) -> str | None:
     try:
         if path.stat().st_size > MAX_BYTES:
-            problems.add(str(path), "", f"more than {MAX_BYTES:,} bytes cannot be settings; is it the right file?")
+            problems.add(str(path), "", f"more than {MAX_BYTES:,} bytes: not a recipe or settings file")
             return None
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        problems.add(str(path), "", f"there is no such file{suggestion(path.name, _siblings(path))}")
+        problems.add(str(path), "", f"no such file{suggestion(path.name, _siblings(path))}")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        problems.add(f"{path}:{line}", "", "not UTF-8 text; is it the right file?")
+        problems.add(f"{path}:{line}", "", "not UTF-8 text: not a recipe or settings file")
     except OSError as error:
         problems.add(str(path), "", f"cannot be read: {error.strerror}")
     return None
@@ -314,7 +314,7 @@ def _line(mark: yaml.Mark | None) -> int:
 
 def _syntax_message(error: yaml.MarkedYAMLError) -> str:
     if "'\\t'" in (error.problem or ""):
-        return "a tab cannot indent or separate; use spaces"
+        return "tabs are not allowed in YAML indentation; use spaces"
     began = _line(error.context_mark)
     context = f" ({error.context}, begun at line {began})" if error.context and error.context_mark else ""
     return f"bad YAML: {error.problem}{context}"

@@ -1,4 +1,4 @@
-"""Processes that do not outlive their parent, are found again, and can say why they ended."""
+"""Child processes: they do not outlive their parent, can be found by run id, and report why they failed."""
 
 import ctypes
 import json
@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-RUN_MARK = "ATTUNE_RUN"  # in the environment of every process that a launcher starts: which launch it is of
-WORD_FILE = "TORCHELASTIC_ERROR_FILE"  # where torchrun's agent looks for a rank's last words
+RUN_ID_VARIABLE = "ATTUNE_RUN"  # set for every process that a launcher starts: the id of the launch
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where torchrun's agent reads a rank's error
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A process that a launcher of attune started, or one that descends from it."""
+class RunProcess:
+    """A process that attune's launcher started, or a descendant of one."""
 
     pid: int
     parent: int
@@ -26,9 +26,9 @@ class Found:
 
 
 def die_with_parent(parent: int | None = None) -> None:
-    """Have the kernel kill this process when the thread that started it ends, however it ends.
+    """Have the kernel kill this process when the thread that started it ends.
 
-    `parent` is the parent's process id when it is known: a parent that died before this call is noticed too.
+    `parent` is the parent's process id, if known: a parent that died before this call is noticed too.
     """
     if not sys.platform.startswith("linux"):
         return
@@ -39,13 +39,13 @@ def die_with_parent(parent: int | None = None) -> None:
 
 
 def cores() -> int:
-    """How many cores this process may use, which in a container or a batch job can be fewer than the machine has."""
+    """The number of cores this process may use, which in a container or batch job may be fewer than the machine's."""
     return len(os.sched_getaffinity(0)) if sys.platform.startswith("linux") else os.cpu_count() or 1
 
 
 @contextmanager
-def environment_kept() -> Iterator[None]:
-    """What is set meanwhile, for the processes that are started then, does not stay in this one's environment."""
+def preserve_environment() -> Iterator[None]:
+    """Restore the environment afterwards; variables set meanwhile are for child processes only."""
     before = dict(os.environ)
     try:
         yield
@@ -54,28 +54,28 @@ def environment_kept() -> Iterator[None]:
         os.environ.update(before)
 
 
-def leave_word(reason: str, error_kind: str = "") -> None:
-    """Give the launcher, if there is one, the reason why this rank is about to end, and the name of its error."""
-    path = os.environ.get(WORD_FILE)
+def report_failure(reason: str, error_kind: str = "") -> None:
+    """Report to the launcher, if there is one, why this rank is about to exit, and the class of its error."""
+    path = os.environ.get(ERROR_FILE)
     if path:
         extra = {"py_callstack": "", "timestamp": str(int(time.time())), "error_kind": error_kind}
         Path(path).write_text(json.dumps({"message": {"message": reason, "extraInfo": extra}}), encoding="utf-8")
 
 
-def marked(run: str | None = None) -> Iterator[Found]:
-    """Every process of a launch, or of any launch; only what /proc shows to this user."""
+def find_run_processes(run: str | None = None) -> Iterator[RunProcess]:
+    """The processes of a launch, or of any launch, that /proc shows to this user."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             environment = _read_pairs(folder / "environ")
-            if RUN_MARK not in environment or run not in (None, environment[RUN_MARK]):
+            if RUN_ID_VARIABLE not in environment or run not in (None, environment[RUN_ID_VARIABLE]):
                 continue
-            # The name in brackets may hold anything, so what follows is counted from its end.
+            # The name in brackets may contain anything, so fields are counted from its end.
             state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
             command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
         except (OSError, ValueError):
-            continue  # it ended meanwhile, or belongs to somebody else
+            continue  # it has exited, or belongs to another user
         if state != "Z":
-            yield Found(int(folder.name), int(parent), environment[RUN_MARK], command)
+            yield RunProcess(int(folder.name), int(parent), environment[RUN_ID_VARIABLE], command)
 
 
 def _read_pairs(path: Path) -> Mapping[str, str]:

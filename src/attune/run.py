@@ -24,7 +24,7 @@ from typing import IO, Any
 
 from attune import recipe as recipes
 from attune.errors import CheckpointError
-from attune.files import refusal_told, write_text
+from attune.files import explain_write_errors, write_text
 from attune.metrics import Metric
 from attune.recipe import Recipe
 from attune.sources import without_secrets
@@ -193,7 +193,7 @@ def claimed(run: Run, recipe: Recipe, command: Sequence[str], reschedule: bool) 
 
     Yields the schedule settings that `reschedule` changed.
     """
-    refused = refusal_told(run.folder, "Give run=… a folder that can be, with room in it.", CheckpointError)
+    refused = explain_write_errors(run.folder, "Give run=… a folder that can be, with room in it.", CheckpointError)
     with ExitStack() as held:
         with refused:
             run.folder.mkdir(parents=True, exist_ok=True)

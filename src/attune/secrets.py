@@ -1,10 +1,10 @@
-"""Addresses as they may be shown and written: without the words that open doors."""
+"""URLs without credentials, as they may be printed, logged and stored."""
 
 import hashlib
 import re
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
-# What opens a door by itself: signatures of S3, CloudFront, Google and Azure; the usual names of tokens and passwords.
+# Query parameters that are credentials: signatures of S3, CloudFront, Google and Azure; tokens and passwords.
 _SECRET = re.compile(
     r"x-(amz|goog|oss|cos)-.*|awsaccesskeyid|googleaccessid|key-pair-id|signature|sig|"
     r".*token|.*secret|.*password|(api|access)[-_]?key|auth(orization)?",
@@ -17,7 +17,7 @@ _WEB_ADDRESS = re.compile(r"\b(?:https?|s3|hf)://[^\s'\"<>]+", re.IGNORECASE)
 
 
 def shown(address: str) -> str:
-    """The address without user, password and signature; what is left still says which file is meant."""
+    """The URL without user, password and signature; the rest still identifies the file."""
     parts = _web_parts(address)
     if parts is None:
         return address
@@ -29,7 +29,7 @@ def shown(address: str) -> str:
 
 
 def has_secrets(address: str) -> bool:
-    """Whether the address lets in whoever has it."""
+    """Whether the URL contains credentials."""
     parts = _web_parts(address)
     if parts is None:
         return False
@@ -40,7 +40,7 @@ def has_secrets(address: str) -> bool:
 def _web_parts(address: str) -> SplitResult | None:
     try:
         parts = urlsplit(address)
-    except ValueError:  # no address at all, so nothing of it opens anything
+    except ValueError:  # not a URL, so it has no credentials
         return None
     return parts if parts.scheme.lower() in ("http", "https") else None
 
@@ -50,12 +50,12 @@ def _opens(name: str, is_signed: bool) -> bool:
 
 
 def _shown_value(name: str, value: str) -> str:
-    """`key` may be what opens a door, or which file is meant: as a digest it tells files apart and opens nothing."""
+    """`key` may be a credential or a file's name: a digest of it still distinguishes files, and gives no access."""
     if name.lower() != "key" or _DIGEST.fullmatch(value):
         return value
     return f"~{hashlib.sha256(value.encode()).hexdigest()[:8]}"
 
 
 def without_secrets(text: str) -> str:
-    """Any text with the addresses in it as they may be shown."""
+    """A text with the credentials removed from its URLs."""
     return _WEB_ADDRESS.sub(lambda found: shown(found[0]), text)

@@ -1,6 +1,6 @@
-"""Randomness as a function: a seed for every purpose, derived from the recipe's one seed.
+"""Seeds as a function: one for every purpose, derived from the recipe's seed.
 
-Nothing random in attune has state that a checkpoint would have to carry.
+No random generator has state that a checkpoint would have to save.
 """
 
 import hashlib

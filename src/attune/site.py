@@ -1,4 +1,4 @@
-"""Where things run: the settings of a machine, never of an experiment. No result depends on them."""
+"""Settings of a machine, not of an experiment. No result depends on them."""
 
 import os
 from dataclasses import dataclass
@@ -13,8 +13,7 @@ TIMEOUT_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where downloads are kept, how many processes read audio, which kind of device computes, and for how long ranks
-    wait for one another."""
+    """The download cache, the number of loader workers, the kind of device, and the timeout of collectives."""
 
     cache: Cache
     workers: int
@@ -25,10 +24,10 @@ class Site:
 def this_site(
     workers: int | None = None, device: str = "auto", is_offline: bool = False, timeout: float | None = None
 ) -> Site:
-    """This machine's settings: ATTUNE_CACHE or ~/.cache/attune, a reader for each of a rank's cores but one,
+    """This machine's settings: ATTUNE_CACHE or ~/.cache/attune, one loader worker less than a rank has cores,
     ATTUNE_TIMEOUT.
 
-    ATTUNE_OFFLINE=1 means that nothing is fetched, whatever is asked for.
+    ATTUNE_OFFLINE=1 disables all downloads.
     """
     folder = Path(os.environ.get("ATTUNE_CACHE") or "~/.cache/attune").expanduser()
     ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)

@@ -1,4 +1,4 @@
-"""Who computes: a rank among others on a device. Passed, never global; `World.alone()` is a whole world."""
+"""The process group: rank, world size and device. Passed, never global; `World.alone()` is a single process."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -11,17 +11,17 @@ from torch import Tensor
 
 from attune.errors import ConfigError, RankLost
 
-READER = "DataLoader worker"  # how torch's messages about a process that reads audio begin
+READER = "DataLoader worker"  # the beginning of torch's messages about a killed loader worker
 
-NARROW = {"bf16": torch.bfloat16, "fp16": torch.float16}  # the precisions that are not the weights' own
+HALF_PRECISION = {"bf16": torch.bfloat16, "fp16": torch.float16}  # the precisions other than that of the weights
 
 
 def choose_device(wish: str, index: int = 0) -> torch.device:
-    """The device that `auto`, `cpu` or `cuda` means on this machine, ready for use."""
+    """The device for `auto`, `cpu` or `cuda` on this machine, configured."""
     if wish == "auto":
         wish = "cuda" if torch.cuda.is_available() else "cpu"
     if wish == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("There is no CUDA device that this torch can use. Leave --device out, or use --device cpu.")
+        raise ConfigError("torch finds no usable CUDA device. Run `attune doctor`, or use --device cpu.")
     if wish != "cuda":
         return torch.device(wish)
     torch.backends.cudnn.allow_tf32 = False  # fp32 means fp32, in convolutions too
@@ -30,27 +30,27 @@ def choose_device(wish: str, index: int = 0) -> torch.device:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A rank, how many there are, and the device it computes on. The collectives are the only way ranks meet."""
+    """Rank, world size and device. Ranks communicate through these collectives only."""
 
     rank: int
     size: int
     device: torch.device
-    meeting: Callable[[], AbstractContextManager[object]] = nullcontext  # entered while this rank waits for the others
+    waiting: Callable[[], AbstractContextManager[object]] = nullcontext  # entered while this rank waits in a collective
 
     @classmethod
     def alone(cls, device: str = "cpu") -> "World":
-        """One rank that never waits for anybody."""
+        """A world of one rank."""
         return cls(0, 1, torch.device(device))
 
     @property
     def is_first(self) -> bool:
-        """Whether this rank is the one that writes files and speaks to the user."""
+        """Whether this is rank 0, which writes files and prints."""
         return self.rank == 0
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """Add up `tensor` over the ranks, in place; the order of additions is the same every time."""
+        """Sum `tensor` over the ranks, in place; the summation order is fixed."""
         if self.size > 1:
-            with self._together():
+            with self._collective():
                 dist.all_reduce(tensor)
         return tensor
 
@@ -59,7 +59,7 @@ class World:
         if self.size == 1:
             return [tensor]
         parts = [torch.empty_like(tensor) for _ in range(self.size)]
-        with self._together():
+        with self._collective():
             dist.all_gather(parts, tensor)
         return parts
 
@@ -68,38 +68,38 @@ class World:
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
-        with self._together():
+        with self._collective():
             dist.all_gather_object(values, value)
         return values
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
         if self.size > 1:
-            with self._together():
+            with self._collective():
                 dist.barrier()
 
     def gather_to_first(self, value: Any) -> list[Any]:
-        """As `gather`, but only the first rank receives; the others get nothing."""
+        """As `gather`, but only rank 0 receives; the others get an empty list."""
         if self.size == 1:
             return [value]
         values: list[Any] | None = [None] * self.size if self.is_first else None
-        with self._together():
+        with self._collective():
             dist.gather_object(value, values)
         return values or []
 
     def copy_from(self, rank: int, tensor: Tensor) -> None:
-        """Replace every rank's `tensor` by that of one of them."""
+        """Broadcast one rank's `tensor` to all, in place."""
         if self.size > 1:
-            with self._together():
+            with self._collective():
                 dist.broadcast(tensor, rank)
 
     @contextmanager
-    def _together(self) -> Iterator[None]:
-        """What torch says of a rank that is gone is long, and the reason is in that rank's own words."""
+    def _collective(self) -> Iterator[None]:
+        """Torch's message about a lost rank is long, and the lost rank reports the reason itself."""
         try:
-            with self.meeting():
+            with self.waiting():
                 yield
         except RuntimeError as error:
             if READER in str(error):
-                raise  # torch raises this wherever the main thread is, and it is about a child of this rank
-            raise RankLost(f"Another rank ended before this one: {str(error).splitlines()[0]}") from error
+                raise  # torch raises this anywhere in the main thread, about a loader worker of this rank
+            raise RankLost(f"Another rank has exited: {str(error).splitlines()[0]}") from error

@@ -146,7 +146,7 @@ def test_of_several_microphones_the_first_is_heard(settings):
 
 
 def test_a_folder_without_audio_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"augment.noise.folder: .*nothing has no audio in it"):
+    with pytest.raises(ConfigError, match=r"augment.noise.folder: .*nothing has no audio files"):
         open_augmenter(AugmentConfig(noise=NoiseConfig(folder=str(tmp_path / "nothing"))))
     write(tmp_path / "pointsource_noises/a.wav", hiss(100))
     with pytest.raises(ConfigError, match=r"augment.rooms.folder: .* no impulse responses"):

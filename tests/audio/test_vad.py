@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from attune.audio.vad import Span, cut_in_pauses, find_speech
+from attune.audio.vad import Span, find_speech, vad_chunks
 from attune.types import SAMPLE_RATE
 
 
@@ -78,7 +78,7 @@ def test_the_shortest_recordings_have_an_answer(samples):
 def test_chunks_are_within_the_limit_and_have_all_speech():
     pauses = itertools.cycle([0.5, 0.7, 1.1, 0.6, 2.2])
     samples = recording(*(each for length in range(1, 13) for each in (length / 2, next(pauses))), noise=1e-3)
-    chunks = cut_in_pauses(samples, max_seconds=12.0)
+    chunks = vad_chunks(samples, max_seconds=12.0)
     assert all(0 < chunk.end - chunk.start <= 12.0 for chunk in chunks)
     assert all(one.end <= other.start for one, other in itertools.pairwise(chunks))
     for span in find_speech(samples):
@@ -86,24 +86,24 @@ def test_chunks_are_within_the_limit_and_have_all_speech():
 
 
 def test_a_cut_is_at_the_longest_pause_within_reach():
-    chunks = cut_in_pauses(recording(4.0, 0.6, 4.0, 1.5, 2.0, 0.6, 5.0), max_seconds=15.0)
+    chunks = vad_chunks(recording(4.0, 0.6, 4.0, 1.5, 2.0, 0.6, 5.0), max_seconds=15.0)
     assert_near(chunks, [(0.0, 8.6), (10.1, 17.7)])
 
 
 def test_what_fits_is_one_chunk_but_not_over_a_long_pause():
-    assert_near(cut_in_pauses(recording(3.0, 1.0, 3.0, 1.0, 3.0)), [(0.0, 11.0)])
-    assert_near(cut_in_pauses(recording(3.0, 5.0, 3.0)), [(0.0, 3.0), (8.0, 11.0)])
+    assert_near(vad_chunks(recording(3.0, 1.0, 3.0, 1.0, 3.0)), [(0.0, 11.0)])
+    assert_near(vad_chunks(recording(3.0, 5.0, 3.0)), [(0.0, 3.0), (8.0, 11.0)])
 
 
 def test_speech_without_a_pause_is_cut_where_it_is_quietest():
     samples = speech(50.0)
     samples[22 * SAMPLE_RATE : 22 * SAMPLE_RATE + 1600] *= 0.01
-    first, second = cut_in_pauses(samples)
+    first, second = vad_chunks(samples)
     assert first.start == 0.0 and second.end == 50.0
     assert first.end == second.start == pytest.approx(22.05, abs=0.06)
 
 
 def test_other_rates_and_louder_copies_are_cut_alike():
     samples = recording(4.0, 0.6, 4.0, 1.5, 2.0)
-    assert cut_in_pauses(3 * samples, 5.0) == cut_in_pauses(samples, 5.0)
+    assert vad_chunks(3 * samples, 5.0) == vad_chunks(samples, 5.0)
     assert_near(find_speech(samples[::2], rate=SAMPLE_RATE // 2), [(0.0, 4.0), (4.6, 8.6), (10.1, 12.1)])

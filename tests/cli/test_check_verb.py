@@ -112,10 +112,10 @@ def test_a_manifest_is_checked_alone(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere.yaml"], "nowhere.yaml: there is no such file"),
+        (["nowhere.yaml"], "nowhere.yaml: no such file"),
         (["nowhere.jsonl"], "There is no file or folder nowhere.jsonl"),
         (["folder"], "folder is a folder. Give a recipe"),
-        (["folder.jsonl"], "folder.jsonl is a folder. Give the manifest in it"),
+        (["folder.jsonl"], "folder.jsonl is a folder. Give a manifest"),
         (["empty.jsonl"], "Manifest empty.jsonl has no rows"),
         (["empty.jsonl", "seed=3"], "only a recipe has settings: seed=3"),
     ],

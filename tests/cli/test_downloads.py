@@ -22,7 +22,7 @@ def test_in_a_file_a_large_download_is_a_line_now_and_then_and_a_small_one_none(
         now[0] += 1.0
         watch(DownloadProgress("hf://a/b/model", done * MB, 30 * MB))
     lines = stream.getvalue().splitlines()
-    assert lines[-1] == "fetching hf://a/b/model: 30 of 30 MB"
+    assert lines[-1] == "downloading hf://a/b/model: 30 of 30 MB"
     assert len(lines) == 3
 
 

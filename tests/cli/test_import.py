@@ -71,4 +71,4 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path, capsys, words, place):
         source = tmp_path / "own"
     (tmp_path / "file").touch()
     assert main([*words, str(source), "--to", str(tmp_path / place)]) == 2
-    assert f"{tmp_path / place} cannot be written" in capsys.readouterr().err
+    assert f"Cannot write {tmp_path / place}" in capsys.readouterr().err

@@ -109,8 +109,8 @@ def test_another_manifest_never_takes_the_place_of_a_result_that_is_there(attune
 
     def kept(manifest):
         code, out, _ = attune("evaluate", run, "--on", tmp_path / manifest, "--workers=0")
-        place = next(line for line in out.splitlines() if line.startswith("kept in "))
-        assert code == 0 and Path(place.removeprefix("kept in ")).is_file()
+        place = next(line for line in out.splitlines() if line.startswith("predictions: "))
+        assert code == 0 and Path(place.removeprefix("predictions: ")).is_file()
         return Path(place).stem
 
     assert kept("one/far/test.jsonl") == "far-test" and kept("one/near/test.jsonl") == "near-test"
@@ -156,7 +156,7 @@ def test_a_run_that_cannot_be_written_is_told_before_anything_is_decoded(attune,
     shutil.rmtree(tmp_path / "run/predictions")
     (tmp_path / "run/predictions").touch()
     code, out, err = attune("evaluate", tmp_path / "run", "--workers=0")
-    assert code == 2 and "cannot be written" in err and f"attune evaluate {tmp_path / 'run/model'}" in err
+    assert code == 2 and "Cannot write" in err and f"attune evaluate {tmp_path / 'run/model'}" in err
     assert "decoding" not in out
 
 
@@ -168,12 +168,12 @@ def test_a_run_that_cannot_be_written_is_told_before_anything_is_decoded(attune,
         (["train", "nowhere.yaml"], "nowhere.yaml"),
         (["train", "{recipe}", "run={run}", "seed=3"], "seed: 17 there, 3 here"),
         (["evaluate", "{recipe}"], "names no weights"),
-        (["evaluate", "{run}", "--device", "cuda"], "no CUDA device"),
+        (["evaluate", "{run}", "--device", "cuda"], "no usable CUDA device"),
         (["train", "{recipe}", "run={run}-new", "model.weights=nowhere"], "nowhere"),
-        (["train", "{recipe}", "run={recipe}"], "cannot be written"),
-        (["train", "{recipe}", "run=/proc/nowhere"], "cannot be written"),
-        (["evaluate", "{run}", "--out", "/proc/nowhere/predictions.jsonl"], "cannot be written"),
-        (["evaluate", "{run}", "--alignments", "{run}"], "cannot be written"),
+        (["train", "{recipe}", "run={recipe}"], "Cannot write"),
+        (["train", "{recipe}", "run=/proc/nowhere"], "Cannot write"),
+        (["evaluate", "{run}", "--out", "/proc/nowhere/predictions.jsonl"], "Cannot write"),
+        (["evaluate", "{run}", "--alignments", "{run}"], "Cannot write"),
     ],
 )
 def test_a_mistake_is_a_message_and_exit_2(attune, recipe, trained, words, told):

@@ -56,12 +56,12 @@ def test_python_m_attune_is_the_same_command():
 
 def test_without_a_verb_the_help_is_an_error(capsys):
     assert main([]) == 2
-    assert "verbs:" in capsys.readouterr().err
+    assert "commands:" in capsys.readouterr().err
 
 
 def test_a_wrong_verb_is_answered_with_the_nearest(capsys):
     assert main(["shwo"]) == 2
-    assert capsys.readouterr().err == "There is no verb 'shwo'; did you mean 'show'?\n"
+    assert capsys.readouterr().err == "Unknown command 'shwo'; did you mean 'show'?\n"
 
 
 def test_an_unknown_option_is_an_error():
@@ -73,7 +73,7 @@ def test_an_unknown_option_is_an_error():
 def test_a_users_mistake_is_a_message_without_traceback():
     result = attune("show", "nowhere.yaml")
     assert result.returncode == 2
-    assert result.stderr == "nowhere.yaml: there is no such file\n"
+    assert result.stderr == "nowhere.yaml: no such file\n"
     assert result.stdout == ""
 
 
@@ -108,7 +108,7 @@ def test_a_full_disk_is_told_in_a_line():
                 [sys.executable, "-m", "attune", *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False
             )
         assert result.returncode == 1
-        assert result.stderr.startswith("There is no room left")
+        assert result.stderr.startswith("Disk full")
         assert result.stderr.count("\n") == 1
 
 

@@ -66,7 +66,7 @@ def test_bad_files_are_named_and_the_others_transcribed(model, recordings, capsy
     assert len(errors) == 3
     assert "text.wav is not audio" in errors[0]
     assert "There is no file or folder nowhere.wav" in errors[1]
-    assert "empty has no audio files in it" in errors[2]
+    assert "empty has no audio files" in errors[2]
 
 
 def test_json_keeps_the_order_and_has_the_problems(model, recordings, capsys):
@@ -85,10 +85,18 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_transcribed(m
     for place in ("/proc/nowhere/out.jsonl", str(recordings)):
         assert main(["transcribe", str(model), str(recordings), "--out", place]) == 2
         out, err = capsys.readouterr()
-        assert out == "" and f"{place} cannot be written" in err
+        assert out == "" and f"Cannot write {place}" in err
 
 
 def test_a_model_without_files_is_a_usage_error(model):
     with pytest.raises(SystemExit) as exit:
         main(["transcribe", str(model)])
     assert exit.value.code == 2
+
+
+@pytest.mark.parametrize(("former", "now"), [("pauses", "vad"), ("windows", "timestamps")])
+def test_the_former_option_for_long_recordings_is_answered_with_the_new_one(former, now, capsys):
+    with pytest.raises(SystemExit) as exit:
+        main(["transcribe", "model", "x.wav", "--long", former])
+    assert exit.value.code == 2
+    assert f"use --chunking {now}" in capsys.readouterr().err

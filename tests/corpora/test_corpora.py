@@ -9,9 +9,9 @@ import soundfile
 from attune import catalog
 from attune.audio.decode import read_utterance
 from attune.cli import main
-from attune.corpora import Place, open_manifest, prepare_split
-from attune.corpora.common_voice import spelled
-from attune.corpora.switchboard import written
+from attune.corpora import CorpusPaths, open_manifest, prepare_split
+from attune.corpora.common_voice import normalize_letters
+from attune.corpora.switchboard import clean_transcript
 from attune.errors import DataError
 from attune.sources import content_of
 from attune.testing import check_corpus
@@ -24,7 +24,7 @@ def prepare(name, source, to, **options):
     """The splits as manifests, and what was left out of each, by reason."""
     layout = catalog.find(catalog.CORPORA, name)
     splits, left_out = {}, {}
-    for split, found in layout.read(Place(str(source), to), layout.options(**options)).items():
+    for split, found in layout.read(CorpusPaths(str(source), to), layout.options(**options)).items():
         steps = prepare_split(split, found, to, jobs=1)
         try:
             while True:
@@ -80,9 +80,9 @@ def test_common_voice_keeps_letters_and_quotes_and_counts_what_cannot_be(tmp_pat
     row = splits["train"][0]
     assert (row.id, row.text, row.language) == ("common_voice_fr_00", 'Été, «déjà» "là"', "fr")
     assert left_out["train"] == {
-        "an id that came before": 1,
+        "duplicate id": 1,
         "missing audio file": 1,
-        "a path that leads out of clips/": 1,
+        "path outside clips/": 1,
         "empty text": 1,
     }
 
@@ -90,7 +90,7 @@ def test_common_voice_keeps_letters_and_quotes_and_counts_what_cannot_be(tmp_pat
 def test_accented_letters_are_folded_when_asked(tmp_path):
     splits, _ = prepare("common_voice", miniatures.common_voice(tmp_path), tmp_path / "to", letters="fold")
     assert splits["dev"][0].text == 'Ete, «deja» "la"'
-    assert spelled("e\N{COMBINING ACUTE ACCENT}", "keep") == "é"
+    assert normalize_letters("e\N{COMBINING ACUTE ACCENT}", "keep") == "é"
 
 
 def test_tedlium_is_cut_into_its_segments(tmp_path):
@@ -100,7 +100,7 @@ def test_tedlium_is_cut_into_its_segments(tmp_path):
         (0.0, 1.0, "it's a talk"),
         (1.2, 1.7, "and they're done"),
     ]
-    assert left_out["dev"] == {"not to be scored, by the corpus": 1, "times that make no segment": 1}
+    assert left_out["dev"] == {"excluded from scoring by the corpus": 1, "invalid segment times": 1}
 
 
 def test_switchboard_sides_are_channels_of_one_call(tmp_path):
@@ -110,14 +110,14 @@ def test_switchboard_sides_are_channels_of_one_call(tmp_path):
     one, other = rows["sw2005A-ms98-a-0002"], rows["sw2005B-ms98-a-0002"]
     assert (one.text, one.channel, other.channel) == ("yeah i th- them know", 0, 1)
     both, _ = soundfile.read(one.audio, dtype="float32")
-    heard = read_utterance(one, rate=8000), read_utterance(other, rate=8000)
-    for side, samples in enumerate(heard):
+    sides = read_utterance(one, rate=8000), read_utterance(other, rate=8000)
+    for side, samples in enumerate(sides):
         assert (samples == both[3200:9600, side]).all()
-    assert left_out["train"] == {"nothing is said": 2}
+    assert left_out["train"] == {"empty transcript": 2}
 
 
 def test_switchboard_segments_beyond_the_end_are_found_by_the_deep_check(tmp_path):
-    with pytest.raises(AssertionError, match="is 2.00 s long, but the slice asked for is 1.20 to 9.00 s"):
+    with pytest.raises(AssertionError, match="is 2.00 s long; the row asks for 1.20 to 9.00 s"):
         layout = catalog.find(catalog.CORPORA, "switchboard")
         check_corpus(layout, miniatures.switchboard(tmp_path), layout.options(dev_calls=1))
 
@@ -133,8 +133,8 @@ def test_switchboard_segments_beyond_the_end_are_found_by_the_deep_check(tmp_pat
         ("[vocalized-noise] uh-huh [laughter]", "uh-huh"),
     ],
 )
-def test_switchboard_words_are_what_was_said(said, words):
-    assert written(said) == words
+def test_switchboard_words_are_what_was_said(transcript, words):
+    assert clean_transcript(transcript) == words
 
 
 @pytest.mark.parametrize("raw", [True, False])
@@ -144,7 +144,7 @@ def test_an4_in_its_original_layouts(tmp_path, raw):
     row = splits["train"][0]
     assert (row.id, row.text, row.speaker) == ("an1-fash-b", "ONE 1", "fash")
     assert read_utterance(row).shape == (4800,)
-    assert left_out["test"] == {"missing audio file": 1, "a line without an id in brackets": 1}
+    assert left_out["test"] == {"missing audio file": 1, "no id in brackets": 1}
 
 
 def test_an4_as_ready_manifests(tmp_path):
@@ -178,12 +178,12 @@ def test_voxceleb1_speakers_by_the_identification_split(tmp_path):
     splits, left_out = prepare("voxceleb1", miniatures.voxceleb1(tmp_path), tmp_path / "to")
     assert {name: len(split) for name, split in splits.items()} == {"train": 2, "dev": 2, "test": 2, "trials": 2}
     assert splits["dev"][0].id == "id10001/b-b_/00001" and splits["dev"][0].speaker == "id10001"
-    assert left_out["train"] == {"missing audio file": 1, "a line without a part from 1 to 3": 1}
+    assert left_out["train"] == {"missing audio file": 1, "part is not 1, 2 or 3": 1}
 
 
 def test_voxceleb1_as_m4a_is_refused_with_what_to_do(tmp_path):
     miniatures.text(tmp_path / "m4a" / "id10001" / "x" / "1.m4a", "not decodable")
-    with pytest.raises(DataError, match=r"has \.m4a files.*Convert them first"):
+    with pytest.raises(DataError, match=r"has \.m4a files.*Convert them, e.g."):
         prepare("voxceleb1", tmp_path, tmp_path / "to")
 
 
@@ -191,7 +191,7 @@ def test_fluent_speech_commands_have_slots_and_an_intent(tmp_path):
     splits, left_out = prepare("fluent_speech_commands", miniatures.fluent(tmp_path), tmp_path / "to")
     row = splits["dev"][0]
     assert row.text == "Turn on, please" and row.labels["intent"] == "activate lights none"
-    assert left_out["train"] == {"a path that leads out of the corpus": 1}
+    assert left_out["train"] == {"path outside the corpus": 1}
 
 
 def test_iemocap_has_four_classes_in_five_sessions(tmp_path):
@@ -209,7 +209,7 @@ def test_a_plain_folder_with_texts_beside_the_audio(tmp_path):
     assert rows.keys() == {"train/anna/one two", "train/boris/three", "train/boris/пять"}
     row = rows["train/boris/пять"]
     assert row.text == "hello there from boris/пять.flac" and row.speaker == "boris"
-    assert left_out["train"] == {"no .txt or .lab beside it": 1, "a text that is not UTF-8": 1}
+    assert left_out["train"] == {"no .txt or .lab file": 1, "a text that is not UTF-8": 1}
 
 
 def test_csv_columns_by_any_name(tmp_path):
@@ -289,7 +289,7 @@ def test_a_shard_that_is_cut_off_or_damaged_is_refused(tmp_path):
     whole = path.read_bytes()
     second = open_manifest(_indexed(path, tmp_path / "whole"), tmp_path / "index")[1]
     path.write_bytes(whole[: second.first_byte + 100])
-    with pytest.raises(DataError, match=r"a\.tar is cut off in the member '2\.flac'"):
+    with pytest.raises(DataError, match=r"a\.tar is truncated in the member '2\.flac'"):
         prepare("shards", path, tmp_path / "cut")
     path.write_bytes(whole[: second.first_byte - 512] + b"\xff" * 512 + whole[second.first_byte :])
     with pytest.raises(DataError, match=r"a\.tar is damaged at byte"):
@@ -348,7 +348,7 @@ def test_the_verb_prepares_keeps_what_is_finished_and_refuses_another_source(tmp
     words = ["prepare", "librispeech", "--from", str(source), "--to", str(tmp_path / "to"), "--jobs", "2"]
     assert main(words) == 0
     out = capsys.readouterr().out
-    assert "train-clean-100.jsonl: 3 utterances, 0.00 h" in out and "left out 1: missing audio file" in out
+    assert "train-clean-100.jsonl: 3 utterances, 0.00 h" in out and "skipped 1: missing audio file" in out
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "to").glob("*.jsonl")}
     assert main([*words, "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
@@ -397,7 +397,7 @@ def test_an_unknown_option_or_corpus_is_answered_with_the_nearest(tmp_path, caps
 def test_an_interrupted_preparation_goes_on_from_what_it_had_measured(tmp_path):
     source, to = miniatures.librispeech(tmp_path / "from", ("train-clean-5", "dev-clean-2")), tmp_path / "to"
     layout = catalog.find(catalog.CORPORA, "mini_librispeech")
-    found = list(layout.read(Place(str(source), to), layout.options())["dev-clean-2"])
+    found = list(layout.read(CorpusPaths(str(source), to), layout.options())["dev-clean-2"])
 
     def cut_off():
         yield from found[:2]
@@ -420,3 +420,13 @@ def _keys(found):
     from attune.corpora._prepare import _key
 
     return [_key(item) for item in found]
+
+
+def test_plug_ins_that_import_the_former_names_keep_working(tmp_path):
+    from attune.corpora import CorpusPaths, Found, Layout, NoOptions, Place, Row
+
+    def read(place: Place, options: NoOptions) -> dict[str, list[Found]]:
+        return {"train": [Row("a", str(place.folder / "a.wav"))]}
+
+    rows = Layout(read).read(CorpusPaths(str(tmp_path), tmp_path), NoOptions())
+    assert rows["train"] == [Row("a", str(tmp_path / "a.wav"))]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from attune.corpora import Place, Skipped
+from attune.corpora import CorpusPaths, Skipped
 from attune.corpora import csv as csv_files
-from attune.corpora._tables import records_of
+from attune.corpora._tables import read_records
 from attune.corpora.common_voice import CORPUS as COMMON_VOICE
 from attune.errors import DataError
 
@@ -13,13 +13,13 @@ import miniatures
 
 def read(path, content):
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return list(records_of(path, ("audio", "text")))
+    return list(read_records(path, ("audio", "text")))
 
 
 def test_a_record_with_a_cell_too_many_is_left_out_and_the_next_is_read(tmp_path):
     records = read(tmp_path / "m.csv", 'audio,text\na.wav,hello, my friend\n\nb.wav,"fine, too"\n')
     assert records == [
-        Skipped("m.csv:2", "3 cells; the first line names 2 columns"),
+        Skipped("m.csv:2", "3 cells; the header has 2 columns"),
         {"audio": "b.wav", "text": "fine, too"},
     ]
 
@@ -30,7 +30,7 @@ def test_cells_that_are_missing_at_the_end_are_empty(tmp_path):
 
 @pytest.mark.parametrize("rest", ["", 'c.wav,"last"\n', "c.wav,last\n" * 20_000])
 def test_a_quote_that_is_not_closed_is_told_with_the_line_that_it_is_in(tmp_path, rest):
-    with pytest.raises(DataError, match=r"m\.csv:3: .* goes on to line \d.*Is a quote opened there and not closed"):
+    with pytest.raises(DataError, match=r"m\.csv:3: .* extends to line \d.*a quote that is opened and not closed"):
         read(tmp_path / "m.csv", f'audio,text\na.wav,hi\nb.wav,"open\nx.wav,gone\n{rest}')
 
 
@@ -51,8 +51,8 @@ def test_a_record_that_is_not_utf8_is_left_out(tmp_path):
 
 def test_a_csv_file_with_an_unquoted_comma_loses_that_row_and_says_so(tmp_path):
     miniatures.text(tmp_path / "m.csv", "audio,text", '"a.wav","one', 'two"', "b.wav,one, two")
-    first, second = csv_files.read(Place(str(tmp_path), tmp_path), csv_files.Options(text="text"))["m"]
-    assert first.text == "one\ntwo" and second == Skipped("m.csv:4", "3 cells; the first line names 2 columns")
+    first, second = csv_files.read(CorpusPaths(str(tmp_path), tmp_path), csv_files.Options(text="text"))["m"]
+    assert first.text == "one\ntwo" and second == Skipped("m.csv:4", "3 cells; the header has 2 columns")
 
 
 def test_a_common_voice_sentence_with_a_tab_is_left_out(tmp_path):
@@ -61,5 +61,5 @@ def test_a_common_voice_sentence_with_a_tab_is_left_out(tmp_path):
         file.write("voice1\tx.mp3\tone\ttwo\t2\tfr\n")
     with (source / "clip_durations.tsv").open("a", encoding="utf-8") as file:
         file.write("x.mp3\t1\t2\n")
-    *rows, last = COMMON_VOICE.read(Place(str(source), tmp_path), COMMON_VOICE.options())["dev"]
-    assert len(rows) == 3 and last == Skipped("dev.tsv:5", "6 cells; the first line names 5 columns")
+    *rows, last = COMMON_VOICE.read(CorpusPaths(str(source), tmp_path), COMMON_VOICE.options())["dev"]
+    assert len(rows) == 3 and last == Skipped("dev.tsv:5", "6 cells; the header has 5 columns")

@@ -7,7 +7,7 @@ import pyarrow.parquet
 import pytest
 
 from attune import catalog
-from attune.corpora import Place, open_manifest, prepare_split
+from attune.corpora import CorpusPaths, open_manifest, prepare_split
 from attune.errors import DataError
 from attune.sources import content_of
 
@@ -19,7 +19,7 @@ AUDIO = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())]
 def prepare(source, to, **options):
     """The rows of the split train."""
     layout = catalog.find(catalog.CORPORA, "huggingface")
-    for split, found in layout.read(Place(str(source), to), layout.options(**options)).items():
+    for split, found in layout.read(CorpusPaths(str(source), to), layout.options(**options)).items():
         list(prepare_split(split, found, to, jobs=1))
     return list(open_manifest(to / "train.jsonl", to / "index"))
 
@@ -89,7 +89,7 @@ def test_plain_bytes_beside_the_audio_must_be_copied(tmp_path):
 
 def test_a_column_without_recordings_is_refused(tmp_path):
     write(tmp_path / "train.parquet", audio=column([miniatures.encoded()]), text=["a"])
-    with pytest.raises(DataError, match="the column 'text' holds no recordings, but string"):
+    with pytest.raises(DataError, match="the column 'text' has no audio but string"):
         prepare(tmp_path, tmp_path / "to", audio="text")
 
 
@@ -118,8 +118,8 @@ def test_only_the_files_that_the_data_set_lists_are_its_data(tmp_path):
 def test_a_saved_data_set_that_lacks_a_file_or_its_list_is_refused(tmp_path):
     save(tmp_path / "set", pyarrow.table({"audio": column([b"x"]), "text": ["a"]}), "data-0.arrow")
     (tmp_path / "set/data-0.arrow").unlink()
-    with pytest.raises(DataError, match=r"set is not whole: data-0\.arrow is missing"):
+    with pytest.raises(DataError, match=r"set is incomplete: data-0\.arrow is missing"):
         prepare(tmp_path / "set", tmp_path / "to")
     (tmp_path / "set/state.json").write_text("{}")
-    with pytest.raises(DataError, match=r"state\.json does not list the files"):
+    with pytest.raises(DataError, match=r"state\.json does not list the dataset's files"):
         prepare(tmp_path / "set", tmp_path / "to")

@@ -69,10 +69,10 @@ def test_a_change_within_the_tick_of_the_clock_is_noticed(manifest, tmp_path):
 
 def test_audio_that_arrives_later_makes_its_row_good(manifest, tmp_path):
     first = load_or_scan(manifest, tmp_path / "index")
-    assert [fault.line for fault in first.faults] == [2]
+    assert [bad.line for bad in first.bad_lines] == [2]
     (tmp_path / "late.wav").write_bytes(b"sound")
     second = load_or_scan(manifest, tmp_path / "index")
-    assert second.faults == () and len(np.load(second.table)) == 2
+    assert second.bad_lines == () and len(np.load(second.table)) == 2
     assert second.fingerprint != first.fingerprint
 
 
@@ -95,8 +95,8 @@ def test_manifests_of_one_name_in_two_folders_have_their_own_indexes(manifest, t
     other.parent.mkdir()
     other.write_text('{"id": "u9", "text": "nine"}\n')
     for _ in range(2):
-        assert len(load_or_scan(manifest, tmp_path / "index").faults) == 1
-        assert len(load_or_scan(other, tmp_path / "index").faults) == 0
+        assert len(load_or_scan(manifest, tmp_path / "index").bad_lines) == 1
+        assert len(load_or_scan(other, tmp_path / "index").bad_lines) == 0
 
 
 def test_nothing_half_written_is_left_behind(manifest, tmp_path):

@@ -29,7 +29,7 @@ def test_sound_audio_has_no_problem(tone):
 )
 def test_a_length_more_than_two_percent_off_is_a_problem(tone, seconds, is_wrong):
     problem = inspect_audio(Utterance("u", seconds, tone))
-    assert problem == (f"{tone} has 10.00 s of audio; the manifest says {seconds:.2f} s" if is_wrong else None)
+    assert problem == (f"{tone} has 10.00 s of audio; the manifest has {seconds:.2f} s" if is_wrong else None)
 
 
 def test_a_short_utterance_may_be_a_tenth_of_a_second_off(tmp_path):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from attune.corpora import Place, Skipped
+from attune.corpora import CorpusPaths, Skipped
 from attune.corpora.lhotse import CORPUS
 
 import miniatures
@@ -15,7 +15,7 @@ def read(folder, transforms):
     cut = {"id": "u", "type": "MonoCut", "start": 1.0, "duration": 0.5, "channel": 0}
     row = {**cut, "recording": recording | transforms, "supervisions": [{"text": "hi", "start": 0}]}
     miniatures.text(folder / "cuts.jsonl", json.dumps(row))
-    (found,) = CORPUS.read(Place(str(folder), folder / "to"), CORPUS.options())["cuts"]
+    (found,) = CORPUS.read(CorpusPaths(str(folder), folder / "to"), CORPUS.options())["cuts"]
     return found
 
 
@@ -23,7 +23,7 @@ def test_a_cut_of_a_transformed_recording_is_left_out(tmp_path):
     speed = {"name": "Speed", "kwargs": {"factor": 0.5}}
     found = read(tmp_path, {"transforms": [speed, {"name": "Volume", "kwargs": {"factor": 2}}]})
     assert isinstance(found, Skipped) and found.which == "u"
-    assert found.reason.startswith("its recording has transforms (Speed, Volume), which are not in its file")
+    assert found.reason.startswith("recording has transforms (Speed, Volume) that are not in its file")
     assert "save_audios" in found.reason
 
 

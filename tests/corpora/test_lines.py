@@ -13,7 +13,7 @@ def convert(path, content):
     lines = list(table_lines(path, copy))
     for line in lines:
         assert copy.getvalue()[line.offset : line.offset + len(line.content)] == line.content
-    return [(line.number, line.fault or json.loads(line.content)) for line in lines]
+    return [(line.number, line.problem or json.loads(line.content)) for line in lines]
 
 
 def test_jsonl_lines_carry_their_number_and_offset(tmp_path):
@@ -47,7 +47,7 @@ def test_a_byte_order_mark_and_spaces_are_no_part_of_the_column_names(tmp_path):
 def test_a_bad_record_is_named_and_the_next_is_read(tmp_path):
     rows = convert(tmp_path / "m.csv", b'id,text\nu1\nu2,"a"b\nu3,\xff\nu4,fine\n')
     assert [number for number, _ in rows] == [2, 3, 4, 5]
-    assert rows[0][1] == "1 cells; the first line names 2 columns"
+    assert rows[0][1] == "1 cells; the header has 2 columns"
     assert "not valid CSV" in rows[1][1]
     assert rows[2][1] == "not UTF-8 text"
     assert rows[3][1] == {"id": "u4", "text": "fine"}
@@ -55,7 +55,7 @@ def test_a_bad_record_is_named_and_the_next_is_read(tmp_path):
 
 @pytest.mark.parametrize("rest", ["u2,b\nu3,c\n", 'u2,b\nu3,"c"\n', 'u2,b\n",c,d\n'])
 def test_a_quote_that_swallows_rows_is_refused_as_a_whole(tmp_path, rest):
-    with pytest.raises(DataError, match=r"m\.csv:2: .* goes on to line \d"):
+    with pytest.raises(DataError, match=r"m\.csv:2: .* extends to line \d"):
         convert(tmp_path / "m.csv", f'id,text\nu1,"a\n{rest}')
 
 

@@ -131,8 +131,8 @@ def test_problems_of_a_csv_are_named_by_its_own_lines(data):
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("absent.jsonl", None, "There is no manifest"),
-        ("m.json", "{}", "expected a name that ends in .jsonl, .csv or .tsv"),
+        ("absent.jsonl", None, "does not exist"),
+        ("m.json", "{}", "Expected .jsonl, .csv or .tsv"),
         ("m.jsonl", "", "has no rows"),
         ("m.jsonl", "\n \n", "has no rows"),
         ("m.csv", "id,text\n", "has no rows"),
@@ -165,7 +165,7 @@ def test_a_manifest_that_changes_under_way_is_noticed(data, change):
         path.unlink()
     else:
         write(path, row("u1"), *([row("u3")] if change == "rewritten" else []))
-    with pytest.raises(DataError, match="was changed or removed while it was in use"):
+    with pytest.raises(DataError, match="was changed or removed while in use"):
         manifest[1]
 
 
@@ -236,6 +236,6 @@ def test_rows_point_into_shards_at_channels_and_at_addresses(data):
     assert (found["far"].audio, found["far"].channel) == ("https://host/a.tar", 1)
     assert found["label"].channel is None and found["label"].labels == {"channel": "left"}
     assert reasons(manifest) == {
-        3: f"{data / 'shard.tar'} is cut off or changed: it ends before the recording does",
-        4: "first_byte and byte_count belong together, and only one is given",
+        3: f"{data / 'shard.tar'} is truncated or changed: it ends before the recording does",
+        4: "only one of first_byte and byte_count is given; they belong together",
     }

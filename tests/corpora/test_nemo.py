@@ -5,7 +5,7 @@ import json
 import pytest
 
 from attune.audio.decode import read_utterance
-from attune.corpora import Place, open_manifest, prepare_split
+from attune.corpora import CorpusPaths, open_manifest, prepare_split
 from attune.corpora.nemo import CORPUS
 
 import miniatures
@@ -15,7 +15,7 @@ def prepare(folder, *rows):
     """The manifest's rows, and why others were left out."""
     miniatures.text(folder / "train.json", *(json.dumps({"text": "hi"} | row) for row in rows))
     to = folder / "to"
-    steps = prepare_split("train", CORPUS.read(Place(str(folder), to), CORPUS.options())["train"], to, jobs=1)
+    steps = prepare_split("train", CORPUS.read(CorpusPaths(str(folder), to), CORPUS.options())["train"], to, jobs=1)
     try:
         while True:
             next(steps)

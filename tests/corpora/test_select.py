@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from attune.corpora import open_corpus, require_sound, select
+from attune.corpora import open_corpus, require_valid_rows, select
 from attune.errors import DataError
 
 
@@ -32,13 +32,13 @@ def test_without_limits_every_row_is_kept(corpus_of):
 
 
 def test_a_sound_corpus_passes_under_either_policy(corpus_of):
-    require_sound(corpus_of(1.0), "fail")
-    require_sound(corpus_of(1.0), "drop")
+    require_valid_rows(corpus_of(1.0), "fail")
+    require_valid_rows(corpus_of(1.0), "drop")
 
 
 def test_bad_rows_fail_with_the_first_ten_the_count_and_the_way_on(corpus_of, tmp_path):
     with pytest.raises(DataError) as error:
-        require_sound(corpus_of(1.0, *[None] * 12), "fail")
+        require_valid_rows(corpus_of(1.0, *[None] * 12), "fail")
     lines = str(error.value).splitlines()
     assert lines[0] == "`train` has 12 bad rows out of 13:"
     assert lines[1] == f"  {tmp_path}/m.jsonl:2: seconds is 0.0; expected more than 0"
@@ -48,6 +48,6 @@ def test_bad_rows_fail_with_the_first_ten_the_count_and_the_way_on(corpus_of, tm
 
 
 def test_bad_rows_are_dropped_when_good_ones_are_left(corpus_of):
-    require_sound(corpus_of(1.0, None), "drop")
-    with pytest.raises(DataError, match="No row can be used"):
-        require_sound(corpus_of(None, None), "drop")
+    require_valid_rows(corpus_of(1.0, None), "drop")
+    with pytest.raises(DataError, match="No valid row is left"):
+        require_valid_rows(corpus_of(None, None), "drop")

@@ -4,7 +4,7 @@ import tarfile
 
 import pytest
 
-from attune.corpora import Place, Skipped, expand_shards, samples_of
+from attune.corpora import CorpusPaths, Skipped, expand_shards, read_shard
 from attune.corpora.shards import CORPUS
 from attune.errors import DataError
 from attune.sources import RetryPolicy, content_of
@@ -27,7 +27,7 @@ def test_a_note_that_is_not_utf8_costs_its_sample_alone(tmp_path, name, note, re
             miniatures.put(archive, f"{key}.flac", miniatures.encoded())
             own, content = (name, note) if key == "b" else (f"{key}.txt", b"fine")
             miniatures.put(archive, own, content)
-    first, second, third = [sample.found for sample in samples_of(str(tmp_path / "s.tar"))]
+    first, second, third = [sample.found for sample in read_shard(str(tmp_path / "s.tar"))]
     assert isinstance(second, Skipped) and second.which.endswith("s.tar: b") and second.reason.startswith(reason)
     assert (first.id, third.id) == ("a", "c")
 
@@ -41,9 +41,9 @@ def test_shards_of_a_source_from_another_package_are_listed_and_read_from_any_sa
                 miniatures.put(archive, f"{key}.txt", f"{name} {key}".encode())
     shards = expand_shards([f"toy.depot://{tmp_path}/"])
     assert shards == (f"toy.depot://{tmp_path}/0.tar", f"toy.depot://{tmp_path}/1.tar")
-    first, second = samples_of(shards[1])
+    first, second = read_shard(shards[1])
     assert (first.found.text, second.found.text) == ("1.tar a", "1.tar b")
-    assert [sample.found.text for sample in samples_of(shards[1], first.end)] == ["1.tar b"]
+    assert [sample.found.text for sample in read_shard(shards[1], first.end)] == ["1.tar b"]
     recording = Utterance(
         "u", 1.0, first.found.audio, "", first_byte=first.found.first_byte, byte_count=first.found.byte_count
     )
@@ -52,7 +52,7 @@ def test_shards_of_a_source_from_another_package_are_listed_and_read_from_any_sa
 
 @pytest.mark.parametrize("source", ["x-{5..1}.tar", "a-{00..02}-{9..3}.tar", "s3://bucket/x-{5..1}.tar"])
 def test_a_range_of_shards_that_runs_backward_is_refused(tmp_path, source):
-    with pytest.raises(DataError, match=r"\{\d\.\.\d\} .* runs backward; write the smaller number first"):
+    with pytest.raises(DataError, match=r"\{\d\.\.\d\} .* runs backward. Put the smaller number first"):
         expand_shards([source])
 
 
@@ -66,7 +66,7 @@ def test_a_range_of_shards_that_runs_backward_is_refused(tmp_path, source):
 )
 def test_an_address_with_a_secret_is_not_written_into_a_manifest(tmp_path, address):
     with pytest.raises(DataError, match=r"bucket\.example/x.*would be written into every row") as refused:
-        CORPUS.read(Place(address, tmp_path), CORPUS.options())
+        CORPUS.read(CorpusPaths(address, tmp_path), CORPUS.options())
     assert "SECRET" not in str(refused.value)
     assert not list(tmp_path.iterdir())
 
@@ -82,4 +82,4 @@ def test_an_address_with_a_secret_is_not_written_into_a_manifest(tmp_path, addre
     ],
 )
 def test_other_addresses_and_paths_may_be_written(tmp_path, source):
-    assert list(CORPUS.read(Place(source, tmp_path), CORPUS.options())) == ["train"]
+    assert list(CORPUS.read(CorpusPaths(source, tmp_path), CORPUS.options())) == ["train"]

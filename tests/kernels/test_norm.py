@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attune.kernels import _norm
-from attune.kernels.batch_norm import normalize
+from attune.kernels.batch_norm import masked_batch_norm
 
 from interpreter import in_interpreter
 from norms import distances, norm_case
@@ -34,7 +34,7 @@ def test_gradients_and_sums_reach_the_leaves_in_the_same_bits_each_time():
         leaves = [each.clone().requires_grad_() for each in (frames.transpose(1, 2), weight, bias)]
         tally = torch.zeros(3, len(weight), device="cuda", requires_grad=True)
         crosswise = leaves[0].transpose(1, 2)
-        normalize(crosswise, beyond, count, *leaves[1:], tally, center, 1e-3).backward(gradient)
+        masked_batch_norm(crosswise, beyond, count, *leaves[1:], tally, center, 1e-3).backward(gradient)
         results.append([each.grad for each in (*leaves, tally)])
     plain = _norm.backward(gradient, frames, beyond, count, weight, *_norm.forward(
         frames, beyond, count, weight, bias, center, 1e-3)[1])  # fmt: skip

@@ -38,7 +38,7 @@ def test_only_ray_takes_a_range():
     assert cluster_of(asked("2")).workers == (2, 2)
     with pytest.raises(ConfigError, match="--launch ray"):
         ranks_wanted(asked("2-8"))
-    with pytest.raises(ConfigError, match="a number or a range"):
+    with pytest.raises(ConfigError, match="N or a range"):
         cluster_of(asked("auto"))
 
 

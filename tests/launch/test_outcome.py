@@ -1,4 +1,4 @@
-"""What became of a group, told by the ranks that failed."""
+"""The outcome of a group, from the failures of its ranks."""
 
 import json
 
@@ -23,7 +23,7 @@ def failure(rank, code, tmp_path, word=None):
     [
         ([(0, 1, "RankLost: gone"), (1, -9, None)], ("Rank 1 was killed by SIGKILL.", "")),
         ([(0, 1, None), (1, -9, None)], ("Rank 1 was killed by SIGKILL.", "")),
-        ([(0, 1, None)], ("Rank 0 ended with exit code 1.", "")),
+        ([(0, 1, None)], ("Rank 0 exited with code 1.", "")),
         ([(0, 1, "RankLost: gone"), (1, 1, "ReaderLost: a reader")], ("a reader", "ReaderLost")),
         ([(0, 1, "RankLost: gone")], ("gone", "RankLost")),
     ],

@@ -290,7 +290,7 @@ def test_a_stream_is_looked_into_and_one_that_is_not_there_is_told(recipe):
     (trouble,) = checked(recipe, *stream, f"data.stream.shards=[{recipe.parent}/bad.tar]").troubles
     assert trouble.endswith("bad.tar: a: no recording in the sample")
     (trouble,) = checked(recipe, *stream, "data.stream.shards=[nowhere]").troubles
-    assert "names no shard" in trouble
+    assert "matches no shard" in trouble
 
 
 def test_a_mix_is_checked_as_it_will_be_trained(recipe):

@@ -186,7 +186,7 @@ def test_who_pushes_a_run_without_scores_is_told_how_to_get_some(run, hub, tmp_p
     unscored = shutil.copytree(run.folder, tmp_path / "run", ignore=shutil.ignore_patterns("scores.json"))
     for folder, is_told in ((run.folder, False), (unscored, True)):
         assert main(["push", str(folder), "hf://team/digits"]) == 0
-        assert ("its card has no scores" in capsys.readouterr().out) == is_told
+        assert ("card has no scores" in capsys.readouterr().out) == is_told
 
 
 def test_verbs_do_not_load_torch_for_their_help():

@@ -3,7 +3,7 @@ import json
 from attune.site import Site
 from attune.sources import Cache
 from attune.stages.prepare import TokenizerRequest, learn_tokens
-from attune.text.tokenizers.pieces import SentencePieces
+from attune.text.tokenizers.sentencepiece import SentencePieceTokenizer
 
 
 def test_times_in_a_text_are_no_text_to_learn_tokens_from(tmp_path):
@@ -12,5 +12,5 @@ def test_times_in_a_text_are_no_text_to_learn_tokens_from(tmp_path):
     site = Site(Cache(tmp_path / "cache"), 0)
     learned = learn_tokens([str(tmp_path / "a.jsonl")], tmp_path / "a.model", TokenizerRequest("bpe", 8), site)
     assert learned.texts == 5
-    pieces = SentencePieces.read(tmp_path / "a.model")
+    pieces = SentencePieceTokenizer.read(tmp_path / "a.model")
     assert pieces.decode(pieces.encode("0 go")) == "\N{REPLACEMENT CHARACTER} go"

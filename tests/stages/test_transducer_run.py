@@ -100,7 +100,7 @@ def test_transcripts_as_json_have_the_best_few_where_they_are_asked_for(run, rec
     texts = [each["text"] for each in found["alternatives"]]
     assert texts[0] == found["text"] and 1 < len(texts) <= 3 and len(set(texts)) == len(texts)
     assert all(each["score"] < 0 for each in found["alternatives"])
-    assert main([*words, "--nbest", "3"]) == 2 and "--nbest is shown by --json" in capsys.readouterr().err
+    assert main([*words, "--nbest", "3"]) == 2 and "--nbest needs --json" in capsys.readouterr().err
     spoken = attune.load(run.folder, device="cpu").transcribe_detailed([audio])[0]
     assert spoken.text == found["text"] and spoken.alternatives == ()
 

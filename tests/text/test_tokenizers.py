@@ -21,7 +21,7 @@ def test_training_another_kind_replaces_the_one_before(tmp_path):
 
 
 def test_sentencepiece_needs_a_size(tmp_path):
-    with pytest.raises(ConfigError, match="bpe tokens need `vocabulary`"):
+    with pytest.raises(ConfigError, match="bpe tokens need a vocabulary size"):
         tokenizers.train("bpe", TEXTS, tmp_path)
 
 

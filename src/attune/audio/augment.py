@@ -1,7 +1,7 @@
-"""Vary training audio: speed, room, noise, loudness. A function of the samples and a generator, without state.
+"""Audio augmentation: speed perturbation, reverberation, noise, gain. A stateless function of samples and a generator.
 
-The generator is made from (seed, epoch, utterance), so an utterance sounds the same whichever worker, batch or rank it
-falls to, and differently in every epoch.
+The generator is seeded by (seed, epoch, utterance), so an utterance is augmented identically in any worker, batch or
+rank, and differently in every epoch.
 """
 
 import hashlib
@@ -23,27 +23,28 @@ AUDIO_FILES = {".wav", ".flac", ".ogg", ".opus", ".mp3"}
 
 @dataclass(frozen=True, slots=True)
 class Augmenter:
-    """The settings, with the files that they name; small enough to be sent to every loader worker."""
+    """The settings and the audio files they name; small enough to be pickled to every loader worker."""
 
     settings: AugmentConfig
     noises: tuple[Path, ...] = ()
     rooms: tuple[Path, ...] = ()
-    longest_seconds: float = math.inf  # what the model hears at once
+    longest_seconds: float = math.inf  # the model's input limit
 
     def __call__(
         self, samples: Samples, generator: np.random.Generator, fits: Callable[[int], bool] = lambda _: True
     ) -> Samples:
-        """The samples as they sound this time; a speed at which the length would not fit is left out.
+        """Augment the samples; a speed is skipped if the new length does not satisfy `fits`.
 
-        The same goes for one that would make it too long to be heard: the end of the text would have no audio.
+        It is also skipped if it makes the utterance longer than the model's input limit: the end of the transcript
+        would have no audio.
         """
         settings = self.settings
         if settings.speeds:
-            faster = change_speed(samples, float(generator.choice(settings.speeds)))
-            is_heard = len(faster) <= self.longest_seconds * SAMPLE_RATE
-            samples = faster if is_heard and fits(len(faster)) else samples
+            perturbed = change_speed(samples, float(generator.choice(settings.speeds)))
+            is_short_enough = len(perturbed) <= self.longest_seconds * SAMPLE_RATE
+            samples = perturbed if is_short_enough and fits(len(perturbed)) else samples
         if settings.rooms and generator.random() < settings.rooms.chance:
-            samples = convolve_with_room(samples, read_response(_draw(self.rooms, generator)))
+            samples = convolve_with_room(samples, read_impulse_response(_choose(self.rooms, generator)))
         if settings.noise and generator.random() < settings.noise.chance:
             samples = self._with_noise(samples, settings.noise, generator)
         if settings.gain_db:
@@ -52,52 +53,52 @@ class Augmenter:
 
     @property
     def fingerprint(self) -> str:
-        """Changes when draws would come to other recordings."""
+        """Changes when the noise or impulse response files change."""
         files = [f"{path.name} {path.stat().st_size}" for path in (*self.noises, *self.rooms)]
         return hashlib.sha256("\n".join(files).encode()).hexdigest() if files else ""
 
     def _with_noise(self, samples: Samples, settings: NoiseConfig, generator: np.random.Generator) -> Samples:
-        noise = read_noise(_draw(self.noises, generator), len(samples), generator.random())
+        noise = read_noise(_choose(self.noises, generator), len(samples), generator.random())
         return add_noise(samples, noise, generator.uniform(*settings.snr_db))
 
 
 def open_augmenter(settings: AugmentConfig, longest_seconds: float | None = None) -> Augmenter:
-    """List the noises and rooms once, in an order that is the same on every machine."""
+    """List the noise and impulse response files, sorted so that every machine has the same order."""
     noises = _noises(settings.noise.folder) if settings.noise else ()
     rooms = _responses(settings.rooms.folder) if settings.rooms else ()
     return Augmenter(settings, noises, rooms, longest_seconds or math.inf)
 
 
 def generator_for(seed: int, epoch: int, utterance_id: str) -> np.random.Generator:
-    """All the randomness that one utterance gets in one epoch."""
+    """The random generator of one utterance in one epoch."""
     return np.random.Generator(np.random.Philox(derive(seed, "augment", epoch, utterance_id)))
 
 
 def change_speed(samples: Samples, factor: float) -> Samples:
-    """The same speech, `factor` times as fast and as high."""
+    """Speed perturbation by resampling: tempo and pitch change by `factor`."""
     return resample(samples, round(SAMPLE_RATE * factor), SAMPLE_RATE)
 
 
 def convolve_with_room(samples: Samples, response: Samples) -> Samples:
-    """The speech as loud and as timed as before, with the room's echoes.
+    """Reverberate: convolve with a room impulse response, keeping length, power and alignment.
 
-    The strongest tap is the direct path: what it delays is shifted back, so that labels in time stay right.
+    The strongest tap is the direct path: its delay is removed, so that timestamps stay valid.
     """
     size = 1 << (len(samples) + len(response) - 2).bit_length()
     spectrum = np.fft.rfft(samples, size) * np.fft.rfft(response, size)
     direct = int(np.abs(response).argmax())
-    heard = np.fft.irfft(spectrum, size)[direct : direct + len(samples)].astype(np.float32)
-    return heard * np.float32(_ratio(_power(samples), _power(heard)))
+    reverberant = np.fft.irfft(spectrum, size)[direct : direct + len(samples)].astype(np.float32)
+    return reverberant * np.float32(_ratio(_power(samples), _power(reverberant)))
 
 
 def add_noise(samples: Samples, noise: Samples, snr_db: float) -> Samples:
-    """Lay noise of the same length over the speech, `snr_db` below it; silence on either side changes nothing."""
+    """Mix noise of the same length into the speech at `snr_db`; if either is silent, return the speech."""
     level = _ratio(_power(samples), _power(noise)) * 10 ** (-snr_db / 20)
     return samples + noise * np.float32(level)
 
 
 def read_noise(path: Path, length: int, where: float) -> Samples:
-    """So many samples of a recording from a place between its beginning (0) and end (1); a short one is repeated."""
+    """`length` samples of a noise recording from a position between 0 (start) and 1 (end); a short one is looped."""
     seconds, wanted = audio_seconds(path), length / SAMPLE_RATE
     if seconds <= wanted:
         noise = read_audio(path)
@@ -105,20 +106,20 @@ def read_noise(path: Path, length: int, where: float) -> Samples:
     return np.resize(read_audio(path, where * (seconds - wanted), wanted), length)
 
 
-def read_response(path: Path) -> Samples:
-    """A room's impulse response; of several microphones the first, since their mean is no place in the room."""
+def read_impulse_response(path: Path) -> Samples:
+    """A room impulse response; channel 0 if there are several microphones, as their mean is not a real position."""
     return read_audio(path, channel=0)
 
 
 def _audio_files(key: str, folder: str) -> tuple[Path, ...]:
     found = sorted(path for path in Path(folder).rglob("*") if path.suffix.lower() in AUDIO_FILES)
     if not found:
-        raise ConfigError(f"{key}: {folder} has no audio in it (looked for {', '.join(sorted(AUDIO_FILES))}).")
+        raise ConfigError(f"{key}: {folder} has no audio files ({', '.join(sorted(AUDIO_FILES))}).")
     return tuple(found)
 
 
 def _noises(folder: str) -> tuple[Path, ...]:
-    """The recordings of noise; of OpenSLR 28 as a whole, without the impulse responses beside them."""
+    """The noise recordings; in OpenSLR 28, without its impulse responses."""
     found = _audio_files("augment.noise.folder", folder)
     has_responses = any("simulated_rirs" in path.relative_to(folder).parts for path in found)
     return tuple(path for path in found if _is_noise(path)) if has_responses else found
@@ -129,15 +130,15 @@ def _is_noise(path: Path) -> bool:
 
 
 def _responses(folder: str) -> tuple[Path, ...]:
-    """The impulse responses among the files; OpenSLR 28 keeps recordings of noise beside them."""
+    """The impulse responses; in OpenSLR 28, without its noise recordings."""
     key = "augment.rooms.folder"
     found = [path for path in _audio_files(key, folder) if not _is_noise(path)]
     if not found:
-        raise ConfigError(f"{key}: {folder} has noises in it, but no impulse responses.")
+        raise ConfigError(f"{key}: {folder} has noise recordings but no impulse responses.")
     return tuple(found)
 
 
-def _draw(files: Sequence[Path], generator: np.random.Generator) -> Path:
+def _choose(files: Sequence[Path], generator: np.random.Generator) -> Path:
     return files[int(generator.integers(len(files)))]
 
 
@@ -146,5 +147,5 @@ def _power(samples: Samples) -> float:
 
 
 def _ratio(wanted: float, found: float) -> float:
-    """The factor between the amplitudes of two powers; nothing makes sound of silence."""
+    """The amplitude factor between two powers; 0 for silence."""
     return math.sqrt(wanted / found) if found > 0 else 0.0

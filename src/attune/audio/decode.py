@@ -1,6 +1,6 @@
 """Audio files to samples: mono float32 at one rate, from wav, flac, mp3, ogg or opus at any rate and channel count.
 
-What is returned is whole and finite: a file that ends early, a slice beyond the end or a NaN is a DataError.
+Samples are complete and finite: a truncated file, a slice beyond the end or a NaN is a DataError.
 """
 
 import re
@@ -19,7 +19,7 @@ from attune.types import SAMPLE_RATE, Utterance
 
 Samples = npt.NDArray[np.float32]
 
-# Manifests round their times and some headers only estimate a length; a lack of more than this is a fault.
+# Manifests round their times and some headers only estimate a length; more than this missing is an error.
 SLACK_SECONDS = 0.1
 
 
@@ -31,16 +31,16 @@ def read_audio(
     channel: int | None = None,
     content: bytes | None = None,
 ) -> Samples:
-    """The samples of a file, or of the slice of `seconds` from `start`; channels are averaged, or one is taken.
+    """The samples of a file, or of `seconds` from `start`; channels are averaged unless `channel` selects one.
 
-    `content` is the recording itself where that is not the whole file at `path`.
+    `content` is the encoded recording, where it is not the whole file at `path`.
     """
     with _opened(path, content) as file:
         frames = _read_slice(file, path, start or 0.0, seconds)
         own_rate = file.samplerate
     samples = _mono(frames, channel, path)
     if not np.isfinite(samples).all():
-        raise DataError(f"{path} has samples that are NaN or infinite. Make the file again, or leave it out.")
+        raise DataError(f"{path} has NaN or infinite samples. Recreate the file, or remove its row.")
     samples = resample(samples, own_rate, rate)
     if not len(samples):
         raise _without_samples(path)
@@ -53,12 +53,14 @@ def _mono(frames: Samples, channel: int | None, path: Path | str) -> Samples:
         mean: Samples = frames[:, 0] if channels == 1 else frames.mean(axis=1)
         return mean
     if not 0 <= channel < channels:
-        raise DataError(f"{path} has {channels} channels, counted from 0, and no channel {channel}. Correct the row.")
+        raise DataError(
+            f"{path} has {channels} channels (0 to {channels - 1}), no channel {channel}. Correct `channel` of the row."
+        )
     return np.ascontiguousarray(frames[:, channel])
 
 
 def resample(samples: Samples, from_rate: int, to_rate: int) -> Samples:
-    """The same sound at another sampling rate."""
+    """Resample to another sampling rate."""
     if from_rate == to_rate:
         return samples
     resampled: Samples = soxr.resample(samples, from_rate, to_rate, quality="HQ")
@@ -66,38 +68,38 @@ def resample(samples: Samples, from_rate: int, to_rate: int) -> Samples:
 
 
 def read_utterance(utterance: Utterance, rate: int = SAMPLE_RATE, content: bytes | None = None) -> Samples:
-    """The samples of one manifest row: the whole recording, or a slice where the row has a `start`.
+    """The samples of one manifest row: the whole recording, or a slice if the row has a `start`.
 
-    `content` is the recording where it lies inside something else; `attune.sources.content_of` gets it.
+    `content` is the encoded recording if it is inside another file; `attune.sources.content_of` reads it.
     """
     if utterance.audio is None:
-        raise DataError(f"Utterance {utterance.id!r} has no audio. Give its row an `audio` path.")
+        raise DataError(f"Utterance {utterance.id!r} has no audio. Add an `audio` path to its row.")
     if utterance.start is None:
         return read_audio(utterance.audio, rate=rate, channel=utterance.channel, content=content)
     return read_audio(utterance.audio, utterance.start, utterance.seconds, rate, utterance.channel, content)
 
 
 def audio_seconds(path: Path | str, content: bytes | None = None) -> float:
-    """How long a recording is, by its header; nothing is decoded."""
+    """The duration of a recording from its header, without decoding."""
     with _opened(path, content) as file:
         return float(file.frames / file.samplerate)
 
 
 @contextmanager
 def _opened(path: Path | str, content: bytes | None) -> Iterator[soundfile.SoundFile]:
-    """The recording ready to read; whatever libsndfile finds wrong becomes a DataError."""
+    """An open recording; errors of libsndfile become DataErrors."""
     if content is None:
         _require_bytes(Path(path))
     try:
         file = soundfile.SoundFile(path if content is None else BytesIO(content))
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: a headerless .raw file
         raise DataError(
-            f"{path} is not audio, or is damaged at its beginning. "
-            "Expected wav, flac, mp3, ogg or opus: convert it, fetch it again, or leave it out."
+            f"{path} is not audio, or its header is damaged. "
+            "Expected wav, flac, mp3, ogg or opus: convert it, download it again, or remove its row."
         ) from error
     with file:
         if _is_cut_off(file.extra_info):
-            raise _truncated(path, "it ends too early")
+            raise _truncated(path, "the file ends early")
         if file.frames == 0:
             raise _without_samples(path)
         try:
@@ -108,17 +110,17 @@ def _opened(path: Path | str, content: bytes | None) -> Iterator[soundfile.Sound
 
 def _require_bytes(path: Path) -> None:
     if not path.is_file():
-        raise DataError(f"{path} does not exist or is not a file. Audio paths are relative to the manifest's folder.")
+        raise DataError(f"{path} does not exist, or is not a file. Audio paths are relative to the manifest's folder.")
     if path.stat().st_size == 0:
-        raise DataError(f"{path} is empty (0 bytes). Fetch or make the file again.")
+        raise DataError(f"{path} is empty (0 bytes). Download or recreate the file.")
 
 
 def _is_cut_off(log: str) -> bool:
-    """Whether libsndfile noticed, and silently accepted, that the file is shorter than it was."""
+    """Whether libsndfile silently accepted a truncated file."""
     chunk = re.search(r"^data : (\d+) \(should be (\d+)\)", log, re.MULTILINE)
     if chunk:
         declared, actual = int(chunk[1]), int(chunk[2])
-        # Writers to a pipe cannot know the size and declare the largest: such a file is whole.
+        # Writers to a pipe cannot know the size and declare the maximum: such a file is complete.
         return actual < declared < 0x7FFF_0000
     return "Junk after the last page" in log  # Ogg: half a page at the end
 
@@ -130,21 +132,21 @@ def _read_slice(file: soundfile.SoundFile, path: Path | str, start: float, secon
     wanted = file.frames - first if seconds is None else round(seconds * rate)
     if not 0 <= first < file.frames or wanted <= 0 or first + wanted > file.frames + slack:
         raise DataError(
-            f"{path} is {file.frames / rate:.2f} s long, but the slice asked for is "
+            f"{path} is {file.frames / rate:.2f} s long; the row asks for "
             f"{start:.2f} to {start + wanted / rate:.2f} s. Correct `start` and `seconds` of the row."
         )
-    # An MP3 frame leans on bits of frames before it, and libsndfile does not go back for them after a seek.
+    # An MP3 frame depends on earlier frames, and libsndfile does not decode those after a seek.
     lead = min(first, rate) if file.format == "MP3" else 0
     file.seek(first - lead)
     frames: Samples = file.read(lead + wanted, dtype="float32", always_2d=True)[lead:]  # (T, channels)
     if len(frames) < min(wanted, file.frames - first) - slack or len(frames) == 0:
-        raise _truncated(path, f"{len(frames) / rate:.2f} s of {wanted / rate:.2f} s could be decoded")
+        raise _truncated(path, f"decoded {len(frames) / rate:.2f} s of {wanted / rate:.2f} s")
     return frames
 
 
 def _without_samples(path: Path | str) -> DataError:
-    return DataError(f"{path} has no samples. Make the file again, or leave it out.")
+    return DataError(f"{path} has no samples. Recreate the file, or remove its row.")
 
 
 def _truncated(path: Path | str, detail: str) -> DataError:
-    return DataError(f"{path} is corrupt or truncated: {detail}. Fetch or make the file again, or leave it out.")
+    return DataError(f"{path} is corrupt or truncated: {detail}. Download it again, or remove its row.")

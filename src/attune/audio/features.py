@@ -1,7 +1,7 @@
 """Samples to features: log-mel energies, their deltas, and normalization, batched and on the batch's device.
 
-Each row is a function of its own samples: what lies beyond its length is never read, and comes out as zero. All of
-it is computed in float64, so that the order in which a batch's sums are taken does not show in float32.
+Each row depends on its own samples only: padding is never read, and its features are zero. Everything is computed in
+float64, so that the summation order of a batch does not change the float32 result.
 """
 
 # B batch, T samples, F frames, D features
@@ -20,11 +20,11 @@ TRANSFORM = 512  # the window, padded to a power of two
 LOWEST_HERTZ = 20.0
 PREEMPHASIS = 0.97
 ENERGY_FLOOR = torch.finfo(torch.float32).eps  # log-mel of digital silence, as in Kaldi
-DEVIATION_FLOOR = 1e-3  # what varies less than this is silence, not speech to be amplified
+DEVIATION_FLOOR = 1e-3  # a smaller deviation is silence, which must not be amplified
 
 
 def frame_count(samples: int) -> int:
-    """How many frames `fbank` makes: windows that fit into the samples whole, and at least one."""
+    """The number of frames of `fbank`: full windows, at least one."""
     return 1 + max(0, samples - WINDOW) // HOP
 
 
@@ -38,21 +38,21 @@ def fbank(audio: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
 
 def log_mel(audio: Tensor, lengths: Tensor, bins: int = 80) -> tuple[Tensor, Tensor]:
     """Kaldi's log-mel energies (B, F, bins) without dither, and the number of frames of each row (B,)."""
-    dtype = _precise(audio.device)
+    dtype = _compute_dtype(audio.device)
     counts = 1 + (lengths - WINDOW).clamp(min=0) // HOP
     samples = audio.to(dtype).masked_fill(~within(lengths, audio.shape[1]), 0)
-    # An utterance shorter than one window is that window, ended with silence.
+    # An utterance shorter than one window is padded with silence.
     samples = F.pad(samples, (0, max(0, WINDOW - audio.shape[1])))
     windows = samples.unfold(1, WINDOW, HOP)  # (B, F, WINDOW)
     windows = windows - windows.mean(-1, keepdim=True)
     windows = windows - PREEMPHASIS * torch.cat([windows[..., :1], windows[..., :-1]], dim=-1)
     spectrum = torch.fft.rfft(windows * _povey(dtype, audio.device), n=TRANSFORM)
     energies = (spectrum.real.square() + spectrum.imag.square()) @ _mel_bank(bins, dtype, audio.device)
-    return _own(energies.clamp(min=ENERGY_FLOOR).log(), counts), counts
+    return _mask_padding(energies.clamp(min=ENERGY_FLOOR).log(), counts), counts
 
 
 def deltas(frames: Tensor, lengths: Tensor) -> Tensor:
-    """The slope of each feature over five frames; a row's own first and last frame stand in beyond its edges."""
+    """The delta features over five frames, with the first and last frame of each row repeated at its edges."""
     last = (lengths - 1)[:, None]  # (B, 1)
     here = torch.arange(frames.shape[1], device=frames.device)[None]  # (1, F)
 
@@ -61,34 +61,34 @@ def deltas(frames: Tensor, lengths: Tensor) -> Tensor:
         return frames.gather(1, index[..., None].expand_as(frames))
 
     slope = (shifted(1) - shifted(-1) + 2 * (shifted(2) - shifted(-2))) / 10
-    return _own(slope, lengths)
+    return _mask_padding(slope, lengths)
 
 
 def normalize(frames: Tensor, lengths: Tensor) -> Tensor:
     """Zero mean and unit deviation of each feature over the row's own frames."""
     counts = lengths[:, None, None]
-    centered = _own(frames - _own(frames, lengths).sum(1, keepdim=True) / counts, lengths)
+    centered = _mask_padding(frames - _mask_padding(frames, lengths).sum(1, keepdim=True) / counts, lengths)
     deviation = (centered.square().sum(1, keepdim=True) / counts).sqrt()
     return centered / deviation.clamp(min=DEVIATION_FLOOR)
 
 
 def stack_frames(frames: Tensor, lengths: Tensor, factor: int) -> tuple[Tensor, Tensor]:
     """Join `factor` neighbouring frames into one (B, F / factor, D × factor); zeros complete a row's last one."""
-    frames = F.pad(_own(frames, lengths), (0, 0, 0, -frames.shape[1] % factor))
+    frames = F.pad(_mask_padding(frames, lengths), (0, 0, 0, -frames.shape[1] % factor))
     rows, count, width = frames.shape
     return frames.reshape(rows, count // factor, width * factor), -(-lengths // factor)
 
 
 def within(lengths: Tensor, size: int) -> Tensor:
-    """Which positions are inside each row's own length (B, size)."""
+    """The mask of positions inside each row's length (B, size)."""
     return torch.arange(size, device=lengths.device)[None] < lengths[:, None]
 
 
-def _own(frames: Tensor, lengths: Tensor) -> Tensor:
+def _mask_padding(frames: Tensor, lengths: Tensor) -> Tensor:
     return frames.masked_fill(~within(lengths, frames.shape[1])[..., None], 0)
 
 
-def _precise(device: torch.device) -> torch.dtype:
+def _compute_dtype(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64  # Apple's GPUs have no float64
 
 
@@ -99,7 +99,7 @@ def _povey(dtype: torch.dtype, device: torch.device) -> Tensor:
 
 @functools.cache
 def _mel_bank(bins: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Triangles that are straight on the mel scale (TRANSFORM / 2 + 1, bins)."""
+    """Triangular filters on the mel scale (TRANSFORM / 2 + 1, bins)."""
     edges = torch.linspace(_mel(LOWEST_HERTZ), _mel(SAMPLE_RATE / 2), bins + 2, dtype=torch.float64)
     hertz = torch.arange(TRANSFORM // 2 + 1, dtype=torch.float64) * SAMPLE_RATE / TRANSFORM
     points = 1127 * torch.log1p(hertz / 700)[:, None]

@@ -1,6 +1,6 @@
 """SpecAugment (arXiv 1904.08779) on a batch of features: each row is masked by its own seed and its own length.
 
-Who shares the batch, and how far a row is padded, does not matter; the same seed gives the same masks.
+Masks do not depend on the rest of the batch or on padding; the same seed gives the same masks.
 """
 
 # B batch, F frames, D features, M masks
@@ -22,7 +22,7 @@ def draw_masks(seeds: Iterable[int], settings: MasksConfig) -> Masks:
 
 
 def mask_features(features: Tensor, lengths: Tensor, masks: Masks) -> Tensor:
-    """Hide stretches of time and bands of frequency of (B, F, D) behind zeros."""
+    """Zero the time and frequency masks in features (B, F, D)."""
     settings: MasksConfig = masks.settings
     counts = [settings.time_masks, settings.frequency_masks]
     in_time, in_frequency = torch.split(masks.draws, counts, dim=1)  # (B, M, 2)
@@ -34,13 +34,13 @@ def mask_features(features: Tensor, lengths: Tensor, masks: Masks) -> Tensor:
 
 
 def _draw(seed: int, settings: MasksConfig) -> NDArray[np.float32]:
-    """Two numbers in [0, 1) for each mask: how wide, and where."""
+    """Two numbers in [0, 1) for each mask: width and position."""
     generator = np.random.Generator(np.random.Philox(derive(seed, "masks")))
     return generator.random((settings.time_masks + settings.frequency_masks, 2), dtype=np.float32)
 
 
 def _covered(draws: Tensor, own: Tensor, widest: Tensor, size: int) -> Tensor:
-    """Which of `size` positions are under any mask (B, size), masks lying within the row's `own` length."""
+    """Which of `size` positions are masked (B, size); masks lie within the row's `own` length."""
     own, widest = own.view(-1, 1), widest.view(-1, 1)
     widths = (draws[..., 0] * (widest.floor() + 1)).floor()  # 0 to widest, each as likely
     starts = (draws[..., 1] * (own - widths + 1)).floor()

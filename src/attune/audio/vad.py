@@ -1,7 +1,7 @@
-"""Where a recording has speech, by loudness alone: enough to cut it in its pauses, and the same cuts every time.
+"""Energy-based voice activity detection (VAD): splits long recordings at pauses, deterministically.
 
-What is louder than the noise around it counts as speech. When in doubt it does too: a decoder that is given some noise
-does less harm than one that is not given a word.
+A frame louder than the surrounding noise is speech. In doubt it is speech too: decoding some noise does less harm than
+missing a word.
 """
 
 # F frames
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from attune.types import SAMPLE_RATE
 
 FRAMES_PER_SECOND = 100
-SILENCE = -75.0  # dB below full scale, six steps of 16 bits: a recording that never gets louder has no speech
+SILENCE = -75.0  # dB below full scale, six steps of 16 bits: a recording that is never louder has no speech
 ABOVE_NOISE = 5.0  # dB above the noise floor is speech,
 BELOW_SPEECH = (40.0, 12.0)  # but the threshold lies at most and at least this many dB below the loudest speech
 NOISE_SECONDS = 10  # the noise floor is that of so many seconds before and after
@@ -36,14 +36,14 @@ class Span:
 
 
 def find_speech(samples: NDArray[np.float32], rate: int = SAMPLE_RATE) -> list[Span]:
-    """The stretches of speech of a recording, in order, with a little around each."""
+    """The speech segments of a recording, in order, with a margin around each."""
     return _in_seconds(_speech(_levels(samples, rate)), len(samples) / rate)
 
 
-def cut_in_pauses(samples: NDArray[np.float32], max_seconds: float = 30.0, rate: int = SAMPLE_RATE) -> list[Span]:
-    """All speech of a recording in chunks of at most `max_seconds`, cut at the longest pauses within reach.
+def vad_chunks(samples: NDArray[np.float32], max_seconds: float = 30.0, rate: int = SAMPLE_RATE) -> list[Span]:
+    """The speech of a recording in chunks of at most `max_seconds`, split at the longest pauses within reach.
 
-    Speech without any pause for so long is cut where it is quietest.
+    Speech without a pause for that long is split at its quietest frame.
     """
     levels, limit = _levels(samples, rate), int(max_seconds * FRAMES_PER_SECOND)
     pieces = [piece for span in _speech(levels) for piece in _shortened(span, levels, limit)]
@@ -51,7 +51,7 @@ def cut_in_pauses(samples: NDArray[np.float32], max_seconds: float = 30.0, rate:
 
 
 def _levels(samples: NDArray[np.float32], rate: int) -> Floats:
-    """The loudness of each frame, in dB relative to full scale (F,)."""
+    """The level of each frame, in dB relative to full scale (F,)."""
     hop = rate // FRAMES_PER_SECOND
     centered = samples - np.float32(samples.mean(dtype=np.float64))
     power = np.square(np.pad(centered, (0, -len(samples) % hop))).reshape(-1, hop).mean(1, dtype=np.float64)
@@ -66,7 +66,7 @@ def _speech(levels: Floats) -> list[Frames]:
 
 
 def _thresholds(levels: Floats) -> Floats:
-    """How loud each frame must be to count as speech (F,)."""
+    """The speech threshold of each frame in dB (F,)."""
     seconds = np.array_split(levels, range(FRAMES_PER_SECOND, len(levels), FRAMES_PER_SECOND))
     loudest = max(np.quantile(second, 0.9) for second in seconds)
     if loudest < SILENCE:

@@ -23,7 +23,7 @@ from attune.errors import AttuneError, ConfigError, DataError, ReaderLost, TooLo
 from attune.processes import die_with_parent
 from attune.seeds import derive
 from attune.sources import contents_of
-from attune.text.times import at_pace
+from attune.text.timestamps import scale_timestamps
 from attune.types import Batch, LoadedRow, Target, Utterance
 from attune.world import READER
 
@@ -159,7 +159,7 @@ class Reader:
 
 def _at_pace(utterance: Utterance, factor: float) -> Utterance:
     """What the utterance is when its audio takes so many times as long."""
-    text = utterance.text and at_pace(utterance.text, factor)
+    text = utterance.text and scale_timestamps(utterance.text, factor)
     return replace(utterance, seconds=utterance.seconds * factor, text=text)
 
 

@@ -1,7 +1,7 @@
-"""The `attune` command. A verb is a file of this folder; its name is the verb's name.
+"""The `attune` command. A subcommand (verb) is a file of this folder, with the same name.
 
-Each verb exports HELP, EXAMPLE, `add_arguments(parser)` and `run(arguments)`, which returns the exit code. Heavy
-imports stay inside `run`, so that `attune --help` is quick.
+Each exports HELP, EXAMPLE, `add_arguments(parser)` and `run(arguments)`, which returns the exit code. Heavy imports
+stay inside `run`, so that `attune --help` is quick.
 """
 
 # Nothing more in this file: verbs become names in it, and `list` would hide the built-in one.

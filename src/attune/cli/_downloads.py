@@ -1,4 +1,4 @@
-"""Downloads as a person sees them: a bar for each file on a terminal, a line for a large one elsewhere."""
+"""Progress of downloads: a bar for each file on a terminal, lines for large files elsewhere."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from attune.site import Site
     from attune.sources import DownloadProgress
 
-SMALL = 1 << 20  # files that come in a moment need no bar
+SMALL = 1 << 20  # bytes; smaller files need no bar
 LINE_EVERY_SECONDS = 10.0
 
 
-def watched(site: Site) -> Site:
-    """The site, with its downloads drawn on standard error."""
+def with_progress(site: Site) -> Site:
+    """The site, with the progress of its downloads on standard error."""
     return replace(site, cache=replace(site.cache, watch=Downloads(sys.stderr)))
 
 
 class Downloads:
-    """Draws what several threads fetch at once."""
+    """Shows the downloads of several threads."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream, self._clock = stream, clock
@@ -32,14 +32,14 @@ class Downloads:
         self._lock = threading.Lock()
 
     def __call__(self, progress: DownloadProgress) -> None:
-        """How far one file is."""
+        """Show the progress of one file."""
         if progress.total is not None and progress.total <= SMALL:
             return
         with self._lock:
             if self._stream.isatty():
                 self._draw(progress)
             else:
-                self._say(progress)
+                self._print_line(progress)
 
     def _draw(self, progress: DownloadProgress) -> None:
         from tqdm import tqdm
@@ -54,11 +54,11 @@ class Downloads:
         if progress.done == progress.total:
             self._bars.pop(progress.source).close()
 
-    def _say(self, progress: DownloadProgress) -> None:
+    def _print_line(self, progress: DownloadProgress) -> None:
         now = self._clock()
         is_done = progress.done == progress.total
         if now < self._next_line.setdefault(progress.source, now + LINE_EVERY_SECONDS) and not is_done:
             return
         self._next_line[progress.source] = now + LINE_EVERY_SECONDS
         total = f" of {progress.total / 1e6:,.0f}" if progress.total else ""
-        print(f"fetching {progress.source}: {progress.done / 1e6:,.0f}{total} MB", file=self._stream, flush=True)
+        print(f"downloading {progress.source}: {progress.done / 1e6:,.0f}{total} MB", file=self._stream, flush=True)

@@ -1,4 +1,4 @@
-"""What verbs that compute share: on which devices, and how many ranks."""
+"""Options for devices and ranks, and starting a command as several ranks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from attune.cli._terminal import at_least
 from attune.errors import ConfigError, RankLost
-from attune.processes import leave_word
+from attune.processes import report_failure
 
 if TYPE_CHECKING:
     from attune.launch.group import Outcome
@@ -25,25 +25,27 @@ AUTO = "auto"
 def add_site(parser: ArgumentParser) -> None:
     """Take --devices, --device, --workers, --timeout and --offline."""
     parser.add_argument(
-        "--devices", type=devices, default="1", metavar="N|auto", help="ranks to run on; auto: every GPU (default 1)"
+        "--devices", type=devices, default="1", metavar="N|auto", help="number of ranks; auto: one per GPU (default 1)"
     )
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="kind of device")
-    parser.add_argument("--workers", type=at_least(0), metavar="N", help="audio readers (default: cores - 1)")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="device type (default auto)")
+    parser.add_argument("--workers", type=at_least(0), metavar="N", help="loader workers (default: cores - 1)")
     parser.add_argument(
-        "--timeout", type=at_least(1), metavar="SECONDS", help="how long ranks wait for one another (default 600)"
+        "--timeout", type=at_least(1), metavar="SECONDS", help="stop when a rank waits this long (default 600)"
     )
     add_offline(parser)
 
 
 def add_offline(parser: ArgumentParser) -> None:
     """Take --offline, as `arguments.offline`."""
-    parser.add_argument("--offline", action="store_true", help="fetch nothing: use what is in the cache")
+    parser.add_argument("--offline", action="store_true", help="download nothing, use the cache only")
 
 
 def devices(text: str) -> str:
     """The type of --devices: a number, auto, or for Ray a range."""
     if text != AUTO and not re.fullmatch(r"[1-9]\d*(-[1-9]\d*)?", text):
-        raise ArgumentTypeError(f"expected a number from 1 on, auto, or for Ray a range such as 2-8; found {text!r}")
+        raise ArgumentTypeError(
+            f"expected a number of at least 1, auto, or for Ray a range such as 2-8; found {text!r}"
+        )
     return text
 
 
@@ -54,51 +56,53 @@ def add_ray(parser: ArgumentParser, address: str) -> None:
 
 def add_launch(parser: ArgumentParser) -> None:
     """Take --launch and --address."""
-    parser.add_argument("--launch", choices=("here", "ray"), default="here", help="this machine, or a Ray cluster")
-    add_ray(parser, "the Ray cluster, HOST:PORT (default: RAY_ADDRESS, or a cluster of this machine alone)")
+    parser.add_argument(
+        "--launch", choices=("here", "ray"), default="here", help="run on this machine or on a Ray cluster"
+    )
+    add_ray(parser, "Ray cluster HOST:PORT (default: RAY_ADDRESS, or a local cluster)")
 
 
 def cluster_of(arguments: Namespace) -> Cluster:
-    """The Ray cluster that the command line asks for."""
+    """The Ray cluster of the command line."""
     from attune.launch.ray import LOCAL, Cluster
 
     site = site_of(arguments)
     if arguments.devices == AUTO:
-        raise ConfigError("With --launch ray, --devices is a number or a range such as 2-8.")
+        raise ConfigError("--launch ray needs --devices N or a range such as 2-8, not auto.")
     least, _, most = arguments.devices.partition("-")
     return Cluster(arguments.address or LOCAL, (int(least), int(most or least)), site.device, site.timeout)
 
 
 def site_of(arguments: Namespace) -> Site:
-    """This machine, with what the command line says of it."""
+    """This machine's settings, with those of the command line."""
     from attune.site import this_site
 
     if arguments.offline:
-        os.environ["ATTUNE_OFFLINE"] = "1"  # ranks and readers are other processes
+        os.environ["ATTUNE_OFFLINE"] = "1"  # for ranks and loader workers
 
     return this_site(arguments.workers, arguments.device, arguments.offline, arguments.timeout)
 
 
 def in_world(arguments: Namespace, work: Callable[[Site, World], int]) -> int:
-    """Do the work in this process, or start this very command as several ranks."""
+    """Do the work in this process, or start this command as several ranks."""
     from attune.batches.load import readers_watched
-    from attune.cli._downloads import watched
-    from attune.launch.ranks import is_rank, joined_world
+    from attune.cli._downloads import with_progress
+    from attune.launch.ranks import init_world, is_rank
 
     if not is_rank() and ranks_wanted(arguments) > 1:
         return start_ranks(arguments).code
     site = site_of(arguments)
-    # Around all of the work: what shows a step runs between the parts of the stage that takes it.
-    with joined_world(site, tell_loss) as world, readers_watched():
-        return work(watched(site) if world.is_first else site, world)
+    # Around all of the work: progress is printed between the events of a stage.
+    with init_world(site, report_loss) as world, readers_watched():
+        return work(with_progress(site) if world.is_first else site, world)
 
 
 def ranks_wanted(arguments: Namespace) -> int:
-    """How many ranks --devices means on this machine, now."""
+    """The number of ranks for --devices on this machine, now."""
     from attune.launch.group import device_count
 
     if "-" in arguments.devices:
-        raise ConfigError(f"--devices {arguments.devices}: only Ray finds out how many there are; add --launch ray.")
+        raise ConfigError(f"--devices {arguments.devices} is a range, which needs --launch ray.")
     if arguments.devices == "1" or (arguments.devices != AUTO and arguments.device == "cpu"):
         return int(arguments.devices)
     found = 0 if arguments.device == "cpu" else device_count()
@@ -110,17 +114,17 @@ def ranks_wanted(arguments: Namespace) -> int:
 def start_ranks(
     arguments: Namespace, restarts: int = 0, may_restart: Callable[[Outcome], bool] = lambda outcome: True
 ) -> Outcome:
-    """Start this very command as several ranks, again and again if it may be."""
+    """Start this command as several ranks; restart it up to `restarts` times."""
     from attune.launch.group import start_group
 
-    def tell(text: str) -> None:
+    def log(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    return start_group(lambda: ranks_wanted(arguments), arguments.words, restarts, may_restart, tell)
+    return start_group(lambda: ranks_wanted(arguments), arguments.words, restarts, may_restart, log)
 
 
-def tell_loss(reason: str, speaks: bool) -> None:
-    """Another rank is lost: one of those that are left says so, and this one ends after it."""
-    if speaks:
+def report_loss(reason: str, is_reporter: bool) -> None:
+    """Report that another rank is lost; only one of the remaining ranks prints it."""
+    if is_reporter:
         print(reason, file=sys.stderr, flush=True)
-    leave_word(reason, "" if speaks else RankLost.__name__)
+    report_failure(reason, "" if is_reporter else RankLost.__name__)

@@ -1,4 +1,4 @@
-"""From a command line to one verb and its exit code."""
+"""Dispatches a command line to its verb; returns the exit code."""
 
 from __future__ import annotations
 
@@ -14,51 +14,49 @@ from pathlib import Path
 from types import ModuleType
 
 from attune.errors import AttuneError, ConfigError, Preempted, RankLost, TrainingError
-from attune.processes import environment_kept, leave_word
+from attune.processes import preserve_environment, report_failure
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 INTRODUCTION = "Fine-tune and evaluate pretrained speech models."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code; a user's mistake is a message, never a traceback."""
+    """Run one command line and return its exit code; an AttuneError is printed without traceback."""
     try:
-        with environment_kept():  # a program may run several commands
+        with preserve_environment():  # a program may run several commands
             code = _run(sys.argv[1:] if argv is None else list(argv))
         sys.stdout.flush()
         return code
     except AttuneError as error:
-        _tell(error)
-        leave_word(str(error), type(error).__name__)
+        _print_error(error)
+        report_failure(str(error), type(error).__name__)
         return error.exit_code
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        if not _reader_is_gone():
+        if not _output_is_closed():
             raise
-        return 141  # what a shell reports for a command whose reader, such as `head`, has left
+        return 141  # as a shell reports SIGPIPE: the reader, such as `head`, has exited
     except Exception as error:
-        leave_word(str(error), type(error).__name__)
-        if not isinstance(error, OSError) or error.errno not in NO_ROOM:
+        report_failure(str(error), type(error).__name__)
+        if not isinstance(error, OSError) or error.errno not in DISK_FULL:
             raise
-        _tell_of_no_room(error)
+        _print_disk_full(error)
         return 1
 
 
-def _tell_of_no_room(error: OSError) -> None:
+def _print_disk_full(error: OSError) -> None:
     where = f" for {error.filename}" if error.filename else ""
-    print(
-        f"There is no room left{where} ({error.strerror}). Make room and run the same command again.", file=sys.stderr
-    )
+    print(f"Disk full{where} ({error.strerror}). Free some space and run the same command again.", file=sys.stderr)
     try:
         sys.stdout.flush()
     except OSError:
-        _let_output_go()
+        _discard_output()
 
 
-def _tell(error: AttuneError) -> None:
-    """Print the message once: what all ranks meet together is left to the first of them."""
+def _print_error(error: AttuneError) -> None:
+    """Print the message once: errors that occur on all ranks are printed by rank 0 only."""
     rank = os.environ.get("RANK", "0")
     if rank == "0":
         print(error, file=sys.stderr)
@@ -79,7 +77,7 @@ def _run(words: list[str]) -> int:
     if name not in verbs():
         from attune.catalog import suggestion
 
-        raise ConfigError(f"There is no verb {name!r}{suggestion(name, verbs())}")
+        raise ConfigError(f"Unknown command {name!r}{suggestion(name, verbs())}")
     verb = _load(name)
     parser = argparse.ArgumentParser(
         prog=f"attune {name}",
@@ -89,21 +87,21 @@ def _run(words: list[str]) -> int:
         allow_abbrev=False,
     )
     verb.add_arguments(parser)
-    parser.set_defaults(words=words)  # for whoever starts this very command again, in other processes
-    # Intermixed, so that overrides may stand before, between and after the options.
+    parser.set_defaults(words=words)  # to start this command again as several ranks
+    # Intermixed, so that overrides may come before, between and after the options.
     return int(verb.run(parser.parse_intermixed_args(rest)))
 
 
 def _run_without_verb(words: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="attune",
-        usage="attune VERB …",
+        usage="attune COMMAND …",
         description=f"{INTRODUCTION}\n\n{_verbs_help()}",
-        epilog="`attune VERB --help` says more about a verb.",
+        epilog="Run `attune COMMAND --help` for its options and an example.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="store_true", help="show the version and exit")
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
     if parser.parse_args(words).version:
         print(f"attune {_version()}")
         return 0
@@ -117,28 +115,28 @@ def _version() -> str:
     try:
         return version("attune-speech")
     except PackageNotFoundError:
-        return "(not installed: running from a source tree)"
+        return "(source tree, not installed)"
 
 
 def _verbs_help() -> str:
     width = max(map(len, verbs()))
     lines = [f"  {name:{width}}  {_load(name).HELP}" for name in verbs()]
-    return "\n".join(["verbs:", *lines])
+    return "\n".join(["commands:", *lines])
 
 
 def _load(name: str) -> ModuleType:
     return importlib.import_module(f"attune.cli.{name}_" if keyword.iskeyword(name) else f"attune.cli.{name}")
 
 
-def _reader_is_gone() -> bool:
+def _output_is_closed() -> bool:
     try:
         print(flush=True)
     except BrokenPipeError:
-        _let_output_go()
+        _discard_output()
         return True
     return False
 
 
-def _let_output_go() -> None:
-    """Python flushes once more when it exits; what is left has to go somewhere."""
+def _discard_output() -> None:
+    """Redirect stdout to /dev/null: Python flushes once more at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

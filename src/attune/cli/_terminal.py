@@ -1,4 +1,4 @@
-"""What several verbs share: their arguments and how they print."""
+"""Arguments and output that several commands share."""
 
 from __future__ import annotations
 
@@ -10,17 +10,24 @@ from pathlib import Path
 
 def add_recipe(parser: ArgumentParser) -> None:
     """Take a recipe file and its overrides, as `arguments.recipe` and `arguments.overrides`."""
-    parser.add_argument("recipe", type=Path, help="a recipe file")
-    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings with the last word")
+    parser.add_argument("recipe", type=Path, help="recipe file (YAML)")
+    add_overrides(parser)
+
+
+def add_overrides(parser: ArgumentParser) -> None:
+    """Take overrides, as `arguments.overrides`."""
+    parser.add_argument(
+        "overrides", nargs="*", metavar="section.key=value", help="override a recipe value, e.g. optimizer.lr=1e-4"
+    )
 
 
 def add_json(parser: ArgumentParser) -> None:
     """Take --json, as `arguments.json`."""
-    parser.add_argument("--json", action="store_true", help="print JSON for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """The type of an argument that is a whole number and not too small."""
+    """The type of an integer argument with a minimum."""
 
     def number(text: str) -> int:
         value = int(text)

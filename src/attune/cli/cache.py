@@ -1,4 +1,4 @@
-"""Look after what was fetched: list it, verify it, remove what is not used."""
+"""Manage the download cache: list, verify, prune."""
 
 from __future__ import annotations
 
@@ -10,22 +10,30 @@ from attune.cli._terminal import add_json, at_least, print_json
 if TYPE_CHECKING:
     from attune.sources import Cache
 
-HELP = "list, verify or prune what was fetched"
+HELP = "list, verify or prune the download cache"
 EXAMPLE = "attune cache prune --days 90"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Take what to do."""
-    parser.add_argument("action", choices=("ls", "verify", "prune"), help="what to do")
+    """Take the action and its options."""
     parser.add_argument(
-        "--days", type=at_least(0), default=30, metavar="N", help="prune: what was not used for so long (30)"
+        "action",
+        choices=("ls", "verify", "prune"),
+        help="list the entries, verify their checksums, or remove unused ones",
     )
-    parser.add_argument("--remove", action="store_true", help="verify: remove damaged files, to be fetched again")
+    parser.add_argument(
+        "--days",
+        type=at_least(0),
+        default=30,
+        metavar="N",
+        help="prune: remove what was unused for N days (default 30)",
+    )
+    parser.add_argument("--remove", action="store_true", help="verify: remove damaged files, to be downloaded again")
     add_json(parser)
 
 
 def run(arguments: Namespace) -> int:
-    """Do it; exit 1 when a file is damaged."""
+    """Run the action; exit 1 when a file is damaged."""
     from attune.site import this_site
 
     cache = this_site().cache
@@ -68,7 +76,7 @@ def _verify(cache: Cache, remove: bool, as_json: bool) -> int:
         for source in missing:
             print(f"files are missing: {source}")
         if not bad and not missing:
-            print(f"everything in {cache.folder} is what it was when it came")
+            print(f"all files in {cache.folder} are intact")
     return 1 if bad or missing else 0
 
 

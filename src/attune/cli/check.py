@@ -56,10 +56,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Print what was found; exit 2 when it would stop a run, or when a manifest is not clean."""
-    from attune.cli._downloads import watched
+    from attune.cli._downloads import with_progress
     from attune.site import this_site
 
-    site = watched(this_site(arguments.workers, arguments.device))
+    site = with_progress(this_site(arguments.workers, arguments.device))
     if Path(arguments.subject).suffix.lower() in MANIFESTS:
         return _check_manifest(arguments, site)
     if Path(arguments.subject).is_dir():

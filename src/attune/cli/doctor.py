@@ -1,4 +1,4 @@
-"""Look at this machine."""
+"""Check this machine."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import asdict
 
 from attune.cli._terminal import add_json, print_json
 
-HELP = "look at this machine: versions, devices, ranks, audio, disk, processes that were left behind"
+HELP = "check this machine: versions, devices, collectives, audio formats, disk, orphaned processes"
 EXAMPLE = "attune doctor --json > bug-report.json"
 MARKS = {"good": "ok", "note": "note", "bad": "PROBLEM"}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Take what to end."""
-    parser.add_argument("--end", metavar="RUN", help="kill what was left behind of a run, and do nothing else")
+    """Take --end and --json."""
+    parser.add_argument("--end", metavar="RUN", help="only kill the orphaned processes of this run")
     add_json(parser)
 
 
 def run(arguments: Namespace) -> int:
-    """Print each finding as it is made; exit 1 when something has to be mended."""
+    """Print the result of each check; exit 1 when there is a problem."""
     from attune.launch.doctor import end_run, examine
     from attune.site import this_site
 
@@ -29,7 +29,7 @@ def run(arguments: Namespace) -> int:
             print_json({"ended": ended})
         else:
             listed = ", ".join(map(str, ended))
-            print(f"ended {len(ended)} processes: {listed}" if ended else "There was nothing to end.")
+            print(f"killed {len(ended)} processes: {listed}" if ended else f"run {arguments.end} has no processes")
         return 0
     findings = []
     for finding in examine(this_site()):

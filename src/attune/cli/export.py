@@ -1,35 +1,34 @@
-"""Write a run's model as a folder, or as a file, that others can load."""
+"""Export a run's model as a folder, or as a .nemo file."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-HELP = "write a run's model as a folder that anyone can load, or as a .nemo file"
+HELP = "export a run's model as a model folder, for transformers, or as a .nemo file"
 EXAMPLE = "attune export runs/demo --to models/demo"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Take a run and where to write its model."""
-    parser.add_argument("run", help="a run directory or a model, or the address of one")
-    parser.add_argument(
-        "--to", type=Path, required=True, metavar="DIR|FILE.nemo", help="the folder to write, or the one file"
-    )
+    parser.add_argument("run", help="run, model folder, or URL of one")
+    parser.add_argument("--to", type=Path, required=True, metavar="DIR|FILE.nemo", help="folder or .nemo file to write")
     parser.add_argument(
         "--for-transformers",
         action="store_true",
-        help="write what transformers loads, such as a FastConformer as a Parakeet (a Whisper's folder is that anyway)",
+        help="write a transformers checkpoint, e.g. FastConformer as Parakeet (a Whisper folder already is one)",
     )
 
 
 def run(arguments: Namespace) -> int:
-    """Export the best checkpoint, with all additions added in."""
-    from attune.cli._downloads import watched
+    """Export the best checkpoint, with adapters merged."""
+    from attune.cli._downloads import with_progress
     from attune.site import this_site
     from attune.stages.publish import export_model
 
-    export_model(arguments.run, arguments.to, watched(this_site(device="cpu")), arguments.for_transformers)
+    export_model(arguments.run, arguments.to, with_progress(this_site(device="cpu")), arguments.for_transformers)
     is_native = arguments.to.is_dir() and not arguments.for_transformers
-    hint = f"; try: attune evaluate {arguments.to}" if is_native else "."
-    print(f"{arguments.to} is the model{hint}")
+    print(f"exported to {arguments.to}")
+    if is_native:
+        print(f"Evaluate it: attune evaluate {arguments.to}")
     return 0

@@ -1,4 +1,4 @@
-"""Bring everything that a recipe names, so that it can be run where there is no network."""
+"""Download everything that a recipe names, to run it offline."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from attune.cli._terminal import add_json, add_recipe, print_json
 if TYPE_CHECKING:
     from attune.stages.lock import Fetched
 
-HELP = "fetch all that a recipe names; with --locked, exactly what a run used"
+HELP = "download everything that a recipe names; with --locked, exactly what a run used"
 EXAMPLE = "attune fetch runs/demo/recipe.yaml --locked runs/demo/sources.lock.json"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Take a recipe, overrides and a lock."""
     add_recipe(parser)
-    parser.add_argument("--locked", type=Path, metavar="LOCK", help="a run's sources.lock.json")
+    parser.add_argument("--locked", type=Path, metavar="LOCK", help="sources.lock.json of a run")
     add_json(parser)
 
 
 def run(arguments: Namespace) -> int:
-    """Print each source as it is there."""
+    """Print each source when it is downloaded."""
     from attune import recipe
-    from attune.cli._downloads import watched
+    from attune.cli._downloads import with_progress
     from attune.site import this_site
     from attune.stages.lock import fetch, read_lock
 
     loaded = recipe.load(arguments.recipe, arguments.overrides).recipe
     locked = read_lock(arguments.locked) if arguments.locked else {}
     done = []
-    for fetched in fetch(loaded, watched(this_site()), locked):
+    for fetched in fetch(loaded, with_progress(this_site()), locked):
         done.append(fetched)
         if not arguments.json:
             print(_line(fetched), flush=True)
@@ -44,7 +44,7 @@ def run(arguments: Namespace) -> int:
 def _line(fetched: Fetched) -> str:
     entry = fetched.entry
     if entry is None:
-        return f"{fetched.named.key}: {fetched.path} (on this machine)"
+        return f"{fetched.named.key}: {fetched.path} (local)"
     return f"{fetched.named.key}: {entry.source} at {entry.revision}, {entry.size / 1e6:,.1f} MB in {fetched.path}"
 
 

@@ -1,4 +1,4 @@
-"""List what there is to name: families, tasks, normalizers, sources, corpora, and the recipes attune ships."""
+"""List plug-ins (families, tasks, normalizers, sources, corpora) and the shipped recipes."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from attune.cli._terminal import add_json, print_json
 if TYPE_CHECKING:
     from attune.catalog import Kind
 
-HELP = "list the families, tasks, normalizers, sources, corpora and recipes there are"
+HELP = "list families, tasks, normalizers, sources, corpora and shipped recipes"
 EXAMPLE = "attune list tasks"
 
 RECIPES, TASKS = "recipes", "tasks"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Take what to list, and --json."""
-    parser.add_argument("what", nargs="?", choices=[*_kinds(), RECIPES], help="one kind only")
+    """Take the kind to list, and --json."""
+    parser.add_argument("what", nargs="?", choices=[*_kinds(), RECIPES], help="list this kind only")
     add_json(parser)
 
 
 def run(arguments: Namespace) -> int:
-    """Print each name with a line about it."""
+    """Print each name with its description."""
     kinds = _kinds()
     wanted = [arguments.what] if arguments.what else [*kinds, RECIPES]
     found = {what: _recipes() if what == RECIPES else _plug_ins(kinds[what]) for what in wanted}
@@ -79,7 +79,7 @@ def _plug_ins(kind: Kind[object]) -> dict[str, str]:
 
 
 def _first_line(module: str) -> str:
-    """The first line of a module's docstring, read from its source: a list imports no model."""
+    """The first line of a module's docstring, read from its source, so that no model is imported."""
     from importlib.util import find_spec
 
     spec = find_spec(module)
@@ -90,7 +90,7 @@ def _first_line(module: str) -> str:
 
 
 def _recipes() -> dict[str, str]:
-    """The packaged recipes by path, each with the comment that it opens with."""
+    """The shipped recipes by path, each with its first comment."""
     from importlib.resources import files
 
     folder = Path(str(files("attune"))) / "recipes"

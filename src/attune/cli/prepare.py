@@ -1,4 +1,4 @@
-"""Make manifests of a corpus as its makers hand it out."""
+"""Write the manifests of a published corpus."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ if TYPE_CHECKING:
     from attune.corpora import Prepared
     from attune.stages.prepare import Preparing
 
-HELP = "make manifests of a corpus (LibriSpeech, Common Voice, Kaldi, shards …)"
+HELP = "write manifests of a corpus (LibriSpeech, Common Voice, Kaldi, CSV, shards …)"
 EXAMPLE = "attune prepare common_voice --from cv-corpus-17.0/be --to manifests/be letters=keep"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Take the corpus, where it is, and where its manifests go."""
-    parser.add_argument("corpus", help="its name; `attune list corpora` has them all")
-    parser.add_argument("options", nargs="*", metavar="key=value", help="the corpus's own options")
-    parser.add_argument("--from", dest="source", required=True, metavar="SOURCE", help="a folder, a file or an address")
-    parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="where the manifests go")
-    parser.add_argument("--jobs", type=at_least(1), metavar="N", help="processes that measure (default: cores)")
+    """Take the corpus, its source, and the folder of the manifests."""
+    parser.add_argument("corpus", help="name of the corpus, see `attune list corpora`")
+    parser.add_argument("options", nargs="*", metavar="key=value", help="options of the corpus, e.g. letters=keep")
+    parser.add_argument("--from", dest="source", required=True, metavar="SOURCE", help="folder, file or URL")
+    parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="folder of the manifests to write")
+    parser.add_argument("--jobs", type=at_least(1), metavar="N", help="worker processes (default: cores)")
     add_json(parser)
 
 
 def run(arguments: Namespace) -> int:
-    """Write the manifests and print what is in them and what is not."""
-
+    """Write the manifests and print what they have and what was skipped."""
     from attune.processes import cores
     from attune.site import this_site
     from attune.stages import drain
@@ -65,8 +64,8 @@ def _as_json(split: Prepared) -> dict[str, object]:
 def _lines(prepared: Iterable[Prepared]) -> list[str]:
     lines = []
     for split in prepared:
-        kept = ", already there" if split.was_there else ""
+        kept = ", already prepared" if split.was_there else ""
         lines.append(f"{split.manifest}: {split.rows:,} utterances, {split.seconds / 3600:.2f} h{kept}")
-        lines += [f"  left out {count:,}: {reason}" for reason, count in split.left_out.items()]
+        lines += [f"  skipped {count:,}: {reason}" for reason, count in split.left_out.items()]
         lines += [f"    {example}" for example in split.examples[:3]]
     return lines

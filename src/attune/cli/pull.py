@@ -1,4 +1,4 @@
-"""Copy a model, or anything that has an address, to a folder of one's own."""
+"""Download a model, or anything with a URL, to a folder."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from pathlib import Path
 
 from attune.cli._ranks import add_offline
 
-HELP = "copy what an address names to a folder of your own"
+HELP = "download a model, or anything with a URL, to a folder"
 EXAMPLE = "attune pull hf://my-team/demo --to models/demo"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Take an address and a folder."""
+    """Take a URL and a folder."""
     parser.add_argument("source", help="hf://…, s3://…, https://… or a path")
-    parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="where to put it")
+    parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="folder to write")
     add_offline(parser)
 
 
 def run(arguments: Namespace) -> int:
-    """Fetch, verify and copy."""
-    from attune.cli._downloads import watched
+    """Download, verify and copy."""
+    from attune.cli._downloads import with_progress
     from attune.site import this_site
     from attune.stages.publish import pull
 
-    site = watched(this_site(device="cpu", is_offline=arguments.offline))
-    print(f"{pull(arguments.source, arguments.to, site)} is complete")
+    site = with_progress(this_site(device="cpu", is_offline=arguments.offline))
+    print(f"downloaded to {pull(arguments.source, arguments.to, site)}")
     return 0

@@ -1,29 +1,30 @@
-"""Put a run's model where others can load it."""
+"""Upload a run's model to the Hub or to S3."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-HELP = "put a model, its recipe, scores, log and card to hf://ORG/NAME or s3://BUCKET/PREFIX/"
+HELP = "upload a model with its recipe, scores, log and card to the Hugging Face Hub or to S3"
 EXAMPLE = "attune push runs/demo hf://my-team/demo"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Take a run and where to put it."""
-    parser.add_argument("run", help="a run directory or a model folder")
-    parser.add_argument("to", metavar="ADDRESS", help="hf://ORG/NAME, or s3://BUCKET/PREFIX/")
+    """Take a run and the URL to upload to."""
+    parser.add_argument("run", help="run or model folder")
+    parser.add_argument("to", metavar="URL", help="hf://ORG/NAME or s3://BUCKET/PREFIX/")
 
 
 def run(arguments: Namespace) -> int:
-    """Push all of it at once."""
+    """Upload everything in one commit."""
     from attune.run import Run
     from attune.site import this_site
     from attune.stages.publish import push_model
 
-    place = push_model(arguments.run, arguments.to, this_site(device="cpu"))
-    print(f"pushed to {place}; load it with: attune pull {arguments.to} --to DIR, or model.weights={arguments.to}")
+    url = push_model(arguments.run, arguments.to, this_site(device="cpu"))
+    print(f"pushed to {url}")
+    print(f"Load it: attune pull {arguments.to} --to DIR, or model.weights={arguments.to} in a recipe")
     folder = Path(arguments.run)
     if Run(folder).checkpoints.is_dir() and not (folder / "scores.json").is_file():
-        print(f"its card has no scores; for some: attune evaluate {arguments.run} --on dev, and push again")
+        print(f"The model card has no scores. Run `attune evaluate {arguments.run} --on dev`, and push again.")
     return 0

@@ -1,4 +1,4 @@
-"""Show a recipe with every default, and where each value came from."""
+"""Show a recipe with all defaults and the origin of each value."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from attune.cli._terminal import add_json, add_recipe, print_json
 if TYPE_CHECKING:
     from attune.recipe import LoadedRecipe
 
-HELP = "show a recipe with every default and where each value came from"
+HELP = "show a recipe with all defaults and the origin of each value"
 EXAMPLE = "attune show recipes/demo.yaml optimizer.lr=1e-4"
 
-MAX_COLUMN = 60  # one long list does not push every comment off the screen
+MAX_COLUMN = 60  # a long list must not push every comment off the screen
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""Train a recipe on a Ray cluster, as a job that outlives this terminal."""
+"""Train a recipe on a Ray cluster as a job, which survives this terminal."""
 
 from __future__ import annotations
 
@@ -10,38 +10,40 @@ from attune.cli._ranks import add_ray, devices
 from attune.cli._terminal import add_recipe
 from attune.errors import ConfigError
 
-HELP = "train a recipe on a Ray cluster as a job: upload this folder, follow the log, hand on the exit code"
+HELP = "train a recipe on a Ray cluster as a job: upload this folder, follow the log, return the exit code"
 EXAMPLE = "attune submit recipe.yaml run=/shared/runs/first --address http://head:8265 --devices 8"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Take a recipe, overrides, and what the job needs."""
+    """Take a recipe, overrides, and the job's requirements."""
     add_recipe(parser)
-    add_ray(parser, "the cluster's job server, such as http://HEAD:8265")
-    parser.add_argument("--devices", type=devices, default=1, metavar="N|MIN-MAX", help="workers (default 1)")
-    parser.add_argument("--restarts", type=int, default=0, metavar="N", help="start again when a worker dies")
-    parser.add_argument("--folder", type=Path, default=Path(), help="what to upload (default: this folder)")
-    parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help="what not to upload")
-    parser.add_argument("--pip", action="append", default=[], metavar="PACKAGE", help="to install on the cluster first")
-    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="to set on the cluster")
+    add_ray(parser, "job server of the cluster, e.g. http://HEAD:8265")
+    parser.add_argument("--devices", type=devices, default=1, metavar="N|MIN-MAX", help="Ray workers (default 1)")
+    parser.add_argument("--restarts", type=int, default=0, metavar="N", help="restart up to N times when a worker dies")
+    parser.add_argument("--folder", type=Path, default=Path(), help="folder to upload (default: the current one)")
+    parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help="files not to upload")
+    parser.add_argument(
+        "--pip", action="append", default=[], metavar="PACKAGE", help="package to install on the cluster"
+    )
+    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="environment variable to set")
 
 
 def run(arguments: Namespace) -> int:
-    """Submit `attune train … --launch ray`, and end as it ends."""
+    """Submit `attune train … --launch ray`, and return its exit code."""
     from attune import recipe
     from attune.launch.jobs import Job, submit
 
     loaded = recipe.load(arguments.recipe, arguments.overrides).recipe
     if not Path(loaded.run).is_absolute():
         raise ConfigError(
-            f"run: {loaded.run} would be made in a folder that goes with the job. Give run=… an absolute path on "
-            "storage that all nodes of the cluster share."
+            f"run={loaded.run} is relative to the job's temporary folder. Set run=… to an absolute path "
+            "on storage that all nodes of the cluster share."
         )
     if arguments.address is None:
-        raise ConfigError("Say where the cluster's job server is: --address http://HEAD:8265.")
+        raise ConfigError("The address of the cluster's job server is missing. Add --address http://HEAD:8265.")
     folder = arguments.folder.resolve()
     if not arguments.recipe.resolve().is_relative_to(folder):
-        raise ConfigError(f"{arguments.recipe} is not in {folder}, which is what is uploaded. Add --folder.")
+        raise ConfigError(f"{arguments.recipe} is not in {folder}, the folder to upload. Set --folder.")
     named = str(arguments.recipe.resolve().relative_to(folder))
     train = ["python", "-m", "attune", "train", named, *arguments.overrides, "--launch", "ray"]
     train += ["--devices", arguments.devices, "--restarts", str(arguments.restarts)]

@@ -1,4 +1,4 @@
-"""Train a recipe, or go on with it."""
+"""Train a recipe, or resume its run."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from attune.cli._ranks import (
     cluster_of,
     in_world,
     ranks_wanted,
+    report_loss,
     site_of,
     start_ranks,
-    tell_loss,
 )
 from attune.cli._terminal import add_json, add_recipe, at_least, print_json
 from attune.errors import Preempted
@@ -34,36 +34,38 @@ if TYPE_CHECKING:
 
 Report = Callable[[Mapping[str, float]], None]
 
-HELP = "train a recipe; the same command continues a run that was stopped"
+HELP = "train a recipe; the same command resumes a stopped run"
 EXAMPLE = "attune train recipes/demo.yaml optimizer.lr=1e-4 --devices 2"
 
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """What a training came to: each set's scores as plain data, and the test utterances without a prediction."""
+    """The result of training: the scores of each split as JSON values, and the test utterances without a prediction."""
 
     scores: Mapping[str, Any]
     absent: int
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Take a recipe, overrides, and where to run."""
+    """Take a recipe, overrides, devices and launcher."""
     add_recipe(parser)
     add_site(parser)
     add_launch(parser)
     parser.add_argument(
-        "--restarts", type=at_least(0), default=0, metavar="N", help="start again when a rank dies, at most N times"
+        "--restarts", type=at_least(0), default=0, metavar="N", help="restart up to N times when a rank dies"
     )
-    parser.add_argument("--reschedule", action="store_true", help="accept a changed schedule for a run that has begun")
+    parser.add_argument(
+        "--reschedule", action="store_true", help="resume with a changed schedule (steps, learning rate)"
+    )
     add_json(parser)
 
 
 def run(arguments: Namespace) -> int:
-    """Train on the asked-for devices."""
+    """Train on the chosen devices."""
     from attune import recipe
     from attune.launch.ranks import is_rank
 
-    loaded = recipe.load(arguments.recipe, arguments.overrides)  # its mistakes are told before any rank starts
+    loaded = recipe.load(arguments.recipe, arguments.overrides)  # its errors are printed before any rank starts
     if arguments.launch == "ray":
         return _train_on_ray(arguments, loaded.recipe)
     if is_rank() or (not arguments.restarts and ranks_wanted(arguments) == 1):
@@ -72,7 +74,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _train_group(arguments: Namespace, folder: Path) -> int:
-    """Train in processes that this one only watches over, and see that status.json says what became of them."""
+    """Train in child processes, and record their result in status.json."""
     from attune.launch.group import STOP_SIGNALS
     from attune.run import Run
 
@@ -80,8 +82,8 @@ def _train_group(arguments: Namespace, folder: Path) -> int:
     before = training.status()
     outcome = start_ranks(arguments, arguments.restarts, lambda _: _is_worth_a_restart(training, before))
     if training.status() == before:
-        # No rank ever had the run: what became of it is for others to say.
-        return _told_too_early() if outcome.code in (128 + number for number in STOP_SIGNALS) else outcome.code
+        # No rank has started the run, so its status is not ours to change.
+        return _stopped_before_start() if outcome.code in (128 + number for number in STOP_SIGNALS) else outcome.code
     state = training.state()
     if outcome.code > 128 and state == "preempted":
         return Preempted.exit_code
@@ -90,19 +92,19 @@ def _train_group(arguments: Namespace, folder: Path) -> int:
     return outcome.code
 
 
-def _told_too_early() -> int:
-    print("Asked to stop before anything was begun. Run the same command to go on.", file=sys.stderr)
+def _stopped_before_start() -> int:
+    print("Stopped before training started. Run the same command to resume.", file=sys.stderr)
     return Preempted.exit_code
 
 
 def _is_worth_a_restart(training: Run, before: Status | None) -> bool:
-    """Whether another try may end otherwise; a status of before the ranks began says nothing about them."""
+    """Whether a restart may help; a status from before the ranks started says nothing about them."""
     status = training.status()
     return status in (before, None) or not (status.state == "done" or status.error_kind == "TrainingError")
 
 
 def _train_on_ray(arguments: Namespace, recipe: Recipe) -> int:
-    """Train in the workers of a Ray cluster, and hand on what became of it."""
+    """Train on the workers of a Ray cluster, and return the exit code."""
     from attune.launch.ray import RESULT, Work, train_on_ray
     from attune.run import Run
 
@@ -110,7 +112,7 @@ def _train_on_ray(arguments: Namespace, recipe: Recipe) -> int:
     site = site_of(arguments)
     command = ["attune", *arguments.words]
     training, result = Run(Path(recipe.run)), Path(recipe.run) / RESULT
-    work = Work(training.folder, partial(_work, arguments, recipe, site, command, Path.cwd()), tell_loss)
+    work = Work(training.folder, partial(_work, arguments, recipe, site, command, Path.cwd()), report_loss)
     outcome = train_on_ray(work, cluster_of(arguments), arguments.restarts)
     if outcome.code:
         print(outcome.reason, file=sys.stderr)
@@ -118,8 +120,8 @@ def _train_on_ray(arguments: Namespace, recipe: Recipe) -> int:
         training.set_status("failed", outcome.reason, outcome.error_kind)
     if outcome.code or not result.exists():
         return outcome.code
-    # The workers' own lines come with a prefix of Ray's, which no reader of JSON wants.
-    return _told_result(arguments, recipe, _Result(**json.loads(result.read_text())))
+    # Ray prefixes the workers' output, so JSON is printed here.
+    return _print_result(arguments, recipe, _Result(**json.loads(result.read_text())))
 
 
 def _work(
@@ -132,7 +134,7 @@ def _work(
     stop_requested: Callable[[], bool],
     report: Report,
 ) -> None:
-    """One of Ray's workers; a recipe's relative paths start where the command was given, if that is here too."""
+    """One Ray worker; relative paths of a recipe start at the folder of the command, if it exists here."""
     from attune.batches.load import readers_watched
     from attune.files import write_text
     from attune.launch.ray import RESULT
@@ -147,18 +149,18 @@ def _work(
 
 
 def _train_here(arguments: Namespace, recipe: Recipe, site: Site, world: World) -> int:
-    from attune.launch.stopping import listen_for_stop
+    from attune.launch.stopping import handle_stop_signals
     from attune.stages.train import Request
 
-    request = Request(["attune", *arguments.words], arguments.reschedule, listen_for_stop())
+    request = Request(["attune", *arguments.words], arguments.reschedule, handle_stop_signals())
     result = _train(arguments, recipe, request, site, world)
-    return _told_result(arguments, recipe, result) if world.is_first else 0
+    return _print_result(arguments, recipe, result) if world.is_first else 0
 
 
-def _told_result(arguments: Namespace, recipe: Recipe, result: _Result) -> int:
+def _print_result(arguments: Namespace, recipe: Recipe, result: _Result) -> int:
     if arguments.json:
         print_json({"run": recipe.run, "scores": result.scores})
-    # The run is done; but as with `attune evaluate`, a score over utterances that could not be read is no success.
+    # The run is done; but as in `attune evaluate`, test utterances without a prediction are a failure.
     return 1 if result.absent else 0
 
 

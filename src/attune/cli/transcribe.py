@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,21 +21,22 @@ if TYPE_CHECKING:
     from attune.api import Long, NBestEntry, Recognizer
     from attune.types import Word
 
-HELP = "transcribe audio files, or all those in a folder, with a run or a model"
+HELP = "transcribe audio files or folders with a run or a model"
 EXAMPLE = "attune transcribe runs/demo interview.mp3 recordings/"
 
 AUDIO = (".flac", ".mp3", ".ogg", ".opus", ".wav")
+CHUNKING: Mapping[str, Long] = {"vad": "pauses", "timestamps": "windows"}  # as `attune.load` calls them
 
 
 @dataclass(frozen=True, slots=True)
 class TranscriptRow:
-    """What a file says, or why that cannot be told."""
+    """The transcript of a file, or why there is none."""
 
     path: str
     text: str | None = None
     problem: str | None = None
-    words: tuple[Word, ...] = ()  # with their times, where the model can tell those
-    alternatives: tuple[NBestEntry, ...] = ()  # best first, where they are asked for
+    words: tuple[Word, ...] = ()  # with timestamps, if the model has them
+    alternatives: tuple[NBestEntry, ...] = ()  # best first, with --nbest
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,42 +47,50 @@ class _Recording:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Take a model, files and where to compute."""
-    parser.add_argument("model", help="a run, a model folder, or the URL of one")
-    parser.add_argument("files", nargs="+", metavar="FILE|FOLDER", help="audio files, their URLs, or folders of them")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="kind of device")
+    """Take a model, audio files, and decoding options."""
+    parser.add_argument("model", help="run, model folder, or URL of one")
+    parser.add_argument("files", nargs="+", metavar="FILE|FOLDER", help="audio files, URLs, or folders of audio files")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="device type (default auto)")
     add_launch(parser)
     parser.add_argument("--devices", type=devices, default="1", metavar="N|MIN-MAX", help="Ray workers (default 1)")
     parser.set_defaults(workers=None, timeout=None, offline=False)
     parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="add each result to this .jsonl; what is in it is not done again"
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="append each transcript to this .jsonl; files already in it are skipped",
     )
     parser.add_argument(
-        "--long",
-        choices=("pauses", "windows"),
-        default="pauses",
-        help="cut long recordings in their pauses (default), or read them window after window by the model's times",
+        "--chunking",
+        choices=tuple(CHUNKING),
+        default="vad",
+        help="long recordings: split at pauses by VAD (default), or by the model's timestamps (Whisper)",
     )
+    parser.add_argument("--long", type=_former_chunking, help=SUPPRESS)
+    parser.add_argument("--language", metavar="CODE", help="language of the audio, e.g. be (multilingual models)")
+    parser.add_argument("--fallback", action="store_true", help="decode repetitive output again, see decode.fallback")
     parser.add_argument(
-        "--language", metavar="CODE", help="what is spoken, such as be, for a model that knows several languages"
-    )
-    parser.add_argument("--fallback", action="store_true", help="decode what repeats itself anew, as decode.fallback")
-    parser.add_argument(
-        "--nbest", type=at_least(1), default=0, metavar="N", help="with --json: the best N texts of a beam search"
+        "--nbest", type=at_least(1), default=0, metavar="N", help="with --json: the N best hypotheses of a beam search"
     )
     add_json(parser)
 
 
+def _former_chunking(value: str) -> str:
+    """Answer the former option with the new one."""
+    names: dict[str, str] = {former: name for name, former in CHUNKING.items()}
+    raise ArgumentTypeError(f"use --chunking {names.get(value, '|'.join(CHUNKING))}")
+
+
 def run(arguments: Namespace) -> int:
-    """Print a line for each file as it is done; exit 2 when one could not be read."""
+    """Print a line for each file when it is done; exit 2 when one could not be read."""
     from attune.report.lines import Lines
 
     if arguments.launch == "ray" and arguments.out is None:
-        raise ConfigError("--launch ray needs --out FILE, where each result is kept as soon as it is there.")
+        raise ConfigError("--launch ray needs --out FILE, to which each transcript is appended.")
     if arguments.nbest and (not arguments.json or arguments.launch == "ray"):
-        raise ConfigError("--nbest is shown by --json, and not under --launch ray.")
-    if arguments.nbest and arguments.long == "windows":
-        raise ConfigError("--nbest does not go with --long windows.")
+        raise ConfigError("--nbest needs --json (and does not work with --launch ray).")
+    if arguments.nbest and arguments.chunking == "timestamps":
+        raise ConfigError("--nbest does not work with --chunking timestamps. Use --chunking vad.")
     lines = Lines(arguments.out) if arguments.out else None
     wanted = [path for path in _files(arguments.files) if lines is None or path not in lines.ids]
     done = []
@@ -105,25 +114,26 @@ def _transcribed(arguments: Namespace, wanted: Sequence[str]) -> Iterator[Transc
     if arguments.launch == "ray":
         from attune.launch.ray import map_on_ray
 
-        how = (arguments.long, arguments.fallback, arguments.language)
+        how = (CHUNKING[arguments.chunking], arguments.fallback, arguments.language)
         given = (arguments.model, arguments.device, str(Path.cwd()), *how)
         for row in map_on_ray(wanted, _Worker, given, cluster_of(arguments)):
             yield TranscriptRow(row["path"], row["text"], row["problem"])
         return
     from attune.api import load
 
-    recognizer = load(arguments.model, arguments.device, arguments.long, arguments.fallback or None, arguments.language)
+    chunking = CHUNKING[arguments.chunking]
+    recognizer = load(arguments.model, arguments.device, chunking, arguments.fallback or None, arguments.language)
     yield from transcripts(recognizer, wanted, arguments.nbest)
 
 
 class _Worker:
-    """One of Ray's: it loads the model once, and then takes batches of paths."""
+    """A Ray worker: loads the model once, then transcribes batches of paths."""
 
     def __init__(self, model: str, device: str, folder: str, long: Long, fallback: bool, language: str | None) -> None:
         from attune.api import load
 
         if Path(folder).is_dir():
-            os.chdir(folder)  # relative paths start where the command was given
+            os.chdir(folder)  # relative paths start at the folder of the command
         self.recognizer = load(model, device, long, fallback or None, language)
 
     def __call__(self, batch: Mapping[str, Iterable[str]]) -> dict[str, list[str | None]]:
@@ -132,7 +142,7 @@ class _Worker:
 
 
 def transcripts(recognizer: Recognizer, sources: Iterable[str], alternatives: int = 0) -> Iterator[TranscriptRow]:
-    """Every file in its turn, a batch at a time; a bad one does not keep the others from being transcribed."""
+    """The transcripts of all files in order, decoded in batches; an unreadable file does not affect the others."""
     from attune.api import BATCH_SECONDS
     from attune.types import SAMPLE_RATE
 
@@ -146,7 +156,7 @@ def transcripts(recognizer: Recognizer, sources: Iterable[str], alternatives: in
 
 
 def _files(sources: Iterable[str]) -> Iterator[str]:
-    """Files as they are; instead of a folder, the audio files in it."""
+    """The files, and the audio files of each folder."""
     for source in sources:
         inside = sorted(str(path) for path in Path(source).glob("*") if path.suffix.lower() in AUDIO)
         yield from inside or [source]
@@ -157,7 +167,7 @@ def _read(path: str) -> _Recording:
 
     try:
         if Path(path).is_dir():
-            raise DataError(f"{path} has no audio files in it; expected names that end in {', '.join(AUDIO)}.")
+            raise DataError(f"{path} has no audio files ({', '.join(AUDIO)}).")
         return _Recording(path, load_audio(path))
     except AttuneError as error:
         return _Recording(path, (), str(error))
@@ -165,10 +175,11 @@ def _read(path: str) -> _Recording:
 
 def _transcribe(recognizer: Recognizer, recordings: Sequence[_Recording], alternatives: int) -> Iterator[TranscriptRow]:
     readable = [recording.samples for recording in recordings if not recording.problem]
-    said = iter(recognizer.transcribe_detailed(readable, alternatives=alternatives))
+    found = iter(recognizer.transcribe_detailed(readable, alternatives=alternatives))
     for recording in recordings:
         if recording.problem:
             yield TranscriptRow(recording.path, problem=recording.problem)
         else:
-            spoken = next(said)
-            yield TranscriptRow(recording.path, spoken.text, words=spoken.words, alternatives=spoken.alternatives)
+            transcript = next(found)
+            words, nbest = transcript.words, transcript.alternatives
+            yield TranscriptRow(recording.path, transcript.text, words=words, alternatives=nbest)

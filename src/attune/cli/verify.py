@@ -1,4 +1,4 @@
-"""Prove on one's own model and data that batches, ranks and kills change nothing."""
+"""Prove on your own model and data that batch size, ranks and kills change no result."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pathlib import Path
 
 from attune.cli._terminal import add_json, print_json
 
-HELP = "prove that batch size, ranks and kill -9 do not change this run's results"
+HELP = "prove that batch size, ranks and kill -9 do not change the results of a run"
 EXAMPLE = "attune verify runs/demo --on dev"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Take a run and the split to decode."""
-    parser.add_argument("run", type=Path, help="a run directory with a checkpoint")
-    parser.add_argument("--on", choices=("train", "dev", "test"), default="dev", help="the split to decode (dev)")
+    parser.add_argument("run", type=Path, help="run with a checkpoint")
+    parser.add_argument("--on", choices=("train", "dev", "test"), default="dev", help="split to decode (default dev)")
     add_json(parser)
 
 
 def run(arguments: Namespace) -> int:
-    """Print each finding as it is made; exit 1 when one does not hold."""
+    """Print the result of each check; exit 1 when one fails."""
     import tempfile
 
     from attune.run import Run

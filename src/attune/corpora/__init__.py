@@ -1,21 +1,24 @@
 """Where utterances come from: manifests of any size, read by row number. A corpus plug-in is a file in this folder."""
 
+from attune.corpora._chunked import ChunkedCorpus
 from attune.corpora._inspect import inspect_audio, inspect_corpus
-from attune.corpora._layout import Found, Layout, NoOptions, Place, Skipped
+from attune.corpora._layout import CorpusPaths, Layout, NoOptions, RowOrSkipped, Skipped
 from attune.corpora._manifest import Corpus, Manifest, RowProblem, open_corpus, open_manifest
-from attune.corpora._pieces import ChunkedCorpus
 from attune.corpora._prepare import Prepared, prepare_split
-from attune.corpora._remote import bring_manifest
+from attune.corpora._remote import fetch_manifest
 from attune.corpora._rows import Row
 from attune.corpora._sample import CorpusSample
-from attune.corpora._scan import utterance_of
-from attune.corpora._select import Selection, require_sound, select
-from attune.corpora._shards import expand as expand_shards
-from attune.corpora._shards import samples_of
+from attune.corpora._scan import to_utterance
+from attune.corpora._select import Selection, require_valid_rows, select
+from attune.corpora._shards import expand_shards, read_shard
+
+# The former names, which corpus plug-ins of other packages import.
+Place, Found = CorpusPaths, RowOrSkipped
 
 __all__ = [
     "ChunkedCorpus",
     "Corpus",
+    "CorpusPaths",
     "CorpusSample",
     "Found",
     "Layout",
@@ -24,18 +27,19 @@ __all__ = [
     "Place",
     "Prepared",
     "Row",
+    "RowOrSkipped",
     "RowProblem",
     "Selection",
     "Skipped",
-    "bring_manifest",
     "expand_shards",
+    "fetch_manifest",
     "inspect_audio",
     "inspect_corpus",
     "open_corpus",
     "open_manifest",
     "prepare_split",
-    "require_sound",
-    "samples_of",
+    "read_shard",
+    "require_valid_rows",
     "select",
-    "utterance_of",
+    "to_utterance",
 ]

@@ -1,7 +1,7 @@
-"""What the first scan of a manifest found, kept so that no later run scans it again.
+"""The cached result of scanning a manifest, so that later runs do not scan it again.
 
 An index is a header, `NAME.json`, that names a table of rows and, for CSV and TSV, a copy of the rows as JSONL.
-Each file is written whole and the header last, so that any number of processes may open or make the same index
+Each file is written atomically and the header last, so that any number of processes may open or build the same index
 at once. The folder is a cache: deleting it costs a scan.
 """
 
@@ -17,34 +17,34 @@ import numpy as np
 
 from attune.corpora._lines import jsonl_lines, table_lines
 from attune.corpora._rows import read_row
-from attune.corpora._scan import Fault, Seen, Table, find_duplicates, scan, see
+from attune.corpora._scan import BadLine, FileState, Table, file_state, find_duplicates, scan
 from attune.errors import DataError
 from attune.files import completed, sha256, write_text
 
-FORMAT = 2  # raised when the files of an older version cannot be read, or say something else
-SETTLED_NS = 2_000_000_000  # a file changed again within its clock's tick has the same time; a hash tells
+FORMAT = 3  # increased when the files of an older version cannot be read, or mean something else
+MTIME_TICK_NS = 2_000_000_000  # two changes within a clock tick have the same mtime; then the hash decides
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Where the rows of one manifest are, and which of its lines are none."""
+    """The offsets of the rows of one manifest, and its invalid lines."""
 
-    manifest: Seen
+    manifest: FileState
     sha256: str  # of the manifest
     fingerprint: str  # of the manifest and of what the scan found
     rows: Path  # the file that offsets point into
     table: Path
-    faults: tuple[Fault, ...]
+    bad_lines: tuple[BadLine, ...]
 
 
 def load_or_scan(manifest: Path, folder: Path) -> Index:
-    """The index of a manifest: the one in `folder` if it is still true, else a new one."""
+    """The index of a manifest: the one in `folder` if it is up to date, else a new one."""
     if manifest.is_dir():
-        raise DataError(f"{manifest} is a folder. Give the manifest in it: a .jsonl, .csv or .tsv file.")
+        raise DataError(f"{manifest} is a folder. Give a manifest: a .jsonl, .csv or .tsv file.")
     if not manifest.is_file():
-        raise DataError(f"There is no manifest {manifest}. Check the path under `data` in the recipe.")
+        raise DataError(f"Manifest {manifest} does not exist. Check the paths under `data` in the recipe.")
     if manifest.suffix.lower() not in (".jsonl", ".csv", ".tsv"):
-        raise DataError(f"Manifest {manifest} is of no known kind; expected a name that ends in .jsonl, .csv or .tsv.")
+        raise DataError(f"Manifest {manifest} has an unknown format. Expected .jsonl, .csv or .tsv.")
     key = hashlib.sha256(str(manifest.absolute()).encode()).hexdigest()[:12]
     header = folder.absolute() / f"{manifest.stem}-{key}.json"
     return _load(header, manifest) or _make(header, manifest)
@@ -52,10 +52,10 @@ def load_or_scan(manifest: Path, folder: Path) -> Index:
 
 def _load(header: Path, manifest: Path) -> Index | None:
     index = _read_header(header)
-    if index is None or any(see(fault.audio.path) != fault.audio for fault in index.faults if fault.audio):
+    if index is None or any(file_state(bad.audio.path) != bad.audio for bad in index.bad_lines if bad.audio):
         return None
-    now = see(str(manifest.absolute()))
-    if now == index.manifest and header.stat().st_mtime_ns - (now.mtime_ns or 0) > SETTLED_NS:
+    now = file_state(str(manifest.absolute()))
+    if now == index.manifest and header.stat().st_mtime_ns - (now.mtime_ns or 0) > MTIME_TICK_NS:
         return index
     if now.size != index.manifest.size or sha256(manifest) != index.sha256:
         return None
@@ -65,22 +65,23 @@ def _load(header: Path, manifest: Path) -> Index | None:
 
 
 def _make(header: Path, manifest: Path) -> Index:
-    seen, digest = see(str(manifest.absolute())), sha256(manifest)
+    state, digest = file_state(str(manifest.absolute())), sha256(manifest)
     rows = manifest.absolute()
     if manifest.suffix.lower() == ".jsonl":
-        table, faults = scan(jsonl_lines(manifest), rows.parent)
+        table, bad_lines = scan(jsonl_lines(manifest), rows.parent)
     else:
         rows = header.with_name(f"{header.stem}-{digest[:12]}.jsonl")
         with _writing(rows) as copy:
-            table, faults = scan(table_lines(manifest, copy), manifest.absolute().parent)
-    if not len(table) and not faults:
-        raise DataError(f"Manifest {manifest} has no rows. Was it written to the end?")
-    table, repeats = _without_duplicates(table, rows)
+            table, bad_lines = scan(table_lines(manifest, copy), manifest.absolute().parent)
+    if not len(table) and not bad_lines:
+        raise DataError(f"Manifest {manifest} has no rows. Prepare it again.")
+    table, duplicates = _without_duplicates(table, rows)
     fingerprint = hashlib.sha256(digest.encode() + table.tobytes()).hexdigest()
     path = header.with_name(f"{header.stem}-{fingerprint[:12]}.npy")
     with _writing(path) as file:
         np.save(file, table)
-    index = Index(seen, digest, fingerprint, rows, path, tuple(sorted(faults + repeats, key=lambda fault: fault.line)))
+    bad_lines = sorted(bad_lines + duplicates, key=lambda bad: bad.line)
+    index = Index(state, digest, fingerprint, rows, path, tuple(bad_lines))
     _write_header(header, index)
     return index
 
@@ -91,7 +92,7 @@ def _writing(path: Path) -> Iterator[BinaryIO]:
         yield file
 
 
-def _without_duplicates(table: Table, rows: Path) -> tuple[Table, list[Fault]]:
+def _without_duplicates(table: Table, rows: Path) -> tuple[Table, list[BadLine]]:
     with rows.open("rb") as file:
 
         def id_of(row: int) -> str:
@@ -99,11 +100,11 @@ def _without_duplicates(table: Table, rows: Path) -> tuple[Table, list[Fault]]:
             return read_row(file.read(table["length"][row])).id
 
         pairs = find_duplicates(table["hash"], id_of)
-        faults = [
-            Fault(int(table["line"][row]), id_of(row), f"duplicate id, first on line {table['line'][earlier]}")
+        bad_lines = [
+            BadLine(int(table["line"][row]), id_of(row), f"duplicate id, first on line {table['line'][earlier]}")
             for row, earlier in pairs
         ]
-    return np.delete(table, [row for row, _ in pairs]), faults
+    return np.delete(table, [row for row, _ in pairs]), bad_lines
 
 
 def _write_header(header: Path, index: Index) -> None:
@@ -114,21 +115,21 @@ def _read_header(header: Path) -> Index | None:
     try:
         saved = json.loads(header.read_bytes())
         index = _index_from(saved) if saved["format"] == FORMAT else None
-    except (OSError, ValueError, KeyError, TypeError):  # absent, damaged or not ours: a scan makes it new
+    except (OSError, ValueError, KeyError, TypeError):  # absent, damaged or not ours: scan again
         return None
     return index if index and index.table.is_file() and index.rows.is_file() else None
 
 
 def _index_from(saved: dict[str, Any]) -> Index:
-    faults = (
-        Fault(fault["line"], fault["id"], fault["reason"], Seen(**fault["audio"]) if fault["audio"] else None)
-        for fault in saved["faults"]
+    bad_lines = (
+        BadLine(bad["line"], bad["id"], bad["reason"], FileState(**bad["audio"]) if bad["audio"] else None)
+        for bad in saved["bad_lines"]
     )
     return Index(
-        Seen(**saved["manifest"]),
+        FileState(**saved["manifest"]),
         saved["sha256"],
         saved["fingerprint"],
         Path(saved["rows"]),
         Path(saved["table"]),
-        tuple(faults),
+        tuple(bad_lines),
     )

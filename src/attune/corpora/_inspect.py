@@ -1,4 +1,4 @@
-"""The deep check: decode every utterance, as training would, and say what is wrong with it."""
+"""The deep check: decode every utterance, as in training, and report what is wrong with it."""
 
 import signal
 from collections import deque
@@ -14,33 +14,33 @@ from attune.processes import die_with_parent
 from attune.sources import content_of, shown
 from attune.types import SAMPLE_RATE, Utterance
 
-CHUNK = 16  # rows a worker is given at a time
+CHUNK = 16  # rows per task of a worker
 
 
 def inspect_audio(utterance: Utterance) -> str | None:
-    """What is wrong with the audio of a row: unreadable, silent, or not as long as the manifest says."""
+    """The problem of a row's audio, if any: unreadable, silent, or a duration other than the manifest's."""
     try:
         samples = read_utterance(utterance, content=content_of(utterance))
     except DataError as error:
         return str(error)
     if not samples.any():
-        return f"{shown(str(utterance.audio))} is silent: every sample is zero"
+        return f"{shown(str(utterance.audio))} is silent (all samples are zero)"
     seconds = len(samples) / SAMPLE_RATE
     if abs(seconds - utterance.seconds) > max(SLACK_SECONDS, 0.02 * utterance.seconds):
         audio = shown(str(utterance.audio))
-        return f"{audio} has {seconds:.2f} s of audio; the manifest says {utterance.seconds:.2f} s"
+        return f"{audio} has {seconds:.2f} s of audio; the manifest has {utterance.seconds:.2f} s"
     return None
 
 
 def inspect_corpus(corpus: Corpus, workers: int) -> Iterator[RowProblem | None]:
-    """The problem or None of every row, in order, as `workers` processes find them; rows without audio pass."""
+    """The problem of every row, or None, in order, by `workers` processes; rows without audio pass."""
     utterances = iter(corpus)
     waiting: deque[tuple[list[Utterance], Future[list[RowProblem | None]]]] = deque()
-    reached = "the beginning"
-    pool = ProcessPoolExecutor(workers, initializer=settle_worker)
+    reached = "the first row"
+    pool = ProcessPoolExecutor(workers, initializer=init_worker)
     try:
         while True:
-            # Two chunks ahead for each worker and no more: the rows of a large corpus must not pile up.
+            # At most two chunks ahead per worker: the rows of a large corpus must not fill the memory.
             while len(waiting) < 2 * workers and (chunk := list(islice(utterances, CHUNK))):
                 waiting.append((chunk, pool.submit(_inspect_all, chunk)))
             if not waiting:
@@ -50,15 +50,15 @@ def inspect_corpus(corpus: Corpus, workers: int) -> Iterator[RowProblem | None]:
             reached = chunk[-1].where
     except BrokenProcessPool as error:
         raise DataError(
-            f"A decoder of `{corpus.name}` was killed, by lack of memory or by a damaged file, soon after {reached}. "
-            "Try again with fewer workers; if it ends there again, leave the file out."
+            f"A worker that decodes `{corpus.name}` was killed soon after {reached}: out of memory, or a damaged file. "
+            "Try fewer workers; if it fails at the same file, remove its row."
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def settle_worker() -> None:
-    """A process that reads for its parent: it ends with it, and leaves Ctrl-C to it."""
+def init_worker() -> None:
+    """Initialize a worker process: it ends with its parent, and ignores Ctrl-C."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent ends the workers
 

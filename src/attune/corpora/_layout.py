@@ -1,4 +1,4 @@
-"""What a corpus plug-in exports: how the files of a corpus, as its makers hand it out, become rows of manifests."""
+"""What a corpus plug-in exports: how the files of a published corpus become rows of manifests."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,23 +14,23 @@ AUDIO_FILES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".sph", ".aiff", ".au")
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Something in the corpus that becomes no row: which, and why; reasons are counted, so they name no one."""
+    """An entry of the corpus that becomes no row, and why; equal reasons are counted, so a reason names no entry."""
 
     which: str
     reason: str
 
 
-Found = Row | Skipped
+RowOrSkipped = Row | Skipped
 
 
 @dataclass(frozen=True, slots=True)
 class NoOptions:
-    """A corpus that is read in one way only."""
+    """The options of a corpus that has none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a corpus is, and the folder of its manifests: what must be converted or copied may be put there."""
+class CorpusPaths:
+    """Where a corpus is, and the folder of its manifests, where converted or copied audio may be written too."""
 
     source: str
     to: Path
@@ -43,29 +43,29 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a corpus lies on disk. `corpora/NAME.py` exports one as CORPUS.
+    """How the files of a corpus are laid out. `corpora/NAME.py` exports one as CORPUS.
 
-    `read(place, options)` gives the rows of each split. Nothing is read before a split is gone through, so that a
-    finished one costs nothing. `audio` of a row is an absolute path or an address; `seconds` may be absent, and is
-    then measured. What is far away is fetched first, unless the corpus `takes_addresses` and reads them in place.
+    `read(corpus, options)` returns the rows of each split, lazily, so that a finished split costs nothing. `audio` of a
+    row is an absolute path or a URL; `seconds` is measured if it is absent. A remote source is downloaded first, unless
+    the corpus `takes_addresses` and reads URLs in place.
     """
 
-    read: Callable[[Place, Any], Mapping[str, Iterable[Found]]]
+    read: Callable[[CorpusPaths, Any], Mapping[str, Iterable[RowOrSkipped]]]
     options: type = NoOptions
-    speakers_apart: bool = False  # whether no two splits share a speaker
+    speakers_apart: bool = False  # no two splits share a speaker
     takes_addresses: bool = False
 
 
-def one_of(place: Place, *names: str) -> Path:
-    """The first of these folders or files that is there, below the source; `.` is the source itself."""
+def first_existing(corpus: CorpusPaths, *names: str) -> Path:
+    """The first of these folders or files that exists below the source; `.` is the source itself."""
     for name in names:
-        if (place.folder / name).exists():
-            return place.folder / name
-    raise DataError(f"{place.source} has no {' and no '.join(names)}. Is it the folder that the corpus unpacks to?")
+        if (corpus.folder / name).exists():
+            return corpus.folder / name
+    raise DataError(f"{corpus.source} has no {' and no '.join(names)}. Give --from the folder of the unpacked corpus.")
 
 
-def files_below(folder: Path, *suffixes: str) -> Iterator[Path]:
-    """All files with these endings, in an order that is the same everywhere; hidden ones are left out."""
+def find_files(folder: Path, *suffixes: str) -> Iterator[Path]:
+    """All files with these suffixes, recursively, in sorted order; hidden ones are skipped."""
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
@@ -73,37 +73,39 @@ def files_below(folder: Path, *suffixes: str) -> Iterator[Path]:
                 yield Path(parent, name)
 
 
-def lines_of(path: Path) -> Iterator[str]:
-    """The lines of a text file that are not blank, without line ends."""
+def read_lines(path: Path) -> Iterator[str]:
+    """The non-blank lines of a text file, without line ends."""
     try:
         with path.open(encoding="utf-8-sig") as file:
             for line in file:
                 if line.strip():
                     yield line.rstrip("\r\n")
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}. Is the corpus unpacked as a whole?") from error
+        raise DataError(
+            f"Cannot read {path}: {error.strerror}. Check that the corpus is unpacked completely."
+        ) from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text: {error}.") from error
 
 
-def pairs_of(path: Path, fields: int = 2) -> Iterator[Sequence[str]]:
-    """The lines of a text file cut at white space into so many fields; the last has the rest, or is empty."""
-    for line in lines_of(path):
+def read_fields(path: Path, fields: int = 2) -> Iterator[Sequence[str]]:
+    """The lines of a text file, split at white space into `fields` fields; the last has the rest, or is empty."""
+    for line in read_lines(path):
         cut = line.split(maxsplit=fields - 1)
         yield [*cut, *[""] * (fields - len(cut))]
 
 
-def number_of(text: str) -> float | None:
-    """The number that a field holds, if it does."""
+def parse_float(text: str) -> float | None:
+    """The number in a field, or None."""
     try:
         return float(text)
     except ValueError:
         return None
 
 
-def slice_of(row: Row, start: str | float, end: str | float) -> Found:
-    """The row as the part of its recording from `start` to `end`, both as written."""
-    begin, stop = number_of(str(start)), number_of(str(end))
+def cut_segment(row: Row, start: str | float, end: str | float) -> RowOrSkipped:
+    """The row as the segment of its recording from `start` to `end`, both as written in the corpus."""
+    begin, stop = parse_float(str(start)), parse_float(str(end))
     if begin is None or stop is None or not 0 <= begin < stop:
-        return Skipped(f"{row.id}: {start} to {end}", "times that make no segment")
+        return Skipped(f"{row.id}: {start} to {end}", "invalid segment times")
     return replace(row, start=begin, seconds=round(stop - begin, 6))

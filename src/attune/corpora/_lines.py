@@ -1,4 +1,4 @@
-"""Manifest files to lines of JSON: JSONL as it is, CSV and TSV converted to a copy that can be read by offset."""
+"""Manifest files to lines of JSON: JSONL as it is, CSV and TSV converted to a JSONL copy that is read by offset."""
 
 import csv
 import json
@@ -8,22 +8,22 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from attune.corpora._rows import NAMES
-from attune.corpora._tables import ENCODING, ERRORS, cells_of, reader_of
+from attune.corpora._tables import ENCODING, ERRORS, csv_reader, read_cells
 from attune.errors import DataError
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of JSON, where it lies in its file, and the line of the manifest it came from."""
+    """A line of JSON, its offset in its file, and its line number in the manifest."""
 
     number: int
     offset: int
     content: bytes
-    fault: str | None = None  # why there is no content
+    problem: str | None = None  # why there is no content
 
 
 def jsonl_lines(path: Path) -> Iterator[Line]:
-    """The lines of a JSONL file that are not blank."""
+    """The non-blank lines of a JSONL file."""
     offset = 0
     with path.open("rb") as file:
         for number, content in enumerate(file, 1):
@@ -39,7 +39,7 @@ def table_lines(path: Path, copy: BinaryIO) -> Iterator[Line]:
         if isinstance(record, str):
             yield Line(number, offset, b"", record)
             continue
-        # An empty cell is an absent value, except for the text: that it is empty is worth knowing.
+        # An empty cell is an absent value, except for the text: an empty transcript is reported.
         cells = {name: cell for name, cell in record.items() if cell or name in NAMES["text"]}
         content = json.dumps(cells, ensure_ascii=False).encode() + b"\n"
         copy.write(content)
@@ -48,11 +48,11 @@ def table_lines(path: Path, copy: BinaryIO) -> Iterator[Line]:
 
 
 def _records(path: Path) -> Iterator[tuple[int, dict[str, str] | str]]:
-    """Line number and cells of each record, or why it has none."""
+    """Line number and cells of each record, or what is wrong with it."""
     with path.open(encoding=ENCODING, errors=ERRORS, newline="") as file:
-        reader = reader_of(file, path)
+        reader = csv_reader(file, path)
         header = _header(reader, path)
-        for number, cells in cells_of(reader, path, range(len(header), len(header) + 1)):
+        for number, cells in read_cells(reader, path, range(len(header), len(header) + 1)):
             yield number, cells if isinstance(cells, str) else dict(zip(header, cells, strict=True))
 
 
@@ -60,11 +60,13 @@ def _header(reader: Any, path: Path) -> list[str]:
     try:
         header = [name.strip() for name in next(reader, [])]
     except csv.Error as error:
-        raise DataError(f"The first line of {path} is not valid CSV: {error}. It must name the columns.") from error
+        raise DataError(
+            f"The header of {path} is not valid CSV: {error}. The first line must name the columns."
+        ) from error
     known = {name for names in NAMES.values() for name in names}
     if not known.intersection(header) or len(set(header)) < len(header):
         raise DataError(
-            f"The first line of {path} must name the columns, each once, such as id, audio, seconds, text; "
-            f"found {', '.join(header)[:200] or 'nothing'}."
+            f"The first line of {path} must name the columns, each once, e.g. id, audio, seconds, text. "
+            f"Found: {', '.join(header)[:200] or 'nothing'}."
         )
     return header

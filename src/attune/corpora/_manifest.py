@@ -1,6 +1,6 @@
-"""Manifests as sequences of utterances, each read from its own line when it is asked for.
+"""Manifests as sequences of utterances, each read from its line on access.
 
-Objects hold no open files, and pickle as a few paths: workers get them for nothing.
+Objects hold no open files and pickle as a few paths, so that sending them to workers is cheap.
 """
 
 import hashlib
@@ -14,14 +14,14 @@ import numpy.typing as npt
 
 from attune.corpora._index import Index, load_or_scan
 from attune.corpora._rows import BadRow, read_row
-from attune.corpora._scan import Table, audio_path, find_duplicates, hash_id, utterance_of
+from attune.corpora._scan import Table, find_duplicates, hash_id, resolve_audio, to_utterance
 from attune.errors import DataError
 from attune.types import Utterance
 
 
 @dataclass(frozen=True, slots=True)
 class RowProblem:
-    """A row that cannot be used: manifest and line, its id if it has one, and why."""
+    """An invalid row: manifest and line, its id if it has one, and the reason."""
 
     where: str
     id: str | None
@@ -29,26 +29,26 @@ class RowProblem:
 
 
 def open_manifest(path: Path, index_folder: Path) -> "Manifest":
-    """A manifest (.jsonl, .csv, .tsv); its first opening scans it and leaves an index in `index_folder`."""
+    """A manifest (.jsonl, .csv, .tsv); opening it the first time scans it and writes an index to `index_folder`."""
     return Manifest(path, load_or_scan(path, index_folder))
 
 
 def open_corpus(name: str, paths: Sequence[Path], index_folder: Path) -> "Corpus":
-    """Several manifests one after another; a row whose id an earlier manifest has becomes a problem."""
+    """Several manifests, concatenated; a row whose id is in an earlier manifest is a problem."""
     if not paths or len(set(paths)) < len(paths):
-        raise DataError(f"`{name}` needs one or more manifests, each once; got {[str(path) for path in paths]}.")
+        raise DataError(f"`{name}` needs one or more manifests, each once. Found: {[str(path) for path in paths]}.")
     manifests = [open_manifest(path, index_folder) for path in paths]
-    return Corpus(name, manifests, _repeats(manifests))
+    return Corpus(name, manifests, _find_duplicates(manifests))
 
 
 class Manifest:
-    """The good rows of one manifest, in its order; the others are `problems`."""
+    """The valid rows of one manifest, in its order; the others are `problems`."""
 
     def __init__(self, path: Path, index: Index) -> None:
         self.path = path
         self.sha256 = index.sha256
         self.fingerprint = index.fingerprint
-        self.problems = tuple(RowProblem(f"{path}:{fault.line}", fault.id, fault.reason) for fault in index.faults)
+        self.problems = tuple(RowProblem(f"{path}:{bad.line}", bad.id, bad.reason) for bad in index.bad_lines)
         self._index = index
         self._folder = path.absolute().parent
         self._table: Table = np.load(index.table, mmap_mode="r")
@@ -90,32 +90,32 @@ class Manifest:
             raise self._changed() from error
         if hash_id(row.id) != entry["hash"]:
             raise self._changed()
-        audio = audio_path(self._folder, row.audio) if row.audio else None
-        return utterance_of(row, audio, float(entry["seconds"]), f"{self.path}:{entry['line']}")
+        audio = resolve_audio(self._folder, row.audio) if row.audio else None
+        return to_utterance(row, audio, float(entry["seconds"]), f"{self.path}:{entry['line']}")
 
     def _changed(self) -> DataError:
-        return DataError(f"{self._index.rows} was changed or removed while it was in use. Start the command again.")
+        return DataError(f"{self._index.rows} was changed or removed while in use. Run the command again.")
 
 
 class Corpus:
-    """Several manifests as one sequence of rows. `fingerprint` changes when any row, or which rows are good, does."""
+    """Several manifests as one sequence of rows. `fingerprint` changes when any row or its validity does."""
 
-    def __init__(self, name: str, manifests: Sequence[Manifest], repeats: Mapping[int, RowProblem]) -> None:
+    def __init__(self, name: str, manifests: Sequence[Manifest], duplicates: Mapping[int, RowProblem]) -> None:
         self.name = name
         self.problems = tuple(problem for manifest in manifests for problem in manifest.problems) + tuple(
-            repeats.values()
+            duplicates.values()
         )
         self.fingerprint = hashlib.sha256("".join(part.fingerprint for part in manifests).encode()).hexdigest()
-        self.seconds = np.delete(np.concatenate([part.seconds for part in manifests]), list(repeats))
+        self.seconds = np.delete(np.concatenate([part.seconds for part in manifests]), list(duplicates))
         self._manifests = manifests
-        self._repeats = repeats
+        self._find_duplicates = duplicates
         self._ends = np.cumsum([len(manifest) for manifest in manifests])
-        # In good rows: how many come before each repeat.
-        self._before = np.array(sorted(repeats), np.int64) - np.arange(len(repeats))
+        # The number of valid rows before each duplicate.
+        self._before = np.array(sorted(duplicates), np.int64) - np.arange(len(duplicates))
 
     @property
     def sets(self) -> tuple[str, ...]:
-        """A name for each manifest: the file's, with as much of its folder as tells it from the others."""
+        """A name for each manifest: the file's, with as much of its folder as makes it unique."""
         paths = [manifest.path.absolute().with_suffix("") for manifest in self._manifests]
         for depth in range(1, max(len(path.parts) for path in paths) + 1):
             names = tuple("/".join(path.parts[-depth:]) for path in paths)
@@ -125,9 +125,9 @@ class Corpus:
 
     @property
     def origins(self) -> npt.NDArray[np.int64]:
-        """The manifest of each row, by its number."""
+        """The index of each row's manifest."""
         every = np.repeat(np.arange(len(self._manifests)), [len(manifest) for manifest in self._manifests])
-        return np.delete(every, list(self._repeats))
+        return np.delete(every, list(self._find_duplicates))
 
     def __len__(self) -> int:
         return len(self.seconds)
@@ -138,10 +138,10 @@ class Corpus:
 
     def __iter__(self) -> Iterator[Utterance]:
         utterances = (utterance for manifest in self._manifests for utterance in manifest)
-        return (utterance for position, utterance in enumerate(utterances) if position not in self._repeats)
+        return (utterance for position, utterance in enumerate(utterances) if position not in self._find_duplicates)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Corpus, (self.name, self._manifests, self._repeats)
+        return Corpus, (self.name, self._manifests, self._find_duplicates)
 
 
 def _row_of(manifests: Sequence[Manifest], ends: npt.NDArray[np.int64], position: int) -> Utterance:
@@ -149,8 +149,8 @@ def _row_of(manifests: Sequence[Manifest], ends: npt.NDArray[np.int64], position
     return manifests[which][position - int(ends[which])]
 
 
-def _repeats(manifests: Sequence[Manifest]) -> dict[int, RowProblem]:
-    """Positions, in all manifests together, of rows whose id came before."""
+def _find_duplicates(manifests: Sequence[Manifest]) -> dict[int, RowProblem]:
+    """Positions, in the concatenated manifests, of rows with a duplicate id."""
     if len(manifests) == 1:
         return {}
     ends = np.cumsum([len(manifest) for manifest in manifests])

@@ -1,4 +1,4 @@
-"""Manifests that are far away: fetched, and the audio they name with them, so that they lie here as they lie there."""
+"""Remote manifests: downloaded with the audio they name, in the same folder structure."""
 
 from collections.abc import Iterator
 from os import devnull
@@ -10,11 +10,11 @@ from attune.errors import DataError, SourceError
 from attune.sources import Cache, is_address, is_remote, locate, locate_beside, require_inside, shown
 
 
-def bring_manifest(source: str, cache: Cache) -> Path:
-    """A manifest on this machine; a far-away one lies beside its audio, fetched into the cache.
+def fetch_manifest(source: str, cache: Cache) -> Path:
+    """The local path of a manifest; a remote one is downloaded into the cache with its audio.
 
-    What others wrote must not reach beyond its folder: audio paths with `..`, a root or another place's address are
-    refused. Audio under the folder's own address is read there, as shards are, and not fetched.
+    A remote manifest must not refer to files outside its folder: audio paths with `..`, absolute paths and URLs
+    elsewhere are refused. Audio URLs below the folder's own URL are read in place, as shards are.
     """
     path = locate(source, cache)
     if not is_remote(source) or path.is_dir():
@@ -26,14 +26,14 @@ def bring_manifest(source: str, cache: Cache) -> Path:
 def _audio_names(path: Path, source: str) -> Iterator[str]:
     for line in _lines(path):
         try:
-            audio = None if line.fault else read_row(line.content).audio
-        except BadRow:  # the scan tells
+            audio = None if line.problem else read_row(line.content).audio
+        except BadRow:  # the scan reports it
             continue
         if audio and not _is_read_there(audio, source):
             try:
                 yield require_inside(audio, f"{shown(source)}:{line.number}").as_posix()
             except SourceError as error:
-                raise DataError(f"{error} A manifest that is fetched names audio below its own folder.") from error
+                raise DataError(f"{error} Audio of a remote manifest must be below its folder.") from error
 
 
 def _is_read_there(audio: str, source: str) -> bool:

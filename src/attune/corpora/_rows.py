@@ -1,6 +1,6 @@
-"""One line of a manifest: its fields under any of their usual names, checked.
+"""One line of a manifest: its fields under any of their usual names, validated.
 
-Fields that are not listed in NAMES and hold a plain value become labels.
+Fields that are not in NAMES and have a plain value become labels.
 """
 
 import json
@@ -27,14 +27,14 @@ NAMES = {
 
 
 class BadRow(Exception):
-    """Why a row cannot be used; the scan lists it and goes on."""
+    """Why a row is invalid; the scan lists it and continues."""
 
     id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a line says. `audio` as written; `seconds` may be left to the audio file's header."""
+    """The fields of a line. `audio` as written; absent `seconds` are read from the audio header."""
 
     id: str
     audio: str | None = None
@@ -61,7 +61,7 @@ def read_row(line: bytes) -> Row:
     fields = _read_object(line)
     id = fields.get("id")
     try:
-        return checked(_row(fields))
+        return validate_row(_row(fields))
     except BadRow as bad:
         bad.id = id if isinstance(id, str) else None
         raise
@@ -89,7 +89,7 @@ def _row(fields: dict[str, Any]) -> Row:
 def _read_object(line: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(line.removeprefix(BOM_UTF8).decode())
-        if b"\\u" in line:  # only an escape can hide half a character, which no file could be written with
+        if b"\\u" in line:  # an escape may encode a lone surrogate, which cannot be written to a file
             json.dumps(fields, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise BadRow(f"not valid JSON: {error}") from error
@@ -124,7 +124,7 @@ def _number(fields: dict[str, Any], field: str) -> float | None:
 
 
 def _whole(fields: dict[str, Any], field: str) -> int | None:
-    """Only a whole number, not below 0, is one: a corpus may well have a text column of the same name."""
+    """An integer of at least 0, else None: a corpus may have a text column of the same name."""
     value = fields.get(field)
     text = value if isinstance(value, str) else json.dumps(value)
     if not isinstance(value, int | str) or isinstance(value, bool) or not text.isdecimal():
@@ -153,8 +153,8 @@ def _id_from_audio(audio: str | None, start: float | None) -> str:
     return audio if start is None else f"{audio}@{start}"
 
 
-def checked(row: Row) -> Row:
-    """The row, or BadRow with what is wrong with it."""
+def validate_row(row: Row) -> Row:
+    """Return the row, or raise BadRow with what is wrong with it."""
     if row.audio is None and row.text is None:
         raise BadRow("neither audio nor text")
     if row.text is not None and not row.text.strip():
@@ -162,7 +162,7 @@ def checked(row: Row) -> Row:
     if row.audio and row.seconds is not None and row.seconds <= 0:
         raise BadRow(f"seconds is {row.seconds}; expected more than 0")
     if (row.first_byte is None) != (row.byte_count is None):
-        raise BadRow("first_byte and byte_count belong together, and only one is given")
+        raise BadRow("only one of first_byte and byte_count is given; they belong together")
     if row.start is not None and row.start < 0:
         raise BadRow(f"start is {row.start}; expected 0 or more")
     return row

@@ -1,4 +1,4 @@
-"""Some utterances of a corpus, for scorings that happen often: always the same ones, whoever asks."""
+"""A fixed random subset of a corpus, for frequent evaluation."""
 
 import heapq
 
@@ -10,7 +10,7 @@ from attune.types import Utterance
 
 
 class CorpusSample:
-    """`count` utterances, a function of the ids and the seed alone, in the order of the corpus."""
+    """`count` utterances, chosen by ids and seed alone, in the order of the corpus."""
 
     def __init__(self, corpus: Corpus, count: int, seed: int) -> None:
         drawn = ((derive(seed, "sample", utterance.id), row) for row, utterance in enumerate(corpus))

@@ -1,6 +1,6 @@
-"""The one pass over a manifest: which lines are good rows, where they lie, how long their audio is.
+"""The one pass over a manifest: which lines are valid rows, their offsets, and the durations of their audio.
 
-A row costs 32 bytes of memory, so that a manifest of millions of rows is no burden.
+A row costs 32 bytes of memory, so that a manifest may have millions of rows.
 """
 
 import hashlib
@@ -26,58 +26,58 @@ from attune.types import Utterance
 TABLE = np.dtype([("offset", "<i8"), ("length", "<i4"), ("line", "<i4"), ("seconds", "<f8"), ("hash", "<u8")])
 Table = npt.NDArray[np.void]
 
-CHUNK = 8192  # rows whose audio files are looked at together
-THREADS = 8  # looking at a file is mostly waiting for a disk or a network
+CHUNK = 8192  # rows whose audio files are probed together
+THREADS = 8  # probing a file is mostly waiting for a disk or a network
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """How a file looked; not the same again means that it has come, gone or changed."""
+class FileState:
+    """Size and modification time of a file; a difference means that it was created, removed or changed."""
 
     path: str
-    size: int | None = None  # None: there was no such file
+    size: int | None = None  # None: the file does not exist
     mtime_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """A line that is not a row. `audio` is the file that is to blame, where it is not the line itself."""
+class BadLine:
+    """An invalid line. `audio` is set if the audio file is the problem, not the line itself."""
 
     line: int
     id: str | None
     reason: str
-    audio: Seen | None = None
+    audio: FileState | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Unusable:
-    """Why a row's audio cannot be used, and how it looked."""
+class BadAudio:
+    """Why a row's audio cannot be used, and the state of its file."""
 
     reason: str
-    audio: Seen
+    audio: FileState
 
 
-def scan(lines: Iterable[Line], folder: Path) -> tuple[Table, list[Fault]]:
-    """Check every line but for duplicate ids; audio paths are relative to `folder`."""
+def scan(lines: Iterable[Line], folder: Path) -> tuple[Table, list[BadLine]]:
+    """Validate every line, except for duplicate ids; audio paths are relative to `folder`."""
     parts = [np.empty(0, TABLE)]
-    faults: list[Fault] = []
+    bad_lines: list[BadLine] = []
     lines = iter(lines)
     with ThreadPoolExecutor(THREADS) as pool:
         while chunk := list(islice(lines, CHUNK)):
-            rows = list(_read(chunk, faults))
-            looks = pool.map(partial(_look_at, folder), _split([row for _, row in rows], THREADS))
+            rows = list(_read(chunk, bad_lines))
+            looks = pool.map(partial(_probe_all, folder), _split([row for _, row in rows], THREADS))
             found = [seconds for part in looks for seconds in part]
-            parts.append(np.array(list(_entries(rows, found, faults)), TABLE))
-    return np.concatenate(parts), faults
+            parts.append(np.array(list(_entries(rows, found, bad_lines)), TABLE))
+    return np.concatenate(parts), bad_lines
 
 
 def hash_id(id: str) -> int:
-    """64 bits that stand for an id; the same on every machine."""
+    """A 64-bit hash of an id, the same on every machine."""
     return int.from_bytes(hashlib.blake2b(id.encode(), digest_size=8).digest(), "little")
 
 
 def find_duplicates(hashes: npt.NDArray[np.uint64], id_of: Callable[[int], str]) -> list[tuple[int, int]]:
-    """Each row whose id an earlier row has, with that row; equal hashes are a suspicion, equal ids the proof."""
+    """Each row with a duplicate id, with the first row of that id; candidates by hash, confirmed by id."""
     ordered = np.sort(hashes)
     repeated = ordered[1:][ordered[1:] == ordered[:-1]]
     first: dict[str, int] = {}
@@ -86,28 +86,28 @@ def find_duplicates(hashes: npt.NDArray[np.uint64], id_of: Callable[[int], str])
     return [(row, earlier) for row, earlier in pairs if row != earlier]
 
 
-def see(path: str) -> Seen:
-    """How a file looks now."""
+def file_state(path: str) -> FileState:
+    """The current state of a file."""
     try:
         status = os.stat(path)  # noqa: PTH116  # as fast as can be: done for every row
     except (OSError, ValueError):  # ValueError: a path no system could have
-        return Seen(path)
-    return Seen(path, status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else Seen(path)
+        return FileState(path)
+    return FileState(path, status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else FileState(path)
 
 
-def audio_path(folder: Path, audio: str) -> str:
-    """Where an audio path of a manifest in `folder` leads."""
+def resolve_audio(folder: Path, audio: str) -> str:
+    """The absolute path of an audio path of a manifest in `folder`; URLs are unchanged."""
     return audio if is_address(audio) else os.path.join(folder, audio)  # noqa: PTH118  # as above
 
 
-def _read(lines: Iterable[Line], faults: list[Fault]) -> Iterator[tuple[Line, Row]]:
+def _read(lines: Iterable[Line], bad_lines: list[BadLine]) -> Iterator[tuple[Line, Row]]:
     for line in lines:
         try:
-            if line.fault:
-                raise BadRow(line.fault)
+            if line.problem:
+                raise BadRow(line.problem)
             yield line, read_row(line.content)
         except BadRow as bad:
-            faults.append(Fault(line.number, bad.id, str(bad)))
+            bad_lines.append(BadLine(line.number, bad.id, str(bad)))
 
 
 def _split(rows: Sequence[Row], parts: int) -> list[Sequence[Row]]:
@@ -115,36 +115,36 @@ def _split(rows: Sequence[Row], parts: int) -> list[Sequence[Row]]:
     return [rows[start : start + size] for start in range(0, len(rows), size)]
 
 
-def _look_at(folder: Path, rows: Iterable[Row]) -> list[float | Unusable]:
-    return [look_at(row, folder) for row in rows]
+def _probe_all(folder: Path, rows: Iterable[Row]) -> list[float | BadAudio]:
+    return [probe_audio(row, folder) for row in rows]
 
 
-def look_at(row: Row, folder: Path) -> float | Unusable:
-    """The seconds of a row's audio, by the row or by the file's header, or why it cannot be used."""
+def probe_audio(row: Row, folder: Path) -> float | BadAudio:
+    """The seconds of a row's audio, from the row or from the file's header, or why it cannot be used."""
     if row.audio is None:
         return 0.0
-    audio = audio_path(folder, row.audio)
-    seen = Seen(audio) if is_address(audio) else see(audio)
-    if not seen.size and not is_address(audio):
-        return Unusable(f"{'missing' if seen.size is None else 'empty'} audio file {seen.path}", seen)
-    if seen.size and (row.first_byte or 0) + (row.byte_count or 0) > seen.size:
-        return Unusable(f"{seen.path} is cut off or changed: it ends before the recording does", seen)
+    audio = resolve_audio(folder, row.audio)
+    state = FileState(audio) if is_address(audio) else file_state(audio)
+    if not state.size and not is_address(audio):
+        return BadAudio(f"{'missing' if state.size is None else 'empty'} audio file {state.path}", state)
+    if state.size and (row.first_byte or 0) + (row.byte_count or 0) > state.size:
+        return BadAudio(f"{state.path} is truncated or changed: it ends before the recording does", state)
     if row.seconds is not None:
         return row.seconds
     try:
-        seconds = measure(row, audio) - (row.start or 0.0)
+        seconds = recording_seconds(row, audio) - (row.start or 0.0)
     except DataError as error:
-        return Unusable(str(error), seen)
-    return seconds if seconds > 0 else Unusable(f"start is {row.start}, beyond the end of {seen.path}", seen)
+        return BadAudio(str(error), state)
+    return seconds if seconds > 0 else BadAudio(f"start is {row.start}, beyond the end of {state.path}", state)
 
 
-def measure(row: Row, audio: str) -> float:
-    """How long the whole recording is that a row names, by its header."""
-    return audio_seconds(audio, content_of(utterance_of(row, audio, 0.0)))
+def recording_seconds(row: Row, audio: str) -> float:
+    """The duration of a row's whole recording, from its header."""
+    return audio_seconds(audio, content_of(to_utterance(row, audio, 0.0)))
 
 
-def utterance_of(row: Row, audio: str | None, seconds: float, where: str = "") -> Utterance:
-    """The row as an utterance; `audio` is where its path leads."""
+def to_utterance(row: Row, audio: str | None, seconds: float, where: str = "") -> Utterance:
+    """The row as an utterance; `audio` is its resolved path."""
     return Utterance(
         id=row.id,
         seconds=seconds,
@@ -163,10 +163,10 @@ def utterance_of(row: Row, audio: str | None, seconds: float, where: str = "") -
 
 
 def _entries(
-    rows: Iterable[tuple[Line, Row]], found: Iterable[float | Unusable], faults: list[Fault]
+    rows: Iterable[tuple[Line, Row]], found: Iterable[float | BadAudio], bad_lines: list[BadLine]
 ) -> Iterator[tuple[int, int, int, float, int]]:
     for (line, row), seconds in zip(rows, found, strict=True):
-        if isinstance(seconds, Unusable):
-            faults.append(Fault(line.number, row.id, seconds.reason, seconds.audio))
+        if isinstance(seconds, BadAudio):
+            bad_lines.append(BadLine(line.number, row.id, seconds.reason, seconds.audio))
         else:
             yield line.offset, len(line.content), line.number, seconds, hash_id(row.id)

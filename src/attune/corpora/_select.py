@@ -1,4 +1,4 @@
-"""Which rows a run uses: bad rows fail it or are dropped, and training may leave out what is too short or too long."""
+"""Which rows a run uses: bad rows are an error or dropped, and training may skip short and long utterances."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,7 +14,7 @@ SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The rows that are kept, and how many and how much are not."""
+    """The rows that are kept, and the number and seconds of those that are not."""
 
     rows: npt.NDArray[np.int64]
     seconds: float
@@ -37,8 +37,8 @@ def select(corpus: Corpus, minimum: float, maximum: float) -> Selection:
     )
 
 
-def require_sound(corpus: Corpus, policy: Literal["fail", "drop"]) -> None:
-    """Refuse a corpus with bad rows, unless the policy is to drop them and good ones are left."""
+def require_valid_rows(corpus: Corpus, policy: Literal["fail", "drop"]) -> None:
+    """Refuse a corpus with bad rows, unless the policy is to drop them and valid rows remain."""
     if policy == "drop" and len(corpus):
         return
     if not corpus.problems:
@@ -46,5 +46,5 @@ def require_sound(corpus: Corpus, policy: Literal["fail", "drop"]) -> None:
     bad, rows = len(corpus.problems), len(corpus.problems) + len(corpus)
     shown = [f"  {problem.where}: {problem.reason}" for problem in corpus.problems[:SHOWN]]
     more = [f"  … and {bad - SHOWN} more"] if bad > SHOWN else []
-    advice = "Mend them, or set data.bad_rows=drop to go on without them." if len(corpus) else "No row can be used."
+    advice = "Fix them, or set data.bad_rows=drop to skip them." if len(corpus) else "No valid row is left."
     raise DataError("\n".join([f"`{corpus.name}` has {bad} bad rows out of {rows}:", *shown, *more, advice]))

@@ -1,4 +1,4 @@
-"""Tar shards: samples as runs of members whose names differ only in what follows the first dot.
+"""Tar shards (WebDataset layout): a sample is consecutive members whose names are equal up to the first dot.
 
 `0001.flac 0001.json` or `0001.wav 0001.txt`, one sample after another. A shard is read from any sample on, in pieces
 that are prefetched, from a file or from any source with byte ranges; nothing is ever unpacked.
@@ -17,7 +17,7 @@ from typing import Any
 
 from attune.audio.decode import audio_seconds
 from attune.corpora._layout import AUDIO_FILES, Skipped
-from attune.corpora._rows import BadRow, Row, checked, read_row
+from attune.corpora._rows import BadRow, Row, read_row, validate_row
 from attune.errors import DataError
 from attune.sources import is_address, list_prefix, read_range, shown, size_of
 
@@ -30,21 +30,21 @@ TEXTS = (".txt", ".lab")
 
 @dataclass(frozen=True, slots=True)
 class ShardSample:
-    """What a shard has under one name. `end` is the byte at which the next sample begins."""
+    """One sample of a shard. `end` is the byte at which the next sample begins."""
 
     found: Row | Skipped
     end: int
     content: bytes = b""  # the recording
 
 
-def samples_of(shard: str, start: int = 0) -> Iterator[ShardSample]:
+def read_shard(shard: str, start: int = 0) -> Iterator[ShardSample]:
     """The samples of a shard from the one that begins at byte `start`."""
     with _RangeFile(shard, start) as file:
         for key, members, end in _grouped(_members(shard, file)):
             yield _sample(shard, key, members, end, file)
 
 
-def expand(sources: Sequence[str]) -> tuple[str, ...]:
+def expand_shards(sources: Sequence[str]) -> tuple[str, ...]:
     """The shards that folders, globs, `{000..127}` and prefixes such as `s3://bucket/prefix/` name, in their order."""
     found = [shard for source in sources for braced in _braces(source) for shard in _expand(braced)]
     if len(set(found)) < len(found):
@@ -59,7 +59,7 @@ def _braces(source: str) -> Iterator[str]:
         return
     first, last = match.groups()
     if int(last) < int(first):
-        raise DataError(f"{match[0]} in {shown(source)} runs backward; write the smaller number first.")
+        raise DataError(f"{match[0]} in {shown(source)} runs backward. Put the smaller number first.")
     for number in range(int(first), int(last) + 1):
         yield from _braces(f"{source[: match.start()]}{number:0{len(first)}d}{source[match.end() :]}")
 
@@ -72,7 +72,7 @@ def _expand(source: str) -> list[str]:
     else:
         found = sorted(str(Path(path).absolute()) for path in glob.glob(source))  # noqa: PTH207  # absolute patterns too
     if not found:
-        raise DataError(f"{shown(source)} names no shard; expected .tar files, which are not compressed.")
+        raise DataError(f"{shown(source)} matches no shard. Expected uncompressed .tar files.")
     return found
 
 
@@ -89,14 +89,14 @@ def _members(shard: str, file: "_RangeFile") -> Iterator[tuple[int, tarfile.TarI
             while (member := archive.next()) is not None:
                 archive.members.clear()  # type: ignore[attr-defined]  # it would remember every one
                 if member.offset_data + member.size > file.size:
-                    raise DataError(f"{shown(shard)} is cut off in the member {member.name!r}. Fetch it again.")
+                    raise DataError(f"{shown(shard)} is truncated in the member {member.name!r}. Download it again.")
                 if member.isreg():
                     yield member.offset, member
             file.seek(archive.offset)
             if any(file.read(BLOCK)):  # tarfile takes a damaged header for the end
-                raise DataError(f"{shown(shard)} is damaged at byte {archive.offset}. Fetch it again.")
+                raise DataError(f"{shown(shard)} is damaged at byte {archive.offset}. Download it again.")
     except tarfile.TarError as error:
-        raise DataError(f"{shown(shard)} is not a tar file, or is compressed or damaged: {error}") from error
+        raise DataError(f"{shown(shard)} is not an uncompressed tar file, or is damaged: {error}") from error
 
 
 def _grouped(
@@ -126,7 +126,7 @@ def _sample(shard: str, key: str, members: Mapping[str, tarfile.TarInfo], end: i
         row = replace(row, audio=shard, first_byte=audio.offset_data, byte_count=audio.size)
         if row.seconds is None:
             row = replace(row, seconds=audio_seconds("the recording", content))
-        return ShardSample(checked(row), end, content)
+        return ShardSample(validate_row(row), end, content)
     except (BadRow, DataError) as error:
         return ShardSample(Skipped(f"{shown(shard)}: {key}", str(error)), end)
 
@@ -195,7 +195,7 @@ class _RangeFile(io.RawIOBase):
         return content
 
     def read_at(self, start: int, length: int) -> bytes:
-        """Bytes from anywhere; where the file stands does not change."""
+        """Bytes at any offset, without moving the file position."""
         parts = []
         end = min(start + length, self.size)
         while start < end:
@@ -224,4 +224,4 @@ class _RangeFile(io.RawIOBase):
 
 
 def _missing(address: str) -> int:
-    raise DataError(f"There is no shard {shown(address)}.")
+    raise DataError(f"Shard {shown(address)} does not exist.")

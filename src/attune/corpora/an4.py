@@ -7,29 +7,38 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from attune.corpora._layout import Found, Layout, NoOptions, Place, Skipped, files_below, lines_of, one_of
-from attune.corpora._manifests import rows_of_manifest
+from attune.corpora._layout import (
+    CorpusPaths,
+    Layout,
+    NoOptions,
+    RowOrSkipped,
+    Skipped,
+    find_files,
+    first_existing,
+    read_lines,
+)
+from attune.corpora._manifest_rows import manifest_rows
 from attune.corpora._rows import Row
 from attune.files import completed
 
-RATE = 16_000  # of the raw files, which say nothing about themselves: 16 bits, high byte first
+RATE = 16_000  # of the raw files, which have no header: 16 bits, big-endian
 
 
-def read(place: Place, options: NoOptions) -> dict[str, Iterator[Found]]:
-    """The lists of `etc`, train and test; or each manifest of a folder that has some."""
-    manifests = sorted(place.folder.glob("*.jsonl"))
+def read(corpus: CorpusPaths, options: NoOptions) -> dict[str, Iterator[RowOrSkipped]]:
+    """Train and test from the lists in `etc`; or each manifest of a folder of manifests."""
+    manifests = sorted(corpus.folder.glob("*.jsonl"))
     if manifests:
-        return {path.stem: rows_of_manifest(path, path.parent) for path in manifests}
-    etc = one_of(place, "etc", "an4/etc")
-    return {split: _rows(etc / f"an4_{split}.transcription", place.to) for split in ("train", "test")}
+        return {path.stem: manifest_rows(path, path.parent) for path in manifests}
+    etc = first_existing(corpus, "etc", "an4/etc")
+    return {split: _rows(etc / f"an4_{split}.transcription", corpus.to) for split in ("train", "test")}
 
 
-def _rows(transcripts: Path, to: Path) -> Iterator[Found]:
-    audio = {path.stem: path for path in files_below(transcripts.parents[1] / "wav", ".sph", ".raw", ".wav")}
-    for line in lines_of(transcripts):
+def _rows(transcripts: Path, to: Path) -> Iterator[RowOrSkipped]:
+    audio = {path.stem: path for path in find_files(transcripts.parents[1] / "wav", ".sph", ".raw", ".wav")}
+    for line in read_lines(transcripts):
         match = re.fullmatch(r"(?:<s>)?(.*?)(?:</s>)?\s*\(([\w-]+)\)\s*", line)
         if match is None:
-            yield Skipped(line, "a line without an id in brackets")
+            yield Skipped(line, "no id in brackets")
         elif match[2] not in audio:
             yield Skipped(match[2], "missing audio file")
         else:
@@ -38,7 +47,7 @@ def _rows(transcripts: Path, to: Path) -> Iterator[Found]:
 
 
 def _converted(path: Path, to: Path) -> Path:
-    """A raw file as a wav of the same samples, next to the manifests; any other as it is."""
+    """A raw file converted to wav, next to the manifests; any other file unchanged."""
     if path.suffix != ".raw":
         return path
     wav = to.absolute() / "audio" / f"{path.stem}.wav"

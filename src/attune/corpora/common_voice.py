@@ -8,15 +8,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from attune.corpora._layout import Found, Layout, Place, Skipped, one_of
+from attune.corpora._layout import CorpusPaths, Layout, RowOrSkipped, Skipped, first_existing
 from attune.corpora._rows import Row
-from attune.corpora._tables import records_of
+from attune.corpora._tables import read_records
 from attune.errors import DataError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Which of the release's lists, and what becomes of accented letters."""
+    """Which TSV files of the release, and how accented letters are written."""
 
     splits: Annotated[tuple[str, ...], Field(description="TSV files, without .tsv.")] = ("train", "dev", "test")
     letters: Annotated[
@@ -24,37 +24,37 @@ class Options:
     ] = "keep"
 
 
-def read(place: Place, options: Options) -> dict[str, Iterator[Found]]:
-    """A split for each list that was asked for."""
-    clips = one_of(place, "clips")
+def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipped]]:
+    """A split for each of `splits`."""
+    clips = first_existing(corpus, "clips")
     for split in options.splits:
-        one_of(place, f"{split}.tsv")
+        first_existing(corpus, f"{split}.tsv")
     return {split: _rows(clips, clips.with_name(f"{split}.tsv"), options) for split in options.splits}
 
 
-def _rows(clips: Path, table: Path, options: Options) -> Iterator[Found]:
+def _rows(clips: Path, table: Path, options: Options) -> Iterator[RowOrSkipped]:
     durations = _durations(clips.with_name("clip_durations.tsv"))
-    for record in records_of(table, ("path", "sentence", "client_id")):
+    for record in read_records(table, ("path", "sentence", "client_id")):
         if isinstance(record, Skipped):
             yield record
             continue
         name = record["path"] if Path(record["path"]).suffix else f"{record['path']}.mp3"
         if Path(name).name != name:
-            yield Skipped(name, "a path that leads out of clips/")
+            yield Skipped(name, "path outside clips/")
             continue
         yield Row(
             Path(name).stem,
             str(clips / name),
             seconds=durations.get(name),
-            text=spelled(record["sentence"], options.letters),
+            text=normalize_letters(record["sentence"], options.letters),
             speaker=record["client_id"] or None,
             language=record.get("locale") or None,
             labels={key: record[key] for key in ("age", "gender", "accents", "variant") if record.get(key)},
         )
 
 
-def spelled(sentence: str, letters: str) -> str:
-    """The sentence with each letter in one character, or without its accents."""
+def normalize_letters(sentence: str, letters: str) -> str:
+    """The sentence in NFC, or without accents."""
     if letters == "keep":
         return unicodedata.normalize("NFC", sentence)
     bare = (each for each in unicodedata.normalize("NFKD", sentence) if unicodedata.category(each) != "Mn")
@@ -62,11 +62,11 @@ def spelled(sentence: str, letters: str) -> str:
 
 
 def _durations(table: Path) -> Mapping[str, float]:
-    """Seconds by clip, as newer releases tell them; anything odd is left to the audio file."""
+    """Seconds by clip from clip_durations.tsv of newer releases; invalid values are measured instead."""
     if not table.exists():
         return {}
     try:
-        records = [each for each in records_of(table, ("clip", "duration[ms]")) if not isinstance(each, Skipped)]
+        records = [each for each in read_records(table, ("clip", "duration[ms]")) if not isinstance(each, Skipped)]
     except DataError:
         return {}
     return {

@@ -7,36 +7,38 @@ from typing import Annotated
 
 from pydantic import Field
 
-from attune.corpora._layout import Found, Layout, Place, Skipped, number_of
-from attune.corpora._manifests import files_of
+from attune.corpora._layout import CorpusPaths, Layout, RowOrSkipped, Skipped, parse_float
+from attune.corpora._manifest_rows import split_files
 from attune.corpora._rows import Row
-from attune.corpora._scan import audio_path
-from attune.corpora._tables import records_of
+from attune.corpora._scan import resolve_audio
+from attune.corpora._tables import read_records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The columns by name."""
+    """The names of the columns."""
 
     audio: Annotated[str, Field(description="The column of the audio file.")] = "audio"
     text: Annotated[str | None, Field(description="The column of the text.")] = None
-    id: Annotated[str | None, Field(description="The column of the id; otherwise the audio path is the id.")] = None
+    id: Annotated[str | None, Field(description="The column of the id (default: the audio path).")] = None
     speaker: str | None = None
     language: str | None = None
-    seconds: Annotated[str | None, Field(description="The column of the length; otherwise it is measured.")] = None
+    seconds: Annotated[str | None, Field(description="The column of the duration (default: measured).")] = None
     labels: Annotated[tuple[str, ...], Field(description="Columns that become labels.")] = ()
-    root: Annotated[str | None, Field(description="What audio paths are relative to; otherwise the file.")] = None
+    root: Annotated[str | None, Field(description="Folder that audio paths are relative to (default: the file's).")] = (
+        None
+    )
 
 
-def read(place: Place, options: Options) -> dict[str, Iterator[Found]]:
+def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipped]]:
     """A split for each file, by its name."""
-    return {name: _rows(path, options) for name, path in files_of(place, ".csv", ".tsv").items()}
+    return {name: _rows(path, options) for name, path in split_files(corpus, ".csv", ".tsv").items()}
 
 
-def _rows(path: Path, options: Options) -> Iterator[Found]:
+def _rows(path: Path, options: Options) -> Iterator[RowOrSkipped]:
     named = [options.audio, options.text, options.id, options.speaker, options.language, options.seconds]
     root = Path(options.root).absolute() if options.root else path.parent
-    for number, record in enumerate(records_of(path, [name for name in (*named, *options.labels) if name]), 2):
+    for number, record in enumerate(read_records(path, [name for name in (*named, *options.labels) if name]), 2):
         if isinstance(record, Skipped):
             yield record
             continue
@@ -44,10 +46,10 @@ def _rows(path: Path, options: Options) -> Iterator[Found]:
         if not audio:
             yield Skipped(f"{path.name}:{number}", "no audio")
             continue
-        seconds = number_of(_cell(record, options.seconds) or "")
+        seconds = parse_float(_cell(record, options.seconds) or "")
         yield Row(
             _cell(record, options.id) or audio.rpartition(".")[0] or audio,
-            audio_path(root, audio),
+            resolve_audio(root, audio),
             seconds=seconds,
             text=record[options.text] if options.text else None,
             speaker=_cell(record, options.speaker),

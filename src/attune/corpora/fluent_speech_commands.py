@@ -1,29 +1,29 @@
-"""Fluent Speech Commands: what a smart home is told; labels action, object, location, and the three as intent."""
+"""Fluent Speech Commands: smart-home commands; labels action, object, location, and the three as intent."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from attune.corpora._layout import Found, Layout, NoOptions, Place, Skipped, one_of
+from attune.corpora._layout import CorpusPaths, Layout, NoOptions, RowOrSkipped, Skipped, first_existing
 from attune.corpora._rows import Row
-from attune.corpora._tables import records_of
+from attune.corpora._tables import read_records
 
 SLOTS = ("action", "object", "location")
 TABLES = {"train": "train_data.csv", "dev": "valid_data.csv", "test": "test_data.csv"}
 
 
-def read(place: Place, options: NoOptions) -> dict[str, Iterator[Found]]:
+def read(corpus: CorpusPaths, options: NoOptions) -> dict[str, Iterator[RowOrSkipped]]:
     """A split for each of the corpus's tables."""
-    data = one_of(place, "data", "fluent_speech_commands_dataset/data")
+    data = first_existing(corpus, "data", "fluent_speech_commands_dataset/data")
     return {split: _rows(data.parent, data / name) for split, name in TABLES.items()}
 
 
-def _rows(root: Path, table: Path) -> Iterator[Found]:
-    for record in records_of(table, ("path", "speakerId", "transcription", *SLOTS)):
+def _rows(root: Path, table: Path) -> Iterator[RowOrSkipped]:
+    for record in read_records(table, ("path", "speakerId", "transcription", *SLOTS)):
         if isinstance(record, Skipped):
             yield record
             continue
         if ".." in Path(record["path"]).parts:
-            yield Skipped(record["path"], "a path that leads out of the corpus")
+            yield Skipped(record["path"], "path outside the corpus")
             continue
         slots = {slot: record[slot] for slot in SLOTS}
         name = Path(record["path"])

@@ -1,7 +1,7 @@
-"""HF data sets on disk: what `save_to_disk` wrote (Arrow), or Parquet files as on the hub; audio is never decoded.
+"""HF datasets on disk: written by `save_to_disk` (Arrow), or Parquet files as on the Hub; audio is not decoded.
 
-The recordings of an Arrow file lie in it as they are, and rows point at their bytes. Those of a Parquet file lie in
-row groups: a row names its number, and reading it reads its group. `copy=true` writes them to files of their own.
+Rows point at the bytes of a recording in an Arrow file. In a Parquet file they have its row number, and reading one
+reads its row group. `copy=true` writes each recording to its own file.
 """
 
 import json
@@ -14,31 +14,29 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from attune.corpora._layout import Found, Layout, Place, Skipped, files_below
+from attune.corpora._layout import CorpusPaths, Layout, RowOrSkipped, Skipped, find_files
 from attune.corpora._rows import NAMES, BadRow, read_row
-from attune.corpora._scan import audio_path
+from attune.corpora._scan import resolve_audio
 from attune.errors import DataError
 from attune.files import completed
 from attune.sources import audio_column
 
 TEXTS = (*NAMES["text"], "transcription", "normalized_text")
-BATCH = 256  # rows looked at together
+BATCH = 256  # rows read together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Which columns, and whether recordings are copied out."""
+    """Which columns, and whether recordings are copied."""
 
-    audio: Annotated[str, Field(description="The column of the recordings.")] = "audio"
-    text: Annotated[str | None, Field(description="The column of the text, if it has an unusual name.")] = None
-    copy: Annotated[bool, Field(description="Write each recording to a file of its own, for fast random reading.")] = (
-        False
-    )
+    audio: Annotated[str, Field(description="The column of the audio.")] = "audio"
+    text: Annotated[str | None, Field(description="The column of the text, if its name is unusual.")] = None
+    copy: Annotated[bool, Field(description="Write each recording to its own file, for fast random access.")] = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """A recording: its bytes, or the path that stands in their place; and how a manifest can point at it."""
+    """A recording: its bytes or its path, and how a manifest can refer to it."""
 
     content: bytes | None
     path: str | None
@@ -49,26 +47,26 @@ class _Cell:
 Cells = Callable[[Path, Options], Iterator[tuple[dict[str, Any], _Cell]]]
 
 
-def read(place: Place, options: Options) -> dict[str, Iterator[Found]]:
-    """The splits of a data set, by the names it has for them."""
+def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipped]]:
+    """The splits of a dataset, by their names."""
     _require_arrow()
-    splits = {split: (folder, _listed(folder), _arrow_cells) for split, folder in _saved(place.folder).items()} or {
-        split: (place.folder, paths, _parquet_cells) for split, paths in _parquet(place.folder).items()
+    splits = {split: (folder, _listed(folder), _arrow_cells) for split, folder in _saved(corpus.folder).items()} or {
+        split: (corpus.folder, paths, _parquet_cells) for split, paths in _parquet(corpus.folder).items()
     }
     if not splits:
-        raise DataError(f"{place.source} is neither a data set that save_to_disk wrote nor a folder of Parquet files.")
-    return {name: _rows(name, root, paths, cells, place, options) for name, (root, paths, cells) in splits.items()}
+        raise DataError(f"{corpus.source} is neither a dataset written by save_to_disk nor a folder of Parquet files.")
+    return {name: _rows(name, root, paths, cells, corpus, options) for name, (root, paths, cells) in splits.items()}
 
 
 def _require_arrow() -> None:
     try:
         import pyarrow  # noqa: F401
     except ModuleNotFoundError as error:
-        raise DataError("HF data sets need pyarrow: pip install 'attune-speech[data]'.") from error
+        raise DataError("HF datasets need pyarrow. Run: pip install 'attune-speech[data]'") from error
 
 
 def _saved(folder: Path) -> dict[str, Path]:
-    """The Arrow folders of a data set, or of one of its splits."""
+    """The Arrow folders of a dataset, or of one of its splits."""
     if (folder / "dataset_dict.json").exists():
         return {name: folder / name for name in json.loads((folder / "dataset_dict.json").read_text())["splits"]}
     if (folder / "state.json").exists():
@@ -78,21 +76,21 @@ def _saved(folder: Path) -> dict[str, Path]:
 
 
 def _listed(folder: Path) -> list[Path]:
-    """The Arrow files of a split. Others may lie beside them: HF keeps what it computed of a set in files like them."""
+    """The Arrow files of a split. Other Arrow files in the folder are caches of `datasets`."""
     state = folder / "state.json"
     try:
         paths = [folder / each["filename"] for each in json.loads(state.read_text(encoding="utf-8"))["_data_files"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{state} does not list the files of the data set. Save it anew, with save_to_disk.") from error
+        raise DataError(f"{state} does not list the dataset's files. Save it again with save_to_disk.") from error
     for path in paths:
         if not path.is_file():
-            raise DataError(f"{folder} is not whole: {path.name} is missing. Copy or save it again.")
+            raise DataError(f"{folder} is incomplete: {path.name} is missing. Copy or save it again.")
     return paths
 
 
 def _parquet(folder: Path) -> dict[str, list[Path]]:
     """`train-00000-of-00002.parquet`, `train/0000.parquet` or `train.parquet`: all are of the split train."""
-    paths = [folder] if folder.is_file() else list(files_below(folder, ".parquet"))
+    paths = [folder] if folder.is_file() else list(find_files(folder, ".parquet"))
     splits: dict[str, list[Path]] = {}
     for path in paths:
         stem = re.sub(r"-\d+-of-\d+(-[0-9a-f]+)?$", "", path.stem)
@@ -100,15 +98,19 @@ def _parquet(folder: Path) -> dict[str, list[Path]]:
     return splits
 
 
-def _rows(split: str, root: Path, paths: list[Path], cells: Cells, place: Place, options: Options) -> Iterator[Found]:
+def _rows(
+    split: str, root: Path, paths: list[Path], cells: Cells, corpus: CorpusPaths, options: Options
+) -> Iterator[RowOrSkipped]:
     for path in paths:
-        # Sets of several languages have the same file names in each folder, so the folders are part of a row's name.
+        # Datasets of several languages have the same file names in each folder, so ids include the folder.
         name = path.relative_to(root).with_suffix("").as_posix() if path != root else path.stem
         for number, (fields, cell) in enumerate(cells(path, options)):
-            yield _row(f"{split}/{name}/{number:06d}", path, fields, cell, place, options)
+            yield _row(f"{split}/{name}/{number:06d}", path, fields, cell, corpus, options)
 
 
-def _row(name: str, path: Path, fields: dict[str, Any], cell: _Cell, place: Place, options: Options) -> Found:
+def _row(
+    name: str, path: Path, fields: dict[str, Any], cell: _Cell, corpus: CorpusPaths, options: Options
+) -> RowOrSkipped:
     plain = {key: value for key, value in fields.items() if isinstance(value, str | int | float)}
     text = next((plain.pop(key) for key in (options.text, *TEXTS) if key in plain), None)
     for key in NAMES["audio"]:  # Common Voice has a path beside its audio
@@ -120,10 +122,10 @@ def _row(name: str, path: Path, fields: dict[str, Any], cell: _Cell, place: Plac
     row = replace(row, seconds=row.seconds if row.seconds else None, row=None)
     if not cell.content:
         if not cell.path:
-            return Skipped(name, "no recording")
-        return replace(row, audio=audio_path(path.parent, cell.path))
+            return Skipped(name, "no audio")
+        return replace(row, audio=resolve_audio(path.parent, cell.path))
     if options.copy or (cell.first_byte is None and cell.row is None):
-        return replace(row, audio=str(_copied(name, cell, place.to)))
+        return replace(row, audio=str(_copied(name, cell, corpus.to)))
     if cell.first_byte is not None:
         return replace(row, first_byte=cell.first_byte, byte_count=len(cell.content))
     return replace(row, row=cell.row)
@@ -147,7 +149,7 @@ def _arrow_cells(path: Path, options: Options) -> Iterator[tuple[dict[str, Any],
         _require_column(path, batch.schema, options)
         others = batch.drop_columns([options.audio]).to_pylist()
         contents, paths = _contents_and_paths(batch.column(options.audio))
-        places = _places(contents, whole.address)
+        places = _byte_ranges(contents, whole.address)
         for number, fields in enumerate(others):
             first, end = places[number]
             content = bytes(whole[first:end]) if contents[number].is_valid else None
@@ -159,7 +161,7 @@ def _arrow_batches(whole: Any) -> Iterator[Any]:
 
     try:
         yield from pyarrow.ipc.open_stream(pyarrow.BufferReader(whole))
-    except pyarrow.ArrowInvalid:  # the other of the two formats, which can be read in any order
+    except pyarrow.ArrowInvalid:  # the file format, not the stream format
         file = pyarrow.ipc.open_file(pyarrow.BufferReader(whole))
         yield from (file.get_batch(number) for number in range(file.num_record_batches))
 
@@ -170,8 +172,8 @@ def _contents_and_paths(column: Any) -> tuple[Any, list[str | None]]:
     return column.field("bytes"), column.field("path").to_pylist()
 
 
-def _places(contents: Any, base: int) -> list[tuple[int, int]]:
-    """Where in the file the values of a binary column lie."""
+def _byte_ranges(contents: Any, base: int) -> list[tuple[int, int]]:
+    """The byte range in the file of each value of a binary column."""
     import pyarrow
 
     _, bounds, data = contents.buffers()
@@ -187,7 +189,7 @@ def _parquet_cells(path: Path, options: Options) -> Iterator[tuple[dict[str, Any
     try:
         file = pyarrow.parquet.ParquetFile(path)
     except (OSError, pyarrow.ArrowInvalid) as error:
-        raise DataError(f"{path} cannot be read as Parquet: {error}") from error
+        raise DataError(f"Cannot read {path} as Parquet: {error}") from error
     _require_column(path, file.schema_arrow, options)
     _require_readable(path, file.schema_arrow, options)
     for number, fields in enumerate(row for batch in file.iter_batches(BATCH) for row in batch.to_pylist()):
@@ -199,21 +201,21 @@ def _parquet_cells(path: Path, options: Options) -> Iterator[tuple[dict[str, Any
 def _require_column(path: Path, schema: Any, options: Options) -> None:
     from pyarrow import types
 
-    choice = f"give audio=COLUMN, one of {', '.join(schema.names)}."
+    choice = f"Set audio=COLUMN to one of {', '.join(schema.names)}."
     if options.audio not in schema.names:
-        raise DataError(f"{path} has no column {options.audio!r}; {choice}")
+        raise DataError(f"{path} has no column {options.audio!r}. {choice}")
     kind = schema.field(options.audio).type
     if not (types.is_struct(kind) or types.is_binary(kind) or types.is_large_binary(kind)):
-        raise DataError(f"{path}: the column {options.audio!r} holds no recordings, but {kind}; {choice}")
+        raise DataError(f"{path}: the column {options.audio!r} has no audio but {kind}. {choice}")
 
 
 def _require_readable(path: Path, schema: Any, options: Options) -> None:
-    """A manifest names rows and not columns, so recordings of any other column than the reader's must be copied."""
+    """A manifest refers to rows, not columns, so audio of any other column than the reader's must be copied."""
     chosen = audio_column(schema)
     if not options.copy and chosen not in (None, options.audio):
         raise DataError(
             f"The rows of {path} are read from the column {chosen!r}, not from {options.audio!r}. "
-            "Give copy=true, which writes each recording to a file of its own, and another --to."
+            "Add copy=true, which writes each recording to its own file, and give another --to."
         )
 
 

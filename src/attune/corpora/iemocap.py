@@ -1,4 +1,4 @@
-"""IEMOCAP: acted emotions in five sessions of two speakers each; a fold is four sessions to learn from and one to test.
+"""IEMOCAP: acted emotions in five sessions of two speakers each; a fold trains on four sessions and tests on one.
 
 The four classes of the literature: neutral, happy (with excited), angry, sad.
 """
@@ -7,32 +7,41 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from attune.corpora._layout import Found, Layout, NoOptions, Place, Skipped, files_below, lines_of, one_of
+from attune.corpora._layout import (
+    CorpusPaths,
+    Layout,
+    NoOptions,
+    RowOrSkipped,
+    Skipped,
+    find_files,
+    first_existing,
+    read_lines,
+)
 from attune.corpora._rows import Row
 
 EMOTIONS = {"neu": "neu", "hap": "hap", "exc": "hap", "ang": "ang", "sad": "sad"}
-JUDGED = re.compile(r"\[[\d.]+ - [\d.]+\]\s+(Ses\w+)\s+(\w+)\s")
-SPOKEN = re.compile(r"(Ses\w+)\s*\[[^\]]*\]:\s*(.*)")
+EMOTION_LINE = re.compile(r"\[[\d.]+ - [\d.]+\]\s+(Ses\w+)\s+(\w+)\s")
+TRANSCRIPT_LINE = re.compile(r"(Ses\w+)\s*\[[^\]]*\]:\s*(.*)")
 
 
-def read(place: Place, options: NoOptions) -> dict[str, Iterator[Found]]:
-    """Each session is a split; a recipe makes the folds: train on four, test on the fifth."""
-    root = one_of(place, "Session1", "IEMOCAP_full_release/Session1").parent
+def read(corpus: CorpusPaths, options: NoOptions) -> dict[str, Iterator[RowOrSkipped]]:
+    """Each session is a split; the recipe defines the folds: train on four, test on the fifth."""
+    root = first_existing(corpus, "Session1", "IEMOCAP_full_release/Session1").parent
     return {f"session{number}": _rows(root / f"Session{number}") for number in range(1, 6)}
 
 
-def _rows(session: Path) -> Iterator[Found]:
+def _rows(session: Path) -> Iterator[RowOrSkipped]:
     texts = _texts(session / "dialog" / "transcriptions")
-    for judgements in files_below(session / "dialog" / "EmoEvaluation", ".txt"):
-        if judgements.parent.name != "EmoEvaluation":  # the judges' own sheets are below
+    for judgements in find_files(session / "dialog" / "EmoEvaluation", ".txt"):
+        if judgements.parent.name != "EmoEvaluation":  # the sheets of single annotators are below
             continue
-        for line in lines_of(judgements):
-            match = JUDGED.match(line)
+        for line in read_lines(judgements):
+            match = EMOTION_LINE.match(line)
             if match is None:
                 continue
             name, emotion = match.groups()
             if emotion not in EMOTIONS:
-                yield Skipped(name, f"judged {emotion}, none of the four classes")
+                yield Skipped(name, f"emotion {emotion} is not one of the four classes")
                 continue
             scene, _, turn = name.rpartition("_")
             audio = session / "sentences" / "wav" / scene / f"{name}.wav"
@@ -42,8 +51,8 @@ def _rows(session: Path) -> Iterator[Found]:
 
 
 def _texts(folder: Path) -> dict[str, str]:
-    lines = (line for path in files_below(folder, ".txt") for line in lines_of(path))
-    return {match[1]: match[2] for line in lines if (match := SPOKEN.match(line)) and match[2].strip()}
+    lines = (line for path in find_files(folder, ".txt") for line in read_lines(path))
+    return {match[1]: match[2] for line in lines if (match := TRANSCRIPT_LINE.match(line)) and match[2].strip()}
 
 
 CORPUS = Layout(read, speakers_apart=True)

@@ -1,4 +1,4 @@
-"""Kaldi data directories: wav.scp with plain files (a pipe is never run), segments, text, utt2spk."""
+"""Kaldi data directories: wav.scp with plain files (pipes are refused), segments, text, utt2spk."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from attune.corpora._layout import Found, Layout, Place, Skipped, pairs_of, slice_of
+from attune.corpora._layout import CorpusPaths, Layout, RowOrSkipped, Skipped, cut_segment, read_fields
 from attune.corpora._rows import Row
-from attune.corpora._scan import audio_path
+from attune.corpora._scan import resolve_audio
 from attune.errors import DataError
 
 CHANNELS = {"A": 0, "B": 1, "1": 0, "2": 1}
@@ -19,7 +19,7 @@ CHANNELS = {"A": 0, "B": 1, "1": 0, "2": 1}
 class Options:
     """Where the audio is."""
 
-    root: Annotated[str, Field(description="What the paths of wav.scp are relative to.")] = "."
+    root: Annotated[str, Field(description="Folder that the paths of wav.scp are relative to.")] = "."
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,28 +28,28 @@ class _Recording:
     channel: int | None = None
 
 
-def read(place: Place, options: Options) -> dict[str, Iterator[Found]]:
-    """The directory itself, or each directory in it that has a wav.scp, by its name."""
+def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipped]]:
+    """The directory itself, or each subdirectory with a wav.scp, by name."""
     here = (
-        [place.folder]
-        if (place.folder / "wav.scp").exists()
-        else sorted(p.parent for p in place.folder.glob("*/wav.scp"))
+        [corpus.folder]
+        if (corpus.folder / "wav.scp").exists()
+        else sorted(p.parent for p in corpus.folder.glob("*/wav.scp"))
     )
     if not here:
-        raise DataError(f"{place.source} has no wav.scp, and no folder in it has one.")
+        raise DataError(f"{corpus.source} has no wav.scp, nor has any of its folders.")
     return {folder.name: _rows(folder, Path(options.root).absolute()) for folder in here}
 
 
-def _rows(folder: Path, root: Path) -> Iterator[Found]:
+def _rows(folder: Path, root: Path) -> Iterator[RowOrSkipped]:
     recordings = _recordings(folder, root)
     texts, speakers = _table(folder / "text"), _table(folder / "utt2spk")
     if (folder / "segments").exists():
-        for name, recording, start, end in pairs_of(folder / "segments", 4):
+        for name, recording, start, end in read_fields(folder / "segments", 4):
             if recording not in recordings:
-                yield Skipped(name, "a segment of a recording that wav.scp does not have")
+                yield Skipped(name, "recording of the segment is not in wav.scp")
                 continue
             row = _row(name, recordings[recording], texts, speakers)
-            yield row if isinstance(row, Skipped) else slice_of(row, start, end)
+            yield row if isinstance(row, Skipped) else cut_segment(row, start, end)
     else:
         yield from (_row(name, recording, texts, speakers) for name, recording in recordings.items())
 
@@ -59,19 +59,19 @@ def _recordings(folder: Path, root: Path) -> dict[str, _Recording]:
     for name, file in files.items():
         if file.endswith("|"):
             raise DataError(
-                f"{folder / 'wav.scp'}: {name} is a command, not a file: {file[:80]}. attune runs no commands "
-                "it reads; write the recordings to files first (wav-copy, sph2pipe) and name those in wav.scp."
+                f"{folder / 'wav.scp'}: {name} is a command, not a file: {file[:80]}. attune does not run commands. "
+                "Write the recordings to files (wav-copy, sph2pipe), and put those in wav.scp."
             )
-    recordings = {name: _Recording(audio_path(root, file)) for name, file in files.items()}
+    recordings = {name: _Recording(resolve_audio(root, file)) for name, file in files.items()}
     sides = folder / "reco2file_and_channel"
-    for name, _, side in pairs_of(sides, 3) if sides.exists() else ():
+    for name, _, side in read_fields(sides, 3) if sides.exists() else ():
         if name in recordings:
             recordings[name] = _Recording(recordings[name].audio, _channel(recordings[name].audio, side.strip()))
     return recordings
 
 
 def _channel(audio: str, side: str) -> int | None:
-    """The side of a call; where wav.scp has a file for each side, the file has one channel."""
+    """The channel of a call's side; None if wav.scp has a mono file for each side."""
     import soundfile
 
     try:
@@ -81,12 +81,12 @@ def _channel(audio: str, side: str) -> int | None:
 
 
 def _table(path: Path) -> Mapping[str, str]:
-    return {name: rest.strip() for name, rest in pairs_of(path)} if path.exists() else {}
+    return {name: rest.strip() for name, rest in read_fields(path)} if path.exists() else {}
 
 
-def _row(name: str, recording: _Recording, texts: Mapping[str, str], speakers: Mapping[str, str]) -> Found:
+def _row(name: str, recording: _Recording, texts: Mapping[str, str], speakers: Mapping[str, str]) -> RowOrSkipped:
     if texts and name not in texts:
-        return Skipped(name, "no line in text")
+        return Skipped(name, "no transcript in text")
     return Row(name, recording.audio, text=texts.get(name), speaker=speakers.get(name), channel=recording.channel)
 
 

@@ -1,4 +1,4 @@
-"""Lhotse cuts: cuts*.jsonl or .jsonl.gz over plain recordings; mixed and transformed cuts and commands are left out."""
+"""Lhotse cuts: cuts*.jsonl or .jsonl.gz of plain recordings; mixed and transformed cuts and commands are skipped."""
 
 import gzip
 import json
@@ -9,40 +9,40 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from attune.corpora._layout import Found, Layout, Place, Skipped
-from attune.corpora._manifests import files_of
+from attune.corpora._layout import CorpusPaths, Layout, RowOrSkipped, Skipped
+from attune.corpora._manifest_rows import split_files
 from attune.corpora._rows import Row
-from attune.corpora._scan import audio_path
+from attune.corpora._scan import resolve_audio
 from attune.errors import DataError
 
-NEAR = 1e-3  # seconds: a cut that is this near to its recording's end goes to it
+NEAR = 1e-3  # seconds: a cut that ends this close to its recording's end extends to it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """Where the audio is."""
 
-    root: Annotated[str, Field(description="What relative recordings are relative to.")] = "."
+    root: Annotated[str, Field(description="Folder that relative paths of recordings are relative to.")] = "."
 
 
-def read(place: Place, options: Options) -> dict[str, Iterator[Found]]:
+def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipped]]:
     """A split for each file, by its name."""
     root = Path(options.root).absolute()
-    return {name: _rows(path, root) for name, path in files_of(place, ".jsonl", ".jsonl.gz").items()}
+    return {name: _rows(path, root) for name, path in split_files(corpus, ".jsonl", ".jsonl.gz").items()}
 
 
-def _rows(path: Path, root: Path) -> Iterator[Found]:
+def _rows(path: Path, root: Path) -> Iterator[RowOrSkipped]:
     unpack = gzip.open if path.suffix == ".gz" else open
     try:
         with unpack(path, "rt", encoding="utf-8") as file:
             for line in file:
                 if line.strip():
                     yield _row(json.loads(line), root)
-    except (OSError, EOFError, ValueError) as error:  # a cut-off .gz ends with EOFError
-        raise DataError(f"{path} is not whole, or is not JSON lines: {error}") from error
+    except (OSError, EOFError, ValueError) as error:  # a truncated .gz ends with EOFError
+        raise DataError(f"{path} is truncated, or not JSON lines: {error}") from error
 
 
-def _row(cut: dict[str, Any], root: Path) -> Found:
+def _row(cut: dict[str, Any], root: Path) -> RowOrSkipped:
     name = str(cut.get("id"))
     if cut.get("type", "MonoCut") != "MonoCut":
         return Skipped(name, f"a {cut['type']}; only MonoCut has one recording")
@@ -50,28 +50,28 @@ def _row(cut: dict[str, Any], root: Path) -> Found:
     sources = recording.get("sources") or []
     if len(sources) != 1 or sources[0].get("type") not in ("file", "url"):
         kinds = ", ".join(str(source.get("type")) for source in sources) or "nothing"
-        return Skipped(name, f"a recording that is not one plain file: {kinds}")
+        return Skipped(name, f"recording is not one plain file: {kinds}")
     if names := _transforms(recording):
-        reason = f"its recording has transforms ({names}), which are not in its file; write them with save_audios"
+        reason = f"recording has transforms ({names}) that are not in its file; apply them with save_audios"
         return Skipped(name, reason)
-    said = sorted(cut.get("supervisions") or [], key=lambda each: each.get("start", 0.0))
+    supervisions = sorted(cut.get("supervisions") or [], key=lambda each: each.get("start", 0.0))
     start, seconds = float(cut.get("start", 0.0)), float(cut.get("duration", 0.0))
     is_whole = start == 0 and abs(float(recording.get("duration", 0.0)) - seconds) < NEAR
     channel = cut.get("channel")
     return Row(
         name,
-        audio_path(root, sources[0]["source"]),
+        resolve_audio(root, sources[0]["source"]),
         start=None if is_whole else start,
         seconds=seconds,
-        text=" ".join(each["text"] for each in said if each.get("text")) or None,
-        speaker=said[0].get("speaker") if said else None,
-        language=said[0].get("language") if said else None,
+        text=" ".join(each["text"] for each in supervisions if each.get("text")) or None,
+        speaker=supervisions[0].get("speaker") if supervisions else None,
+        language=supervisions[0].get("language") if supervisions else None,
         channel=channel if isinstance(channel, int) and len(sources[0].get("channels") or [0]) > 1 else None,
     )
 
 
 def _transforms(recording: dict[str, Any]) -> str:
-    """What Lhotse would do to a recording after reading it; another rate alone leaves every time where it was."""
+    """The transforms that Lhotse applies to a recording on reading; resampling alone changes no timestamps."""
     names = {str(each.get("name")) for each in recording.get("transforms") or []}
     return ", ".join(sorted(names - {"Resample"}))
 

@@ -10,9 +10,9 @@ from typing import Annotated
 from pydantic import Field
 
 from attune.audio.decode import SLACK_SECONDS
-from attune.corpora._layout import Found, Layout, Place, Skipped
-from attune.corpora._manifests import files_of, rows_of_manifest
-from attune.corpora._scan import CHUNK, THREADS, measure
+from attune.corpora._layout import CorpusPaths, Layout, RowOrSkipped, Skipped
+from attune.corpora._manifest_rows import manifest_rows, split_files
+from attune.corpora._scan import CHUNK, THREADS, recording_seconds
 from attune.errors import DataError
 from attune.sources import is_address
 
@@ -21,34 +21,36 @@ from attune.sources import is_address
 class Options:
     """Where the audio is."""
 
-    root: Annotated[str | None, Field(description="What audio paths are relative to; otherwise the manifest.")] = None
+    root: Annotated[
+        str | None, Field(description="Folder that audio paths are relative to (default: the manifest's).")
+    ] = None
 
 
-def read(place: Place, options: Options) -> dict[str, Iterator[Found]]:
+def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipped]]:
     """A split for each manifest, by its name."""
     return {
         name: _rows(path, Path(options.root) if options.root else path.parent)
-        for name, path in files_of(place, ".json", ".jsonl").items()
+        for name, path in split_files(corpus, ".json", ".jsonl").items()
     }
 
 
-def _rows(path: Path, root: Path) -> Iterator[Found]:
-    rows = rows_of_manifest(path, root)
+def _rows(path: Path, root: Path) -> Iterator[RowOrSkipped]:
+    rows = manifest_rows(path, root)
     with ThreadPoolExecutor(THREADS) as pool:
         while chunk := list(islice(rows, CHUNK)):
-            yield from pool.map(_as_nemo_hears_it, chunk)
+            yield from pool.map(_as_nemo_reads_it, chunk)
 
 
-def _as_nemo_hears_it(row: Found) -> Found:
-    """Without an offset, `duration` seconds from the beginning or what there is of them, and not the whole file."""
+def _as_nemo_reads_it(row: RowOrSkipped) -> RowOrSkipped:
+    """Without an offset, NeMo reads the first `duration` seconds (or what there is), not the whole file."""
     if isinstance(row, Skipped) or row.audio is None or row.start is not None or row.seconds is None:
         return row
-    if is_address(row.audio):  # its length would cost all of it
+    if is_address(row.audio):  # measuring it would download it
         return replace(row, start=0.0)
     try:
-        whole = measure(row, row.audio)
+        whole = recording_seconds(row, row.audio)
     except DataError:
-        return replace(row, seconds=None)  # to be measured again, and left out with the reason
+        return replace(row, seconds=None)  # measured again later, and skipped with the reason
     if whole - row.seconds > SLACK_SECONDS:
         return replace(row, start=0.0)
     return replace(row, seconds=whole)

@@ -1,4 +1,4 @@
-"""Tar shards of recordings with JSON or text beside each, in a folder, in S3 or on the web: indexed, not copied."""
+"""Tar shards (WebDataset) of recordings with JSON or text, in a folder, in S3 or on the web: indexed, not copied."""
 
 import hashlib
 import json
@@ -12,41 +12,41 @@ from typing import Annotated
 
 from pydantic import Field
 
-from attune.corpora._layout import Found, Layout, Place, Skipped
+from attune.corpora._layout import CorpusPaths, Layout, RowOrSkipped, Skipped
 from attune.corpora._rows import Row
-from attune.corpora._shards import expand, samples_of
+from attune.corpora._shards import expand_shards, read_shard
 from attune.errors import DataError
 from attune.files import completed
 from attune.secrets import has_secrets, shown
 
-TOGETHER = 4  # shards read at once: reading over a network is mostly waiting
+TOGETHER = 4  # shards read in parallel: reading over a network is mostly waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the index is called."""
+    """The name of the split."""
 
     split: Annotated[str, Field(pattern=r"^[\w-]+$", description="The name of the manifest.")] = "train"
 
 
-def read(place: Place, options: Options) -> dict[str, Iterator[Found]]:
+def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipped]]:
     """One split; `--from` may be a folder, a glob, `…{000..127}.tar`, or `s3://bucket/prefix/`."""
-    _require_no_secret(place.source)
-    return {options.split: _rows(place.source, place.to / f".{options.split}.shards")}
+    _require_no_secret(corpus.source)
+    return {options.split: _rows(corpus.source, corpus.to / f".{options.split}.shards")}
 
 
 def _require_no_secret(source: str) -> None:
-    """A manifest is handed on, and a signed address is a key; besides, it soon opens nothing."""
+    """Manifests are shared, and a signed URL gives access; besides, it expires."""
     if has_secrets(source):
         raise DataError(
-            f"The address of {shown(source)} has a signature or password in it, which would be written into every row. "
-            "Give s3://BUCKET/KEY with AWS_* variables, or fetch the shards and give their folder."
+            f"The URL {shown(source)} has a signature or password, which would be written into every row. "
+            "Give s3://BUCKET/KEY with AWS_* variables, or download the shards and give their folder."
         )
 
 
-def _rows(source: str, folder: Path) -> Iterator[Found]:
-    """The rows of every shard; those of a shard that was read before an interruption are not read again."""
-    shards = iter(expand([source]))
+def _rows(source: str, folder: Path) -> Iterator[RowOrSkipped]:
+    """The rows of every shard; shards that were read before an interruption are not read again."""
+    shards = iter(expand_shards([source]))
     reading: deque[Future[Path]] = deque()
     with ThreadPoolExecutor(TOGETHER) as pool:
         try:
@@ -66,11 +66,11 @@ def _listed(shard: str, folder: Path) -> Path:
     path = folder / f"{hashlib.sha256(shard.encode()).hexdigest()[:24]}.jsonl"
     if not path.exists():
         with completed(path) as partial, partial.open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(asdict(sample.found)) + "\n" for sample in samples_of(shard))
+            file.writelines(json.dumps(asdict(sample.found)) + "\n" for sample in read_shard(shard))
     return path
 
 
-def _rows_in(path: Path) -> Iterator[Found]:
+def _rows_in(path: Path) -> Iterator[RowOrSkipped]:
     with path.open(encoding="utf-8") as file:
         for line in file:
             fields = json.loads(line)

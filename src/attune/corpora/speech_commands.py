@@ -1,4 +1,4 @@
-"""Speech Commands v0.01 and v0.02: spoken single words; every word a label, or the 12 classes of SUPERB."""
+"""Speech Commands v0.01 and v0.02: single words; every word a label, or the 12 classes of SUPERB."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from attune.audio.decode import audio_seconds
-from attune.corpora._layout import Found, Layout, Place, files_below, lines_of, one_of
+from attune.corpora._layout import CorpusPaths, Layout, RowOrSkipped, find_files, first_existing, read_lines
 from attune.corpora._rows import Row
 
 TEN = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
 UNKNOWN, SILENCE, NOISE = "_unknown_", "_silence_", "_background_noise_"
 LISTS = {"dev": "validation_list.txt", "test": "testing_list.txt"}
-# Each noise is cut in time, so that no two splits hear the same second of it.
+# Each noise recording is divided in time, so that no two splits share a second of it.
 SHARES = {"train": (0.0, 0.8), "dev": (0.8, 0.9), "test": (0.9, 1.0)}
 
 
@@ -30,18 +30,18 @@ class Options:
     ] = None
 
 
-def read(place: Place, options: Options) -> dict[str, Iterator[Found]]:
-    """Training is what is on neither of the two lists, by which no speaker is in two splits."""
-    one_of(place, LISTS["dev"])
-    held_out = {split: set(lines_of(one_of(place, name))) for split, name in LISTS.items()}
-    splits = {split: _rows(place.folder, split, held_out, options) for split in SHARES}
+def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipped]]:
+    """Training has what is on neither of the two lists, which keep the speakers of the splits apart."""
+    first_existing(corpus, LISTS["dev"])
+    held_out = {split: set(read_lines(first_existing(corpus, name))) for split, name in LISTS.items()}
+    splits = {split: _rows(corpus.folder, split, held_out, options) for split in SHARES}
     if options.test:
         splits["test"] = _separate_test(Path(options.test).absolute(), options)
     return splits
 
 
-def _rows(root: Path, split: str, held_out: dict[str, set[str]], options: Options) -> Iterator[Found]:
-    for path in files_below(root, ".wav"):
+def _rows(root: Path, split: str, held_out: dict[str, set[str]], options: Options) -> Iterator[RowOrSkipped]:
+    for path in find_files(root, ".wav"):
         name = path.relative_to(root).as_posix()
         own = next((each for each, names in held_out.items() if name in names), "train")
         if path.parent.name != NOISE and own == split:
@@ -50,8 +50,8 @@ def _rows(root: Path, split: str, held_out: dict[str, set[str]], options: Option
         yield from _silences(root / NOISE, *SHARES[split])
 
 
-def _separate_test(root: Path, options: Options) -> Iterator[Found]:
-    for path in files_below(root, ".wav"):
+def _separate_test(root: Path, options: Options) -> Iterator[RowOrSkipped]:
+    for path in find_files(root, ".wav"):
         yield _row(path, f"test/{path.relative_to(root).as_posix()}", options)
 
 
@@ -63,9 +63,9 @@ def _row(path: Path, name: str, options: Options) -> Row:
     return Row(name.removesuffix(".wav"), str(path), text=text, speaker=speaker, labels={"word": label}, language="en")
 
 
-def _silences(folder: Path, first: float, last: float) -> Iterator[Found]:
-    """Whole seconds of the background noises."""
-    for path in files_below(folder, ".wav"):
+def _silences(folder: Path, first: float, last: float) -> Iterator[RowOrSkipped]:
+    """One-second segments of the background noises."""
+    for path in find_files(folder, ".wav"):
         seconds = audio_seconds(path)
         start, end = int(seconds * first), int(seconds * last)
         for second in range(start, end):

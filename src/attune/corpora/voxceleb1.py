@@ -1,4 +1,4 @@
-"""VoxCeleb1: who speaks (1,251 celebrities); the identification split, and the recordings of the trial list."""
+"""VoxCeleb1: 1,251 speakers; the identification split, and the recordings of the trial list."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from attune.corpora._layout import Found, Layout, Place, Skipped, files_below, one_of, pairs_of
+from attune.corpora._layout import CorpusPaths, Layout, RowOrSkipped, Skipped, find_files, first_existing, read_fields
 from attune.corpora._rows import Row
 from attune.errors import DataError
 
@@ -23,45 +23,45 @@ class Options:
     trials: Annotated[str, Field(description="The verification trials, below --from or absolute.")] = "veri_test.txt"
 
 
-def read(place: Place, options: Options) -> dict[str, Iterator[Found]]:
+def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipped]]:
     """The three parts of the identification split; `trials` has each recording of the trial list once."""
-    roots = [place.folder / root for root in ROOTS if (place.folder / root).is_dir()]
+    roots = [corpus.folder / root for root in ROOTS if (corpus.folder / root).is_dir()]
     if not roots:
-        if next(files_below(place.folder, ".m4a"), None):
+        if next(find_files(corpus.folder, ".m4a"), None):
             raise DataError(
-                f"{place.source} has .m4a files, which attune does not decode. Convert them first, for example "
-                "with `ffmpeg -i IN.m4a -ac 1 -ar 16000 OUT.wav`, into a folder wav/ with the same names."
+                f"{corpus.source} has .m4a files, which attune does not decode. Convert them, e.g. with "
+                "`ffmpeg -i IN.m4a -ac 1 -ar 16000 OUT.wav`, into a folder wav/ with the same names."
             )
-        raise DataError(f"{place.source} has no folder {', '.join(ROOTS)}.")
-    splits: dict[str, Iterator[Found]] = {}
-    if (place.folder / options.split).exists():
-        chosen = place.folder / options.split
+        raise DataError(f"{corpus.source} has no folder {', '.join(ROOTS)}.")
+    splits: dict[str, Iterator[RowOrSkipped]] = {}
+    if (corpus.folder / options.split).exists():
+        chosen = corpus.folder / options.split
         splits |= {split: _identification(roots, chosen, part) for part, split in PARTS.items()}
-    if (place.folder / options.trials).exists():
-        splits["trials"] = _trials(roots, place.folder / options.trials)
+    if (corpus.folder / options.trials).exists():
+        splits["trials"] = _trials(roots, corpus.folder / options.trials)
     if not splits:
-        one_of(place, options.split, options.trials)
+        first_existing(corpus, options.split, options.trials)
     return splits
 
 
-def _identification(roots: list[Path], listed: Path, part: str) -> Iterator[Found]:
-    for own, name in pairs_of(listed):
+def _identification(roots: list[Path], listed: Path, part: str) -> Iterator[RowOrSkipped]:
+    for own, name in read_fields(listed):
         if own not in PARTS:
-            yield Skipped(name, "a line without a part from 1 to 3")
+            yield Skipped(name, "part is not 1, 2 or 3")
         elif own == part:
             yield _row(roots, name.strip())
 
 
-def _trials(roots: list[Path], listed: Path) -> Iterator[Found]:
-    trials = list(pairs_of(listed, 3))
+def _trials(roots: list[Path], listed: Path) -> Iterator[RowOrSkipped]:
+    trials = list(read_fields(listed, 3))
     names = sorted({name.strip() for _, first, second in trials for name in (first, second)})
     yield from (_row(roots, name) for name in names)
 
 
-def _row(roots: list[Path], name: str) -> Found:
-    """`id10001/VIDEO/00001.wav`, wherever it was unpacked to."""
+def _row(roots: list[Path], name: str) -> RowOrSkipped:
+    """The row of `id10001/VIDEO/00001.wav` in whichever folder it was unpacked to."""
     if Path(name).is_absolute() or ".." in Path(name).parts:
-        return Skipped(name, "a path that leads out of the corpus")
+        return Skipped(name, "path outside the corpus")
     found = next((root / name for root in roots if (root / name).is_file()), roots[0] / name)
     speaker = name.split("/")[0]
     return Row(name.rpartition(".")[0], str(found), speaker=speaker, labels={"video": name.split("/")[1]})

@@ -18,7 +18,7 @@ from attune.contracts import HalfPrecisionModel, SpeechModel, TaskModel
 from attune.decoding.fallback import find
 from attune.decoding.search import Search
 from attune.types import Hypothesis
-from attune.world import NARROW, World
+from attune.world import HALF_PRECISION, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def ready(model: SpeechModel, settings: Search) -> SpeechModel:
     model.eval()
     if settings.precision == "fp32":
         return model
-    dtype = NARROW[settings.precision]
+    dtype = HALF_PRECISION[settings.precision]
     if isinstance(model, HalfPrecisionModel):
         return model.narrowed(dtype)
     return cast(SpeechModel, cast(nn.Module, copy.deepcopy(model)).to(dtype))

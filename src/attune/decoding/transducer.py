@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attune.kernels.recording import record
+from attune.kernels.cuda_graph import capture_graph
 from attune.types import Hypothesis, States, TransducerScorer
 
 MAX_LABELS = 10  # in one frame; a model that says more is caught in a loop
@@ -205,7 +205,7 @@ class _Graph:
         with torch.cuda.stream(stream):  # libraries set themselves up at the first call, which cannot be recorded
             loop.steps(self.rows)
         torch.cuda.current_stream().wait_stream(stream)
-        self.graph, self.said = record(lambda: self._steps(loop))
+        self.graph, self.said = capture_graph(lambda: self._steps(loop))
 
     def _steps(self, loop: _Loop) -> _Said:
         after, said = loop.steps(self.rows)

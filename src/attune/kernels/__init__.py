@@ -1,4 +1,4 @@
-"""Arithmetic that torch has no operation for: exact, lean, the same on every device."""
+"""Operations that torch does not have: exact, memory-efficient, the same on every device."""
 
 from functools import cache
 from importlib.util import find_spec
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def has_triton(tensor: Tensor) -> bool:
-    """Whether Triton's kernels can compute where this tensor is."""
+    """Whether Triton kernels can run on this tensor's device."""
     return tensor.is_cuda and _is_installed()
 
 

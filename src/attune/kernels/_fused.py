@@ -1,8 +1,8 @@
-"""The joint network and the lattice by Triton: what `_tiles` and `_lattice` do, on CUDA.
+"""The joint network and the lattice in Triton: what `_tiles` and `_lattice` do, on CUDA.
 
-A pass over the joint network goes chunk by chunk of rows. Its blocks (some frames of one utterance, with a band of its
-labels) say which cells those are: all of them for the probabilities, those that paths really pass for the gradients.
-The last two products of the gradients are torch's own.
+A pass over the joint network processes rows (lattice cells) in chunks. Blocks (some frames of one utterance with a band
+of its labels) select the cells: all of them in forward, those with a non-negligible occupancy in backward. The last two
+matrix products of backward use torch.
 """
 
 # B utterances, T frames, U labels, J joint width, O outputs, R cells, D durations
@@ -18,7 +18,7 @@ from attune.kernels import _triton, _triton_lattice
 from attune.kernels._lattice import Cells, Extent
 from attune.kernels._tiles import NEGLIGIBLE, JointGradients, JointWeights
 
-NARROW = 16  # the least width of a product, and what the tail's columns are rounded up to
+MIN_COLUMNS = 16  # the least width of a product, and what the tail's columns are rounded up to
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """How the work is cut. Results do not depend on the rows of a chunk but for the order of the weights' sums."""
+    """Tile and chunk sizes. They change no result except the order in which the weights' gradients are summed."""
 
-    sums: Tile
-    wrong: Tile
-    chunk: int  # rows whose outputs are there at once
+    forward: Tile
+    backward: Tile
+    chunk: int  # rows whose outputs are in memory at once
     hidden_rows: int = 32
     hidden_width: int = 128
     frames: int = 32  # of a block
@@ -46,13 +46,13 @@ class Tiling:
     columns: int = 64  # of the joint's width, when a block is summed
 
 
-# As benchmarks/transducer_loss.py --sweep found them on an H200.
-HALF = Tiling(sums=Tile(128, 128, 64, 8, 3), wrong=Tile(128, 128, 64, 4, 3), chunk=3 << 15)
-SINGLE = Tiling(sums=Tile(64, 64, 32, 4, 2), wrong=Tile(64, 64, 32, 4, 2), chunk=1 << 15, hidden_width=32)
+# Tuned on an H200 with benchmarks/transducer_loss.py --sweep.
+HALF_TILING = Tiling(forward=Tile(128, 128, 64, 8, 3), backward=Tile(128, 128, 64, 4, 3), chunk=3 << 15)
+FLOAT32_TILING = Tiling(forward=Tile(64, 64, 32, 4, 2), backward=Tile(64, 64, 32, 4, 2), chunk=1 << 15, hidden_width=32)
 
 
 @dataclass(frozen=True, slots=True)
-class _Outputs:
+class _PaddedOutputs:
     """The joint's outputs as columns: whole tiles, then a tail of `tail` columns, `stride` in all."""
 
     weight: Tensor  # (stride or more, J), zero beyond the real outputs
@@ -63,15 +63,15 @@ class _Outputs:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pass:
-    """Which cells are rows, and in which chunks."""
+class _RowPlan:
+    """Which cells are processed as rows, and in which chunks."""
 
     blocks: Tensor  # (blocks, 7): utterance, first frame, frames, first label, labels, first row, first part
     first_block: Tensor  # (B + 1,) of each utterance
     frame: Tensor  # (rows,) in the flattened (B, T)
     label: Tensor  # (rows,) in the flattened (B, U + 1)
     cell: Tensor  # (rows,)
-    target: Tensor  # (rows,) the next label, -1 where all is said
+    target: Tensor  # (rows,) the next label, -1 after the last one
     parts: int  # the labels of all blocks
     chunks: list[tuple[slice, slice]]  # blocks and rows
 
@@ -82,7 +82,7 @@ class _Pass:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tables:
+class _LatticeTables:
     """Each utterance's first cell, frames and labels + 1, on the device."""
 
     starts: Tensor
@@ -92,152 +92,159 @@ class _Tables:
 
 def forward(joint: JointWeights, tiling: Tiling | None = None) -> tuple[Tensor, tuple[Tensor, ...]]:
     """The log-probability of each target (B,), and what `backward` needs."""
-    tiling = tiling or _usual(joint)
+    tiling = tiling or _default_tiling(joint)
     tables = _tables(joint)
     blocks = _blocks(joint.extent, tiling.frames)
-    everything = _lay_out(joint, tables, blocks, tiling)
-    scores, norms = log_probs(joint, everything, tiling)
-    total, shares = posteriors(joint, tables, everything, scores)
-    bands = _bands(joint, everything, shares)
-    return total, (shares.blank, shares.label, shares.durations, *norms, bands)
+    all_rows = _plan_rows(joint, tables, blocks, tiling)
+    scores, norms = log_probs(joint, all_rows, tiling)
+    total, occupancy = posteriors(joint, tables, all_rows, scores)
+    bands = _bands(joint, all_rows, occupancy)
+    return total, (occupancy.blank, occupancy.label, occupancy.durations, *norms, bands)
 
 
 def backward(
     joint: JointWeights, saved: tuple[Tensor, ...], scale: Tensor, tiling: Tiling | None = None
 ) -> JointGradients:
     """The gradients, given those of the losses (B,)."""
-    tiling = tiling or _usual(joint)
+    tiling = tiling or _default_tiling(joint)
     blank, label, durations, norm, duration_norm, bands = saved
-    blocks = _narrowed(_blocks(joint.extent, tiling.frames), bands.cpu())
-    passed = _lay_out(joint, _tables(joint), blocks, tiling)
+    blocks = _trim_to_bands(_blocks(joint.extent, tiling.frames), bands.cpu())
+    passed = _plan_rows(joint, _tables(joint), blocks, tiling)
     return gradients(joint, passed, (Cells(blank, label, durations), norm, duration_norm), scale, tiling)
 
 
-def log_probs(joint: JointWeights, everything: _Pass, tiling: Tiling) -> tuple[Cells, tuple[Tensor, Tensor]]:
+def log_probs(joint: JointWeights, all_rows: _RowPlan, tiling: Tiling) -> tuple[Cells, tuple[Tensor, Tensor]]:
     """Each cell's log-probabilities of what its arcs need, and the logs of what its tokens and durations sum to."""
-    lattice, tile, device = joint.lattice, tiling.sums, joint.encoded.device
-    outputs, steps = _columns(joint, tile), len(joint.lattice.durations)
-    rows, most, tiles = joint.extent.rows, everything.most, outputs.whole // tile.outputs
+    lattice, tile, device = joint.lattice, tiling.forward, joint.encoded.device
+    outputs, steps = _padded_outputs(joint, tile), len(joint.lattice.durations)
+    rows, most, tiles = joint.extent.rows, all_rows.most, outputs.whole // tile.outputs
     hidden, tail = _hidden_space(joint, outputs, most)
     parts = tuple(torch.empty(tiles * most, device=device) for _ in range(2))
     picked = tuple(torch.empty(most, device=device) for _ in range(2))
     found = Cells(*(torch.empty(shape, device=device) for shape in ((rows,), (rows,), (rows, steps))))
     norms = torch.empty(rows, device=device), torch.empty(rows if steps else 0, device=device)
-    for _, chunk in everything.chunks:
+    for _, chunk in all_rows.chunks:
         count = chunk.stop - chunk.start
-        _fill_hidden(joint, outputs, everything, chunk, (hidden, tail), tiling)
+        _fill_hidden(joint, outputs, all_rows, chunk, (hidden, tail), tiling)
         if tiles:
-            _triton.sums_kernel[triton.cdiv(count, tile.rows) * tiles,](
-                hidden, outputs.weight, outputs.bias, everything.target, *parts, *picked, chunk.start, count, tiles,
+            _triton.logsumexp_kernel[triton.cdiv(count, tile.rows) * tiles,](
+                hidden, outputs.weight, outputs.bias, all_rows.target, *parts, *picked, chunk.start, count, tiles,
                 lattice.blank, **_options(joint, tile),
             )  # fmt: skip
         _triton.merge_kernel[triton.cdiv(count, 128),](
-            *parts, tail, *picked, everything.target, found.blank, found.label, found.durations, *norms, chunk.start,
+            *parts, tail, *picked, all_rows.target, found.blank, found.label, found.durations, *norms, chunk.start,
             count, tiles, lattice.blank, outputs.whole, lattice.sigma, D=steps, HAS_TAIL=outputs.tail > 0,
-            TAIL=max(outputs.tail, NARROW), BLOCK=128,
+            TAIL=max(outputs.tail, MIN_COLUMNS), BLOCK=128,
         )  # fmt: skip
     return found, norms
 
 
-def posteriors(joint: JointWeights, tables: _Tables, everything: _Pass, scores: Cells) -> tuple[Tensor, Cells]:
-    """The log-probability of each target (B,) in float64, and what share of it takes each cell's arcs."""
+def posteriors(joint: JointWeights, tables: _LatticeTables, all_rows: _RowPlan, scores: Cells) -> tuple[Tensor, Cells]:
+    """The log-probability of each target (B,) in float64, and the occupancy (posterior) of each cell's arcs."""
     lattice, device, rows = joint.lattice, joint.encoded.device, joint.extent.rows
     batch, steps = len(joint.extent.frames), len(joint.lattice.durations)
-    before, after = (torch.empty(rows, dtype=torch.float64, device=device) for _ in range(2))
+    alpha, beta = (torch.empty(rows, dtype=torch.float64, device=device) for _ in range(2))
     total = torch.empty(batch, dtype=torch.float64, device=device)
     durations = torch.tensor(lattice.durations, dtype=torch.int32).to(device, non_blocking=True)
     block = triton.next_power_of_2(max(max(joint.extent.labels) + 1, 32))
-    _triton_lattice.walk_kernel[2 * batch,](
-        scores.blank, scores.label, scores.durations, before, after, total, tables.starts, tables.lengths,
+    _triton_lattice.alpha_beta_kernel[2 * batch,](
+        scores.blank, scores.label, scores.durations, alpha, beta, total, tables.starts, tables.lengths,
         tables.widths, durations, batch, D=steps, BLOCK_U=block, num_warps=min(max(block // 32, 1), 16),
     )  # fmt: skip
-    shares = Cells(*(torch.empty_like(part) for part in (scores.blank, scores.label, scores.durations)))
+    occupancy = Cells(*(torch.empty_like(part) for part in (scores.blank, scores.label, scores.durations)))
     if rows:
-        _triton_lattice.shares_kernel[triton.cdiv(rows, 256),](
-            everything.frame, everything.label, scores.blank, scores.label, scores.durations, before, after, total,
-            tables.starts, tables.lengths, tables.widths, durations, shares.blank, shares.label, shares.durations,
-            rows, joint.encoded.shape[1], joint.predicted.shape[1], 1 + lattice.fastemit, D=steps, BLOCK=256,
+        _triton_lattice.posteriors_kernel[triton.cdiv(rows, 256),](
+            all_rows.frame, all_rows.label, scores.blank, scores.label, scores.durations, alpha, beta, total,
+            tables.starts, tables.lengths, tables.widths, durations, occupancy.blank, occupancy.label,
+            occupancy.durations, rows, joint.encoded.shape[1], joint.predicted.shape[1], 1 + lattice.fastemit,
+            D=steps, BLOCK=256,
         )  # fmt: skip
-    return total, shares
+    return total, occupancy
 
 
 def gradients(
-    joint: JointWeights, passed: _Pass, cells: tuple[Cells, Tensor, Tensor], scale: Tensor, tiling: Tiling
+    joint: JointWeights, passed: _RowPlan, cells: tuple[Cells, Tensor, Tensor], scale: Tensor, tiling: Tiling
 ) -> JointGradients:
-    """What the losses' gradients `scale` (B,) come to; the outputs are computed again."""
-    # The outputs' gradients are kept in a narrow type: at most about one there, and the common factor at the end.
+    """Gradients of the inputs and weights, given those of the losses, `scale` (B,); outputs are recomputed."""
+    # Output gradients are stored in half precision: scaled to at most about one, with the common factor at the end.
     factor = scale.abs().amax().float().reshape(1)
     relative = (scale.float() / factor).nan_to_num_(0.0)
-    outputs, device, width = _columns(joint, tiling.wrong), joint.encoded.device, joint.encoded.shape[2]
+    outputs, device, width = _padded_outputs(joint, tiling.backward), joint.encoded.device, joint.encoded.shape[2]
     hidden, tail = _hidden_space(joint, outputs, passed.most)
-    wrong = joint.encoded.new_empty(passed.most, outputs.stride)
+    output_grad = joint.encoded.new_empty(passed.most, outputs.stride)
     weight = torch.zeros(outputs.stride, width, device=device)
     bias = torch.zeros(outputs.stride, device=device)
     encoded = torch.zeros(joint.encoded.shape, device=device)
-    said = torch.empty(passed.parts, width, device=device)
+    predicted_parts = torch.empty(passed.parts, width, device=device)
     for blocks, chunk in passed.chunks:
         count = chunk.stop - chunk.start
         _fill_hidden(joint, outputs, passed, chunk, (hidden, tail), tiling)
-        bias += _fill_wrong(joint, outputs, passed, chunk, (hidden, tail, wrong), (cells, relative), tiling)
-        weight += _wide_product(wrong[:count].T, hidden[:count])
-        inner = torch.mm(wrong[:count], outputs.weight[: outputs.stride], out=hidden[:count])  # which are used up
+        bias += _fill_output_grad(joint, outputs, passed, chunk, (hidden, tail, output_grad), (cells, relative), tiling)
+        weight += _wide_product(output_grad[:count].T, hidden[:count])
+        inner = torch.mm(output_grad[:count], outputs.weight[: outputs.stride], out=hidden[:count])  # which are used up
         _triton.inner_kernel[blocks.stop - blocks.start, triton.cdiv(width, tiling.columns)](
-            passed.blocks, joint.encoded, joint.predicted, inner, factor, encoded, said, blocks.start, chunk.start,
-            joint.encoded.shape[1], joint.predicted.shape[1], J=width, ACTIVATION=joint.lattice.activation,
-            FRAMES=tiling.frames, LABELS=tiling.labels, BLOCK_J=tiling.columns,
+            passed.blocks, joint.encoded, joint.predicted, inner, factor, encoded, predicted_parts, blocks.start,
+            chunk.start, joint.encoded.shape[1], joint.predicted.shape[1], J=width,
+            ACTIVATION=joint.lattice.activation, FRAMES=tiling.frames, LABELS=tiling.labels, BLOCK_J=tiling.columns,
         )  # fmt: skip
     real = joint.weight.shape[0]
-    return JointGradients(encoded, _sum_said(joint, passed, said, factor), weight[:real] * factor, bias[:real] * factor)
+    predicted = _sum_predicted_grad(joint, passed, predicted_parts, factor)
+    return JointGradients(encoded, predicted, weight[:real] * factor, bias[:real] * factor)
 
 
 def _fill_hidden(
-    joint: JointWeights, outputs: _Outputs, rows: _Pass, chunk: slice, space: tuple[Tensor, Tensor], tiling: Tiling
+    joint: JointWeights,
+    outputs: _PaddedOutputs,
+    rows: _RowPlan,
+    chunk: slice,
+    space: tuple[Tensor, Tensor],
+    tiling: Tiling,
 ) -> None:
-    """A chunk's hidden values, and its outputs in the tail's columns."""
+    """Fill `space` with a chunk's hidden values and its outputs in the tail's columns."""
     count = chunk.stop - chunk.start
     _triton.hidden_kernel[triton.cdiv(count, tiling.hidden_rows),](
         joint.encoded, joint.predicted, outputs.weight, outputs.bias, rows.frame, rows.label, *space, chunk.start,
         count, outputs.whole, J=joint.encoded.shape[2], ACTIVATION=joint.lattice.activation,
-        HAS_TAIL=outputs.tail > 0, TAIL=max(outputs.tail, NARROW), BLOCK_R=tiling.hidden_rows,
+        HAS_TAIL=outputs.tail > 0, TAIL=max(outputs.tail, MIN_COLUMNS), BLOCK_R=tiling.hidden_rows,
         BLOCK_K=tiling.hidden_width, PRECISION=_precision(joint),
     )  # fmt: skip
 
 
-def _fill_wrong(
+def _fill_output_grad(
     joint: JointWeights,
-    outputs: _Outputs,
-    rows: _Pass,
+    outputs: _PaddedOutputs,
+    rows: _RowPlan,
     chunk: slice,
     space: tuple[Tensor, Tensor, Tensor],
-    shares: tuple[tuple[Cells, Tensor, Tensor], Tensor],
+    occupancy: tuple[tuple[Cells, Tensor, Tensor], Tensor],
     tiling: Tiling,
 ) -> Tensor:
-    """A chunk's gradients of the outputs, and their sum over the rows (O,)."""
-    (hidden, tail, wrong), ((cells, norm, duration_norm), scale) = space, shares
-    tile, blank, count = tiling.wrong, joint.lattice.blank, chunk.stop - chunk.start
+    """Fill a chunk's output gradients; returns their sum over the rows (O,)."""
+    (hidden, tail, output_grad), ((cells, norm, duration_norm), scale) = space, occupancy
+    tile, blank, count = tiling.backward, joint.lattice.blank, chunk.stop - chunk.start
     where = rows.frame, rows.cell, rows.target
     programs, tiles = triton.cdiv(count, tile.rows), outputs.whole // tile.outputs
     bias = torch.empty(programs, outputs.stride, device=hidden.device)
     if tiles:
-        _triton.wrong_kernel[programs * tiles,](
-            hidden, outputs.weight, outputs.bias, *where, norm, cells.blank, cells.label, scale, wrong, bias,
+        _triton.output_grad_kernel[programs * tiles,](
+            hidden, outputs.weight, outputs.bias, *where, norm, cells.blank, cells.label, scale, output_grad, bias,
             chunk.start, count, tiles, blank, outputs.stride, joint.encoded.shape[1], **_options(joint, tile),
         )  # fmt: skip
     if outputs.tail:
-        _triton.wrong_tail_kernel[programs,](
-            tail, *where, norm, duration_norm, cells.blank, cells.label, cells.durations, scale, wrong, bias,
+        _triton.output_grad_tail_kernel[programs,](
+            tail, *where, norm, duration_norm, cells.blank, cells.label, cells.durations, scale, output_grad, bias,
             chunk.start, count, blank, outputs.stride, joint.encoded.shape[1], outputs.whole,
             D=len(joint.lattice.durations), TAIL=outputs.tail, BLOCK_R=tile.rows, num_warps=8,
         )  # fmt: skip
     return bias.sum(0)
 
 
-def _sum_said(joint: JointWeights, passed: _Pass, said: Tensor, factor: Tensor) -> Tensor:
-    """The gradient of `predicted` out of the blocks' parts of it."""
+def _sum_predicted_grad(joint: JointWeights, passed: _RowPlan, predicted_parts: Tensor, factor: Tensor) -> Tensor:
+    """The gradient of `predicted`, summed from the partial sums of the blocks."""
     batch, labels, width = joint.predicted.shape
-    found = torch.empty(joint.predicted.shape, device=said.device)
+    found = torch.empty(joint.predicted.shape, device=predicted_parts.device)
     _triton.predicted_kernel[batch, triton.cdiv(labels, 16), triton.cdiv(width, 64)](
-        passed.blocks, passed.first_block, factor, said, found, labels, J=width, BLOCK_U=16, BLOCK_J=64
+        passed.blocks, passed.first_block, factor, predicted_parts, found, labels, J=width, BLOCK_U=16, BLOCK_J=64
     )
     return found
 
@@ -249,31 +256,31 @@ def _wide_product(left: Tensor, right: Tensor) -> Tensor:
     return torch.mm(left, right, out_dtype=torch.float32)
 
 
-def _hidden_space(joint: JointWeights, outputs: _Outputs, rows: int) -> tuple[Tensor, Tensor]:
-    """Room for a chunk's hidden values, and for its outputs in the tail's columns."""
+def _hidden_space(joint: JointWeights, outputs: _PaddedOutputs, rows: int) -> tuple[Tensor, Tensor]:
+    """Buffers for a chunk's hidden values and for its outputs in the tail's columns."""
     tail = torch.empty(rows, outputs.tail, device=joint.encoded.device)
     return joint.encoded.new_empty(rows, joint.encoded.shape[2]), tail
 
 
-def _columns(joint: JointWeights, tile: Tile) -> _Outputs:
+def _padded_outputs(joint: JointWeights, tile: Tile) -> _PaddedOutputs:
     real, width = joint.weight.shape
     whole = real // tile.outputs * tile.outputs
-    # The durations' columns must not be split from one another, nor be taken for tokens.
+    # Duration columns must stay together and must not be mixed with tokens.
     whole = min(whole, (joint.lattice.blank + 1) // tile.outputs * tile.outputs) if joint.lattice.durations else whole
-    tail = triton.next_power_of_2(max(real - whole, NARROW)) if real > whole else 0
-    stride = whole + -(-(real - whole) // NARROW) * NARROW
+    tail = triton.next_power_of_2(max(real - whole, MIN_COLUMNS)) if real > whole else 0
+    stride = whole + -(-(real - whole) // MIN_COLUMNS) * MIN_COLUMNS
     weight = joint.weight.new_zeros(whole + tail, width)
     weight[:real] = joint.weight
     bias = torch.zeros(whole + tail, device=weight.device)
     bias[:real] = joint.bias
-    return _Outputs(weight, bias, whole, tail, stride)
+    return _PaddedOutputs(weight, bias, whole, tail, stride)
 
 
-def _tables(joint: JointWeights) -> _Tables:
+def _tables(joint: JointWeights) -> _LatticeTables:
     extent = joint.extent
     values = (extent.starts, extent.frames, [labels + 1 for labels in extent.labels])
     device = joint.encoded.device
-    return _Tables(*(torch.tensor(value, dtype=torch.int32).to(device, non_blocking=True) for value in values))
+    return _LatticeTables(*(torch.tensor(value, dtype=torch.int32).to(device, non_blocking=True) for value in values))
 
 
 def _blocks(extent: Extent, size: int) -> Tensor:
@@ -281,28 +288,28 @@ def _blocks(extent: Extent, size: int) -> Tensor:
     frames, labels = torch.tensor(extent.frames), torch.tensor(extent.labels)
     counts = (frames + size - 1) // size
     utterance = torch.repeat_interleave(torch.arange(len(frames)), counts)
-    first = (torch.arange(len(utterance)) - _sums_before(counts)[utterance]) * size
+    first = (torch.arange(len(utterance)) - _exclusive_cumsum(counts)[utterance]) * size
     height = (frames[utterance] - first).clamp(max=size)
-    return _placed(utterance, first, height, torch.zeros_like(first), labels[utterance] + 1)
+    return _block_table(utterance, first, height, torch.zeros_like(first), labels[utterance] + 1)
 
 
-def _narrowed(blocks: Tensor, bands: Tensor) -> Tensor:
-    """Only the labels of each block from the band's first to its last."""
+def _trim_to_bands(blocks: Tensor, bands: Tensor) -> Tensor:
+    """Blocks reduced to the labels inside their bands."""
     utterance, first, height = blocks[:, :3].T
-    return _placed(utterance, first, height, bands[:, 0], (bands[:, 1] - bands[:, 0] + 1).clamp(min=0))
+    return _block_table(utterance, first, height, bands[:, 0], (bands[:, 1] - bands[:, 0] + 1).clamp(min=0))
 
 
-def _placed(utterance: Tensor, first: Tensor, height: Tensor, label: Tensor, labels: Tensor) -> Tensor:
-    columns = (utterance, first, height, label, labels, _sums_before(height * labels), _sums_before(labels))
+def _block_table(utterance: Tensor, first: Tensor, height: Tensor, label: Tensor, labels: Tensor) -> Tensor:
+    columns = (utterance, first, height, label, labels, _exclusive_cumsum(height * labels), _exclusive_cumsum(labels))
     return torch.stack([column.to(torch.int32) for column in columns], 1)
 
 
-def _sums_before(counts: Tensor) -> Tensor:
+def _exclusive_cumsum(counts: Tensor) -> Tensor:
     return counts.cumsum(0) - counts
 
 
-def _lay_out(joint: JointWeights, tables: _Tables, blocks: Tensor, tiling: Tiling) -> _Pass:
-    """Where every row of these blocks is."""
+def _plan_rows(joint: JointWeights, tables: _LatticeTables, blocks: Tensor, tiling: Tiling) -> _RowPlan:
+    """The frame, label, cell and target of every row of these blocks."""
     device = joint.encoded.device
     chunks = list(_chunks(blocks, tiling.chunk))
     rows = chunks[-1][1].stop if chunks else 0
@@ -318,7 +325,7 @@ def _lay_out(joint: JointWeights, tables: _Tables, blocks: Tensor, tiling: Tilin
         )  # fmt: skip
     parts = int(blocks[:, 4].sum())
     frame, label, cell, target = where
-    return _Pass(there, first.to(device, non_blocking=True), frame, label, cell, target, parts, chunks)
+    return _RowPlan(there, first.to(device, non_blocking=True), frame, label, cell, target, parts, chunks)
 
 
 def _chunks(blocks: Tensor, size: int) -> Iterator[tuple[slice, slice]]:
@@ -332,12 +339,12 @@ def _chunks(blocks: Tensor, size: int) -> Iterator[tuple[slice, slice]]:
         start = stop
 
 
-def _bands(joint: JointWeights, everything: _Pass, shares: Cells) -> Tensor:
-    """The first and last label that paths really pass in each block."""
-    bands = torch.empty(len(everything.blocks), 2, dtype=torch.int32, device=joint.encoded.device)
+def _bands(joint: JointWeights, all_rows: _RowPlan, occupancy: Cells) -> Tensor:
+    """The first and last label with a non-negligible occupancy in each block."""
+    bands = torch.empty(len(all_rows.blocks), 2, dtype=torch.int32, device=joint.encoded.device)
     if len(bands):
         _triton_lattice.band_kernel[len(bands),](
-            everything.blocks, shares.blank, shares.label, bands, NEGLIGIBLE * torch.finfo(torch.float32).eps,
+            all_rows.blocks, occupancy.blank, occupancy.label, bands, NEGLIGIBLE * torch.finfo(torch.float32).eps,
             BLOCK_U=triton.next_power_of_2(max(joint.extent.labels) + 1),
         )  # fmt: skip
     return bands
@@ -356,10 +363,10 @@ def _options(joint: JointWeights, tile: Tile) -> dict[str, int | str]:
 
 
 def _precision(joint: JointWeights) -> str:
-    """float32 stays float32: Triton would round it to TF32 by itself."""
+    """float32 stays float32: Triton's default is TF32."""
     return "ieee" if joint.encoded.dtype == torch.float32 else "tf32"
 
 
-def _usual(joint: JointWeights) -> Tiling:
-    usual = SINGLE if joint.encoded.dtype == torch.float32 else HALF
-    return replace(usual, chunk=min(usual.chunk, joint.at_once or usual.chunk))
+def _default_tiling(joint: JointWeights) -> Tiling:
+    default = FLOAT32_TILING if joint.encoded.dtype == torch.float32 else HALF_TILING
+    return replace(default, chunk=min(default.chunk, joint.at_once or default.chunk))

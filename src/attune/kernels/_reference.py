@@ -1,7 +1,6 @@
-"""The transducer loss as it is defined: the whole lattice, every token of every cell, torch's own gradients.
+"""The transducer loss by definition: the whole lattice, every token of every cell, autograd gradients.
 
-What the lean versions are held to, and the place to read what they compute. Memory grows with frames × labels ×
-tokens.
+The reference that the memory-efficient versions are tested against. Memory grows with frames × labels × tokens.
 """
 
 import torch
@@ -31,7 +30,7 @@ def transducer_reference(
 
 
 def log_likelihood(logits: Tensor, target: list[int], lattice: Lattice) -> Tensor:
-    """The log of the summed probability of all paths through (frames, labels + 1, outputs) that spell the target."""
+    """The log of the summed probability of all alignments of the target in logits (frames, labels + 1, outputs)."""
     tokens = logits[..., : lattice.blank + 1].log_softmax(-1) - lattice.sigma
     durations = logits[..., lattice.blank + 1 :].log_softmax(-1)
     frames, labels = logits.shape[0], len(target)
@@ -40,14 +39,14 @@ def log_likelihood(logits: Tensor, target: list[int], lattice: Lattice) -> Tenso
     for frame in range(frames):
         for label in range(labels + 1):
             for arc in arcs_of(lattice) if (frame, label) in reached else ():
-                goal = (frame + arc.frames, label + int(arc.says))
+                goal = (frame + arc.frames, label + int(arc.emits))
                 ends = goal[0] >= frames
-                if goal[1] > labels or (ends and (arc.says or goal != (frames, labels))):
+                if goal[1] > labels or (ends and (arc.emits or goal != (frames, labels))):
                     continue
-                step = tokens[frame, label, target[label] if arc.says else lattice.blank]
+                step = tokens[frame, label, target[label] if arc.emits else lattice.blank]
                 if arc.duration is not None:
                     step = step + durations[frame, label, arc.duration]
-                if arc.says:
+                if arc.emits:
                     step = _emphasize(step, lattice.fastemit)
                 way = reached[frame, label] + step
                 reached[goal] = torch.logaddexp(reached[goal], way) if goal in reached else way

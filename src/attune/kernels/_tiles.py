@@ -1,6 +1,6 @@
 """The joint network tile by tile in plain torch: a few frames of one utterance with all its labels at a time.
 
-Tiles are cut by an utterance's own lengths, so that its results are the same bits whoever shares its batch.
+Tiles depend on an utterance's own lengths only, so that its results are bit-identical in any batch.
 """
 
 # B utterances, T frames, U labels, J joint width, O outputs (tokens, blank, durations), R lattice cells
@@ -10,18 +10,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attune.kernels._lattice import IMPOSSIBLE, Cells, Extent, Lattice, posteriors
+from attune.kernels._lattice import NEG_INF, Cells, Extent, Lattice, posteriors
 from attune.kernels._reference import ACTIVATIONS
 
-TILE_CELLS = 1024  # the outputs of so many cells stay in a core's cache
-# A cell passed with less probability than this share of a rounding error is left out of the gradients: all paths
-# together pass every label, and (with blanks of one frame) every frame, with probability one.
+TILE_CELLS = 1024  # the outputs of this many cells fit into a core's cache
+# A cell with an occupancy below this fraction of a rounding error is left out of the gradients: the occupancies of each
+# label, and (with blanks of one frame) of each frame, sum to one.
 NEGLIGIBLE = 2.0**-17
 
 
 @dataclass(frozen=True, slots=True)
 class JointWeights:
-    """The joint network's inputs and weights in the type it computes in, and what the lattice must spell."""
+    """The joint network's inputs and weights in the compute dtype, and the targets."""
 
     encoded: Tensor  # (B, T, J)
     predicted: Tensor  # (B, U + 1, J)
@@ -30,12 +30,12 @@ class JointWeights:
     targets: Tensor  # (B, U)
     extent: Extent
     lattice: Lattice
-    at_once: int | None = None  # cells whose outputs may be there together; None: as many as is quickest
+    at_once: int | None = None  # cells whose outputs may be in memory at once; None: the fastest number
 
 
 @dataclass(frozen=True, slots=True)
 class JointGradients:
-    """Of the joint network's inputs and weights, in the type that sums are kept in."""
+    """Gradients of the joint network's inputs and weights, in the accumulation dtype."""
 
     encoded: Tensor
     predicted: Tensor
@@ -57,7 +57,7 @@ class _Tile:
         return ACTIVATIONS[joint.lattice.activation](frames + joint.predicted[self.utterance, None, self.labels])
 
     def next_labels(self, joint: JointWeights) -> Tensor:
-        """What each cell may say next (cells, 1); where all is said, any token: nothing is read there."""
+        """The next label of each cell (cells, 1); after the last one any token, as it is never read."""
         targets = joint.targets[self.utterance, : joint.extent.labels[self.utterance]]
         padded = torch.cat([targets, targets.new_zeros(1)])[self.labels]
         return padded.expand(self.cells.shape).reshape(-1, 1)
@@ -65,8 +65,8 @@ class _Tile:
 
 def forward(joint: JointWeights) -> tuple[Tensor, tuple[Tensor, ...]]:
     """The log-probability of each target (B,), and what `backward` needs: a few numbers for each cell."""
-    total, shares = posteriors(log_probs(joint), joint.extent, joint.lattice)
-    return total, (shares.blank, shares.label, shares.durations)
+    total, occupancy = posteriors(log_probs(joint), joint.extent, joint.lattice)
+    return total, (occupancy.blank, occupancy.label, occupancy.durations)
 
 
 def backward(joint: JointWeights, saved: tuple[Tensor, ...], scale: Tensor) -> JointGradients:
@@ -75,7 +75,7 @@ def backward(joint: JointWeights, saved: tuple[Tensor, ...], scale: Tensor) -> J
 
 
 def log_probs(joint: JointWeights) -> Cells:
-    """Each cell's log-probabilities of what its arcs need."""
+    """The log-probabilities of each cell's blank, label and durations."""
     lattice, rows = joint.lattice, joint.extent.rows
     found = Cells(
         joint.encoded.new_empty(rows),
@@ -88,7 +88,7 @@ def log_probs(joint: JointWeights) -> Cells:
             tokens = outputs[:, : lattice.blank + 1].log_softmax(1)
             label = tokens.gather(1, tile.next_labels(joint)).view_as(tile.cells) - lattice.sigma
             if tile.labels.stop > joint.extent.labels[utterance]:
-                label[:, -1] = IMPOSSIBLE
+                label[:, -1] = NEG_INF
             cells = tile.cells.flatten()
             found.label[cells] = label.flatten()
             found.blank[cells] = tokens[:, lattice.blank] - lattice.sigma
@@ -97,39 +97,39 @@ def log_probs(joint: JointWeights) -> Cells:
     return found
 
 
-def gradients(joint: JointWeights, shares: Cells, scale: Tensor) -> JointGradients:
-    """What the losses' gradients `scale` (B,) come to, given the share of each arc; the outputs are computed again."""
+def gradients(joint: JointWeights, occupancy: Cells, scale: Tensor) -> JointGradients:
+    """Gradients, given those of the losses, `scale` (B,), and the occupancy of each arc; outputs are recomputed."""
     parts = (joint.encoded, joint.predicted, joint.weight, joint.bias)
     found = JointGradients(*(torch.zeros_like(part) for part in parts))
     for utterance in range(len(joint.extent.frames)):
-        for tile in _passed_tiles(joint, shares, utterance):
+        for tile in _passed_tiles(joint, occupancy, utterance):
             hidden = tile.hidden(joint)
-            wrong = _outputs_gradient(joint, tile, hidden.flatten(0, 1), shares).mul_(scale[utterance])
-            found.weight.addmm_(wrong.T, hidden.flatten(0, 1))
-            found.bias.add_(wrong.sum(0))
-            inner = _through(joint.lattice, hidden, (wrong @ joint.weight).view_as(hidden))
+            output_grad = _outputs_gradient(joint, tile, hidden.flatten(0, 1), occupancy).mul_(scale[utterance])
+            found.weight.addmm_(output_grad.T, hidden.flatten(0, 1))
+            found.bias.add_(output_grad.sum(0))
+            inner = _activation_backward(joint.lattice, hidden, (output_grad @ joint.weight).view_as(hidden))
             found.encoded[utterance, tile.frames] += inner.sum(1)
             found.predicted[utterance, tile.labels] += inner.sum(0)
     return found
 
 
-def _outputs_gradient(joint: JointWeights, tile: _Tile, hidden: Tensor, shares: Cells) -> Tensor:
-    """The gradient of the tile's outputs (cells, O): how often a cell is passed × what it says − what it should say."""
+def _outputs_gradient(joint: JointWeights, tile: _Tile, hidden: Tensor, occupancy: Cells) -> Tensor:
+    """The gradient of the tile's outputs (cells, O): softmax × the cell's occupancy − the occupancy of each arc."""
     blank, cells = joint.lattice.blank, tile.cells.flatten()
     outputs = torch.addmm(joint.bias, hidden, joint.weight.T)
-    label, stays = shares.label[cells, None], shares.blank[cells, None]
-    tokens = outputs[:, : blank + 1].softmax(1).mul_(label + stays)
+    label, blanks = occupancy.label[cells, None], occupancy.blank[cells, None]
+    tokens = outputs[:, : blank + 1].softmax(1).mul_(label + blanks)
     tokens.scatter_add_(1, tile.next_labels(joint), -label)
-    tokens[:, blank:] -= stays
+    tokens[:, blank:] -= blanks
     if not joint.lattice.durations:
         return tokens
-    taken = shares.durations[cells]
+    taken = occupancy.durations[cells]
     durations = outputs[:, blank + 1 :].softmax(1) * taken.sum(1, keepdim=True) - taken
     return torch.cat([tokens, durations], 1)
 
 
-def _through(lattice: Lattice, hidden: Tensor, gradient: Tensor) -> Tensor:
-    """Back through the activation, given its value."""
+def _activation_backward(lattice: Lattice, hidden: Tensor, gradient: Tensor) -> Tensor:
+    """The gradient before the activation, given the activation's value."""
     match lattice.activation:
         case "relu":
             return gradient.masked_fill_(hidden <= 0, 0)
@@ -149,10 +149,10 @@ def _whole_tiles(joint: JointWeights, utterance: int) -> Iterator[_Tile]:
         yield _Tile(utterance, chosen, slice(0, labels), numbers[chosen])
 
 
-def _passed_tiles(joint: JointWeights, shares: Cells, utterance: int) -> Iterator[_Tile]:
-    """Those of an utterance's cells that paths really pass, in tiles as narrow as that allows."""
+def _passed_tiles(joint: JointWeights, occupancy: Cells, utterance: int) -> Iterator[_Tile]:
+    """The cells with a non-negligible occupancy, in tiles as narrow as possible."""
     numbers = _numbers(joint, utterance)
-    passed = (shares.blank + shares.label)[numbers] > NEGLIGIBLE * torch.finfo(shares.blank.dtype).eps
+    passed = (occupancy.blank + occupancy.label)[numbers] > NEGLIGIBLE * torch.finfo(occupancy.blank.dtype).eps
     step = _frames_at_once(joint, numbers.shape[1])
     for start in range(0, numbers.shape[0], step):
         chosen = slice(start, min(start + step, numbers.shape[0]))

@@ -1,7 +1,7 @@
-"""The Triton kernels that walk the lattice: how probable it is to reach each cell, and the end from it.
+"""Forward-backward over the transducer lattice in Triton: alpha, beta and the posteriors of the arcs.
 
-One program walks one utterance in one direction, diagonal by diagonal; a diagonal's cells do not depend on one another.
-Values are float64 in global memory, where the program's threads find each other's after a barrier.
+One program processes one utterance in one direction, diagonal by diagonal; cells of a diagonal are independent. Values
+are float64 in global memory, visible to all threads of the program after a barrier.
 """
 
 # A kernel's arguments are pointers and numbers of the compiler's own types.
@@ -10,18 +10,18 @@ Values are float64 in global memory, where the program's threads find each other
 import triton
 import triton.language as tl
 
-NOWHERE = tl.constexpr(float("-inf"))
+NEG_INF = tl.constexpr(float("-inf"))
 
 
 @triton.jit
 def _score(
-    blank_score, label_score, duration_score, cell, index, real, SAYS: tl.constexpr, D: tl.constexpr
+    blank_score, label_score, duration_score, cell, index, real, EMITS: tl.constexpr, D: tl.constexpr
 ) -> tl.tensor:
     """The log-probability of an arc from each cell."""
-    if SAYS:
-        score = tl.load(label_score + cell, mask=real, other=NOWHERE).to(tl.float64)
+    if EMITS:
+        score = tl.load(label_score + cell, mask=real, other=NEG_INF).to(tl.float64)
     else:
-        score = tl.load(blank_score + cell, mask=real, other=NOWHERE).to(tl.float64)
+        score = tl.load(blank_score + cell, mask=real, other=NEG_INF).to(tl.float64)
     if D > 0:
         score += tl.load(duration_score + cell * D + index, mask=real, other=0.0).to(tl.float64)
     return score
@@ -29,52 +29,53 @@ def _score(
 
 @triton.jit
 def _origin(
-    before, blank_score, label_score, duration_score, start, frames, width, frame, label, step, index,
-    SAYS: tl.constexpr, D: tl.constexpr,
+    alpha, blank_score, label_score, duration_score, start, frames, width, frame, label, step, index,
+    EMITS: tl.constexpr, D: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """How probable it is to come to a cell by one arc, of `step` frames; a blank's must be some."""
+    """The log-probability of reaching a cell by one arc of `step` frames; a blank advances at least one."""
     origin = frame - step
-    said = label - SAYS
-    # A diagonal goes on beyond the last frame; what lies there is another utterance's, or nobody's memory.
-    real = (origin >= 0) & (frame < frames) & (said >= 0) & (label < width)
-    if not SAYS:
+    origin_label = label - EMITS
+    # A diagonal extends beyond the last frame, into another utterance's cells or out of bounds.
+    real = (origin >= 0) & (frame < frames) & (origin_label >= 0) & (label < width)
+    if not EMITS:
         real = real & (origin < frame)
-    cell = start + origin * width + said
-    reached = tl.load(before + cell, mask=real, other=NOWHERE)
-    return reached + _score(blank_score, label_score, duration_score, cell, index, real, SAYS, D)
+    cell = start + origin * width + origin_label
+    reached = tl.load(alpha + cell, mask=real, other=NEG_INF)
+    return reached + _score(blank_score, label_score, duration_score, cell, index, real, EMITS, D)
 
 
 @triton.jit
 def _goal(
-    after, blank_score, label_score, duration_score, start, frames, width, frame, label, step, index,
-    SAYS: tl.constexpr, D: tl.constexpr,
+    beta, blank_score, label_score, duration_score, start, frames, width, frame, label, step, index,
+    EMITS: tl.constexpr, D: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """How probable it is to reach the end by one arc from a cell. Only a blank may step past the last frame."""
+    """The log-probability of reaching the end by one arc from a cell. Only a blank may step past the last frame."""
     real = (frame >= 0) & (frame < frames) & (label < width)
     goal = frame + step
-    said = label + SAYS
-    beyond = tl.load(after + start + goal * width + said, mask=real & (goal < frames) & (said < width), other=NOWHERE)
-    if not SAYS:
+    goal_label = label + EMITS
+    inside = real & (goal < frames) & (goal_label < width)
+    beyond = tl.load(beta + start + goal * width + goal_label, mask=inside, other=NEG_INF)
+    if not EMITS:
         real = real & (goal > frame)
         beyond = tl.where((goal == frames) & (label == width - 1), 0.0, beyond)
     return beyond + _score(
-        blank_score, label_score, duration_score, start + frame * width + label, index, real, SAYS, D
+        blank_score, label_score, duration_score, start + frame * width + label, index, real, EMITS, D
     )
 
 
 @triton.jit
 def _log_add(a, b) -> tl.tensor:
     most = tl.maximum(a, b)
-    safe = tl.where(most == NOWHERE, 0.0, most)
-    return tl.where(most == NOWHERE, most, safe + tl.log(tl.exp(a - safe) + tl.exp(b - safe)))
+    safe = tl.where(most == NEG_INF, 0.0, most)
+    return tl.where(most == NEG_INF, most, safe + tl.log(tl.exp(a - safe) + tl.exp(b - safe)))
 
 
 @triton.jit(do_not_specialize=["batch"])
-def walk_kernel(
-    blank_score, label_score, duration_score, before, after, totals, starts, lengths, widths, durations, batch,
+def alpha_beta_kernel(
+    blank_score, label_score, duration_score, alpha, beta, totals, starts, lengths, widths, durations, batch,
     D: tl.constexpr, BLOCK_U: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Fill `before` (programs of the first half) and `after` and the totals (B,) (those of the second half)."""
+    """Fill `alpha` (first half of the programs), and `beta` and the totals (B,) (second half)."""
     utterance = tl.program_id(0) % batch
     start = tl.load(starts + utterance)
     frames = tl.load(lengths + utterance)
@@ -84,67 +85,67 @@ def walk_kernel(
         for diagonal in range(frames + width - 1):
             frame = diagonal - label
             if D == 0:
-                stays = _origin(
-                    before, blank_score, label_score, duration_score, start, frames, width, frame, label, 1, 0, 0, D
+                by_blank = _origin(
+                    alpha, blank_score, label_score, duration_score, start, frames, width, frame, label, 1, 0, 0, D
                 )
-                says = _origin(
-                    before, blank_score, label_score, duration_score, start, frames, width, frame, label, 0, 0, 1, D
+                by_label = _origin(
+                    alpha, blank_score, label_score, duration_score, start, frames, width, frame, label, 0, 0, 1, D
                 )
-                found = _log_add(stays, says)
+                found = _log_add(by_blank, by_label)
             else:
-                found = tl.full((BLOCK_U,), NOWHERE, tl.float64)
+                found = tl.full((BLOCK_U,), NEG_INF, tl.float64)
                 for index in tl.static_range(D):
                     step = tl.load(durations + index)
-                    stays = _origin(
-                        before, blank_score, label_score, duration_score, start, frames, width, frame, label, step,
+                    by_blank = _origin(
+                        alpha, blank_score, label_score, duration_score, start, frames, width, frame, label, step,
                         index, 0, D,
                     )  # fmt: skip
-                    says = _origin(
-                        before, blank_score, label_score, duration_score, start, frames, width, frame, label, step,
+                    by_label = _origin(
+                        alpha, blank_score, label_score, duration_score, start, frames, width, frame, label, step,
                         index, 1, D,
                     )  # fmt: skip
-                    found = _log_add(found, _log_add(stays, says))
+                    found = _log_add(found, _log_add(by_blank, by_label))
             found = tl.where((frame == 0) & (label == 0), 0.0, found)
             real = (frame >= 0) & (frame < frames) & (label < width)
-            tl.store(before + start + frame * width + label, found, mask=real)
+            tl.store(alpha + start + frame * width + label, found, mask=real)
             tl.debug_barrier()
     else:
         for back in range(frames + width - 1):
             frame = frames + width - 2 - back - label
             if D == 0:
-                stays = _goal(
-                    after, blank_score, label_score, duration_score, start, frames, width, frame, label, 1, 0, 0, D
+                by_blank = _goal(
+                    beta, blank_score, label_score, duration_score, start, frames, width, frame, label, 1, 0, 0, D
                 )
-                says = _goal(
-                    after, blank_score, label_score, duration_score, start, frames, width, frame, label, 0, 0, 1, D
+                by_label = _goal(
+                    beta, blank_score, label_score, duration_score, start, frames, width, frame, label, 0, 0, 1, D
                 )
-                found = _log_add(stays, says)
+                found = _log_add(by_blank, by_label)
             else:
-                found = tl.full((BLOCK_U,), NOWHERE, tl.float64)
+                found = tl.full((BLOCK_U,), NEG_INF, tl.float64)
                 for index in tl.static_range(D):
                     step = tl.load(durations + index)
-                    stays = _goal(
-                        after, blank_score, label_score, duration_score, start, frames, width, frame, label, step,
+                    by_blank = _goal(
+                        beta, blank_score, label_score, duration_score, start, frames, width, frame, label, step,
                         index, 0, D,
                     )  # fmt: skip
-                    says = _goal(
-                        after, blank_score, label_score, duration_score, start, frames, width, frame, label, step,
+                    by_label = _goal(
+                        beta, blank_score, label_score, duration_score, start, frames, width, frame, label, step,
                         index, 1, D,
                     )  # fmt: skip
-                    found = _log_add(found, _log_add(stays, says))
+                    found = _log_add(found, _log_add(by_blank, by_label))
             real = (frame >= 0) & (frame < frames) & (label < width)
-            tl.store(after + start + frame * width + label, found, mask=real)
+            tl.store(beta + start + frame * width + label, found, mask=real)
             tl.debug_barrier()
-        tl.store(totals + utterance, tl.load(after + start, mask=frames > 0, other=NOWHERE))
+        tl.store(totals + utterance, tl.load(beta + start, mask=frames > 0, other=NEG_INF))
 
 
 @triton.jit(do_not_specialize=["cells", "most_frames", "most_labels"])
-def shares_kernel(
-    row_frame, row_label, blank_score, label_score, duration_score, before, after, totals, starts, lengths, widths,
-    durations, blank_share, label_share, duration_share, cells, most_frames, most_labels, emphasis,
+def posteriors_kernel(
+    row_frame, row_label, blank_score, label_score, duration_score, alpha, beta, totals, starts, lengths, widths,
+    durations, blank_posterior, label_posterior, duration_posterior, cells, most_frames, most_labels, emphasis,
     D: tl.constexpr, BLOCK: tl.constexpr,
 ) -> None:  # fmt: skip
-    """What share of its target's probability takes each cell's blank, label and durations."""
+    """The posterior of each cell's blank, label and durations."""
     cell = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     real = cell < cells
     place = tl.load(row_frame + cell, mask=real, other=0)
@@ -155,37 +156,37 @@ def shares_kernel(
     frames = tl.load(lengths + utterance, mask=real, other=0)
     width = tl.load(widths + utterance, mask=real, other=0)
     total = tl.load(totals + utterance, mask=real, other=0.0)
-    # A target that no path spells has no gradient.
-    reached = tl.load(before + cell, mask=real, other=NOWHERE) - tl.where(total == NOWHERE, float("inf"), total)
-    empty = tl.zeros((BLOCK,), tl.float32)
-    says = tl.zeros((BLOCK,), tl.float32)
+    # A target without any alignment has no gradient.
+    reached = tl.load(alpha + cell, mask=real, other=NEG_INF) - tl.where(total == NEG_INF, float("inf"), total)
+    by_blank = tl.zeros((BLOCK,), tl.float32)
+    by_label = tl.zeros((BLOCK,), tl.float32)
     if D == 0:
-        ahead = _goal(after, blank_score, label_score, duration_score, start, frames, width, frame, label, 1, 0, 0, D)
-        empty = tl.exp(reached + ahead).to(tl.float32)
-        ahead = _goal(after, blank_score, label_score, duration_score, start, frames, width, frame, label, 0, 0, 1, D)
-        says = (tl.exp(reached + ahead) * emphasis).to(tl.float32)
+        ahead = _goal(beta, blank_score, label_score, duration_score, start, frames, width, frame, label, 1, 0, 0, D)
+        by_blank = tl.exp(reached + ahead).to(tl.float32)
+        ahead = _goal(beta, blank_score, label_score, duration_score, start, frames, width, frame, label, 0, 0, 1, D)
+        by_label = (tl.exp(reached + ahead) * emphasis).to(tl.float32)
     for index in tl.static_range(D):
         step = tl.load(durations + index)
         ahead = _goal(
-            after, blank_score, label_score, duration_score, start, frames, width, frame, label, step, index, 0, D
+            beta, blank_score, label_score, duration_score, start, frames, width, frame, label, step, index, 0, D
         )
-        stays = tl.exp(reached + ahead).to(tl.float32)
+        blank_part = tl.exp(reached + ahead).to(tl.float32)
         ahead = _goal(
-            after, blank_score, label_score, duration_score, start, frames, width, frame, label, step, index, 1, D
+            beta, blank_score, label_score, duration_score, start, frames, width, frame, label, step, index, 1, D
         )
-        spoken = (tl.exp(reached + ahead) * emphasis).to(tl.float32)
-        tl.store(duration_share + cell * D + index, stays + spoken, mask=real)
-        empty += stays
-        says += spoken
-    tl.store(blank_share + cell, empty, mask=real)
-    tl.store(label_share + cell, says, mask=real)
+        label_part = (tl.exp(reached + ahead) * emphasis).to(tl.float32)
+        tl.store(duration_posterior + cell * D + index, blank_part + label_part, mask=real)
+        by_blank += blank_part
+        by_label += label_part
+    tl.store(blank_posterior + cell, by_blank, mask=real)
+    tl.store(label_posterior + cell, by_label, mask=real)
 
 
 @triton.jit
 def band_kernel(
-    blocks, blank_share, label_share, bands, negligible, BLOCK_U: tl.constexpr
+    blocks, blank_posterior, label_posterior, bands, negligible, BLOCK_U: tl.constexpr
 ) -> None:  # fmt: skip
-    """The first and the last label that paths really pass in each block of frames, of a pass over all cells."""
+    """The first and last label with a non-negligible occupancy in each block of frames."""
     block = blocks + tl.program_id(0) * 7
     frames = tl.load(block + 2)
     labels = tl.load(block + 4)
@@ -194,8 +195,8 @@ def band_kernel(
     most = tl.zeros((BLOCK_U,), tl.float32)
     for frame in range(frames):
         cell = offset + frame * labels + label
-        empty = tl.load(blank_share + cell, mask=label < labels, other=0.0)
-        most = tl.maximum(most, empty + tl.load(label_share + cell, mask=label < labels, other=0.0))
+        blank_part = tl.load(blank_posterior + cell, mask=label < labels, other=0.0)
+        most = tl.maximum(most, blank_part + tl.load(label_posterior + cell, mask=label < labels, other=0.0))
     passed = (most > negligible) & (label < labels)
     tl.store(bands + tl.program_id(0) * 2, tl.min(tl.where(passed, label, BLOCK_U), 0))
     tl.store(bands + tl.program_id(0) * 2 + 1, tl.max(tl.where(passed, label, -1), 0))

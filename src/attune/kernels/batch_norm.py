@@ -1,4 +1,4 @@
-"""Batch normalization over own frames in training, with the sums that running statistics are made of."""
+"""Masked batch normalization in training, with the sums from which running statistics are updated."""
 
 # B batch, C channels, F frames
 from types import ModuleType
@@ -10,54 +10,55 @@ from torch import Tensor
 from attune.kernels import _norm, has_triton
 
 
-def normalize(
+def masked_batch_norm(
     frames: Tensor,
-    beyond: Tensor,
+    padding: Tensor,
     count: Tensor,
     weight: Tensor,
     bias: Tensor,
-    tally: Tensor | None,
+    stats: Tensor | None,
     center: Tensor,
-    least_variance: float,
+    eps: float,
 ) -> Tensor:
-    """Frames (B, C, F) normalized by the mean and variance of the `count` own ones, which are not `beyond` (B, 1, F).
+    """Frames (B, C, F) normalized by the mean and variance of the `count` frames outside `padding` (B, 1, F).
 
-    Backward gives the tally (3, C) for its gradient, by channel, how many frames these are, and their sums of
-    deviations from the center and of the squares of these.
+    In backward the gradient of `stats` (3, C) is, for each channel, the number of frames, and the sums of their
+    deviations from `center` and of the squares of these.
     """
-    normed: Tensor = _Normalize.apply(  # type: ignore[no-untyped-call]
-        frames, beyond, count, weight, bias, tally, center, least_variance
+    normed: Tensor = _MaskedBatchNorm.apply(  # type: ignore[no-untyped-call]
+        frames, padding, count, weight, bias, stats, center, eps
     )
     return normed
 
 
-class _Normalize(torch.autograd.Function):
-    """Keeps the frames as they came and nothing else of their size.
+class _MaskedBatchNorm(torch.autograd.Function):
+    """Saves the input frames and nothing else of their size.
 
-    Backward gives the tally its sums once, even where the forward ran a second time to save memory.
+    Backward adds the sums to `stats` once, even where activation checkpointing ran the forward twice.
     """
 
     @staticmethod
-    def forward(ctx: Any, frames: Tensor, beyond: Tensor, count: Tensor, *rest: Any) -> Tensor:
-        weight, bias, tally, center, least_variance = rest
+    def forward(ctx: Any, frames: Tensor, padding: Tensor, count: Tensor, *rest: Any) -> Tensor:
+        weight, bias, stats, center, eps = rest
         frames = frames.contiguous()
-        by = _passes(frames, weight)
+        backend = _backend(frames, weight)
         normed: Tensor
-        normed, found, sums = by.forward(frames, beyond, count, weight, bias, center, least_variance)
-        ctx.save_for_backward(frames, beyond, count, weight, sums, *found)
-        ctx.has_tally = tally is not None
+        normed, found, sums = backend.forward(frames, padding, count, weight, bias, center, eps)
+        ctx.save_for_backward(frames, padding, count, weight, sums, *found)
+        ctx.has_stats = stats is not None
         return normed
 
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
-        frames, beyond, count, weight, sums, *found = ctx.saved_tensors
-        by = _passes(frames, weight)
-        for_frames, for_weight, for_bias = by.backward(outer[0].contiguous(), frames, beyond, count, weight, *found)
-        return for_frames, None, None, for_weight, for_bias, sums if ctx.has_tally else None, None, None
+        frames, padding, count, weight, sums, *found = ctx.saved_tensors
+        backend = _backend(frames, weight)
+        gradient = outer[0].contiguous()
+        frames_grad, weight_grad, bias_grad = backend.backward(gradient, frames, padding, count, weight, *found)
+        return frames_grad, None, None, weight_grad, bias_grad, sums if ctx.has_stats else None, None, None
 
 
-def _passes(frames: Tensor, weight: Tensor) -> ModuleType:
-    """Who computes: Triton where it is, in float32; plain torch otherwise."""
+def _backend(frames: Tensor, weight: Tensor) -> ModuleType:
+    """The implementation: Triton where it is available, for float32 weights; plain torch otherwise."""
     if not has_triton(frames) or weight.dtype != torch.float32:
         return _norm
     from attune.kernels import _triton_norm

@@ -1,1 +1,1 @@
-"""Who runs a stage: this process alone, or several ranks of it."""
+"""Launching: one process, ranks on this machine, torchrun, SLURM, MPI or Ray."""

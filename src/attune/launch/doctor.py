@@ -1,4 +1,4 @@
-"""Whether this machine can do what attune will ask of it, in plain words, and with the remedy where it cannot."""
+"""Checks of this machine: versions, devices, collectives, audio, storage, orphaned processes; each with a remedy."""
 
 import importlib.metadata
 import importlib.util
@@ -20,7 +20,7 @@ import soundfile
 
 from attune.audio.decode import read_audio
 from attune.errors import DataError
-from attune.processes import RUN_MARK, Found, marked
+from attune.processes import RUN_ID_VARIABLE, RunProcess, find_run_processes
 from attune.site import Site
 from attune.types import SAMPLE_RATE
 
@@ -35,11 +35,11 @@ FORMATS = {
     "ogg": ("OGG", "VORBIS"),
     "opus": ("OGG", "OPUS"),
 }
-LITTLE_DISK, LITTLE_SHARED_MEMORY = 10 * 2**30, 2**30
+LOW_DISK, LOW_SHARED_MEMORY = 10 * 2**30, 2**30
 TEST_SECONDS = 60
 
-# Two processes that meet in a file, so that not even a port can be in the way.
-ADD_UP = """
+# Ranks rendezvous through a file, so that no port is needed.
+ALL_REDUCE = """
 import sys, torch, torch.distributed as dist
 backend, place, rank, size = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
@@ -56,7 +56,7 @@ Verdict = Literal["good", "note", "bad"]
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """One thing that was looked at; `bad` keeps attune from working, and comes with a remedy."""
+    """The result of one check; `bad` means that attune does not work, and has a remedy."""
 
     about: str
     what: str
@@ -65,32 +65,32 @@ class DoctorFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class Torch:
-    """Which torch is installed, what it can use, and what there is to use."""
+class TorchBuild:
+    """The installed torch, the devices it can use, and the devices of this machine."""
 
     version: str
     cuda: str | None  # the CUDA it was built for
     hip: str | None  # the ROCm
     usable: tuple[str, ...]  # names of the devices that it can compute on
-    complaint: str  # what it says when it cannot
+    error: str  # why it can use none
     has_nvidia: bool
     has_amd: bool
     driver: str | None
 
 
 def examine(site: Site) -> Iterator[DoctorFinding]:
-    """Everything in turn; a machine without a GPU is a healthy machine."""
+    """All checks in turn; a machine without a GPU passes."""
     yield DoctorFinding("python", f"{platform.python_version()} on {platform.platform()}, {os.cpu_count()} cores")
     yield DoctorFinding("packages", ", ".join(f"{name} {version}" for name, version in versions().items()))
-    yield judge_torch(look_at_torch())
-    yield from _collectives()
-    yield from audio()
-    yield from room(site)
-    yield from leftovers()
+    yield diagnose_torch(inspect_torch())
+    yield from _check_collectives()
+    yield from check_audio()
+    yield from check_storage(site)
+    yield from check_orphans()
 
 
 def versions() -> dict[str, str]:
-    """The packages that attune uses and that are here."""
+    """The installed versions of the packages that attune uses."""
     found = {}
     for name in PACKAGES:
         try:
@@ -100,11 +100,11 @@ def versions() -> dict[str, str]:
     return found
 
 
-def look_at_torch() -> Torch:
-    """What is installed and what is plugged in."""
+def inspect_torch() -> TorchBuild:
+    """Find out about torch and the devices of this machine."""
     import torch
 
-    complaint, usable = "", []
+    message, usable = "", []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -112,38 +112,38 @@ def look_at_torch() -> Torch:
             if (torch.version.cuda or torch.version.hip) and not usable:
                 torch.cuda.init()  # type: ignore[no-untyped-call]
         except (RuntimeError, AssertionError) as error:
-            complaint = str(error).splitlines()[0]
-    complaint = complaint or "; ".join(str(each.message).splitlines()[0] for each in caught)
-    return Torch(
+            message = str(error).splitlines()[0]
+    message = message or "; ".join(str(each.message).splitlines()[0] for each in caught)
+    return TorchBuild(
         torch.__version__,
         torch.version.cuda,
         torch.version.hip,
         tuple(usable),
-        complaint,
+        message,
         has_nvidia=any(Path("/dev").glob("nvidia[0-9]*")) or _nvidia_driver() is not None,
         has_amd=Path("/dev/kfd").exists(),
         driver=_nvidia_driver(),
     )
 
 
-def judge_torch(torch: Torch) -> DoctorFinding:
-    """Say what stands between this torch and this machine's devices."""
+def diagnose_torch(torch: TorchBuild) -> DoctorFinding:
+    """Whether this torch can use this machine's devices, and what to do if not."""
     build = f"for CUDA {torch.cuda}" if torch.cuda else f"for ROCm {torch.hip}" if torch.hip else "for the CPU only"
     what = f"{torch.version}, built {build}"
     if torch.usable:
         return DoctorFinding("torch", f"{what}; devices: {', '.join(torch.usable)}")
     if torch.has_nvidia and torch.hip:
-        remedy = "Install a CUDA build of torch: this one is for AMD's devices, and an NVIDIA one is plugged in."
+        remedy = "This machine has an NVIDIA GPU, and torch is built for ROCm. Install a CUDA build of torch."
     elif torch.has_nvidia and not torch.cuda:
-        remedy = "There is an NVIDIA device, and this torch cannot use any. Install a CUDA build of torch."
+        remedy = "This machine has an NVIDIA GPU, and torch is built for the CPU. Install a CUDA build of torch."
     elif torch.has_amd and not torch.hip:
-        remedy = "There is an AMD device, and this torch cannot use it. Install a ROCm build of torch."
-    elif torch.has_nvidia and "too old" in torch.complaint:
+        remedy = "This machine has an AMD GPU, and torch cannot use it. Install a ROCm build of torch."
+    elif torch.has_nvidia and "too old" in torch.error:
         remedy = (
-            f"The driver ({torch.driver}) is too old for CUDA {torch.cuda}. Install a newer driver, or an older torch."
+            f"The driver {torch.driver} is too old for CUDA {torch.cuda}. Install a newer driver, or an older torch."
         )
     elif torch.has_nvidia:
-        remedy = f"torch cannot use the NVIDIA device: {torch.complaint or 'it does not say why'}. Run nvidia-smi."
+        remedy = f"torch cannot use the NVIDIA GPU: {torch.error or 'unknown error'}. Run nvidia-smi."
     else:
         return DoctorFinding("torch", f"{what}; no GPU on this machine")
     return DoctorFinding("torch", what, "bad", remedy)
@@ -160,34 +160,34 @@ def _nvidia_driver() -> str | None:
     return next(iter(answer.stdout.split()), None) if answer.returncode == 0 else None
 
 
-def _collectives() -> Iterator[DoctorFinding]:
+def _check_collectives() -> Iterator[DoctorFinding]:
     import torch
 
     devices = torch.cuda.device_count() if torch.version.cuda else 0
     for backend, ranks in [("gloo", 2), *([("nccl", min(devices, 2))] if devices else [])]:
-        problem = _add_up(backend, ranks)
+        problem = _all_reduce(backend, ranks)
         remedy = (
-            "Several ranks cannot work together here: look at firewalls, the loopback interface and NCCL_DEBUG=INFO."
+            "Ranks cannot communicate on this machine. Check firewalls and the loopback interface; set NCCL_DEBUG=INFO."
         )
-        what = f"{ranks} ranks added up their numbers"
+        what = f"all-reduce over {ranks} ranks works"
         yield DoctorFinding(backend, problem or what, "bad" if problem else "good", remedy if problem else "")
 
 
-def _add_up(backend: str, ranks: int) -> str | None:
-    """What went wrong when ranks of this machine added numbers up, or None."""
+def _all_reduce(backend: str, ranks: int) -> str | None:
+    """The error of an all-reduce over ranks of this machine, or None."""
     with tempfile.TemporaryDirectory() as folder:
-        words = [sys.executable, "-c", ADD_UP, backend, f"{folder}/meeting"]
+        words = [sys.executable, "-c", ALL_REDUCE, backend, f"{folder}/meeting"]
         started = [
             subprocess.Popen([*words, str(rank), str(ranks)], stderr=subprocess.PIPE, text=True)
             for rank in range(ranks)
         ]
         try:
             for process in started:
-                said = process.communicate(timeout=TEST_SECONDS)[1]
+                stderr = process.communicate(timeout=TEST_SECONDS)[1]
                 if process.returncode:
-                    return (said.strip().splitlines() or ["a wrong sum"])[-1]
+                    return (stderr.strip().splitlines() or ["all-reduce returned a wrong sum"])[-1]
         except subprocess.TimeoutExpired:
-            return f"no sum after {TEST_SECONDS} s"
+            return f"all-reduce timed out after {TEST_SECONDS} s"
         finally:
             for process in started:
                 process.kill()
@@ -195,8 +195,8 @@ def _add_up(backend: str, ranks: int) -> str | None:
     return None
 
 
-def audio() -> Iterator[DoctorFinding]:
-    """Whether sound files of the usual kinds can be read."""
+def check_audio() -> Iterator[DoctorFinding]:
+    """Whether the usual audio formats can be decoded."""
     tone = np.sin(np.arange(SAMPLE_RATE) * 0.2).astype(np.float32) * 0.5
     with tempfile.TemporaryDirectory() as folder:
         for name, (container, coding) in FORMATS.items():
@@ -205,8 +205,8 @@ def audio() -> Iterator[DoctorFinding]:
                 soundfile.write(path, tone, SAMPLE_RATE, format=container, subtype=coding)
                 yield _decoded(name, path)
             except (soundfile.SoundFileError, ValueError) as error:
-                remedy = "The sound library of this machine is old: pip install --upgrade soundfile"
-                yield DoctorFinding(name, f"cannot be written: {error}", "bad", remedy)
+                remedy = "libsndfile is too old. Run: pip install --upgrade soundfile"
+                yield DoctorFinding(name, f"cannot be encoded: {error}", "bad", remedy)
         if importlib.util.find_spec("av"):
             yield _m4a(Path(folder) / "tone.m4a", tone)
 
@@ -215,16 +215,18 @@ def _m4a(path: Path, tone: np.ndarray) -> DoctorFinding:
     try:
         _write_m4a(path, tone)
     except (AttributeError, ImportError, OSError, ValueError) as error:
-        return DoctorFinding("m4a", f"PyAV is here, but broken: {error}", "note", "pip install --force-reinstall av")
+        return DoctorFinding(
+            "m4a", f"PyAV is installed but broken: {error}", "note", "Run: pip install --force-reinstall av"
+        )
     found = _decoded("m4a", path)
-    return found if found.verdict == "good" else DoctorFinding("m4a", "is not read by attune; convert it", "note")
+    return found if found.verdict == "good" else DoctorFinding("m4a", "not supported; convert to wav or flac", "note")
 
 
 def _decoded(name: str, path: Path) -> DoctorFinding:
     try:
         seconds = len(read_audio(path)) / SAMPLE_RATE
     except DataError as error:
-        return DoctorFinding(name, str(error), "bad", "Reinstall soundfile: pip install --force-reinstall soundfile")
+        return DoctorFinding(name, str(error), "bad", "Run: pip install --force-reinstall soundfile")
     return DoctorFinding(name, f"decodes ({seconds:.2f} s of 1 s)", "good" if abs(seconds - 1) < 0.15 else "bad")
 
 
@@ -239,8 +241,8 @@ def _write_m4a(path: Path, tone: np.ndarray) -> None:
             file.mux(packet)
 
 
-def room(site: Site) -> Iterator[DoctorFinding]:
-    """Disk for downloads, and shared memory for readers."""
+def check_storage(site: Site) -> Iterator[DoctorFinding]:
+    """Disk space for downloads, and shared memory for loader workers."""
     folder = site.cache.folder
     while not folder.exists():
         folder = folder.parent
@@ -248,44 +250,40 @@ def room(site: Site) -> Iterator[DoctorFinding]:
     is_writable = os.access(folder, os.W_OK)
     what = f"{site.cache.folder}: {free / 2**30:.0f} GiB free" + ("" if is_writable else ", not writable")
     if not is_writable:
-        yield DoctorFinding("cache", what, "bad", "Set ATTUNE_CACHE to a folder that you may write to.")
+        yield DoctorFinding("cache", what, "bad", "Set ATTUNE_CACHE to a writable folder.")
     else:
-        little = "Downloads may fill the disk. Set ATTUNE_CACHE to a folder with more room."
-        yield DoctorFinding(
-            "cache", what, "note" if free < LITTLE_DISK else "good", little if free < LITTLE_DISK else ""
-        )
-    shared = Path("/dev/shm")  # where readers hand batches over
+        low = "Downloads may fill the disk. Set ATTUNE_CACHE to a folder with more space."
+        yield DoctorFinding("cache", what, "note" if free < LOW_DISK else "good", low if free < LOW_DISK else "")
+    shared = Path("/dev/shm")  # through which loader workers pass batches
     if shared.exists():
         size = shutil.disk_usage(shared).total
-        small = "Readers hand batches over through it. In a container: docker run --shm-size 8g …; else --workers 0."
-        is_small = size < LITTLE_SHARED_MEMORY
+        small = "Loader workers need it. In a container: docker run --shm-size 8g …; otherwise use --workers 0."
+        is_small = size < LOW_SHARED_MEMORY
         what = f"{size / 2**30:.1f} GiB"
         yield DoctorFinding("shared memory", what, "note" if is_small else "good", small if is_small else "")
 
 
-def leftovers() -> Iterator[DoctorFinding]:
-    """Ranks and readers whose launcher is gone; there should never be any."""
-    runs: dict[str, list[Found]] = {}
-    for found in marked():
-        if found.run != os.environ.get(RUN_MARK):  # the one that asks is not left behind
+def check_orphans() -> Iterator[DoctorFinding]:
+    """Orphaned ranks and loader workers, whose launcher has exited; there should never be any."""
+    runs: dict[str, list[RunProcess]] = {}
+    for found in find_run_processes():
+        if found.run != os.environ.get(RUN_ID_VARIABLE):  # not this one itself
             runs.setdefault(found.run, []).append(found)
     for run, processes in sorted(runs.items()):
         own = {process.pid for process in processes}
         roots = {process.parent for process in processes} - own
         pids = ", ".join(str(process.pid) for process in sorted(processes, key=lambda process: process.pid))
         if any("attune" in _command(root) for root in roots):
-            yield DoctorFinding("processes", f"run {run} is at work: {pids}")
+            yield DoctorFinding("processes", f"run {run} is running: {pids}")
         else:
-            remedy = f"Their launcher is gone. End them: attune doctor --end {run}"
-            yield DoctorFinding(
-                "processes", f"run {run} was left behind: {pids} ({processes[0].command})", "bad", remedy
-            )
+            remedy = f"Their launcher has exited. Kill them: attune doctor --end {run}"
+            yield DoctorFinding("processes", f"run {run} is orphaned: {pids} ({processes[0].command})", "bad", remedy)
 
 
 def end_run(run: str) -> list[int]:
     """Kill every process of a launch; returns their process ids."""
     ended = []
-    for found in marked(run):
+    for found in find_run_processes(run):
         os.kill(found.pid, signal.SIGKILL)
         ended.append(found.pid)
     return ended

@@ -1,6 +1,6 @@
-"""The place that somebody else's launcher gave this process: torchrun, SLURM's srun, or an mpirun.
+"""The rank of a process that an external launcher started: torchrun, SLURM's srun, or mpirun.
 
-Each has its own words for rank, size and place on the machine; torch knows torchrun's. They are translated, once.
+Each has its own variables for rank, world size and local rank; torch reads torchrun's. They are translated once.
 """
 
 import fcntl
@@ -13,11 +13,11 @@ from itertools import product
 
 from attune.errors import ConfigError
 
-FIRST_PORT, PORTS = 20_000, 12_000  # below those that Linux gives to outgoing connections
+FIRST_PORT, PORTS = 20_000, 12_000  # below Linux's ports for outgoing connections
 
 
 def rank_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """What to add to the environment so that torch finds its place; nothing when this process is alone."""
+    """The variables that torch needs to join the process group; none if this process is alone."""
     if "RANK" in environment and "WORLD_SIZE" in environment:
         return {}
     for found in (_of_slurm(environment), _of_open_mpi(environment), _of_pmi(environment)):
@@ -27,7 +27,7 @@ def rank_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _of_slurm(environment: Mapping[str, str]) -> dict[str, str] | None:
-    # Only a step that srun started has ranks: a batch script's own environment names tasks that nobody has started.
+    # Only a step that srun started has ranks: a batch script's own environment has tasks that were not started.
     if "SLURM_STEP_ID" not in environment or "SLURM_PROCID" not in environment:
         return None
     size = environment.get("SLURM_STEP_NUM_TASKS") or environment.get("SLURM_NTASKS", "1")
@@ -60,13 +60,13 @@ def _mpi_host(environment: Mapping[str, str], size: str, here: str) -> str:
     if "MASTER_ADDR" in environment or size == here:
         return environment.get("MASTER_ADDR", "127.0.0.1")
     raise ConfigError(
-        "mpirun started ranks on several machines and does not tell where the first one is. "
-        "Add its address: mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500 …"
+        "mpirun started ranks on several machines without the address of the first one. "
+        "Add it: mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500 …"
     )
 
 
 def _place(rank: str, size: str, local: str | None, host: str, job: str) -> dict[str, str]:
-    port = FIRST_PORT + zlib.crc32(job.encode()) % PORTS  # all ranks of a job compute the same one
+    port = FIRST_PORT + zlib.crc32(job.encode()) % PORTS  # the same on all ranks of a job
     return {
         "RANK": rank,
         "WORLD_SIZE": size,
@@ -77,7 +77,7 @@ def _place(rank: str, size: str, local: str | None, host: str, job: str) -> dict
 
 
 def hosts(nodes: str) -> Iterator[str]:
-    """The names that SLURM's short form stands for: `gpu[01-03,7],login` is gpu01, gpu02, gpu03, gpu7, login."""
+    """Expand a SLURM node list: `gpu[01-03,7],login` is gpu01, gpu02, gpu03, gpu7, login."""
     for name in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", nodes):
         parts = re.split(r"\[([^\]]*)\]", name)  # plain text and what stands in brackets, by turns
         choices = [list(_numbers(part)) if place % 2 else [part] for place, part in enumerate(parts)]
@@ -92,9 +92,9 @@ def _numbers(ranges: str) -> Iterator[str]:
 
 
 def interface_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Which network interface gloo should use: the one that leads to the first rank.
+    """The network interface for gloo: the one that leads to the first rank.
 
-    Left to itself, gloo takes the one that this machine's name stands for, and that is often the loopback.
+    By default gloo uses the one that the host name resolves to, which is often the loopback.
     """
     first = environment.get("MASTER_ADDR", "")
     if "GLOO_SOCKET_IFNAME" in environment or first in ("", "localhost", "127.0.0.1", "::1"):
@@ -107,7 +107,7 @@ def _interface_towards(host: str) -> str | None:
     get_address = 0x8915  # SIOCGIFADDR of Linux
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect((host, 9))  # sends nothing; the kernel only chooses a way
+            probe.connect((host, 9))  # sends nothing; the kernel only chooses a route
             own = probe.getsockname()[0]
         except OSError:
             return None

@@ -1,4 +1,4 @@
-"""Submit a command to a Ray cluster as a job: its folder is uploaded, its log followed, its exit code handed on."""
+"""Submit a command to a Ray cluster as a job: upload its folder, follow its log, return its exit code."""
 
 import asyncio
 import shlex
@@ -11,7 +11,7 @@ from typing import Any
 from attune.errors import ConfigError
 from attune.launch.group import Outcome
 
-# Never uploaded: what a cluster has to find on shared storage, and what is made anew.
+# Never uploaded: data and runs, which must be on shared storage, and build outputs.
 EXCLUDES = (
     *("runs/", ".git/", ".venv/", "build/", "dist/", "__pycache__/", ".mypy_cache/", ".ruff_cache/", ".pytest_cache/"),
     *("*.safetensors", "*.wav", "*.flac", "*.mp3", "*.opus", "*.ogg", "*.tar", "*.tar.gz", "*.zip"),
@@ -21,7 +21,7 @@ ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A command, the folder it runs in, and what the cluster's machines need for it."""
+    """A command, the folder it runs in, and the variables and packages it needs on the cluster."""
 
     words: Sequence[str]
     folder: Path
@@ -31,7 +31,7 @@ class Job:
 
 
 def submit(job: Job, address: str, show: Callable[[str], None]) -> Outcome:
-    """Run a job to its end, showing its log as it is written."""
+    """Run a job to its end, streaming its log."""
     client = _connect(address)
     environment: dict[str, Any] = {"working_dir": str(job.folder), "excludes": [*EXCLUDES, *job.excludes]}
     environment |= {"env_vars": dict(job.variables)} if job.variables else {}
@@ -40,7 +40,7 @@ def submit(job: Job, address: str, show: Callable[[str], None]) -> Outcome:
     show(f"job {number} at {address}\n")
     asyncio.run(_follow(client, number, show))
     while client.get_job_status(number) not in ENDED:
-        time.sleep(0.5)  # the log may end a moment before the job does
+        time.sleep(0.5)  # the log may end before the job does
     return _outcome(client.get_job_info(number))
 
 
@@ -50,22 +50,22 @@ async def _follow(client: Any, number: str, show: Callable[[str], None]) -> None
 
 
 def _outcome(info: Any) -> Outcome:
-    """The command's own exit code; `ray job submit` would say 1 whatever it was."""
+    """The command's own exit code; `ray job submit` always returns 1."""
     if info.status == "SUCCEEDED":
         return Outcome(0)
     code = info.driver_exit_code
-    return Outcome(code if code in (2, 75) else 1, f"The job ended as {info.status}: {info.message or ''}".strip())
+    return Outcome(code if code in (2, 75) else 1, f"The job has status {info.status}: {info.message or ''}".strip())
 
 
 def _connect(address: str) -> Any:
     try:
         from ray.job_submission import JobSubmissionClient
     except ModuleNotFoundError as error:
-        raise ConfigError('Ray is not installed. Install it: pip install "attune-speech[ray]"') from error
+        raise ConfigError('Ray is not installed. Run: pip install "attune-speech[ray]"') from error
     try:
         return JobSubmissionClient(address)
     except (ConnectionError, RuntimeError) as error:
         raise ConfigError(
-            f"No Ray job server answers at {address}: {str(error).splitlines()[0]} "
-            "It is the address of the dashboard, such as http://HEAD:8265."
+            f"Cannot reach a Ray job server at {address}: {str(error).splitlines()[0]} "
+            "Give the address of the dashboard, e.g. http://HEAD:8265."
         ) from error

@@ -1,8 +1,8 @@
-"""Ray: the same work on the machines of a cluster. Ray starts the processes, again where one is lost; the rest is ours.
+"""Ray: the same work on the machines of a cluster. Ray starts and restarts the processes; the rest is ours.
 
-Where a run goes on from is decided by its own checkpoints, never by what Ray was told of them. So the run directory has
-to be one that every node sees: that is tried before anything starts. What a worker has to say in the end (a mistake,
-a preemption) it leaves in the run directory too, as Ray itself only tells that there was an error.
+A run resumes from its own checkpoints, never from Ray's. So the run directory must be visible to every node, which is
+checked before anything starts. A worker writes why it failed (an error, a preemption) to the run directory too, as Ray
+itself only reports that there was an error.
 """
 
 import importlib
@@ -18,21 +18,21 @@ from pathlib import Path
 from typing import Any
 
 from attune.errors import AttuneError, CheckpointError, ConfigError, RankLost, ReaderLost
-from attune.files import refusal_told, write_text
+from attune.files import explain_write_errors, write_text
 from attune.launch.group import STOP_SIGNALS, Outcome
+from attune.launch.heartbeat import monitored
 from attune.launch.ranks import GRACE_SECONDS
-from attune.launch.watch import watched
-from attune.processes import RUN_MARK, cores
+from attune.processes import RUN_ID_VARIABLE, cores
 from attune.world import World
 
-LOCAL = "local"  # an address: a cluster of this machine alone, which ends with this process
+LOCAL = "local"  # an address: a cluster on this machine only, which ends with this process
 SEEN_SECONDS = 10.0  # a network file system may show a new file late
-WORD, STOP, RESULT = ".word.json", ".stop", ".result.json"  # in the run directory
+FAILURE, STOP, RESULT = ".failure.json", ".stop", ".result.json"  # in the run directory
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where the cluster is, how many workers to use (a range: as many as there are), and what each of them has."""
+    """The address of the cluster, the number of workers (a range: as many as there are), and their device."""
 
     address: str
     workers: tuple[int, int]
@@ -42,33 +42,33 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What every worker does: `do(world, stop_requested, report)` until all is done, or until it has to save and leave.
+    """What every worker does: `do(world, stop_requested, report)` until it is done, or has to save and exit.
 
-    `report` shows figures in Ray's own tables, and is called equally often on every rank.
+    `report` sends metrics to Ray, and is called equally often on every rank.
     """
 
     run: Path
     do: Callable[[World, Callable[[], bool], Callable[[Mapping[str, float]], None]], None]
-    tell_loss: Callable[[str, bool], None]
+    on_loss: Callable[[str, bool], None]
 
 
 def train_on_ray(work: Work, cluster: Cluster, restarts: int) -> Outcome:
-    """Run `work` on the cluster's workers; a group that loses one is started again, at most `restarts` times."""
-    with refusal_told(work.run, "Give run=… a folder that can be, and that all nodes share.", CheckpointError):
+    """Run `work` on the cluster's workers; a group that loses one is restarted, at most `restarts` times."""
+    with explain_write_errors(work.run, "Set run=… to a writable folder that all nodes share.", CheckpointError):
         work.run.mkdir(parents=True, exist_ok=True)
-        for name in (WORD, STOP, RESULT):
+        for name in (FAILURE, STOP, RESULT):
             (work.run / name).unlink(missing_ok=True)
-    with joined_cluster(cluster) as ray, _asking_to_stop(work.run / STOP):
-        require_shared(ray, work.run)
+    with connect_cluster(cluster) as ray, _stop_file_on_signal(work.run / STOP):
+        require_shared_folder(ray, work.run)
         failure = _fit(ray, work, cluster, restarts)
-        word = work.run / WORD
+        word = work.run / FAILURE
         if word.exists():
             return Outcome(**json.loads(word.read_text()))
         return Outcome(1, failure) if failure else Outcome(0)
 
 
 def _fit(ray: Any, work: Work, cluster: Cluster, restarts: int) -> str:
-    """What Ray says went wrong, or nothing."""
+    """The error that Ray reports, or an empty string."""
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
@@ -84,14 +84,14 @@ def _fit(ray: Any, work: Work, cluster: Cluster, restarts: int) -> str:
         scaling_config=scaling,
         torch_config=TorchConfig(timeout_s=int(cluster.timeout + GRACE_SECONDS)),
         run_config=RunConfig(
-            name=uuid.uuid4().hex[:12],  # never a name that Ray could find a state of its own under
+            name=uuid.uuid4().hex[:12],  # always new, so that Ray never restores a state of its own
             storage_path=str(storage),
             failure_config=FailureConfig(max_failures=restarts),
         ),
     )
     try:
         trainer.fit()
-    except Exception as error:  # a cluster fails in many ways, and all of them are reasons
+    except Exception as error:  # a cluster fails in many ways; any of them ends the run
         return _first_line(error)
     return ""
 
@@ -103,30 +103,30 @@ def _first_line(error: Exception) -> str:
 
 
 def _worker(config: Mapping[str, Any]) -> None:
-    """One rank. Ray has made the process group; who is in it, and on which device, is all that is taken from there."""
+    """One rank. Ray has created the process group; only rank, world size and device are taken from it."""
     import torch.distributed as dist
     from ray.train import report
     from ray.train.torch import get_device
 
     work: Work = config["work"]
-    if (work.run / WORD).exists():
-        return  # a worker of the group before this one had the last word, and starting again does not change it
+    if (work.run / FAILURE).exists():
+        return  # a worker of the previous group failed for good, which a restart does not change
     world = World(dist.get_rank(), dist.get_world_size(), get_device())
     os.environ.update(RANK=str(world.rank), WORLD_SIZE=str(world.size))
-    with watched(world, config["timeout"], work.tell_loss) as seen:
+    with monitored(world, config["timeout"], work.on_loss) as seen:
         try:
             work.do(seen, _stop_file(work.run / STOP), lambda figures: report(dict(figures)))
         except (RankLost, ReaderLost):
-            raise  # worth another try
+            raise  # worth a restart
         except AttuneError as error:
             word = {"code": error.exit_code, "reason": str(error), "error_kind": type(error).__name__}
-            write_text(work.run / WORD, json.dumps(word))
-            if error.exit_code != 75:  # all ranks leave a preemption together, but a mistake may be one rank's own
+            write_text(work.run / FAILURE, json.dumps(word))
+            if error.exit_code != 75:  # all ranks stop together when preempted, but an error may be one rank's own
                 raise
 
 
 def _stop_file(path: Path) -> Callable[[], bool]:
-    """Whether the file is there, asked once a second at most: it may be on the other side of a network."""
+    """Whether the file exists, checked at most once a second: it may be on a network file system."""
     asked = [0.0, 0.0]  # when, and the answer
 
     def stop_requested() -> bool:
@@ -138,8 +138,8 @@ def _stop_file(path: Path) -> Callable[[], bool]:
 
 
 @contextmanager
-def _asking_to_stop(path: Path) -> Iterator[None]:
-    """A stop signal to this process becomes a file that every worker looks for."""
+def _stop_file_on_signal(path: Path) -> Iterator[None]:
+    """A stop signal to this process creates a file that every worker checks for."""
     before = {number: signal.signal(number, lambda *_: path.touch()) for number in STOP_SIGNALS}
     try:
         yield
@@ -149,11 +149,11 @@ def _asking_to_stop(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def joined_cluster(cluster: Cluster) -> Iterator[Any]:
-    """The cluster at an address, or one of this machine alone; never whichever one Ray happens to find."""
+def connect_cluster(cluster: Cluster) -> Iterator[Any]:
+    """Connect to the cluster at an address, or start a local one; never use one that Ray happens to find."""
     os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
-    os.environ.setdefault("RAY_TRAIN_ENABLE_PRINT_PATCH", "0")  # else every line is shown twice
-    os.environ.setdefault(RUN_MARK, uuid.uuid4().hex[:12])
+    os.environ.setdefault("RAY_TRAIN_ENABLE_PRINT_PATCH", "0")  # else every line is printed twice
+    os.environ.setdefault(RUN_ID_VARIABLE, uuid.uuid4().hex[:12])
     ray = _import_ray()
     own: dict[str, Any] = {}
     if cluster.address == LOCAL:
@@ -162,7 +162,7 @@ def joined_cluster(cluster: Cluster) -> Iterator[Any]:
         ray.init(address=cluster.address, logging_level="warning", **own)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise ConfigError(
-            f"There is no Ray cluster at {cluster.address}: {str(error).splitlines()[0]} "
+            f"Cannot reach a Ray cluster at {cluster.address}: {str(error).splitlines()[0]} "
             "Start one with `ray start --head`, and give its address: --address HOST:6379."
         ) from error
     try:
@@ -171,15 +171,15 @@ def joined_cluster(cluster: Cluster) -> Iterator[Any]:
         ray.shutdown()
 
 
-def require_shared(ray: Any, folder: Path) -> None:
-    """Refuse a folder that a node of the cluster does not see."""
+def require_shared_folder(ray: Any, folder: Path) -> None:
+    """Refuse a folder that is not visible on every node of the cluster."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     probe = folder / f".probe-{uuid.uuid4().hex[:8]}"
     probe.touch()
     try:
         nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
-        looks = ray.remote(num_cpus=0)(_appears)
+        looks = ray.remote(num_cpus=0)(_is_visible)
         asked = [
             looks.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(
                 str(probe)
@@ -191,12 +191,12 @@ def require_shared(ray: Any, folder: Path) -> None:
         probe.unlink()
     if blind:
         raise CheckpointError(
-            f"{folder} is not seen by {len(blind)} of the cluster's {len(nodes)} nodes ({', '.join(blind[:3])}): their "
-            "workers would find no checkpoints in it. Give run=… a folder on storage that all nodes share."
+            f"{folder} is not visible on {len(blind)} of the cluster's {len(nodes)} nodes ({', '.join(blind[:3])}), so "
+            "their workers cannot read checkpoints. Set run=… to a folder on storage that all nodes share."
         )
 
 
-def _appears(path: str) -> bool:
+def _is_visible(path: str) -> bool:
     deadline = time.monotonic() + SEEN_SECONDS
     while time.monotonic() < deadline:
         if Path(path).exists():
@@ -206,11 +206,11 @@ def _appears(path: str) -> bool:
 
 
 def map_on_ray(items: Sequence[str], worker: type, arguments: Sequence[object], cluster: Cluster) -> Iterator[Any]:
-    """What `worker(*arguments)` makes of each batch of items, `{"item": …}` to rows, as it comes."""
-    with joined_cluster(cluster) as ray:
+    """Apply `worker(*arguments)` to batches of items, `{"item": …}` to rows; yields rows as they are done."""
+    with connect_cluster(cluster) as ray:
         data = importlib.import_module("ray.data")
         data.DataContext.get_current().enable_progress_bars = False
-        # A few to a batch: what is lost when a worker dies is done again, and no worker waits for a long one.
+        # Small batches: little is repeated when a worker dies, and no worker waits for a long one.
         rows = data.from_items([{"item": item} for item in items], override_num_blocks=max(1, len(items) // 8))
         made = rows.map_batches(
             worker,
@@ -230,4 +230,4 @@ def _import_ray() -> Any:
     try:
         return importlib.import_module("ray")
     except ModuleNotFoundError as error:
-        raise ConfigError('Ray is not installed. Install it: pip install "attune-speech[ray]"') from error
+        raise ConfigError('Ray is not installed. Run: pip install "attune-speech[ray]"') from error

@@ -1,12 +1,12 @@
-"""Being asked to stop: a signal only sets a flag, and the loop decides when it is safe."""
+"""Stop signals: a signal only sets a flag, and the training loop decides when it is safe to stop."""
 
 import signal
 from collections.abc import Callable
 from types import FrameType
 
 
-def listen_for_stop() -> Callable[[], bool]:
-    """From now on SIGTERM and SIGUSR1 are requests; the returned function tells whether one has come."""
+def handle_stop_signals() -> Callable[[], bool]:
+    """Handle SIGTERM and SIGUSR1 as stop requests; the returned function reports whether one was received."""
     requests: list[int] = []
 
     def remember(number: int, _: FrameType | None) -> None:

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from attune.errors import DataError
-from attune.files import refusal_told, require_writable
+from attune.files import explain_write_errors, require_writable
 
 REMEDY = "Name another file, or make room there; what is in it is not done again."
 
@@ -24,12 +24,12 @@ class Lines:
                 self.ids.add(str(json.loads(line)["id"]))
             except (ValueError, KeyError, TypeError) as error:
                 raise DataError(f"{path}:{number} is not a result: {line[:60]!r}. Name another file.") from error
-        with refusal_told(path, REMEDY), path.open("ab") as file:
+        with explain_write_errors(path, REMEDY), path.open("ab") as file:
             file.truncate(len(whole))
 
     def add(self, name: str, **values: object) -> None:
         """Append one result."""
-        with refusal_told(self.path, REMEDY), self.path.open("a", encoding="utf-8") as file:
+        with explain_write_errors(self.path, REMEDY), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"id": name, **values}, ensure_ascii=False) + "\n")
             file.flush()
             os.fsync(file.fileno())

@@ -18,7 +18,7 @@ from attune import catalog
 from attune import recipe as recipes
 from attune.contracts import Family, ImportedCheckpoint, ModelSection, RemappedWeights
 from attune.errors import ConfigError, ModelError
-from attune.files import refusal_told, write_text
+from attune.files import explain_write_errors, write_text
 from attune.plain_yaml import inline_yaml
 from attune.recipe import Recipe
 from attune.run import Run
@@ -149,7 +149,7 @@ def import_model(source: str, folder: Path, site: Site, tokenizer: str | None = 
         begun = begin_model(recipe, (), folders, site, World.alone())
         require_all_weights(begun, path)
         recipe = recipes.load(written, [*settings, *begun.init.overrides]).recipe
-        with refusal_told(folder, "Choose another place.", ModelError):
+        with explain_write_errors(folder, "Choose another place.", ModelError):
             folder.parent.mkdir(parents=True, exist_ok=True)
         # Built under what the checkpoint recommends, which exporters write down.
         final = build_model(recipe, run.task, run.assets)

@@ -22,8 +22,8 @@ from attune.contracts import TextTask
 from attune.corpora import (
     Corpus,
     RowProblem,
-    bring_manifest,
     expand_shards,
+    fetch_manifest,
     inspect_corpus,
     open_corpus,
     select,
@@ -129,7 +129,7 @@ class RecipeCheck:
 def check_manifest(source: str, decodes: bool, site: Site) -> Generator[Decoding, None, RowsCheck]:
     """Look at one manifest alone; yields how far decoding has come."""
     with tempfile.TemporaryDirectory() as scratch:
-        path = bring_manifest(source, site.cache)
+        path = fetch_manifest(source, site.cache)
         corpus = open_corpus(path.name, [path], Path(scratch))
         return (yield from _check_rows(corpus, decodes, site))
 
@@ -184,7 +184,7 @@ def _open_all(recipe: Recipe, scratch: Path, site: Site, troubles: list[str]) ->
     for split, sources in named.items():
         with _gathering(troubles, f"data.{split}: "):
             if sources:
-                corpora[split] = open_corpus(split, [bring_manifest(source, site.cache) for source in sources], scratch)
+                corpora[split] = open_corpus(split, [fetch_manifest(source, site.cache) for source in sources], scratch)
                 if not len(corpora[split]):
                     raise DataError("No row can be used.")
     return corpora

@@ -17,13 +17,13 @@ from attune.corpora import (
     Corpus,
     Selection,
     Skipped,
-    bring_manifest,
     expand_shards,
+    fetch_manifest,
     open_corpus,
-    require_sound,
-    samples_of,
+    read_shard,
+    require_valid_rows,
     select,
-    utterance_of,
+    to_utterance,
 )
 from attune.errors import ConfigError, DataError
 from attune.recipe import Recipe
@@ -48,9 +48,9 @@ def open_manifests(
     """Manifests as one corpus. The first rank fetches and scans, the others find everything ready."""
     if not world.is_first:
         world.barrier()
-    paths = [bring_manifest(source, site.cache) for source in sources]
+    paths = [fetch_manifest(source, site.cache) for source in sources]
     corpus = open_corpus(name, paths, index_folder)
-    require_sound(corpus, recipe.data.bad_rows)
+    require_valid_rows(corpus, recipe.data.bad_rows)
     if world.is_first:
         world.barrier()
     return corpus
@@ -236,13 +236,13 @@ def _rules(recipe: Recipe) -> StreamRules:
 
 def samples_in(shard: str, start: int) -> Iterator[StreamSample]:
     """The samples of a shard from a byte on, in their order; what cannot be one comes with the reason."""
-    for sample in samples_of(shard, start):
+    for sample in read_shard(shard, start):
         if isinstance(sample.found, Skipped):
             yield StreamSample(None, b"", sample.end, f"{sample.found.which}: {sample.found.reason}")
         else:
             row = sample.found
             where = f"{shown(shard)}: {row.id}"
-            yield StreamSample(utterance_of(row, shard, row.seconds or 0.0, where), sample.content, sample.end)
+            yield StreamSample(to_utterance(row, shard, row.seconds or 0.0, where), sample.content, sample.end)
 
 
 def _every(shards: Shards | None) -> Iterable[Utterance]:

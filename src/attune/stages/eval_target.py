@@ -12,7 +12,7 @@ from attune import recipe as recipes
 from attune.contracts import Family, ModelSection
 from attune.corpora import Corpus
 from attune.errors import ConfigError, ModelError
-from attune.files import refusal_told, require_writable
+from attune.files import explain_write_errors, require_writable
 from attune.recipe import Recipe
 from attune.report.predictions import write_predictions
 from attune.run import Run
@@ -197,10 +197,10 @@ def require_places(target: EvalTarget, *files: Path | None) -> None:
 def record(target: EvalTarget, evaluation: Evaluation, out: Path | None) -> None:
     """Keep predictions and scores with the run, and the predictions where they were asked for."""
     if out:
-        with refusal_told(out, "Name another file."):
+        with explain_write_errors(out, "Name another file."):
             write_predictions(out, evaluation.predictions)
     if target.run:
-        with refusal_told(target.run.folder, _remedy(target.run)):
+        with explain_write_errors(target.run.folder, _remedy(target.run)):
             write_predictions(target.run.predictions(evaluation.split), evaluation.predictions)
             target.run.add_scores(evaluation.split, {**evaluation.as_json(), "step": target.pretrained.step})
 

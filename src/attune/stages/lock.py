@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from attune import catalog
-from attune.corpora import bring_manifest
+from attune.corpora import fetch_manifest
 from attune.errors import AttuneError, RankLost, SourceError
 from attune.files import sha256, write_text
 from attune.recipe import Recipe
@@ -32,7 +32,7 @@ class NamedSource:
 
     def bring(self, cache: Cache) -> Path:
         """Where it is on this machine; a manifest comes with its audio."""
-        return bring_manifest(self.source, cache) if self.is_manifest else locate(self.source, cache)
+        return fetch_manifest(self.source, cache) if self.is_manifest else locate(self.source, cache)
 
 
 def sources_of(recipe: Recipe, begins: bool = True) -> list[NamedSource]:

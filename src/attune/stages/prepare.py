@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from attune import catalog, config
-from attune.corpora import Layout, Place, Prepared, open_corpus, prepare_split
+from attune.corpora import CorpusPaths, Layout, Prepared, open_corpus, prepare_split
 from attune.errors import ConfigError, DataError
 from attune.files import completed, write_text
 from attune.plain_yaml import Problems, read_overrides
 from attune.site import Site
 from attune.sources import locate, shown
-from attune.text.times import without_times
-from attune.text.tokenizers.pieces import SentencePieces
+from attune.text.timestamps import strip_timestamps
+from attune.text.tokenizers.sentencepiece import SentencePieceTokenizer
 
 RECORD = "corpus.json"
 
@@ -47,7 +47,7 @@ def prepare_corpus(order: PrepareRequest, jobs: int, site: Site) -> Generator[Pr
     source = order.source if layout.takes_addresses else str(locate(order.source, site.cache).absolute())
     to = order.to.absolute()
     with _alone_in(to):
-        splits = layout.read(Place(source, to), options)
+        splits = layout.read(CorpusPaths(source, to), options)
         _claim(to, {"corpus": order.corpus, "from": shown(source), "options": config.to_plain(options)})
         prepared = []
         for split, found in splits.items():
@@ -121,10 +121,10 @@ def learn_tokens(sources: Sequence[str], file: Path, wish: TokenizerRequest, sit
     with tempfile.TemporaryDirectory() as scratch:
         corpus = open_corpus("texts", [locate(source, site.cache) for source in sources], Path(scratch))
         written = [(each.text, each.language) for each in corpus if each.text is not None]
-        texts = [normalize(without_times(text, language)) for text, language in written]
+        texts = [normalize(strip_timestamps(text, language)) for text, language in written]
     if not texts:
         raise DataError(f"There is no text in {', '.join(sources)} to learn tokens from.")
-    pieces = SentencePieces.learn(texts, wish.kind, wish.size)
+    pieces = SentencePieceTokenizer.learn(texts, wish.kind, wish.size)
     with completed(file) as partial:
         partial.write_bytes(pieces.model)
     words = sum(len(text.split()) for text in texts)

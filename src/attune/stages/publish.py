@@ -12,7 +12,7 @@ from attune import recipe as recipes
 from attune.config import flatten
 from attune.contracts import HubTask, TaskModel
 from attune.errors import ModelError, SourceError
-from attune.files import completed, refusal_told, sync, write_text
+from attune.files import completed, explain_write_errors, sync, write_text
 from attune.plain_yaml import inline_yaml
 from attune.recipe import Recipe
 from attune.report.card import CardFacts, model_card
@@ -45,7 +45,7 @@ def export_model(source: str, to: Path, site: Site, for_transformers: bool = Fal
     pretrained = open_pretrained(path)
     loaded = load_eval_target(pretrained, site, World.alone())
     run, model = Run(pretrained.folders.task.parent), loaded.task_model
-    with refusal_told(to, "Choose another place.", ModelError):
+    with explain_write_errors(to, "Choose another place.", ModelError):
         to.parent.mkdir(parents=True, exist_ok=True)
         if is_own_format:
             export(to, pretrained.recipe, run, model)
@@ -122,7 +122,7 @@ def pull(source: str, to: Path, site: Site) -> Path:
     path = locate(source, site.cache)
     if to.exists():
         raise SourceError(f"{to} is there already. Remove it, or choose another place for {shown(source)}.")
-    with refusal_told(to, "Choose another place.", SourceError):
+    with explain_write_errors(to, "Choose another place.", SourceError):
         to.parent.mkdir(parents=True, exist_ok=True)
     partial = to.parent / f".{to.name}.{uuid.uuid4().hex[:8]}.part"
     try:

@@ -6,7 +6,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from attune.corpora import Layout, Manifest, Place, inspect_audio, open_manifest, prepare_split
+from attune.corpora import CorpusPaths, Layout, Manifest, inspect_audio, open_manifest, prepare_split
 from attune.errors import AttuneError
 from attune.files import sha256
 from attune.testing.problems import require_none
@@ -31,7 +31,7 @@ def check_corpus(corpus: Layout, source: Path | str, options: Any = None) -> Non
 
 def _prepared(corpus: Layout, source: Path | str, options: Any, to: Path) -> dict[str, Manifest | None]:
     splits: dict[str, Manifest | None] = {}
-    place = Place(str(source), to)
+    place = CorpusPaths(str(source), to)
     for name, found in corpus.read(place, options or corpus.options()).items():
         steps = prepare_split(name, found, to, jobs=1)
         for _ in steps:

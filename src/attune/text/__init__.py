@@ -1,1 +1,1 @@
-"""Text on its way in and out: normalizers before scoring, tokenizers between text and token ids."""
+"""Text processing: normalizers, tokenizers, timestamps."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from attune.contracts import SpeechModel
-from attune.kernels.recording import record
+from attune.kernels.cuda_graph import capture_graph
 from attune.training.precision import narrowed
 from attune.types import Batch, Loss, Masks, with_tensors
 
@@ -88,7 +88,7 @@ class Graphed:
 
     def _record(self, batch: Batch) -> _Recorded:
         scale = torch.ones((), device=self.eager.device)
-        graph, loss = record(lambda: self._run(batch, scale), self._memory)
+        graph, loss = capture_graph(lambda: self._run(batch, scale), self._memory)
         return _Recorded(graph, batch, scale, loss)
 
     def _run(self, batch: Batch, scale: Tensor) -> Loss:

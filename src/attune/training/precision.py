@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from attune.world import NARROW
+from attune.world import HALF_PRECISION
 
 GROW_AFTER = 2000
 
@@ -63,4 +63,4 @@ def narrowed(precision: str, device: torch.device) -> AbstractContextManager[obj
     """The context in which the model computes its loss."""
     if precision == "fp32":
         return nullcontext()
-    return torch.autocast(device.type, dtype=NARROW[precision])
+    return torch.autocast(device.type, dtype=HALF_PRECISION[precision])

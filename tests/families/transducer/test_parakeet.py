@@ -17,13 +17,13 @@ from attune.families.transducer.parakeet_tokens import as_tokenizer
 from attune.families.transducer.presets import preset
 from attune.families.transducer.settings import TransducerConfig
 from attune.families.transducer.shape import read_shape
-from attune.text.tokenizers.pieces import SentencePieces
+from attune.text.tokenizers.sentencepiece import SentencePieceTokenizer
 
 from tiny import batch_of
 from transducers import golden_folder
 
 TEXTS = ["three zero two one", "erase f o x k eight", "seven one six two four four six seven", "stop", "twenty nine"]
-TOKENIZER = SentencePieces.learn(TEXTS, "bpe", 40)
+TOKENIZER = SentencePieceTokenizer.learn(TEXTS, "bpe", 40)
 PIECES = TOKENIZER.pieces[1:]
 
 
@@ -97,7 +97,7 @@ def test_a_prediction_net_of_another_width_is_refused(tmp_path):
 def test_transformers_tokenizer_has_the_same_numbers_and_texts(tmp_path, kind):
     from transformers import AutoTokenizer
 
-    pieces = SentencePieces.learn(TEXTS, kind, 40 if kind == "bpe" else 32)
+    pieces = SentencePieceTokenizer.learn(TEXTS, kind, 40 if kind == "bpe" else 32)
     write_parakeet(make_model(), pieces.without_blank(), tmp_path)
     theirs = AutoTokenizer.from_pretrained(tmp_path)
     assert type(theirs).__name__ == "ParakeetTokenizer" and theirs.pad_token_id == len(pieces.pieces) - 1

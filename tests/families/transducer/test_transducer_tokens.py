@@ -7,8 +7,8 @@ from attune.errors import ConfigError, DataError
 from attune.families.transducer import FAMILY, TransducerConfig
 from attune.families.transducer.archive import read_archive
 from attune.tasks.transcribe import Transcribe, TranscribeConfig
-from attune.text.tokenizers.characters import Characters
-from attune.text.tokenizers.pieces import SentencePieces
+from attune.text.tokenizers.characters import CharacterTokenizer
+from attune.text.tokenizers.sentencepiece import SentencePieceTokenizer
 from attune.types import Utterance
 
 from transducers import golden_folder
@@ -146,8 +146,8 @@ def test_weights_that_say_what_they_are_leave_no_choice_of_nets_and_durations(ne
 
 
 def test_pieces_are_written_as_sentencepiece_writes_them():
-    assert Characters(("a", " ")).pieces == ("<blank>", "<unk>", "a", "▁")
-    pieces = SentencePieces.learn(TEXTS, "bpe", 64)
+    assert CharacterTokenizer(("a", " ")).pieces == ("<blank>", "<unk>", "a", "▁")
+    pieces = SentencePieceTokenizer.learn(TEXTS, "bpe", 64)
     assert pieces.pieces[:2] == ("<blank>", "<unk>") and len(pieces.pieces) == 64
 
 
@@ -155,7 +155,7 @@ def test_pieces_are_written_as_sentencepiece_writes_them():
 def test_a_tokenizer_without_its_blank_splits_the_same_way_one_number_lower(kind):
     from sentencepiece import SentencePieceProcessor
 
-    pieces = SentencePieces.learn(TEXTS, kind, 46)
+    pieces = SentencePieceTokenizer.learn(TEXTS, kind, 46)
     theirs = SentencePieceProcessor(model_proto=pieces.without_blank())
     assert tuple(theirs.id_to_piece(number) for number in range(theirs.get_piece_size())) == pieces.pieces[1:]
     assert theirs.unk_id() == 0 and theirs.pad_id() == -1
@@ -165,14 +165,14 @@ def test_a_tokenizer_without_its_blank_splits_the_same_way_one_number_lower(kind
 
 
 def test_a_task_takes_over_the_tokens_of_a_file(tmp_path):
-    SentencePieces.learn(TEXTS, "bpe", 64).save(tmp_path)
-    file = tmp_path / SentencePieces.FILE
+    SentencePieceTokenizer.learn(TEXTS, "bpe", 64).save(tmp_path)
+    file = tmp_path / SentencePieceTokenizer.FILE
     config = TranscribeConfig(tokens="bpe", tokenizer=str(file))
     task = prepared(tmp_path / "task", config)
-    assert (tmp_path / "task" / SentencePieces.FILE).read_bytes() == file.read_bytes()
+    assert (tmp_path / "task" / SentencePieceTokenizer.FILE).read_bytes() == file.read_bytes()
     assert task.can_reuse(config, tmp_path / "task", UTTERANCES)
     (tmp_path / "other").mkdir()
-    SentencePieces.learn(TEXTS, "unigram", 46).save(tmp_path / "other")
+    SentencePieceTokenizer.learn(TEXTS, "unigram", 46).save(tmp_path / "other")
     assert not task.can_reuse(config, tmp_path / "other", UTTERANCES)
     with pytest.raises(ValueError, match="they alone"):
         TranscribeConfig(tokens="bpe", tokenizer=str(file), vocabulary=40)

@@ -8,7 +8,7 @@ import soundfile
 
 import attune
 from attune import recipe as recipes
-from attune.audio.vad import cut_in_pauses
+from attune.audio.vad import vad_chunks
 from attune.corpora import ChunkedCorpus, open_corpus
 from attune.errors import ConfigError, TooLong
 from attune.families.whisper import FAMILY
@@ -82,7 +82,7 @@ def checked(folder, *overrides):
 def test_a_long_row_is_decoded_in_pieces_and_scored_whole(folder, long_audio):
     found = evaluated(folder, "data.long_rows=split")
     assert [each.id for each in found.predictions] == ["00000", "00001", "00002", "long", "silent"]
-    spans = cut_in_pauses(long_audio, 30.0)
+    spans = vad_chunks(long_audio, 30.0)
     model = attune.load(_exported(folder), device="cpu")
     pieces = [long_audio[round(span.start * 16_000) : round(span.end * 16_000)] for span in spans]
     assert len(pieces) > 1

@@ -99,8 +99,8 @@ def test_what_windows_cannot_do_is_told(recipe, recordings, capsys):
     for wrong in (-1, 2.5, "2"):
         with pytest.raises(DataError, match="how many texts"):
             attune.load(recipe, "cpu").transcribe_detailed(recordings, alternatives=wrong)
-    assert main(["transcribe", str(recipe), "x.wav", "--json", "--nbest", "2", "--long", "windows"]) == 2
-    assert "--long windows" in capsys.readouterr().err
+    assert main(["transcribe", str(recipe), "x.wav", "--json", "--nbest", "2", "--chunking", "timestamps"]) == 2
+    assert "--chunking timestamps" in capsys.readouterr().err
 
 
 def test_what_is_spoken_can_be_told(tmp_path, recipe, recordings):
@@ -155,7 +155,7 @@ def test_the_verb_takes_both(recipe, recordings, tmp_path, capsys):
 
     soundfile.write(tmp_path / "a.wav", recordings[0], 16_000)
     said = {}
-    for words in ((), ("--long", "windows"), ("--fallback",)):
+    for words in ((), ("--chunking", "timestamps"), ("--fallback",)):
         assert main(["transcribe", str(recipe), str(tmp_path / "a.wav"), "--device", "cpu", "--json", *words]) == 0
         ((said[words],),) = [json.loads(capsys.readouterr().out)]
     assert len({entry["text"] for entry in said.values()}) == 3

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attune.families.transducer.own import Own
-from attune.kernels.batch_norm import normalize
+from attune.kernels.batch_norm import masked_batch_norm
 
 MOMENTUM = 0.1
 
@@ -47,7 +47,7 @@ class BatchNorm(nn.Module):
         """Frames (B, C, F) normalized by channel; what lies beyond the own ones is never looked at."""
         with torch.autocast(frames.device.type, enabled=False):
             if self.learns:
-                return normalize(
+                return masked_batch_norm(
                     frames, own.beyond, own.count, self.weight, self.bias, self.tally, self.running_mean,
                     self.least_variance,
                 )  # fmt: skip

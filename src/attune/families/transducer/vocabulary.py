@@ -16,9 +16,9 @@ from attune.errors import ConfigError, ModelError
 from attune.families.transducer.archive import CONFIG, tokenizer_files
 from attune.plain_yaml import Plain, read_data
 from attune.text import tokenizers
-from attune.text.times import without_times
-from attune.text.tokenizers.characters import UNREADABLE, tidy
-from attune.text.tokenizers.pieces import SentencePieces
+from attune.text.timestamps import strip_timestamps
+from attune.text.tokenizers.characters import UNREADABLE, collapse_whitespace
+from attune.text.tokenizers.sentencepiece import SentencePieceTokenizer
 from attune.types import Hypothesis, Target, Utterance, target_text
 
 
@@ -76,12 +76,12 @@ class OwnPieces:
 
     def encode(self, text: str) -> tuple[int, ...]:
         """The labels that spell a text."""
-        return tuple(self.processor.encode(tidy(text)))
+        return tuple(self.processor.encode(collapse_whitespace(text)))
 
     def decode(self, labels: tuple[int, ...]) -> str:
         """The text that labels spell; what they do not know is written as everywhere, whatever this model writes."""
         unknown = self.processor.decode([self.processor.unk_id()])
-        return tidy(self.processor.decode(list(labels)).replace(unknown, UNREADABLE))
+        return collapse_whitespace(self.processor.decode(list(labels)).replace(unknown, UNREADABLE))
 
 
 def own_codec(assets: Path, task: Task) -> TransducerCodec:
@@ -91,7 +91,7 @@ def own_codec(assets: Path, task: Task) -> TransducerCodec:
     pieces, text, language = own_pieces(assets), task.text, task.language
     return TransducerCodec(
         pieces.pieces,
-        lambda utterance: pieces.encode(without_times(text(utterance), utterance.language or language)),
+        lambda utterance: pieces.encode(strip_timestamps(text(utterance), utterance.language or language)),
         pieces.decode,
     )
 
@@ -131,7 +131,7 @@ def sentencepiece_of(task: Path, assets: Path) -> bytes:
     if not (task.is_dir() and any(task.iterdir())):
         return own_pieces(assets).path.read_bytes()
     tokenizer = tokenizers.load(task)
-    if not isinstance(tokenizer, SentencePieces):
+    if not isinstance(tokenizer, SentencePieceTokenizer):
         raise ModelError("The model's tokens are characters; only SentencePiece tokens can be written for others.")
     return tokenizer.without_blank()
 

@@ -16,7 +16,7 @@ from attune.families.transducer.shape import SUPPORTED, read_shape
 from attune.files import write_text
 from attune.plain_yaml import Plain, write_data
 from attune.text import tokenizers
-from attune.text.tokenizers.pieces import SentencePieces
+from attune.text.tokenizers.sentencepiece import SentencePieceTokenizer
 
 MODEL = "nemo.collections.asr.models.rnnt_bpe_models.EncDecRNNTBPEModel"
 MODELS = ("EncDecRNNTBPEModel", "EncDecHybridRNNTCTCBPEModel")
@@ -61,7 +61,7 @@ def export_nemo(model: TransducerModel, assets: Path, folder: Path) -> None:
         write_archive(folder / NEMO, Archive(model.described, text, tensors, files))
         return
     tokenizer = tokenizers.load(folder / "task")
-    if isinstance(tokenizer, SentencePieces):
+    if isinstance(tokenizer, SentencePieceTokenizer):
         changed = _with_tokens(model.described, model.pieces, tokenizer.without_blank(), tensors)
         write_archive(folder / NEMO, changed)
 

@@ -15,7 +15,7 @@ from attune.families.whisper.model import WhisperModel
 from attune.families.whisper.packing import Packer
 from attune.families.whisper.scorer import DecodingRules, WhisperScorer
 from attune.families.whisper.shape import WhisperShape, read_json, read_shape, suppressed
-from attune.text.languages import joined
+from attune.text.languages import join_texts
 from attune.types import SAMPLE_RATE, Hypothesis, Scorer, Target, Utterance, tokens_of
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ class WhisperCodec:
 
     def join(self, values: Sequence[str], whole: Utterance) -> str:
         """The text of an utterance from those of its chunks."""
-        return joined(values, replace(self.defaults, language=whole.language or self.defaults.language).text_language)
+        return join_texts(
+            values, replace(self.defaults, language=whole.language or self.defaults.language).text_language
+        )
 
     def describe(self, target: Target) -> str:
         """The whole sequence, with prompt and timestamp tokens by name."""

@@ -17,8 +17,8 @@ from tokenizers import Tokenizer
 
 from attune import catalog
 from attune.errors import DataError, ModelError, TooLong
-from attune.text.languages import is_spaced, without_region
-from attune.text.times import split_at_times, without_times
+from attune.text.languages import base_language, is_spaced
+from attune.text.timestamps import split_at_timestamps, strip_timestamps
 
 UNKNOWN_LANGUAGE = -1  # stands for the language until the model has detected it
 SECONDS_PER_TIMESTAMP = 0.02
@@ -69,7 +69,7 @@ class WhisperVocabulary:
 
     def language(self, code: str) -> int:
         """The token of a language, by its code; `sv-SE` is `sv`."""
-        short = without_region(code)
+        short = base_language(code)
         if short not in self.languages:
             raise DataError(f"This Whisper model does not know the language {code!r}{self._did_you_mean(short)}")
         return self.languages[short]
@@ -132,13 +132,13 @@ def prefix(vocabulary: WhisperVocabulary, prompt: DecoderPrompt, positions: int)
     tokens = []
     if prompt.previous_text:
         # As OpenAI has it: a space, and the last of the previous text, at most half of the positions.
-        before = vocabulary.spelled(f" {without_times(prompt.previous_text, prompt.text_language).strip()}")
+        before = vocabulary.spelled(f" {strip_timestamps(prompt.previous_text, prompt.text_language).strip()}")
         tokens += [vocabulary.previous, *before[-(positions // 2 - 1) :]]
     tokens.append(vocabulary.start)
     if vocabulary.is_multilingual:
         tokens.append(UNKNOWN_LANGUAGE if prompt.language is None else vocabulary.language(prompt.language))
         tokens.append(vocabulary.tasks[prompt.task])
-    elif prompt.language is not None and without_region(prompt.language) != "en":
+    elif prompt.language is not None and base_language(prompt.language) != "en":
         raise DataError(f"An English-only Whisper model has no language {prompt.language!r}. Use a multilingual one.")
     if not prompt.has_timestamps:
         tokens.append(vocabulary.without_timestamps)
@@ -160,12 +160,12 @@ def sequence(
 
 
 def _untimed(vocabulary: WhisperVocabulary, prompt: DecoderPrompt, text: str) -> tuple[int, ...]:
-    return vocabulary.encode(without_times(text, prompt.text_language), prompt.text_language)
+    return vocabulary.encode(strip_timestamps(text, prompt.text_language), prompt.text_language)
 
 
 def _timed(vocabulary: WhisperVocabulary, prompt: DecoderPrompt, text: str, seconds: float) -> tuple[int, ...]:
     """Tokens between timestamps: those written in the text as <|1.20|>, or else the whole duration."""
-    parts = split_at_times(text)
+    parts = split_at_timestamps(text)
     if not any(part.strip() for part in parts[::2]):
         return (vocabulary.timestamp(0.0),)  # a time without words has no other after it, in decoding too
     if len(parts) == 1:

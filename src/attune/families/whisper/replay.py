@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from attune.families.whisper.layers import Decoder, KeysValues, Past
-from attune.kernels.recording import record
+from attune.kernels.cuda_graph import capture_graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class ReplayedStep:
         if not self._has_run:
             self._has_run = True
             return self._run()
-        graph, log_probs = self._recorded = self._recorded or record(self._run)
+        graph, log_probs = self._recorded = self._recorded or capture_graph(self._run)
         graph.replay()
         return log_probs
 

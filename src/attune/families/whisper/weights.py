@@ -22,7 +22,7 @@ from attune.families.whisper.labels import DecoderPrompt, WhisperVocabulary
 from attune.families.whisper.openai import config_of, generation_config_of, renamed, require_same_kind
 from attune.families.whisper.shape import WhisperShape, read_json, read_shape, shape_of, suppressed
 from attune.files import write_text
-from attune.text.languages import without_region
+from attune.text.languages import base_language
 
 CONFIG, GENERATION, PREPROCESSOR = "config.json", "generation_config.json", "preprocessor_config.json"
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
@@ -65,7 +65,7 @@ def export_files(prompt: DecoderPrompt, assets: Path, folder: Path) -> None:
     generation = {key: value for key, value in read_json(assets / GENERATION).items() if key != "forced_decoder_ids"}
     generation["return_timestamps"] = prompt.has_timestamps
     if generation.get("is_multilingual"):
-        generation |= {"language": prompt.language and without_region(prompt.language), "task": prompt.task}
+        generation |= {"language": prompt.language and base_language(prompt.language), "task": prompt.task}
     _write_json(folder / GENERATION, generation)
 
 

@@ -21,10 +21,10 @@ from attune.errors import DataError
 from attune.scoring.error_rates import CER, RAW_CER, RAW_WER, SER, WER, score_transcripts
 from attune.scoring.texts import texts_of
 from attune.text import tokenizers
-from attune.text.times import between_times, without_times
+from attune.text.timestamps import map_between_timestamps, strip_timestamps
 from attune.text.tokenizers import Tokenizer
-from attune.text.tokenizers.characters import UNKNOWN, Characters
-from attune.text.tokenizers.pieces import SentencePieces
+from attune.text.tokenizers.characters import UNKNOWN, CharacterTokenizer
+from attune.text.tokenizers.sentencepiece import SentencePieceTokenizer
 from attune.types import Hypothesis, Metric, Prediction, Scores, ScoringContext, Target, Utterance, tokens_of
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Transcribe:
     def prepare(config: TranscribeConfig, utterances: Iterable[Utterance], folder: Path) -> None:
         """Learn the tokens from the training text, or take over those of a file."""
         if config.tokenizer:
-            SentencePieces.read(Path(config.tokenizer).expanduser()).save(folder)
+            SentencePieceTokenizer.read(Path(config.tokenizer).expanduser()).save(folder)
             return
         normalize = catalog.find(catalog.NORMALIZERS, config.normalizer)
         texts = (_spelled(config, normalize, utterance) for utterance in utterances)
@@ -113,12 +113,12 @@ class Transcribe:
     def can_reuse(config: TranscribeConfig, folder: Path, utterances: Iterable[Utterance]) -> bool:
         """Whether the tokens in `folder` are of the wished-for kind and number, and spell all of the text."""
         tokenizer = tokenizers.load(folder)
-        if (config.tokens == "characters") != isinstance(tokenizer, Characters):
+        if (config.tokens == "characters") != isinstance(tokenizer, CharacterTokenizer):
             return False
         if config.vocabulary not in (None, tokenizer.size):
             return False
         if config.tokenizer:
-            return tokenizer.fingerprint == SentencePieces.read(Path(config.tokenizer).expanduser()).fingerprint
+            return tokenizer.fingerprint == SentencePieceTokenizer.read(Path(config.tokenizer).expanduser()).fingerprint
         normalize = catalog.find(catalog.NORMALIZERS, config.normalizer)
         texts = (_spelled(config, normalize, utterance) for utterance in utterances)
         return not any(UNKNOWN in tokenizer.encode(text) for text in texts)
@@ -133,7 +133,7 @@ class Transcribe:
 
     def reference(self, utterance: Utterance) -> str:
         """The text as it was written, without times."""
-        return without_times(_text(utterance), _language(self.config, utterance))
+        return strip_timestamps(_text(utterance), _language(self.config, utterance))
 
     def frames_needed(self, target: Target) -> int:
         """CTC emits each token on a frame of its own, and a blank between two equal ones."""
@@ -163,12 +163,12 @@ class Transcribe:
 
 
 def _learned(config: TranscribeConfig, normalize: Callable[[str], str], utterance: Utterance) -> str:
-    return _text(utterance) if config.learn == "written" else between_times(_text(utterance), normalize)
+    return _text(utterance) if config.learn == "written" else map_between_timestamps(_text(utterance), normalize)
 
 
 def _spelled(config: TranscribeConfig, normalize: Callable[[str], str], utterance: Utterance) -> str:
     """What is learned in the task's own tokens, of which none is a time."""
-    return without_times(_learned(config, normalize, utterance), _language(config, utterance))
+    return strip_timestamps(_learned(config, normalize, utterance), _language(config, utterance))
 
 
 def _language(config: TranscribeConfig, utterance: Utterance) -> str | None:

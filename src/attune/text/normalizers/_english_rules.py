@@ -9,7 +9,7 @@ from attune.text.normalizers.whisper_basic import without_brackets
 
 _FILLERS = re.compile(r"\b(hmm|mm|mhm|mmm|uh|um)\b")
 
-_SPOKEN = {
+_COLLOQUIAL = {
     "won't": "will not",
     "can't": "can not",
     "let's": "let us",
@@ -71,7 +71,7 @@ _CONTRACTIONS = [
     }.items()
 ]
 
-_WORDS = _SPOKEN | {title: f"{words} " for title, words in _TITLES.items()}
+_WORDS = _COLLOQUIAL | {title: f"{words} " for title, words in _TITLES.items()}
 _KNOWN_WORD = re.compile(rf"\b({'|'.join(_WORDS)})\b")
 
 _NUMBER_SYMBOLS = ".%$¢€£"

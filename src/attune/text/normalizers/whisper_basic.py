@@ -1,7 +1,7 @@
 """Exactly Whisper's BasicTextNormalizer, to compare with published figures. Its fault: it breaks words at marks.
 
 Every combining mark and apostrophe becomes a space, so नमस्ते is scored as `नमस त` and `раз'яднаць` as two words.
-Words in brackets are removed as well. Score with `basic` unless somebody else's figure is the measure.
+Words in brackets are removed as well. Score with `basic` unless you compare with a published figure.
 """
 
 import re

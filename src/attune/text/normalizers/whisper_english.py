@@ -24,8 +24,8 @@ def _published_spellings() -> dict[str, str]:
     package = find_spec(_PACKAGE)
     if package is None or package.origin is None:
         raise ConfigError(
-            "The normalizer `whisper_english` needs the spelling list of Whisper's normalizer. "
-            "Run `pip install whisper-normalizer`, or use `english`, which has a list of its own."
+            "The normalizer `whisper_english` needs the spelling list of the package whisper-normalizer. "
+            "Run `pip install whisper-normalizer`, or use the normalizer `english`."
         )
     spellings: dict[str, str] = json.loads((Path(package.origin).parent / "normalizers/english.json").read_bytes())
     return spellings

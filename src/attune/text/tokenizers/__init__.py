@@ -1,7 +1,7 @@
-"""Text to token ids and back. Token 0 is the CTC blank, 1 stands for what the training text did not have.
+"""Text to token ids and back. Token 0 is the CTC blank, 1 the unknown token.
 
-A tokenizer is one file in its folder, so the folder is complete as soon as the file has its name. White space counts
-as one space between words, in every kind.
+A tokenizer is one file in its folder, so the folder is complete as soon as the file has its name. Every kind collapses
+white space to one space between words.
 """
 
 from __future__ import annotations
@@ -11,59 +11,61 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from attune.errors import ConfigError, ModelError
-from attune.text.tokenizers.characters import Characters
-from attune.text.tokenizers.pieces import SentencePieces
+from attune.text.tokenizers.characters import CharacterTokenizer
+from attune.text.tokenizers.sentencepiece import SentencePieceTokenizer
 
 Kind = Literal["characters", "unigram", "bpe"]
 
 
 class Tokenizer(Protocol):
-    """What a model's outputs stand for; two with the same fingerprint give every id the same meaning."""
+    """The vocabulary of a model's outputs; tokenizers with equal fingerprints have identical vocabularies."""
 
     @property
     def size(self) -> int:
-        """How many tokens there are, the blank and the unknown included."""
+        """The vocabulary size, with blank and unknown."""
 
     @property
     def fingerprint(self) -> str:
-        """A hash of what every id means."""
+        """A hash of the vocabulary."""
 
     @property
     def pieces(self) -> tuple[str, ...]:
-        """How every token is written; a space is ▁, and the first two are the blank and the unknown."""
+        """The text of every token; a space is ▁, and the first two are blank and unknown."""
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """The ids that spell `text`."""
+        """The token ids of `text`."""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text that `ids` spell."""
+        """The text of token ids."""
 
     def save(self, folder: Path) -> None:
         """Write the tokenizer into `folder`."""
 
 
 def train(kind: Kind, texts: Iterable[str], folder: Path, vocabulary: int | None = None) -> Tokenizer:
-    """Learn a tokenizer and save it; `vocabulary` is the size of a SentencePiece one (unigram, bpe), blank included."""
+    """Train a tokenizer and save it; `vocabulary` is the size of a SentencePiece one (unigram, bpe), with blank."""
     tokenizer = _learn(kind, texts, vocabulary)
     # A tokenizer of another kind from an earlier run would make the folder ambiguous.
-    for name in (Characters.FILE, SentencePieces.FILE):
+    for name in (CharacterTokenizer.FILE, SentencePieceTokenizer.FILE):
         (folder / name).unlink(missing_ok=True)
     tokenizer.save(folder)
     return tokenizer
 
 
 def load(folder: Path) -> Tokenizer:
-    """The tokenizer saved in `folder`, of whichever kind it is."""
-    if (folder / Characters.FILE).exists():
-        return Characters.load(folder)
-    if (folder / SentencePieces.FILE).exists():
-        return SentencePieces.load(folder)
-    raise ModelError(f"No tokenizer in {folder}: it has neither {Characters.FILE} nor {SentencePieces.FILE}.")
+    """The tokenizer saved in `folder`, of either kind."""
+    if (folder / CharacterTokenizer.FILE).exists():
+        return CharacterTokenizer.load(folder)
+    if (folder / SentencePieceTokenizer.FILE).exists():
+        return SentencePieceTokenizer.load(folder)
+    raise ModelError(
+        f"No tokenizer in {folder}: it has neither {CharacterTokenizer.FILE} nor {SentencePieceTokenizer.FILE}."
+    )
 
 
 def _learn(kind: Kind, texts: Iterable[str], vocabulary: int | None) -> Tokenizer:
     if kind == "characters":
-        return Characters.learn(texts)
+        return CharacterTokenizer.learn(texts)
     if vocabulary is None:
-        raise ConfigError(f"{kind} tokens need `vocabulary`, how many there shall be: 1000, for instance.")
-    return SentencePieces.learn(texts, kind, vocabulary)
+        raise ConfigError(f"{kind} tokens need a vocabulary size. Set `vocabulary`, e.g. 1000.")
+    return SentencePieceTokenizer.learn(texts, kind, vocabulary)

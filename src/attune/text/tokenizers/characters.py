@@ -14,27 +14,27 @@ from attune import files
 from attune.errors import DataError, ModelError
 
 BLANK, UNKNOWN = 0, 1
-UNREADABLE = "\N{REPLACEMENT CHARACTER}"  # how the token of what a tokenizer does not know reads
+UNREADABLE = "\N{REPLACEMENT CHARACTER}"  # the text of the unknown token
 BLANK_PIECE, UNKNOWN_PIECE, SPACE_PIECE = "<blank>", "<unk>", "▁"
 
 
 @dataclass(frozen=True)
-class Characters:
+class CharacterTokenizer:
     """Sorted characters with ids from 2; the blank reads as nothing, an unknown character as �."""
 
     FILE: ClassVar[str] = "characters.json"
     characters: tuple[str, ...]
 
     @classmethod
-    def learn(cls, texts: Iterable[str]) -> Characters:
+    def learn(cls, texts: Iterable[str]) -> CharacterTokenizer:
         """Collect the characters of `texts`."""
-        characters = {character for text in texts for character in tidy(text)}
+        characters = {character for text in texts for character in collapse_whitespace(text)}
         if not characters:
-            raise DataError("There is no text to learn characters from: every transcript is empty.")
+            raise DataError("Cannot train a character tokenizer: every transcript is empty.")
         return cls(tuple(sorted(characters)))
 
     @classmethod
-    def load(cls, folder: Path) -> Characters:
+    def load(cls, folder: Path) -> CharacterTokenizer:
         """Read what `save` wrote."""
         path = folder / cls.FILE
         try:
@@ -43,7 +43,7 @@ class Characters:
             raise ModelError(f"Cannot read the tokenizer {path}: {error}") from error
         is_alphabet = isinstance(characters, list) and all(isinstance(one, str) and len(one) == 1 for one in characters)
         if not is_alphabet or not characters or len(set(characters)) < len(characters):
-            raise ModelError(f"{path} is not a list of different single characters; prepare the run again.")
+            raise ModelError(f"{path} is not a list of unique single characters. Prepare the run again.")
         return cls(tuple(characters))
 
     def save(self, folder: Path) -> None:
@@ -52,26 +52,26 @@ class Characters:
 
     @property
     def size(self) -> int:
-        """How many tokens there are, the blank and the unknown included."""
+        """The vocabulary size, with blank and unknown."""
         return len(self._tokens)
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of what every id means."""
+        """A hash of the vocabulary."""
         return hashlib.sha256("\0".join(("characters", *self.characters)).encode()).hexdigest()
 
     @property
     def pieces(self) -> tuple[str, ...]:
-        """How every token is written, as SentencePiece would."""
+        """The text of every token, as in SentencePiece."""
         return (BLANK_PIECE, UNKNOWN_PIECE, *(SPACE_PIECE if one == " " else one for one in self.characters))
 
     def encode(self, text: str) -> tuple[int, ...]:
         """The ids of the characters of `text`."""
-        return tuple(self._ids.get(character, UNKNOWN) for character in tidy(text))
+        return tuple(self._ids.get(character, UNKNOWN) for character in collapse_whitespace(text))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text that `ids` spell."""
-        return tidy("".join(self._tokens[token] for token in ids))
+        """The text of token ids."""
+        return collapse_whitespace("".join(self._tokens[token] for token in ids))
 
     @cached_property
     def _tokens(self) -> tuple[str, ...]:
@@ -82,6 +82,6 @@ class Characters:
         return {character: token for token, character in enumerate(self.characters, start=UNKNOWN + 1)}
 
 
-def tidy(text: str) -> str:
+def collapse_whitespace(text: str) -> str:
     """The words of `text` with a single space between them."""
     return " ".join(text.split())

@@ -1,6 +1,6 @@
-"""A corpus whose long utterances are cut in their pauses, for models that hear only so much at once.
+"""A corpus whose long utterances are split at pauses, for models with an input limit.
 
-The cuts are a function of the audio. Audio that cannot be read stays whole: whoever reads it will say what is wrong.
+The chunks depend on the audio only. Unreadable audio stays one chunk: reading it reports the error.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from attune.audio.decode import read_utterance
-from attune.audio.vad import cut_in_pauses
+from attune.audio.vad import vad_chunks
 from attune.corpora._manifest import Corpus
 from attune.corpora._sample import CorpusSample
 from attune.errors import DataError
@@ -18,7 +18,7 @@ from attune.types import Utterance
 
 
 class ChunkedCorpus:
-    """Rows of `whole`, the long ones as several; `owners` says of which row each piece is. One may have none at all."""
+    """The rows of `whole`, long ones as several chunks; `owners` has the row of each chunk. A row may have none."""
 
     def __init__(self, whole: Corpus | CorpusSample, longest_seconds: float) -> None:
         self.whole = whole
@@ -46,7 +46,7 @@ class ChunkedCorpus:
 
 def _cut(utterance: Utterance, longest_seconds: float) -> Iterator[Utterance]:
     try:
-        spans = cut_in_pauses(read_utterance(utterance, content=content_of(utterance)), longest_seconds)
+        spans = vad_chunks(read_utterance(utterance, content=content_of(utterance)), longest_seconds)
     except DataError:
         yield utterance
         return

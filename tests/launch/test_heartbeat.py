@@ -1,0 +1,54 @@
+"""What is reported about a rank that the others wait for: unresponsive, or alive and late."""
+
+import os
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+import torch
+from torch.distributed import TCPStore
+
+from attune.launch.heartbeat import RankMonitor, RankProcess
+from attune.world import World
+
+TIMEOUT = 1.6
+
+
+@pytest.fixture
+def store():
+    return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=5))
+
+
+def wait_for_the_other(store, monkeypatch, *, beats_for: float) -> list[str]:
+    """What the first of two ranks reports while it waits; the other sends heartbeats for some seconds, no more."""
+    reported: list[str] = []
+    found, over = threading.Event(), threading.Event()
+    monkeypatch.setattr(os, "_exit", lambda _: over.wait(5))
+
+    def on_loss(reason: str, is_reporter: bool) -> None:
+        reported.extend([reason] if is_reporter else [])
+        found.set()
+
+    processes = [RankProcess(os.getpid(), "here", "this machine"), RankProcess(1, "there", "another machine")]
+    monitor = RankMonitor(store, World(0, 2, torch.device("cpu")), processes, TIMEOUT, on_loss)
+    began = time.monotonic()
+    with monitor.waiting():
+        for beat in range(100):
+            if time.monotonic() - began < beats_for:
+                store.set("beat/1", f"{beat} 0")
+            if found.wait(0.05):
+                break
+    monitor.close()
+    over.set()
+    return reported
+
+
+def test_a_rank_that_stops_its_heartbeat_while_the_others_wait_is_unresponsive(store, monkeypatch):
+    [reason] = wait_for_the_other(store, monkeypatch, beats_for=TIMEOUT / 4)
+    assert reason.startswith("Rank 1 (process 1 on there) sent no heartbeat for 2 s")
+
+
+def test_a_rank_that_is_alive_and_misses_a_collective_is_late(store, monkeypatch):
+    [reason] = wait_for_the_other(store, monkeypatch, beats_for=60)
+    assert reason.startswith("Rank 1 (process 1 on there) kept the others waiting for 2 s")
