@@ -181,7 +181,7 @@ def test_progress_is_the_audio_of_the_epoch(shards):
     whole = epochs(stream_micros(Position(), shards, rules(), Part(0, 1, False)), 2)
     total = sum(EACH * (0.2 + 0.05 * number) for number in range(SHARDS))
     for epoch in range(2):
-        heard = [micro.position.heard for micro in whole if micro.position.epoch == epoch]
+        heard = [micro.position.epoch_seconds for micro in whole if micro.position.epoch == epoch]
         assert heard == sorted(heard) and heard[-1] == pytest.approx(total)
 
 

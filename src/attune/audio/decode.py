@@ -6,6 +6,7 @@ Samples are complete and finite: a truncated file, a slice beyond the end or a N
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -77,6 +78,16 @@ def read_utterance(utterance: Utterance, rate: int = SAMPLE_RATE, content: bytes
     if utterance.start is None:
         return read_audio(utterance.audio, rate=rate, channel=utterance.channel, content=content)
     return read_audio(utterance.audio, utterance.start, utterance.seconds, rate, utterance.channel, content)
+
+
+def read_signal(utterance: Utterance, role: str, rate: int = SAMPLE_RATE) -> Samples:
+    """The samples of a further recording of the utterance, such as its `clean` speech, over the same time."""
+    if role not in utterance.signals:
+        raise DataError(
+            f"{utterance.where}: utterance {utterance.id!r} has no signal {role!r}. "
+            f'Give its row "signals": {{"{role}": "PATH"}}.'
+        )
+    return read_utterance(replace(utterance, audio=utterance.signals[role], first_byte=None, row=None), rate)
 
 
 def audio_seconds(path: Path | str, content: bytes | None = None) -> float:

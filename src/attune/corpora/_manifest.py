@@ -91,7 +91,8 @@ class Manifest:
         if hash_id(row.id) != entry["hash"]:
             raise self._changed()
         audio = resolve_audio(self._folder, row.audio) if row.audio else None
-        return to_utterance(row, audio, float(entry["seconds"]), f"{self.path}:{entry['line']}")
+        where = f"{self.path}:{entry['line']}"
+        return to_utterance(row, audio, float(entry["seconds"]), where, self._folder)
 
     def _changed(self) -> DataError:
         return DataError(f"{self._index.rows} was changed or removed while in use. Run the command again.")

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from attune.types import SpeakerSegment
+
 NAMES = {
     "id": ("id",),
     "audio": ("audio", "audio_filepath", "path", "wav"),
@@ -48,12 +50,16 @@ class Row:
     first_byte: int | None = None
     byte_count: int | None = None
     row: int | None = None
+    signals: Mapping[str, str] = field(default_factory=dict)  # further recordings by role, such as clean
+    segments: tuple[SpeakerSegment, ...] = ()  # who speaks when
 
 
 def write_row(row: Row) -> str:
     """The row as a line of JSON, which `read_row` reads back."""
     fields = asdict(row)
-    return json.dumps({name: value for name, value in fields.items() if value not in (None, {})}, ensure_ascii=False)
+    return json.dumps(
+        {name: value for name, value in fields.items() if value not in (None, {}, ())}, ensure_ascii=False
+    )
 
 
 def read_row(line: bytes) -> Row:
@@ -70,6 +76,7 @@ def read_row(line: bytes) -> Row:
 def _row(fields: dict[str, Any]) -> Row:
     audio = _text(fields, "audio")
     start = _number(fields, "start")
+    signals, segments = _signals(fields), _segments(fields)
     return Row(
         id=_text(fields, "id") or _id_from_audio(audio, start),
         audio=audio or None,
@@ -83,6 +90,8 @@ def _row(fields: dict[str, Any]) -> Row:
         byte_count=_whole(fields, "byte_count"),
         row=_whole(fields, "row"),
         labels=_labels(fields),
+        signals=signals,
+        segments=segments,
     )
 
 
@@ -98,8 +107,8 @@ def _read_object(line: bytes) -> dict[str, Any]:
     return fields
 
 
-def _take(fields: dict[str, Any], field: str) -> Any:
-    for name in NAMES[field]:
+def _take(fields: dict[str, Any], field: str, names: tuple[str, ...] | None = None) -> Any:
+    for name in names or NAMES[field]:
         if fields.get(name) is not None:
             return fields.pop(name)
     return None
@@ -110,8 +119,8 @@ def _text(fields: dict[str, Any], field: str) -> str | None:
     return value if value is None or isinstance(value, str) else _plain(value, field)
 
 
-def _number(fields: dict[str, Any], field: str) -> float | None:
-    value = _take(fields, field)
+def _number(fields: dict[str, Any], field: str, names: tuple[str, ...] | None = None) -> float | None:
+    value = _take(fields, field, names)
     if value is None:
         return None
     try:
@@ -131,6 +140,30 @@ def _whole(fields: dict[str, Any], field: str) -> int | None:
         return None
     del fields[field]
     return int(text)
+
+
+def _signals(fields: dict[str, Any]) -> Mapping[str, str]:
+    found = fields.get("signals")
+    if not isinstance(found, dict):
+        return {}  # a corpus may have a column of this name
+    if not all(isinstance(path, str) and path for path in found.values()):
+        raise BadRow(f"signals is {reprlib.repr(found)}; expected a path by role")
+    return found
+
+
+def _segments(fields: dict[str, Any]) -> tuple[SpeakerSegment, ...]:
+    found = fields.get("segments")
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        return ()
+    return tuple(_segment(dict(each)) for each in found)
+
+
+def _segment(fields: dict[str, Any]) -> SpeakerSegment:
+    start, end = (_number({name: fields.get(name)}, name, (name,)) for name in ("start", "end"))
+    speaker, text = fields.get("speaker"), fields.get("text")
+    if start is None or end is None or not isinstance(speaker, str) or not 0 <= start < end:
+        raise BadRow(f"segment {reprlib.repr(fields)}; expected start < end in seconds, and a speaker")
+    return SpeakerSegment(start, end, speaker, text if isinstance(text, str) else None)
 
 
 def _labels(rest: dict[str, Any]) -> Mapping[str, str]:

@@ -143,8 +143,8 @@ def recording_seconds(row: Row, audio: str) -> float:
     return audio_seconds(audio, content_of(to_utterance(row, audio, 0.0)))
 
 
-def to_utterance(row: Row, audio: str | None, seconds: float, where: str = "") -> Utterance:
-    """The row as an utterance; `audio` is its resolved path."""
+def to_utterance(row: Row, audio: str | None, seconds: float, where: str = "", folder: Path = Path()) -> Utterance:
+    """The row as an utterance; `audio` is its resolved path, and `folder` what its signals are relative to."""
     return Utterance(
         id=row.id,
         seconds=seconds,
@@ -159,6 +159,8 @@ def to_utterance(row: Row, audio: str | None, seconds: float, where: str = "") -
         first_byte=row.first_byte,
         byte_count=row.byte_count,
         row=row.row,
+        signals={role: folder / path for role, path in row.signals.items()},
+        segments=row.segments,
     )
 
 

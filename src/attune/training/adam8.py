@@ -2,7 +2,7 @@
 
 After "8-bit Optimizers via Block-wise Quantization" (arXiv 2110.02861): each block of 256 weights keeps one float scale
 per moment, and a byte per weight and moment. Two things are our own. A byte counts square roots of the scale, so that
-small values are told apart finely and codes cost no table. And the second moment is kept as its root and never rounds
+small values are resolved finely and codes cost no table. And the second moment is kept as its root and never rounds
 to zero: a weight whose memory of squares vanished would be divided by almost nothing ("Memory Efficient
 Optimizers with 4-bit States", arXiv 2309.01507).
 

@@ -116,7 +116,7 @@ def take_steps(
         norm = _settle(gradients, sums[1], rules, progress.scale, world)
         # The device is busy: now is the time to fetch what comes next.
         following = next(steps, []) if position.step < rules.schedule.steps else []
-        # The one look at the device in a step: until here it is only told what to do.
+        # The one look at the device in a step: until here work is only queued.
         seen = _Sums(*torch.cat([sums, norm.double()[None]]).tolist())
         if seen.starved:
             raise out_of_memory(position.step, int(seen.starved), world.size, _all(world, ran.starved))
@@ -172,7 +172,7 @@ def _run_micros(
                 losses.append((slot, backward(slot.batch, scale.value)))
             except (MemoryError, RuntimeError) as error:
                 if gradients.are_slices or not is_out_of_memory(error):
-                    raise  # ranks that share weights are in the midst of a layer, and cannot be told in order
+                    raise  # ranks that share weights are in the midst of a layer, and cannot stop in order
                 # The others have to know: this rank comes to the sums as if nothing were wrong.
                 starved = slot.batch.ids
                 break

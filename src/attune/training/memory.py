@@ -1,4 +1,4 @@
-"""Running out of memory: told as such, with the utterances that were too many and the settings that help."""
+"""Running out of memory: reported as such, with the utterances that were too many and the settings that help."""
 
 from collections.abc import Sequence
 

@@ -142,9 +142,9 @@ class Idle:
         own = [slot.batch for slot in slots if slot.batch is not None]
         if self._spare is None and own:
             self._spare = own[0]
-        told = self._world.gather((len(own), self._spare is not None))
-        most = max(count for count, _ in told)
-        if most and not all(has_spare for _, has_spare in told):
+        counts = self._world.gather((len(own), self._spare is not None))
+        most = max(count for count, _ in counts)
+        if most and not all(has_spare for _, has_spare in counts):
             spares = [batch for batch in self._world.gather(self._spare) if batch is not None]
             self._spare = self._spare or spares[0]
         return [self._spare] * (most - len(own)) if self._spare is not None else []
