@@ -19,7 +19,7 @@ class Example:
     reference: Json
     target: str  # as the codec describes it
     tokens: int | None  # where the target is tokens, how many
-    reads: str | None  # the text or label that the target stands for
+    reads: Json  # the text or label that the target stands for
     seconds: float
     frames: int
     frames_needed: int
