@@ -128,7 +128,7 @@ def test_perfect_predictions_may_be_given_where_they_are_not_the_references():
     [
         (PreparesAtRandom, "preparation: the same utterances prepared twice give different files"),
         (ReadsTheNextLabel, "reading: the target of '0' reads 'b': accuracy 0 instead of 100"),
-        (CallsTheWorstTheBest, "scoring: with others' values, accuracy gets better: 100 when perfect, 0 then"),
+        (CallsTheWorstTheBest, "scoring: with others' values, accuracy gets better: 100 when perfect, 20 then"),
         (DeclaresAnotherUnit, "scoring: accuracy is not the metric that the task declares under that name"),
         (ScoresInFurlongs, "scoring: the unit of length is 'furlong', not one of %, dB, s, "),
         (HasNoPrimaryScore, "scoring: perfect predictions have no f1, the primary metric"),

@@ -246,7 +246,7 @@ def _example_lines(example: Example) -> dict[str, str]:
         "id": example.id,
         "reference": str(example.reference),
         "target": example.target_line,
-        **({"reads": example.reads} if example.reads is not None else {}),
+        **({"reads": str(example.reads)} if example.reads is not None else {}),
         "audio": f"{example.seconds:.2f} s, {example.frames} frames; the target needs {example.frames_needed}",
     }
 

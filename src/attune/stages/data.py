@@ -35,6 +35,9 @@ from attune.stages.pretrained import LoadedModel
 from attune.types import SAMPLE_RATE, Hypothesis, Json, Utterance
 from attune.world import World
 
+SHOWN = 160  # characters of a target
+SHOWN_LONGEST = 3  # utterances of a micro-batch
+
 
 def open_split(recipe: Recipe, split: str, index_folder: Path, site: Site, world: World) -> Corpus:
     """One of the recipe's splits; a bad row fails it or is dropped, as the recipe says."""
@@ -252,10 +255,6 @@ def _every(shards: Shards | None) -> Iterable[Utterance]:
                 yield sample.utterance
 
 
-SHOWN = 160  # characters of a target
-SHOWN_LONGEST = 3  # utterances of a micro-batch
-
-
 @dataclass(frozen=True, slots=True)
 class Example:
     """An utterance as the model will see it."""
@@ -264,7 +263,7 @@ class Example:
     reference: Json
     target: str  # as the codec describes it
     tokens: int | None  # where the target is tokens, how many
-    reads: str | None  # the text or label that the target stands for
+    reads: Json  # the text or label that the target stands for
     seconds: float
     frames: int
     frames_needed: int

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from attune.batches.load import LoadedMicroBatch, Reader, load, readers_watched
 from attune.batches.plan import Budget, plan_in_order
@@ -20,7 +20,6 @@ from attune.decoding.settings import SearchConfig
 from attune.errors import AttuneError, ConfigError, DataError, ModelError, Preempted
 from attune.recipe import Recipe
 from attune.report.tables import scores_json
-from attune.scoring.texts import texts_of
 from attune.site import Site
 from attune.sources import locate
 from attune.stages.data import read_back
@@ -309,10 +308,9 @@ def _joined(
 
 def _join(pieces: list[Prediction], built: TaskModel, whole: Utterance) -> Prediction:
     """The text of all pieces; absent when one of them could not be read."""
-    _, texts = texts_of([replace(piece, reference="") for piece in pieces])
-    values = [text for text in texts if text is not None]
-    if len(values) < len(pieces):
+    if any(piece.is_absent for piece in pieces):
         return replace(pieces[0], value=None, score=None)
+    values = [cast(str, piece.value) for piece in pieces]  # `join` refuses what is no text
     return replace(pieces[0], value=built.codec.join(values, whole), score=sum(piece.score or 0.0 for piece in pieces))
 
 

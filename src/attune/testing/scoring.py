@@ -124,7 +124,7 @@ def _reading(checked: _Checked) -> Iterator[str]:
     if len(tokens) < len(targets):
         return
     reads = [
-        replace(perfect, value=task.read(Hypothesis(target, 0.0)))
+        replace(perfect, value=task.read(Hypothesis(target, 0.0)), file=None)
         for target, perfect in zip(tokens, checked.perfect, strict=True)
     ]
     parts = [slice(None)] if task.scored_over == "set" else [slice(row, row + 1) for row in range(len(reads))]
