@@ -80,6 +80,14 @@ def _run(words: list[str]) -> int:
         from attune.catalog import suggestion
 
         raise ConfigError(f"There is no verb {name!r}{suggestion(name, verbs())}")
+    parser = parser_of(name)
+    parser.set_defaults(words=words)  # for whoever starts this very command again, in other processes
+    # Intermixed, so that overrides may stand before, between and after the options.
+    return int(_load(name).run(parser.parse_intermixed_args(rest)))
+
+
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """The arguments of one verb."""
     verb = _load(name)
     parser = argparse.ArgumentParser(
         prog=f"attune {name}",
@@ -89,9 +97,7 @@ def _run(words: list[str]) -> int:
         allow_abbrev=False,
     )
     verb.add_arguments(parser)
-    parser.set_defaults(words=words)  # for whoever starts this very command again, in other processes
-    # Intermixed, so that overrides may stand before, between and after the options.
-    return int(verb.run(parser.parse_intermixed_args(rest)))
+    return parser
 
 
 def _run_without_verb(words: list[str]) -> int:
