@@ -4,6 +4,7 @@ import functools
 import importlib.util
 import posixpath
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -199,10 +200,11 @@ def test_every_command_in_the_text_is_a_verb_with_its_own_options(page):
 
 @pytest.mark.parametrize("block", blocks("python"), ids=named)
 def test_every_python_block_compiles_and_runs_where_it_can(block, tmp_path, monkeypatch):
-    code = compile(block.code, named(block), "exec")
+    compile(block.code, named(block), "exec")
     if block.is_run:
         monkeypatch.chdir(tmp_path)
-        exec(code, {"__name__": "__main__"})
+        (tmp_path / "block.py").write_text(block.code, encoding="utf-8")
+        runpy.run_path(str(tmp_path / "block.py"))
 
 
 def test_the_reference_pages_are_what_the_code_says():
