@@ -156,8 +156,8 @@ def commands(code: str) -> Iterator[list[str]]:
         lexer.commenters, lexer.whitespace_split = "#", True
         words = list(lexer)
         for place, word in enumerate(words):
-            follows_run = "run" in words[:place] or words[0] != "docker"
-            if word.rpartition("/")[2] in ("attune", "attune:cuda") and follows_run:
+            is_command = words[0] != "docker" or {"run", "exec"} & set(words[:place])
+            if word.rpartition("/")[2] in ("attune", "attune:cuda") and is_command:
                 rest = words[place + 1 :]
                 end = next((number for number, each in enumerate(rest) if each in OPERATORS), len(rest))
                 yield rest[:end]
@@ -169,7 +169,6 @@ def parse(words: list[str]) -> None:
     verb, *rest = words
     assert verb in verbs(), f"there is no verb {verb!r}"
     parser = parser_of(verb)
-    parser.exit_on_error = False
 
     def fail(message: str) -> None:
         raise ValueError(f"attune {' '.join(words)}: {message}")
