@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from attune import config, recipe
-from attune.catalog import find
+from attune.catalog import CORPORA, find
 from attune.cli import verbs
 from attune.cli._shell import parser_of
 
@@ -176,7 +176,7 @@ def parse(words: list[str]) -> None:
     parser.error = fail
     arguments = parser.parse_intermixed_args(rest)
     if verb == "prepare":
-        known = {each.name for each in config.fields(find("corpora", arguments.corpus).options)}
+        known = {each.name for each in config.fields(find(CORPORA, arguments.corpus).options)}
         assert {option.partition("=")[0] for option in arguments.options} <= known
     elif "overrides" in arguments:
         assert {each.partition("=")[0] for each in arguments.overrides} <= recipe_keys()
