@@ -1,7 +1,7 @@
 # attune in a container, for the CPU or for CUDA:
 #   docker build -t attune .                                  CPU
 #   docker build -t attune:cuda --build-arg VARIANT=cuda .    CUDA (run it with --gpus all)
-# docs/guides/docker.md says how to run it.
+# docs/guides/clusters.md#containers says how to run it.
 FROM debian:bookworm-slim
 
 ARG VARIANT=cpu

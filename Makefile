@@ -1,6 +1,6 @@
 # `make demo` and `make test` each work alone on a fresh clone: they make what they need, once.
 
-.PHONY: help demo test quick check demo-data clean
+.PHONY: help demo test quick check docs demo-data clean
 .DEFAULT_GOAL := help
 
 ready := .venv/ready
@@ -14,6 +14,7 @@ help:
 	@echo "make test        everything: style, types, all tests"
 	@echo "make quick       the tests that take seconds"
 	@echo "make check       style and types"
+	@echo "make docs        build the documentation site: build/site/index.html"
 	@echo "make demo-data   make the demo's speech anew (needs espeak-ng)"
 	@echo "make clean       remove everything that was made here, .venv too"
 
@@ -28,6 +29,11 @@ quick: $(ready_for_tests)
 
 check: $(ready_for_tests)
 	@scripts/check
+
+docs: $(ready_for_tests)
+	@.venv/bin/python scripts/make-reference
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict
+	@echo "build/site/index.html"
 
 demo-data: $(ready_for_tests)
 	@.venv/bin/python scripts/make-demo

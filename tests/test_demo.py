@@ -21,3 +21,7 @@ def test_the_demo_more_than_halves_the_error_on_unseen_speakers(tmp_path):
     assert after < before / 2
     assert Run(tmp_path / "runs/demo").state() == "done"
     assert "attune verify runs/demo" in done.stdout and "ref" in done.stdout and "hyp" in done.stdout
+    commands = done.stdout.partition("Next:\n")[2].splitlines()
+    assert len(commands) == 4
+    for command in commands[:3]:  # the last one, `verify`, trains on and is tested by itself
+        subprocess.run(command, shell=True, check=True, capture_output=True, timeout=120, cwd=tmp_path)

@@ -3,7 +3,7 @@ from pathlib import Path
 
 from attune import catalog
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "normalizers.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "reference" / "normalizers.md"
 ROW = re.compile(r"^\| `(\w+)` \| (.+) \| (.+) \|$", re.MULTILINE)
 
 

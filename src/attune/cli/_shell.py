@@ -78,6 +78,14 @@ def _run(words: list[str]) -> int:
         from attune.catalog import suggestion
 
         raise ConfigError(f"Unknown command {name!r}{suggestion(name, verbs())}")
+    parser = parser_of(name)
+    parser.set_defaults(words=words)  # to start this command again as several ranks
+    # Intermixed, so that overrides may come before, between and after the options.
+    return int(_load(name).run(parser.parse_intermixed_args(rest)))
+
+
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """The arguments of one verb."""
     verb = _load(name)
     parser = argparse.ArgumentParser(
         prog=f"attune {name}",
@@ -87,9 +95,7 @@ def _run(words: list[str]) -> int:
         allow_abbrev=False,
     )
     verb.add_arguments(parser)
-    parser.set_defaults(words=words)  # to start this command again as several ranks
-    # Intermixed, so that overrides may come before, between and after the options.
-    return int(verb.run(parser.parse_intermixed_args(rest)))
+    return parser
 
 
 def _run_without_verb(words: list[str]) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import sys
 from argparse import ArgumentParser, Namespace
 from itertools import islice
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 HELP = "fine-tune a small model on this machine and see what it learned (two minutes, offline)"
 EXAMPLE = "attune demo"
+RECORDING = "attune://demo/audio/test-000.opus"  # ships with the package, so that the printed command works as it is
 
 STORY = """\
 attune demo: a small model that was pretrained on synthetic speech meets words and voices that are new to it.
@@ -99,7 +102,27 @@ def _show_run(run: Run, display: Display) -> None:
         if not path.name.startswith("."):
             inside = f"  ({len(list(path.iterdir()))} inside)" if path.is_dir() else ""
             display.say(f"  {path.name}{'/' if path.is_dir() else ''}{inside}")
-    display.say(
-        f"\nGo on:\n  attune evaluate {run.folder} --on dev\n  attune verify {run.folder}\n"
-        f"  attune transcribe {run.folder} YOUR.wav\n  attune show {run.folder}/recipe.yaml"
-    )
+    display.say("\nNext:")
+    for words in next_commands(run.folder):
+        display.say(f"  {this_command(Path(sys.executable))} {words}")
+
+
+def next_commands(folder: Path) -> list[str]:
+    """What to try with a finished demo, as arguments of `attune`; each works as it is."""
+    name = shlex.quote(str(folder))
+    return [
+        f"evaluate {name} --on dev",
+        f"transcribe {name} {RECORDING}",
+        f"show {shlex.quote(str(folder / 'recipe.yaml'))}",
+        f"verify {name}",
+    ]
+
+
+def this_command(python: Path) -> str:
+    """How this shell starts the attune that belongs to `python`: `make demo` activates no environment."""
+    script = python.with_name("attune")
+    if shutil.which("attune") == str(script):
+        return "attune"
+    command = script if script.exists() else python
+    shown = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command
+    return shlex.quote(str(shown)) + ("" if script.exists() else " -m attune")
