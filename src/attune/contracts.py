@@ -78,9 +78,6 @@ class Task(Protocol):
     def frames_needed(self, target: Target) -> int:
         """The fewest encoder frames from which the target can be learned."""
 
-    def head(self, width: int) -> Head:
-        """A new module for encoder frames of this width."""
-
     def read(self, output: Hypothesis) -> str:
         """A search's output as a prediction's value."""
 
@@ -120,6 +117,14 @@ class TaskType(Protocol[ConfigT]):
 
     def can_reuse(self, config: ConfigT, folder: Path, utterances: Iterable[Utterance]) -> bool:
         """Whether what a pretrained model's task prepared in `folder` does for this config and these utterances."""
+
+
+@runtime_checkable
+class HeadTask(Protocol):
+    """A task with a head, for families that are encoders."""
+
+    def head(self, width: int) -> Head:
+        """A new module for encoder frames of this width."""
 
 
 @runtime_checkable

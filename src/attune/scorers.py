@@ -164,6 +164,7 @@ Scorer = (
 )
 ScorerKind = Literal["ctc", "label", "tokens", "transducer", "embedding", "activity", "waveform", "likelihood"]
 
+SEARCHED: tuple[ScorerKind, ...] = ("ctc", "label", "tokens", "transducer")  # their outputs are hypotheses
 WITHOUT_MASKS: tuple[ScorerKind, ...] = ("waveform", "likelihood")  # their models have no features to mask
 
 _KINDS: dict[type, ScorerKind] = {

@@ -28,11 +28,11 @@ from attune.corpora import (
 from attune.errors import ConfigError, DataError
 from attune.recipe import Recipe
 from attune.run import Run
-from attune.scorers import WITHOUT_MASKS
+from attune.scorers import SEARCHED, WITHOUT_MASKS
 from attune.site import Site
 from attune.sources import locate, shown
 from attune.stages.pretrained import LoadedModel
-from attune.types import SAMPLE_RATE, Hypothesis, Json, Utterance
+from attune.types import SAMPLE_RATE, Hypothesis, Json, Utterance, tokens_of
 from attune.world import World
 
 SHOWN = 160  # characters of a target
@@ -299,7 +299,8 @@ def read_back(utterance: Utterance, loaded: LoadedModel) -> str | None:
     """The value that the target of an utterance stands for, where targets are tokens."""
     codec = loaded.task_model.codec
     target = codec.target(utterance)
-    return codec.read(Hypothesis(target, 0.0)) if isinstance(target, tuple) else None
+    is_found = loaded.task_model.scorer in SEARCHED and isinstance(target, tuple)
+    return codec.read(Hypothesis(tokens_of(target), 0.0)) if is_found else None
 
 
 def frames_of(utterance: Utterance, loaded: LoadedModel) -> int:

@@ -54,7 +54,7 @@ def check_family(
     """
     with torch.random.fork_rng(devices=[]):
         built = family.build(config, task, assets)
-        batches = _batches(Reader(utterances, built.codec.target), len(utterances))
+        batches = _batches(Reader(utterances, built.codec.target, reads_audio=task.needs_audio), len(utterances))
         prompts = {each.id: built.codec.prompt(each) for each in utterances}
         subject = _Subject(built.model.eval(), built.scorer, batches, prompts, tolerance)
         checks = (_kind, _neighbours, _order, _padding, _additivity, _masks, _frames, _teacher_forcing, _prompts)

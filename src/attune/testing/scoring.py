@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
-from attune.contracts import Task
+from attune.contracts import HeadTask, Task
 from attune.errors import AttuneError
 from attune.metrics import Unit
 from attune.report.predictions import read_predictions, write_predictions
 from attune.report.tables import scores_json
+from attune.scorers import SEARCHED
 from attune.sources import Cache, locate
 from attune.types import Hypothesis, Prediction, Scores, ScoringContext, Utterance
 
@@ -119,6 +120,8 @@ def _round_trip(checked: _Checked, path: Path) -> Iterator[str]:
 def _reading(checked: _Checked) -> Iterator[str]:
     """Targets that are token or class ids, read as if they were found; what the normalizer takes away is no loss."""
     task = checked.task
+    if not isinstance(task, HeadTask) or task.head(1).scorer_kind not in SEARCHED:
+        return
     targets = [task.target(utterance) for utterance in checked.utterances]
     tokens = [target for target in targets if isinstance(target, tuple)]
     if len(tokens) < len(targets):

@@ -1,21 +1,24 @@
-"""Does a task keep what training, decoding and scoring rely on? Checked on real utterances; no audio is read."""
+"""Does a task keep what training, decoding and scoring rely on? Checked on real utterances."""
 
 # B batch, F frames, D width
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import cast
 
+import numpy as np
 import torch
+from torch import Tensor, nn
 
-from attune.batches.collate import collate
-from attune.contracts import Section, Task, TaskType
+from attune.batches.collate import collate, pad
+from attune.contracts import Head, HeadTask, Section, TaskType
 from attune.files import sha256
-from attune.testing.problems import require_none, without_gradient
+from attune.testing.problems import differences, require_none, without_gradient
 from attune.testing.scoring import Perfect, check_scoring
-from attune.types import LoadedRow, Utterance
+from attune.types import LoadedRow, Loss, Target, Utterance
 
 WIDTH = 8
+TOLERANCE = 1e-4
 
 
 def check_task(
@@ -35,7 +38,11 @@ def check_task(
         problems = [
             *_preparation(first, second),
             *check_scoring(ready, utterances, perfect, Path(name)),
-            *_gradients(ready, utterances),
+            *(
+                _head(ready, list(map(ready.target, utterances)), ready.frames_needed)
+                if isinstance(ready, HeadTask)
+                else ()
+            ),
         ]
     require_none("The task", problems)
 
@@ -49,10 +56,21 @@ def _contents(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): sha256(path) for path in folder.rglob("*") if path.is_file()}
 
 
-def _gradients(task: Task, utterances: Sequence[Utterance]) -> Iterator[str]:
-    targets = [task.target(utterance) for utterance in utterances]
-    counts = [max(4, 2 * task.frames_needed(target)) for target in targets]
-    batch = collate([LoadedRow(str(row), torch.zeros(1).numpy(), target) for row, target in enumerate(targets)])
-    head: Any = task.head(WIDTH)
-    head.train().loss(torch.randn(len(targets), max(counts), WIDTH), torch.tensor(counts), batch).total.backward()
-    yield from without_gradient(head)
+def _head(task: HeadTask, targets: Sequence[Target], frames_needed: Callable[[Target], int]) -> Iterator[str]:
+    """The head learns with all of it, and an utterance's loss depends on that utterance alone."""
+    rows = [LoadedRow(str(row), np.zeros(1, np.float32), target) for row, target in enumerate(targets)]
+    frames = [torch.randn(max(4, 2 * frames_needed(target)), WIDTH) for target in targets]
+    head = task.head(WIDTH)
+    module = cast(nn.Module, head).train()
+    _loss(head, frames, rows).total.backward()  # type: ignore[no-untyped-call]
+    yield from without_gradient(module)
+    module.eval()
+    alone = [_loss(head, [own], [row]).total for own, row in zip(frames, rows, strict=True)]
+    together = _loss(head, frames, rows).total
+    yield from differences(
+        "sums: the loss of a batch against its utterances'", torch.stack(alone).sum(), together, TOLERANCE
+    )
+
+
+def _loss(head: Head, frames: Sequence[Tensor], rows: Sequence[LoadedRow]) -> Loss:
+    return head.loss(pad(frames), torch.tensor([len(own) for own in frames]), collate(rows))

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from attune.contracts import Family, Task, TaskCodec, TaskModel, TokenizedTask
+from attune.contracts import Family, HeadTask, Task, TaskCodec, TaskModel, TokenizedTask
+from attune.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,8 @@ def build(config: SslConfig, task: Task, assets: Path) -> TaskModel:
     from attune.families.ssl.model import SslModel
     from attune.families.ssl.upstreams import UPSTREAMS
 
+    if not isinstance(task, HeadTask):
+        raise ConfigError("An encoder needs a task with a head, such as transcribe or classify. Set task.name.")
     upstream = UPSTREAMS[config.upstream]()
     head = task.head(upstream.width * config.stack)
     pieces = task.pieces if isinstance(task, TokenizedTask) else ()

@@ -1,0 +1,189 @@
+"""Tasks that are not about text, each one file outside the package: enhancement, diarization, verification, an LM."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from attune.contracts import ModelSection
+from attune.corpora import open_corpus
+from attune.families.ssl import FAMILY as SSL
+from attune.families.ssl import SslConfig
+from attune.run import Run
+from attune.testing import check_family, check_task, make_corpus
+from attune.testing.data import DIGITS, speak
+from attune.types import SAMPLE_RATE, Prediction
+
+from tiny import attune
+from toy import diarize, enhance, lm, verify_speaker
+
+RECIPE = """\
+run: {folder}/run
+seed: 5
+data: {{train: [{folder}/train/manifest.jsonl], dev: [{folder}/dev/manifest.jsonl]}}
+task: {task}
+model: {{family: {family}}}
+batches: {{micro_utterances: 4, micros_per_step: 2}}
+optimizer: {{lr: {lr}, weight_decay: 0}}
+train: {{steps: 24, eval_every: 6, save_every: 6, keep_best: dev.{metric}, keep_last: 4}}
+"""
+TESTS = Path(__file__).parent  # where `toy` is
+
+
+@dataclass(frozen=True)
+class Case:
+    """A plug-in with the data it is for."""
+
+    write: object  # folder, utterances, seed → writes manifest.jsonl
+    module: object
+    task: str  # in a recipe
+    family: str
+    metric: str
+    lr: float
+    perfect: object = None  # a flawless prediction, where it is not the reference
+
+    def config(self, folder):
+        return self.module.TASK.Config()
+
+    def builder(self) -> tuple[object, ModelSection]:
+        """The family and its settings."""
+        return (SSL, SslConfig()) if self.family == "ssl" else (self.module.FAMILY, self.module.Config())
+
+
+def write_rows(folder, rows):
+    (folder / "manifest.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def noisy(folder, utterances, seed):
+    """Speech with noise over it, and without."""
+    random = np.random.default_rng(seed)
+    rows = []
+    for number in range(utterances):
+        clean = speak(" ".join(random.choice(DIGITS, 2)), seed=seed * 100 + number)
+        names = {kind: f"{number}-{kind}.wav" for kind in ("noisy", "clean")}
+        soundfile.write(folder / names["clean"], clean, SAMPLE_RATE)
+        soundfile.write(folder / names["noisy"], clean + random.normal(0, 0.1, len(clean)), SAMPLE_RATE)
+        rows.append({"id": str(number), "audio": names["noisy"], "signals": {"clean": names["clean"]}})
+    write_rows(folder, rows)
+
+
+def conversations(folder, utterances, seed):
+    """Two speakers in turn, one with a low and one with a high voice."""
+    random = np.random.default_rng(seed)
+    rows = []
+    for number in range(utterances):
+        parts, segments, start = [], [], 0.0
+        for turn in range(4):
+            words = " ".join(random.choice(DIGITS, 2))
+            parts.append(speak(words, seed=number * 10 + turn, pitch=(0.6, 1.6)[turn % 2]))
+            end = start + len(parts[-1]) / SAMPLE_RATE
+            segments.append({"start": start, "end": end, "speaker": "AB"[turn % 2]})
+            start = end
+        soundfile.write(folder / f"{number}.wav", np.concatenate(parts), SAMPLE_RATE)
+        rows.append({"id": str(number), "audio": f"{number}.wav", "segments": segments})
+    write_rows(folder, rows)
+
+
+def voices(folder, utterances, seed):
+    """Several speakers, and which pairs of utterances are to be compared."""
+    manifest = make_corpus(folder, utterances=utterances, seed=seed)
+    rows = [json.loads(line) for line in manifest.read_text().splitlines()]
+    pairs = [(one, other) for place, one in enumerate(rows) for other in rows[place + 1 :]]
+    trials = [f"{int(one['speaker'] == other['speaker'])} {one['id']} {other['id']}\n" for one, other in pairs]
+    (folder / "trials.txt").write_text("".join(trials))
+
+
+def texts(folder, utterances, seed):
+    """Sentences, without any audio."""
+    random = np.random.default_rng(seed)
+    write_rows(
+        folder,
+        [{"id": str(n), "text": " ".join(random.choice(DIGITS, random.integers(1, 6)))} for n in range(utterances)],
+    )
+
+
+def clean_copy(utterance, folder):
+    soundfile.write(folder / f"{utterance.id}.wav", enhance.read(utterance.signals["clean"]), SAMPLE_RATE)
+    return Prediction(utterance.id, None, str(utterance.signals["clean"]), file=f"{utterance.id}.wav")
+
+
+def own_direction(utterance, folder):
+    vector = np.eye(3)[sorted(["alto", "bass", "soprano"]).index(utterance.speaker)]
+    return Prediction(utterance.id, vector.tolist(), utterance.speaker)
+
+
+def certain(utterance, folder):
+    return Prediction(utterance.id, {"log_prob": 0.0, "tokens": len(utterance.text) + 1}, None)
+
+
+CASES = {
+    "enhance": Case(noisy, enhance, "{name: toy.enhance}", "toy.enhance", "si_sdr", 0.003, clean_copy),
+    "diarize": Case(conversations, diarize, "{name: toy.diarize}", "ssl", "der", 0.02),
+    "verify_speaker": Case(
+        voices,
+        verify_speaker,
+        "{{name: toy.verify_speaker, trials: {{dev: {folder}/dev/trials.txt}}}}",
+        "ssl",
+        "eer",
+        0.01,
+        own_direction,
+    ),
+    "lm": Case(texts, lm, "{name: toy.lm}", "toy.lm", "perplexity", 0.02, certain),
+}
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    return CASES[request.param]
+
+
+@pytest.fixture
+def utterances(case, tmp_path):
+    case.write(tmp_path, 6, 1)
+    return list(open_corpus("train", [tmp_path / "manifest.jsonl"], tmp_path / "index"))
+
+
+def test_the_task_keeps_its_promises(case, utterances, tmp_path):
+    check_task(case.module.TASK, case.config(tmp_path), utterances, case.perfect)
+
+
+def test_its_model_keeps_the_promises_of_a_family(case, utterances, tmp_path):
+    config = case.config(tmp_path)
+    case.module.TASK.prepare(config, utterances, tmp_path)
+    family, settings = case.builder()
+    check_family(family, settings, case.module.TASK(config, tmp_path), utterances[:3])
+
+
+@pytest.mark.recipe
+def test_a_recipe_trains_keeps_the_best_and_is_the_same_at_any_batch_size_on_ranks_and_after_a_kill(case, tmp_path):
+    for split, count, seed in (("train", 24, 1), ("dev", 8, 2)):
+        (tmp_path / split).mkdir()
+        case.write(tmp_path / split, count, seed)
+    task = case.task.format(folder=tmp_path) if "{{" in case.task else case.task
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(RECIPE.format(folder=tmp_path, task=task, family=case.family, lr=case.lr, metric=case.metric))
+    path = {"PYTHONPATH": str(TESTS)}
+    checked = attune("check", recipe, **path)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    done = attune("train", recipe, **path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = Run(tmp_path / "run")
+    scores = [
+        each[case.metric]
+        for each in map(json.loads, (run.folder / "log.jsonl").read_text().splitlines())
+        if each["event"] == "scores"
+    ]
+    metric = case.module.TASK.metrics[0]
+    assert metric.is_better(scores[-1], scores[0]) or scores[0] == 0.0
+    best = max(scores) if metric.higher_is_better else min(scores)
+    assert run.best().value == best
+    evaluated = attune("evaluate", run.folder, "--on", "dev", "--json", **path)
+    assert evaluated.returncode == 0, evaluated.stderr
+    found = json.loads(evaluated.stdout)["scores"][case.metric]
+    assert found["unit"] == metric.unit and found["value"] == pytest.approx(best, rel=1e-4)
+    verified = attune("verify", run.folder, "--json", **path)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert len(json.loads(verified.stdout)) == 4
