@@ -51,8 +51,9 @@ def build(size: str, durations: tuple[int, ...], device: torch.device) -> Transd
 
 def trained(model: Path, device: torch.device) -> TransducerModel:
     """The model of a run."""
-    subject = open_eval_target(str(model), [], Site(Cache(model / "cache"), 0, device.type))
-    return load_eval_target(subject.pretrained, World(0, 1, device)).task_model.model.eval()
+    site = Site(Cache(model / "cache"), 0, device.type)
+    subject = open_eval_target(str(model), [], site)
+    return load_eval_target(subject.pretrained, site, World(0, 1, device)).task_model.model.eval()
 
 
 def speech(manifest: Path) -> list[Tensor]:

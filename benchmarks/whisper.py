@@ -41,12 +41,12 @@ from attune.sources import Cache
 from attune.stages.context import Evaluated, Stepped
 from attune.stages.eval_target import load_eval_target, open_eval_target
 from attune.stages.train import Request, train
+from attune.types import LoadedRow
 from attune.world import World, choose_device
 
 SCRATCH = Path("/dev/shm/attune-bench")
 BATCH = 32
 LR, PEER_LR = 3e-5, 5e-5  # the better of 2e-5, 3e-5 and 5e-5 over seeds; the usual one
-BATCHED = ("audio", "lengths", "targets", "target_lengths")
 CLIPS, AN4_CLIPS = 8192, 821
 FEWER = CLIPS // 8  # for what takes long
 
@@ -312,13 +312,13 @@ def open_model(weights: Path) -> Any:
     write_recipe("opened", weights, SCRATCH / "clips", {})
     site = Site(Cache(SCRATCH), 0, "cuda")
     subject = open_eval_target(str(SCRATCH / "opened.yaml"), ["model.window=full"], site)
-    return load_eval_target(subject.pretrained, World(0, 1, choose_device("cuda"))).task_model.model.eval()
+    return load_eval_target(subject.pretrained, site, World(0, 1, choose_device("cuda"))).task_model.model.eval()
 
 
 def _greedy_once(model: Any, peer: Any, processor: Any, audio: list[Any], dtype: torch.dtype) -> dict[str, Any]:
     prefix = (model.rules.start, processor.tokenizer.convert_tokens_to_ids("<|notimestamps|>"))
     # In the memory that each loader would have it in.
-    batch = collate([(str(number), samples, prefix) for number, samples in enumerate(audio)]).pin_memory()
+    batch = collate([LoadedRow(str(number), samples, prefix) for number, samples in enumerate(audio)]).pin_memory()
     features = processor.feature_extractor(audio, sampling_rate=16_000, return_tensors="pt").input_features.pin_memory()
 
     def ours() -> list[list[int]]:
@@ -355,7 +355,7 @@ def _greedy_once(model: Any, peer: Any, processor: Any, audio: list[Any], dtype:
 def _margin(model: Any, batch: Any, row: int, ours: list[int], theirs: list[int]) -> float:
     """How much more probable the model finds its own token than the peer's, in nats, where they first differ."""
     place = next(place for place, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one != other)
-    alone = replace(batch, **{name: getattr(batch, name)[row : row + 1] for name in BATCHED}, ids=batch.ids[:1])
+    alone = replace(batch.with_tensors(lambda tensor: tensor[row : row + 1]), ids=batch.ids[:1])
     with torch.inference_mode():
         scorer = model.scorer(alone.to(torch.device("cuda")))
         said = torch.tensor([[*scorer.prefixes[0], *ours[:place]]], device="cuda")
