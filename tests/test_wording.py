@@ -16,10 +16,7 @@ BOUNDS = {
     "src/api": 29,
     "src/batches": 15,
     "src/cli": 5,  # check and _progress
-    "src/decoding": 63,
-    "src/scorers": 5,
     "src/stages": 25,
-    "src/text": 4,  # filters
     "src/training": 7,
     "docs": 19,
     "README": 1,

@@ -22,10 +22,9 @@ from attune.batches.collate import collate
 from attune.batches.plan import Budget, plan_in_order
 from attune.catalog import NORMALIZERS, find
 from attune.contracts import TaskModel, TimestampTokens
-from attune.decoding.fallback import find as find_best
-from attune.decoding.longform import Clock, Segment, Window, read_windows
-from attune.decoding.predict import ready
-from attune.decoding.search import Search
+from attune.decoding.longform import Segment, Window, read_windows
+from attune.decoding.predict import prepare_for_decoding
+from attune.decoding.search import Search, decode_batch, require_hypothesis
 from attune.decoding.words import words_of
 from attune.errors import ConfigError, DataError, ModelError
 from attune.recipe import Recipe
@@ -166,7 +165,7 @@ class Recognizer:
             pieces = [_Piece(window.samples, language=languages[window.recording]) for window in windows]
             return [found.tokens for found in self._search(pieces)]
 
-        return read_windows(recordings, decode, Clock(built.times.begin), built.limits.max_seconds or 30.0)
+        return read_windows(recordings, decode, built.times, built.limits.max_seconds or 30.0)
 
     def _hear_in_pieces(self, recordings: Sequence[NDArray[np.float32]]) -> list[Transcript]:
         """What is said in each recording, of its pieces in one line."""
@@ -198,7 +197,7 @@ class Recognizer:
     def _spoken(self, found: Hypothesis, start: float) -> Transcript:
         built = self.assembled.task_model
         scores: dict[str, float] = {}
-        for each in (found, *found.nbest) if self.search.alternatives else ():
+        for each in (found, *found.nbest) if self.search.nbest else ():
             scores.setdefault(built.codec.read(each), each.score)  # other tokens may spell the same
         return Transcript(
             built.codec.read(found), words_of(found, built, start), tuple(starmap(NBestEntry, scores.items()))
@@ -217,7 +216,8 @@ class Recognizer:
 
     def _search(self, pieces: Sequence[_Piece]) -> list[Hypothesis]:
         """The best hypothesis of each piece."""
-        return self._in_batches(pieces, lambda batch: find_best(self.assembled.task_model, batch, self.search))
+        found = self._in_batches(pieces, lambda batch: decode_batch(self.assembled.task_model, batch, self.search))
+        return [require_hypothesis(output) for output in found]
 
     def _in_batches(self, pieces: Sequence[_Piece], answer: Callable[[Batch], Sequence[Answer]]) -> list[Answer]:
         """An answer for each piece, asked for in batches of similar length."""
@@ -267,7 +267,7 @@ def load(
     settings = search_of(decode.final or decode, assembled.task_model, locked, world)
     if fallback is not None:
         settings = replace(settings, fallback=fallback)
-    built = replace(assembled.task_model, model=ready(assembled.task_model.model, settings))
+    built = prepare_for_decoding(assembled.task_model, settings)
     return Recognizer(pretrained.recipe, replace(assembled, task_model=built), settings, world, long)
 
 
@@ -342,7 +342,7 @@ def as_samples(audio: Audio, rate: int) -> NDArray[np.float32]:
 
 
 def _keeping(search: Search, alternatives: int) -> Search:
-    return replace(search, kind="beam", beam=max(search.beam, alternatives), alternatives=alternatives)
+    return replace(search, kind="beam", beam=max(search.beam, alternatives), nbest=alternatives)
 
 
 def _as_floats(array: NDArray[Any]) -> NDArray[np.float32]:

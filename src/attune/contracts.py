@@ -198,8 +198,8 @@ class SpeechModel(Protocol):
 class HalfPrecisionModel(Protocol):
     """A model that decodes in half precision with some of it in float32; all others are cast whole."""
 
-    def narrowed(self, dtype: torch.dtype) -> SpeechModel:
-        """The same weights as a model that decodes in half precision."""
+    def half_precision(self, dtype: torch.dtype) -> SpeechModel:
+        """A model of the same weights that decodes in `dtype`."""
 
 
 @runtime_checkable
@@ -222,7 +222,7 @@ class Codec(Protocol):
 
     @property
     def pieces(self) -> Sequence[str]:
-        """How the tokenizer writes each token, by id; a blank that is last has none. Empty: no tokens are output."""
+        """How each token is written, by id, an end as </s>; the last may be left out. Empty: no tokens are output."""
 
     def target(self, utterance: Utterance) -> Target:
         """What to learn from the utterance."""
@@ -298,7 +298,7 @@ class FrameTimes:
 
 @dataclass(frozen=True, slots=True)
 class TimestampTokens:
-    """Hypotheses have tokens that are times: `begin` is 0.00 s, and from there on one for each step."""
+    """Hypotheses have tokens that are timestamps: `begin` is 0.00 s, and each token after it one step later."""
 
     begin: int
     step_seconds: float = 0.02

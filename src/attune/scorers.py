@@ -1,10 +1,9 @@
-"""What a search can search or read off: CTC, tokens one by one, transducers, labels, embeddings, activity, audio.
+"""What a model gives to decoding, one type for each kind: what can be searched, and what can be read off.
 
-The search lives in `decoding`, which asks `kind_of` once.
+The searches are in `decoding/search.py`.
 """
 
-# B batch, T samples, F frames, S speakers or sources, V vocabulary, C classes, R rows of a search,
-# P width of a prediction net, D durations or width of an embedding
+# B batch, T samples, F frames, V vocabulary, C classes, S speakers or sources, R rows of a search
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -33,48 +32,49 @@ class LabelScorer:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingScorer:
-    """One vector per utterance."""
+    """One vector per utterance, such as a speaker embedding."""
 
     vectors: Tensor  # (B, D)
 
 
 @dataclass(frozen=True, slots=True)
 class ActivityScorer:
-    """Who is active when: diarization, voice activity."""
+    """Who or what is active in each frame: diarization, voice activity detection."""
 
-    log_odds: Tensor  # (B, F, S)
+    log_odds: Tensor  # (B, F, S): logits of independent yes-or-no decisions
     lengths: Tensor  # (B,) frames
     seconds_per_frame: float
 
 
 @dataclass(frozen=True, slots=True)
 class WaveformScorer:
-    """Audio out: enhancement, separation."""
+    """Audio out: enhancement (one source), separation (several)."""
 
-    audio: Tensor  # (B, T), or (B, S, T) for several sources
+    audio: Tensor  # (B, T) or (B, S, T)
     lengths: Tensor  # (B,) samples
 
 
 @dataclass(frozen=True, slots=True)
 class LikelihoodScorer:
-    """The log-probability of what was given, and of how many tokens: language models."""
+    """How probable the given text is, for language models: perplexity is exp(-sum of log_probs / sum of counts)."""
 
     log_probs: Tensor  # (B,)
-    counts: Tensor  # (B,)
+    counts: Tensor  # (B,) tokens
 
 
 class LogitFilter(Protocol):
-    """A rule about what may be said next, such as those of `text/filters.py`."""
+    """A rule about which tokens may come next, such as those of `text/filters.py`."""
 
     def __call__(self, log_probs: Tensor, tokens: Tensor, begins: Tensor) -> Tensor:
-        """`log_probs` (R, V) with -inf for what may not follow `tokens` (R, N); something always may.
+        """`log_probs` (R, V) with -inf for what may not follow `tokens` (R, N); at least one token stays allowed.
 
-        What row r itself has said is `tokens[r, begins[r]:]`; before that stands its prefix.
+        What row r itself has emitted is `tokens[r, begins[r]:]`; before that comes its prompt.
         """
 
 
+@runtime_checkable
 class TokenScorer(Protocol):
-    """An attention model in mid-sentence: one state for each row, which the search moves on and rearranges.
+    """An attention decoder in mid-sequence: one state (cache) per row, which the search advances and reorders.
 
     The rows are the utterances at first. All rows get their n-th token in the same call, so that one position holds for
     the whole cache, and never more than the longest `prefix + limit`.
@@ -85,7 +85,7 @@ class TokenScorer(Protocol):
 
     @property
     def prefixes(self) -> Sequence[Sequence[int]]:
-        """What each utterance's hypothesis begins with, a token or more; not its result."""
+        """The prompt of each utterance, at least one token; not part of the result."""
 
     @property
     def limits(self) -> Sequence[int]:
@@ -93,43 +93,44 @@ class TokenScorer(Protocol):
 
     @property
     def filters(self) -> Sequence[LogitFilter]:
-        """What may not be emitted."""
+        """Which tokens may come next."""
 
     def advance(self, tokens: Tensor) -> Tensor:
-        """Give each row its next tokens (R, n): the log-probabilities (R, V) of what follows them, in float32.
+        """Feed each row its next tokens (R, n): the log-probabilities (R, V) of what follows them, in float32.
 
-        Only the first call has n > 1. The answer is read before the next call, which may write over it.
+        Only the first call has n > 1. The result is read before the next call, which may overwrite it.
         """
 
     def select(self, rows: Tensor) -> None:
-        """Row i goes on from what row `rows[i]` is now: rows are left out, repeated or put in another order.
+        """Row i continues from what row `rows[i]` is now: rows are dropped, repeated or reordered.
 
         The rows of an utterance stay next to each other, the same number for all utterances. While there are as many
         rows as before, no row goes to another utterance: what only depends on the audio can stay where it is.
         """
 
 
-States = tuple["Tensor", ...]  # (R, …) each: what a prediction net remembers of every row
+States = tuple["Tensor", ...]  # (R, …) each: the recurrent state of every row
 
 
 @runtime_checkable
 class TransducerScorer(Protocol):
-    """A transducer: the encoder's frames, and a prediction net that the search moves on label by label.
+    """A transducer: the encoder's frames, and a prediction network that the search advances label by label.
 
-    Hypotheses are rows of the search's own making: it says which utterance and frame each is at, and indexes and mixes
+    Hypotheses are rows of the search's own making: it gives the utterance and frame of each, and indexes and mixes
     their states as it likes.
     """
 
+    # P width of the prediction network's output, D durations
     device: torch.device
     lengths: Tensor  # (B,) encoder frames of each utterance
-    blank: int  # the token that says nothing
+    blank: int  # the token that emits nothing
     durations: tuple[int, ...]  # how many frames a token may take (TDT); empty where a blank takes one, a label none
 
     def start(self, rows: int) -> tuple[Tensor, States]:
-        """What the prediction net says (R, P) before any label, and its states."""
+        """The prediction network's output (R, P) before any label, and its states."""
 
     def predict(self, labels: Tensor, states: States) -> tuple[Tensor, States]:
-        """What it says (R, P) once each row has its next label (R,), and the new states."""
+        """Its output (R, P) once each row has its next label (R,), and the new states."""
 
     def join(self, utterances: Tensor, frames: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probabilities of the tokens (R, V) and of the durations (R, D), in float32.
@@ -139,28 +140,28 @@ class TransducerScorer(Protocol):
 
 
 class LanguageModel(Protocol):
-    """What is likely to be said, whatever was heard: log-probabilities of each next label, for a beam of rows.
+    """Log-probabilities of each next token from the text alone, for a beam of rows (`decoding/fusion.py`).
 
-    Labels are the tokens of the model that is searched, by id. What is said of its blank is not read, and a blank that
-    is last may be left out.
+    Tokens are those of the model that is searched, by id; what is returned for its blank is not read. Tokens at the
+    end of the vocabulary may be left out (a blank that is last, timestamps): they cost nothing and change no state.
     """
 
     def start(self, rows: int) -> tuple[Tensor, States]:
-        """Those of the first label (R, V), and the states."""
+        """Those of the first token (R, V), and the states."""
 
     def score(self, labels: Tensor, states: States) -> tuple[Tensor, States]:
-        """Those of what follows (R, V) once each row has its next label (R,), and the new states."""
+        """Those of the next one (R, V) once each row has its next label (R,), and the new states."""
 
 
 Scorer = (
     CtcScorer
     | LabelScorer
+    | TokenScorer
+    | TransducerScorer
     | EmbeddingScorer
     | ActivityScorer
     | WaveformScorer
     | LikelihoodScorer
-    | TokenScorer
-    | TransducerScorer
 )
 ScorerKind = Literal["ctc", "label", "tokens", "transducer", "embedding", "activity", "waveform", "likelihood"]
 
@@ -178,7 +179,11 @@ _KINDS: dict[type, ScorerKind] = {
 
 
 def kind_of(scorer: Scorer) -> ScorerKind:
-    """Which kind of scorer this is: the one place that looks at its type."""
-    if type(scorer) in _KINDS:
-        return _KINDS[type(scorer)]
-    return "transducer" if isinstance(scorer, TransducerScorer) else "tokens"
+    """Which kind a scorer is: the dataclasses by their type, the two protocols by their methods."""
+    if kind := _KINDS.get(type(scorer)):
+        return kind
+    if isinstance(scorer, TransducerScorer):
+        return "transducer"
+    if isinstance(scorer, TokenScorer):
+        return "tokens"
+    raise TypeError(f"model.scorer() returned {type(scorer).__name__}, which is no scorer; see attune/scorers.py.")

@@ -189,9 +189,9 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """What a search found: token ids and their log-probability; a transducer's have a frame and a probability each.
+    """A token sequence and its log-probability by the model alone; a transducer's tokens have frames and confidences.
 
-    `filtered_log_prob` is the log-probability among what the filters allowed, where tokens are found one by one.
+    `filtered_log_prob` is the log-probability among what the filters allowed, in a token-by-token search.
     """
 
     tokens: tuple[int, ...]
@@ -200,6 +200,48 @@ class Hypothesis:
     confidences: tuple[float, ...] = ()
     nbest: tuple[Hypothesis, ...] = ()  # the next best, where the search was asked for them
     filtered_log_prob: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """The vector of an utterance."""
+
+    vector: tuple[float, ...]  # (D,)
+    score: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Activity:
+    """How probable it is in each frame that each speaker (or class) is active."""
+
+    frames: NDArray[np.float32]  # (F, S)
+    seconds_per_frame: float
+    score: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Waveform:
+    """Audio that a model made: one signal, or one for each source."""
+
+    samples: NDArray[np.float32]  # (T,) or (S, T)
+    rate: int = SAMPLE_RATE
+    score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Likelihood:
+    """The log-probability of a given text, and over how many tokens."""
+
+    log_prob: float
+    count: int
+
+    @property
+    def score(self) -> float | None:
+        """The log-probability."""
+        return self.log_prob
+
+
+Output = Hypothesis | Embedding | Activity | Waveform | Likelihood  # of a search, for one utterance
 
 
 @dataclass(frozen=True, slots=True)

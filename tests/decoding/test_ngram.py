@@ -9,7 +9,7 @@ from attune.errors import ModelError
 
 PIECES = ("<unk>", "▁a", "▁b", "c", "▁never")
 
-# p(<s> ▁a) is told, p(▁b | ▁a ▁a) is not, and c begins no longer one.
+# <s> ▁a is in the file, ▁a ▁a ▁b is not, and c begins no longer n-gram.
 ARPA = """\
 made by hand
 
@@ -57,9 +57,9 @@ def entries():
     return found
 
 
-def by_the_book(said, word):
+def by_the_book(before, word):
     """The log-probability of a word after others, as the format defines it."""
-    known, history = entries(), ("<s>", *said)[-2:]
+    known, history = entries(), ("<s>", *before)[-2:]
     if word not in {"▁a", "▁b", "c"}:
         word = "<unk>"  # its words are those of the file
     price = 0.0
@@ -72,12 +72,12 @@ def by_the_book(said, word):
 def test_every_context_gives_what_the_format_defines(arpa):
     model = read_arpa(arpa, PIECES, torch.device("cpu"))
     for length in range(4):
-        for said in itertools.product(range(1, 4), repeat=length):
+        for labels in itertools.product(range(1, 4), repeat=length):
             log_probs, states = model.start(1)
-            for label in said:
+            for label in labels:
                 log_probs, states = model.score(torch.tensor([label]), states)
-            expected = [by_the_book([PIECES[label] for label in said], piece) for piece in PIECES]
-            assert log_probs[0].tolist() == pytest.approx(expected, abs=1e-5), said
+            expected = [by_the_book([PIECES[label] for label in labels], piece) for piece in PIECES]
+            assert log_probs[0].tolist() == pytest.approx(expected, abs=1e-5), labels
 
 
 def test_rows_do_not_mix(arpa):
@@ -111,7 +111,7 @@ def test_what_stands_for_never_in_a_file_is_not_the_least_likely_token(arpa):
 
 
 def test_a_model_over_other_tokens_is_refused(arpa):
-    with pytest.raises(ModelError, match="'▁b' are none of the model's tokens.*the model's own tokenizer"):
+    with pytest.raises(ModelError, match="'▁b' are not tokens of the model.*the model's own tokenizer"):
         read_arpa(arpa, ("<unk>", "▁a", "c"), torch.device("cpu"))
 
 
@@ -129,3 +129,14 @@ def test_a_damaged_file_is_named(arpa, text, message):
         read_arpa(arpa, PIECES, torch.device("cpu"))
     with pytest.raises(ModelError, match="cannot be read"):
         read_arpa(arpa.with_name("nowhere.arpa"), PIECES, torch.device("cpu"))
+
+
+def test_the_end_of_a_sentence_is_a_token_where_the_model_has_one(arpa):
+    for end, pieces in ((5, PIECES), (5, (*PIECES, "</s>"))):  # beyond the pieces, or one of them
+        model = read_arpa(arpa, pieces, torch.device("cpu"), end)
+        log_probs, states = model.start(1)
+        assert log_probs.shape == (1, 6)
+        assert log_probs[0, 5] == pytest.approx((-0.3 - 0.9) * math.log(10))
+        assert model.score(torch.tensor([1]), states)[0][0, 5] == pytest.approx((-0.1 - 0.7) * math.log(10))
+        plain = read_arpa(arpa, PIECES, torch.device("cpu"))
+        assert torch.equal(log_probs[:, :5], plain.start(1)[0])

@@ -6,11 +6,14 @@ import torch
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 from transformers.generation import GenerationMixin
 
-from attune.decoding import _page
+from attune.decoding import _token_search
+from attune.decoding.fusion import Fusion
 from attune.decoding.tokens import beam_search, greedy, sample
 from attune.seeds import derive
 from attune.text.filters import suppress
 from attune.types import Hypothesis
+
+from toy.language_models import random_bigrams, write_unigrams
 
 END, START = 0, 1
 
@@ -22,7 +25,7 @@ def without_gradients():
 
 
 class GruModel(torch.nn.Module):
-    """A random language model: what it says depends on everything said before, and on the utterance."""
+    """A random decoder: its distribution depends on all tokens before, and on the utterance."""
 
     def __init__(self, vocabulary, seed=0, sharpness=6.0):
         super().__init__()
@@ -82,32 +85,34 @@ def only(scorer, rows):
     return GruScorer(scorer.model, scorer.utterances[list(rows)], prefixes, limits)
 
 
-def log_probs_after(scorer, row, said):
+def log_probs_after(scorer, row, emitted):
     """All at once from the beginning: no cache, no neighbours."""
-    log_probs, _ = scorer.model(torch.tensor([[*scorer.prefixes[row], *said]]), scorer.utterances[row].repeat(2, 1, 1))
+    log_probs, _ = scorer.model(
+        torch.tensor([[*scorer.prefixes[row], *emitted]]), scorer.utterances[row].repeat(2, 1, 1)
+    )
     return log_probs[0, -1]
 
 
 def naive_greedy(scorer, row):
-    said, score = [], 0.0
+    emitted, score = [], 0.0
     while True:
-        log_probs = log_probs_after(scorer, row, said)
-        token = END if len(said) == scorer.limits[row] else int(log_probs.argmax())
+        log_probs = log_probs_after(scorer, row, emitted)
+        token = END if len(emitted) == scorer.limits[row] else int(log_probs.argmax())
         score += float(log_probs[token])
         if token == END:
-            return Hypothesis(tuple(said), score)
-        said.append(token)
+            return Hypothesis(tuple(emitted), score)
+        emitted.append(token)
 
 
 def every_hypothesis(scorer, row, length_power):
-    """All that could be said within the limit, best first."""
+    """All token sequences within the limit, best first."""
     words = [token for token in range(scorer.model.output.out_features) if token != END]
     found = []
     for length in range(scorer.limits[row] + 1):
-        for said in itertools.product(words, repeat=length):
+        for emitted in itertools.product(words, repeat=length):
             steps = range(length + 1)
-            score = sum(float(log_probs_after(scorer, row, said[:step])[(*said, END)[step]]) for step in steps)
-            found.append(Hypothesis(said, score))
+            score = sum(float(log_probs_after(scorer, row, emitted[:step])[(*emitted, END)[step]]) for step in steps)
+            found.append(Hypothesis(emitted, score))
     return sorted(found, key=lambda each: -each.score / (len(each.tokens) + 1) ** length_power)
 
 
@@ -147,14 +152,14 @@ def test_neighbours_and_their_order_change_nothing(find, seed):
 
 
 @pytest.mark.parametrize("find", SEARCHES)
-def test_how_often_ended_rows_are_looked_for_changes_nothing(find, monkeypatch):
+def test_how_often_the_device_is_asked_changes_nothing(find, monkeypatch):
     model = GruModel(vocabulary=12)
     expected = find(mixed(model))
-    monkeypatch.setattr(_page.HypothesisBuffer, "is_time_to_look", lambda page: page.column % 5 == 0)
+    monkeypatch.setattr(_token_search.HypothesisBuffer, "is_sync_step", lambda buffer: buffer.position % 5 == 0)
     assert_same(find(mixed(model)), expected)
 
 
-def test_rows_leave_when_they_have_ended():
+def test_rows_are_pruned_when_they_have_ended():
     scorer = mixed(GruModel(vocabulary=12))
     greedy(scorer)
     assert scorer.row_counts[0] == 9 and scorer.row_counts[-1] <= 3
@@ -179,19 +184,19 @@ def test_a_limit_of_nothing_leaves_the_end(find):
 
 
 @pytest.mark.parametrize("find", SEARCHES)
-def test_what_is_suppressed_is_never_said(find):
+def test_what_is_suppressed_is_never_emitted(find):
     model = GruModel(vocabulary=8)
     usual = {token for each in find(mixed(model)) for token in each.tokens}
-    unwanted = sorted(usual)[:3]
-    found = find(mixed(model, filters=(suppress(torch.tensor(unwanted)),)))
-    assert not {token for each in found for token in each.tokens} & set(unwanted)
+    unnbest = sorted(usual)[:3]
+    found = find(mixed(model, filters=(suppress(torch.tensor(unnbest)),)))
+    assert not {token for each in found for token in each.tokens} & set(unnbest)
 
 
-def filtered_log_prob(scorer, row, said):
-    """The log-probability of what was said among what could be said; at the limit there was no choice but the end."""
-    total, tokens = 0.0, (*said, END)[: scorer.limits[row]]
+def filtered_log_prob(scorer, row, emitted):
+    """The log-probability among the allowed tokens; at the limit there was no choice but the end."""
+    total, tokens = 0.0, (*emitted, END)[: scorer.limits[row]]
     for step, token in enumerate(tokens):
-        (allowed,) = scorer.filters[0](log_probs_after(scorer, row, said[:step])[None], None, None)
+        (allowed,) = scorer.filters[0](log_probs_after(scorer, row, emitted[:step])[None], None, None)
         total += float(allowed.log_softmax(-1)[token])
     return total
 
@@ -212,36 +217,36 @@ def test_a_wide_beam_finds_what_enumerating_everything_finds(seed, length_power)
     model = GruModel(vocabulary=4, seed=seed, sharpness=2.0)
     scorer = GruScorer(model, utterances(2, seed), [(START,), (START, 2, 3)], [4, 3])
     everything = [every_hypothesis(scorer, row, length_power) for row in range(2)]
-    found = beam_search(scorer, beam=200, length_power=length_power, wanted=5)
+    found = beam_search(scorer, beam=200, length_power=length_power, nbest=5)
     assert_same(found[0], everything[0][:5])
     assert_same(found[1], everything[1][:5])
 
 
-def textbook_beam_search(scorer, row, beam, length_power, wanted):
+def textbook_beam_search(scorer, row, beam, length_power, nbest):
     going, ended = [((), 0.0)], []
     for length in range(1, scorer.limits[row] + 2):
         continued = []
-        for said, score in going:
-            log_probs = log_probs_after(scorer, row, said)
-            allowed = [END] if len(said) == scorer.limits[row] else range(len(log_probs))
-            continued += [((*said, token), score + float(log_probs[token])) for token in allowed]
+        for emitted, score in going:
+            log_probs = log_probs_after(scorer, row, emitted)
+            allowed = [END] if len(emitted) == scorer.limits[row] else range(len(log_probs))
+            continued += [((*emitted, token), score + float(log_probs[token])) for token in allowed]
         continued.sort(key=lambda item: -item[1])
         ended += [item for item in continued[:beam] if item[0][-1] == END]
         ended = sorted(ended, key=lambda item: -item[1] / len(item[0]) ** length_power)[:beam]
         going = [item for item in continued if item[0][-1] != END][:beam]
-        needed = wanted if length_power == 0 else beam
-        values = [score / len(said) ** length_power for said, score in ended]
+        needed = nbest if length_power == 0 else beam
+        values = [score / len(emitted) ** length_power for emitted, score in ended]
         if not going or (len(ended) >= needed and values[needed - 1] >= going[0][1] / length**length_power):
             break
-    return [Hypothesis(said[:-1], score) for said, score in ended[:wanted]]
+    return [Hypothesis(emitted[:-1], score) for emitted, score in ended[:nbest]]
 
 
 @pytest.mark.parametrize("length_power", [0.0, 1.0])
 @pytest.mark.parametrize("beam", [2, 3, 5])
 def test_a_narrow_beam_is_the_textbook_one(beam, length_power):
     scorer = mixed(GruModel(vocabulary=6, sharpness=2.0), count=12)
-    expected = [textbook_beam_search(scorer, row, beam, length_power, wanted=2) for row in range(12)]
-    for found, each in zip(beam_search(scorer, beam, length_power, wanted=2), expected, strict=True):
+    expected = [textbook_beam_search(scorer, row, beam, length_power, nbest=2) for row in range(12)]
+    for found, each in zip(beam_search(scorer, beam, length_power, nbest=2), expected, strict=True):
         assert_same(found, each)
 
 
@@ -265,8 +270,8 @@ def test_a_beam_finds_more_probable_hypotheses_than_greedy():
     assert sum(beam.score > line.score + 0.1 for beam, line in pairs) > 10
 
 
-def test_an_utterance_has_as_many_distinct_hypotheses_as_wanted_best_first():
-    for found in beam_search(mixed(GruModel(vocabulary=12), 20), beam=5, length_power=1.0, wanted=4):
+def test_an_utterance_has_as_many_distinct_hypotheses_as_nbest_best_first():
+    for found in beam_search(mixed(GruModel(vocabulary=12), 20), beam=5, length_power=1.0, nbest=4):
         values = [each.score / (len(each.tokens) + 1) for each in found]
         assert values == sorted(values, reverse=True)
         assert len({each.tokens for each in found}) == len(found) == 4
@@ -282,6 +287,98 @@ def test_samples_follow_the_models_probabilities_at_the_temperature():
     allowed = log_probs_after(scorer, 0, ()).index_fill(0, torch.tensor([2]), -torch.inf)
     assert shares.tolist() == pytest.approx((allowed / 0.7).softmax(-1).tolist(), abs=0.03)
     assert shares[2] == 0
+
+
+LM = random_bigrams(12, seed=5)
+
+
+def fused(hypothesis, lm, weight, length_power):
+    """What a hypothesis is ranked by: both models' log-probabilities of its tokens and the end after them."""
+    tokens = (*hypothesis.tokens, END)
+    known = [token for token in tokens if token < lm.log_probs.shape[1]]  # others cost nothing
+    return (hypothesis.score + weight * lm.log_prob(known)) / len(tokens) ** length_power
+
+
+@pytest.mark.parametrize("length_power", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_with_a_language_model_a_wide_beam_finds_what_enumerating_everything_finds(seed, length_power):
+    scorer = GruScorer(
+        GruModel(vocabulary=4, seed=seed, sharpness=2.0), utterances(2, seed), [(START,), (START, 2, 3)], [4, 3]
+    )
+    lm = random_bigrams(4, seed)
+    expected = [
+        sorted(every_hypothesis(scorer, row, 0.0), key=lambda each: -fused(each, lm, 0.8, length_power))[:5]
+        for row in range(2)
+    ]
+    found = beam_search(scorer, 200, length_power, 5, Fusion(lm, 0.8))
+    assert_same(found[0], expected[0])
+    assert_same(found[1], expected[1])
+    plain = beam_search(only(scorer, range(2)), 200, length_power, 5)
+    assert [[each.tokens for each in row] for row in found] != [[each.tokens for each in row] for row in plain]
+
+
+def test_with_a_language_model_neighbours_and_rows_that_leave_change_nothing():
+    def find(scorer):
+        return [each for row in beam_search(scorer, 3, 1.0, 2, Fusion(LM, 0.5)) for each in row]
+
+    model = GruModel(vocabulary=12)
+    together, alone = find(mixed(model)), [find(only(mixed(model), [row])) for row in range(9)]
+    assert_same(together, [each for row in alone for each in row])
+    assert_same(find(only(mixed(model), range(9)[::-1])), [each for row in alone[::-1] for each in row])
+    assert [each.tokens for each in together[::2]] != [each.tokens for each in best(mixed(model), 3)]
+
+
+def test_a_language_model_without_weight_changes_nothing():
+    model = GruModel(vocabulary=12)
+    plain, weightless = beam_search(mixed(model), 4), beam_search(mixed(model), 4, fusion=Fusion(LM, 0.0))
+    assert weightless == plain
+
+
+def test_tokens_beyond_the_language_model_cost_nothing_and_leave_its_state():
+    scorer = GruScorer(GruModel(vocabulary=5, sharpness=2.0), utterances(1), limits=[3])
+    lm = random_bigrams(4)  # token 4 is none of its own
+    expected = sorted(every_hypothesis(scorer, 0, 0.0), key=lambda each: -fused(each, lm, 2.0, 0.0))
+    (found,) = beam_search(scorer, 300, 0.0, 10, Fusion(lm, 2.0))
+    assert_same(found, expected[:10])
+    assert any(4 in each.tokens[:-1] for each in found)
+
+
+class FirstLetter:
+    """Token 3 ("b") with probability 0.5 or 2 ("a") with 0.4, and then the end."""
+
+    device = torch.device("cpu")
+    end, prefixes, limits, filters = 0, ((1,),), (3,), ()
+    table = torch.tensor([[1.0, 0, 0, 0], [0.1, 0, 0.4, 0.5], [0.8, 0, 0.1, 0.1], [0.9, 0, 0.05, 0.05]]).log()
+
+    def advance(self, tokens):
+        return self.table[tokens[:, -1]]
+
+    def select(self, rows):
+        pass
+
+
+def test_an_arpa_model_decides_as_computed_by_hand(tmp_path):
+    # By itself b, 0.5 × 0.9. With p_lm(a) = 0.6, p_lm(b) = 0.1 and p_lm(</s>) = 0.3 at weight 1, a has
+    # 0.4 × 0.8 × 0.6 × 0.3 = 0.0576, b 0.5 × 0.9 × 0.1 × 0.3 = 0.0135, and nothing 0.1 × 0.3 = 0.03.
+    lm = write_unigrams(tmp_path / "lm.arpa", {"a": 0.6, "b": 0.1, "</s>": 0.3}, ("", "<s>", "a", "b"), end=0)
+    assert best(FirstLetter(), 4, 0.0)[0].tokens == (3,)
+    (found,) = beam_search(FirstLetter(), 4, 0.0, 3, Fusion(lm, 1.0))
+    assert [each.tokens for each in found] == [(2,), (), (3,)]
+    assert [each.score for each in found] == pytest.approx([math.log(0.32), math.log(0.1), math.log(0.45)])
+    # An end that the language model finds unlikely: with 0.01, 0.001 for nothing against 0.00192 for a, 0.00176 for b.
+    lm = write_unigrams(tmp_path / "lm.arpa", {"a": 0.6, "b": 0.39, "</s>": 0.01}, ("", "<s>", "a", "b"), end=0)
+    (found,) = beam_search(FirstLetter(), 20, 0.0, 3, Fusion(lm, 1.0))
+    assert [each.tokens for each in found] == [(2,), (3,), ()]
+
+
+def test_confidence_with_a_language_model_is_still_the_models_own():
+    def find(scorer):
+        return [row[0] for row in beam_search(scorer, 3, fusion=Fusion(LM, 0.5))]
+
+    scorer = mixed(GruModel(vocabulary=12, sharpness=2.0), filters=(suppress(torch.tensor([2, 3, 4, 5])),))
+    found = find(scorer)
+    expected = [filtered_log_prob(scorer, row, each.tokens) for row, each in enumerate(found)]
+    assert [each.filtered_log_prob for each in found] == pytest.approx(expected, abs=1e-4)
 
 
 WHISPER_END = 9
@@ -342,7 +439,7 @@ class WhisperScorer:
 
 
 @pytest.mark.parametrize("beams", [1, 4])
-def test_a_whisper_says_what_transformers_makes_it_say(whisper, beams):
+def test_a_whisper_emits_what_transformers_makes_it_emit(whisper, beams):
     features = 2 * torch.randn(8, 8, 40, generator=torch.Generator().manual_seed(7))
     scorer = WhisperScorer(whisper, features)
     found = greedy(scorer) if beams == 1 else best(scorer, beams)

@@ -85,7 +85,7 @@ def test_a_batch_is_searched_as_the_plainest_search_does_each(durations, seed):
 def test_looking_seldom_changes_nothing(durations, monkeypatch):
     model, frames = random_transducer(durations=durations, blank_bias=3.0), random_frames([17, 1, 0, 40, 5, 23])
     expected = greedy(model.scorer(frames))
-    monkeypatch.setattr(transducer, "steps_between_looks", lambda device: 5)
+    monkeypatch.setattr(transducer, "steps_between_syncs", lambda device: 5)
     for hypothesis, before in zip(greedy(model.scorer(frames)), expected, strict=True):
         same(hypothesis, before)
 

@@ -1,11 +1,15 @@
+import itertools
+
 import pytest
 import torch
 
 from attune.decoding import transducer
+from attune.decoding.fusion import Fusion
 from attune.decoding.search import Search, search
 from attune.decoding.transducer import greedy
 from attune.decoding.transducer_beam import Beam, beam_search
 
+from toy.language_models import Bigrams, random_bigrams
 from transducers import GOLDEN, golden, random_frames, random_transducer, totals
 
 KINDS = {"rnnt": (), "tdt": (0, 1, 2, 4), "tdt without 0": (1, 3)}
@@ -83,10 +87,10 @@ def test_neighbours_and_their_order_change_nothing(durations, seed):
 
 
 @pytest.mark.parametrize("durations", KINDS.values(), ids=KINDS.keys())
-def test_looking_seldom_changes_nothing(durations, monkeypatch):
+def test_fewer_syncs_change_nothing(durations, monkeypatch):
     model, frames = random_transducer(durations=durations, blank_bias=2.0), random_frames(LENGTHS)
     expected = beam_search(model.scorer(frames), Beam(4))
-    monkeypatch.setattr(transducer, "steps_between_looks", lambda device: 7)
+    monkeypatch.setattr(transducer, "steps_between_syncs", lambda device: 7)
     for found, before in zip(beam_search(model.scorer(frames), Beam(4)), expected, strict=True):
         same(found, before)
 
@@ -129,26 +133,11 @@ def test_hypotheses_are_ranked_by_their_score_per_label_or_by_the_score_alone():
     assert per_label[0].score < per_label[1].score == plain[0].score
 
 
-class Bigrams:
-    """A language model that remembers the label before; it holds the probability of each after each."""
-
-    def __init__(self, log_probs):
-        self.log_probs = log_probs  # (V + 1, V), the last row begins
-
-    def start(self, rows):
-        before = torch.full((rows,), len(self.log_probs) - 1)
-        return self.log_probs[before], (before,)
-
-    def score(self, labels, states):
-        assert len(states[0]) == len(labels)
-        return self.log_probs[labels], (labels,)
-
-
-def test_a_language_model_that_knows_nothing_changes_nothing_but_the_scores():
+def test_a_language_model_without_weight_changes_nothing():
     model, frames = random_transducer(seed=1, blank_bias=2.0), random_frames(LENGTHS)
     ignorant = Bigrams(torch.full((7, 6), 1 / 5).log())
     plain = beam_search(model.scorer(frames), Beam(4))
-    without_weight = beam_search(model.scorer(frames), Beam(4, language_model=ignorant, weight=0.0))
+    without_weight = beam_search(model.scorer(frames), Beam(4, fusion=Fusion(ignorant, 0.0)))
     for found, expected in zip(without_weight, plain, strict=True):
         same(found, expected)
 
@@ -158,29 +147,57 @@ def test_a_language_model_decides_between_what_sounds_alike():
     for favourite in range(3):
         probabilities = torch.full((5, 4), 0.01)
         probabilities[:, favourite] = 0.97
-        beam = Beam(6, language_model=Bigrams(probabilities.log()), weight=3.0)
+        beam = Beam(6, fusion=Fusion(Bigrams(probabilities.log()), 3.0))
         found = beam_search(model.scorer(frames), beam)
         assert {token for hypotheses in found for token in hypotheses[0].tokens} == {favourite}
 
 
-def test_a_fused_score_is_that_of_both_models_along_the_labels():
+def scores_along(scorer, labels, lm, weight):
+    """The transducer's and the fused score of labels in the only frame, whose blank is the last token."""
+    own = fused = 0.0
+    before, blank = len(lm.log_probs) - 1, scorer.blank
+    predicted, states = scorer.start(1)
+    for label in (*labels, blank):
+        log_probs = scorer.join(torch.tensor([0]), torch.tensor([0]), predicted)[0][0].double()
+        own += float(log_probs[label])
+        if label == blank:
+            return own, fused + float((1 + weight) * log_probs[blank])
+        fused += float(log_probs[label] + weight * (lm.log_probs[before, label] + torch.log1p(-log_probs[blank].exp())))
+        predicted, states = scorer.predict(torch.tensor([label]), states)
+        before = label
+
+
+@pytest.mark.parametrize("length_power", [0.0, 1.0])
+def test_the_fused_score_ranks_and_the_transducers_own_is_reported(length_power):
     model = random_transducer(tokens=3, seed=4, sharpness=1.5)
     scorer = model.scorer(random_frames([1], 4))
     lm = Bigrams(torch.tensor([[0.9, 0.1, 0.0], [0.3, 0.7, 0.0], [0.5, 0.5, 0.0], [0.2, 0.8, 0.0]]).log())
-    (found,) = beam_search(scorer, Beam(50, max_labels=2, language_model=lm, weight=0.5))
-    expected = next(each for each in found if each.tokens == (1, 0))
-    score, before = 0.0, 3
-    predicted, states = scorer.start(1)
-    for label in (1, 0, 2):
-        log_probs = scorer.join(torch.tensor([0]), torch.tensor([0]), predicted)[0][0]
-        blank = log_probs[2]
-        if label == 2:
-            score += float(1.5 * blank)
-        else:
-            score += float(log_probs[label] + 0.5 * (lm.log_probs[before, label] + torch.log1p(-blank.exp())))
-            predicted, states = scorer.predict(torch.tensor([label]), states)
-        before = label
-    assert expected.score == pytest.approx(score, abs=1e-5)
+    (found,) = beam_search(scorer, Beam(50, length_power, max_labels=2, fusion=Fusion(lm, 0.5)))
+    every = [labels for count in range(3) for labels in itertools.product(range(2), repeat=count)]
+    scores = {labels: scores_along(scorer, labels, lm, 0.5) for labels in every}
+    ranked = sorted(every, key=lambda labels: -scores[labels][1] / (len(labels) + 1) ** length_power)
+    assert [each.tokens for each in found] == ranked
+    assert [each.score for each in found] == pytest.approx([scores[labels][0] for labels in ranked], abs=1e-5)
+    assert ranked != sorted(every, key=lambda labels: -scores[labels][0] / (len(labels) + 1) ** length_power)
+
+
+@pytest.mark.parametrize(("durations", "length", "max_labels"), [((), 4, 2), ((0, 1, 2), 2, 2), ((1, 2), 4, 4)])
+def test_with_a_language_model_the_score_is_still_the_sum_of_a_sequences_alignments(durations, length, max_labels):
+    model = random_transducer(tokens=3, durations=durations, seed=1, sharpness=1.5)
+    scorer = model.scorer(random_frames([length], 1))
+    expected = {labels: total for labels, total in totals(scorer, max_labels).items() if len(labels) <= max_labels}
+    fusion = Fusion(Bigrams(torch.tensor([[0.9, 0.1], [0.3, 0.7], [0.5, 0.5], [0.2, 0.8]]).log()), 0.4)
+    (found,) = beam_search(scorer, Beam(700, length_power=0.0, max_labels=max_labels, fusion=fusion))
+    short = {each.tokens: each.score for each in found if len(each.tokens) <= max_labels}
+    assert short == pytest.approx(expected, abs=2e-5)
+
+
+@pytest.mark.parametrize("durations", KINDS.values(), ids=KINDS.keys())
+def test_with_a_language_model_neighbours_change_nothing(durations):
+    model, frames = random_transducer(durations=durations, blank_bias=2.0), random_frames(LENGTHS)
+    beam = Beam(4, fusion=Fusion(random_bigrams(6), 0.7))
+    for own, found in zip(frames, beam_search(model.scorer(frames), beam), strict=True):
+        same(found, beam_search(model.scorer([own]), beam)[0])
 
 
 def test_settings_choose_the_transducers_search_and_its_language_model():
@@ -190,7 +207,7 @@ def test_settings_choose_the_transducers_search_and_its_language_model():
     assert found == [best for best, *_ in beam_search(model.scorer(frames), Beam(3))]
     favourite = torch.full((5, 4), 0.01)
     favourite[:, 1] = 0.97
-    settings = Search("beam", 3, lm="lm.arpa", lm_weight=3.0, language_model=Bigrams(favourite.log()))
+    settings = Search("beam", 3, lm="lm.arpa", fusion=Fusion(Bigrams(favourite.log()), 3.0))
     assert all(set(each.tokens) <= {1} for each in search(model.scorer(frames), settings))
     assert settings.as_json().items() >= {"kind": "beam", "beam": 3, "lm": "lm.arpa", "lm_weight": 3.0}.items()
 

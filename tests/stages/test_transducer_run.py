@@ -7,9 +7,14 @@ import pytest
 
 import attune
 from attune.cli import main
+from attune.contracts import TaskCodec, TaskModel
 from attune.decoding.search import Search
+from attune.decoding.settings import SearchConfig
 from attune.errors import ConfigError, ModelError
 from attune.report.predictions import read_predictions
+from attune.site import this_site
+from attune.stages.evaluate import search_of
+from attune.world import World
 
 from tiny import write_recipe
 from toy.transducer import HOP, PIECES
@@ -115,14 +120,14 @@ def test_a_model_that_is_searched_greedily_is_searched_by_a_beam_for_alternative
 def test_a_language_model_that_does_not_fit_is_told_before_training(recipe, tmp_path):
     write_arpa(tmp_path / "other.arpa", ["one"], pieces=["▁stranger"])
     final = {"lm": str(tmp_path / "other.arpa")}
-    with pytest.raises(ModelError, match="'▁stranger' are none of the model's tokens"):
+    with pytest.raises(ModelError, match="'▁stranger' are not tokens of the model"):
         attune.train(recipe, run=str(tmp_path / "run"), decode={"final": final})
     assert not list((tmp_path / "run" / "checkpoints").glob("*"))
 
 
 def test_a_fallback_that_a_transducer_does_not_have_is_told_before_training(recipe, tmp_path):
     for decode in ({"fallback": True}, {"final": {"fallback": True, "lm": None}}):
-        with pytest.raises(ModelError, match=r"decode\.fallback is for models that say one token after another"):
+        with pytest.raises(ModelError, match=r"decode\.fallback is for attention models, and this is a transducer"):
             attune.train(recipe, run=str(tmp_path / "run"), decode=decode)
         assert not list((tmp_path / "run" / "checkpoints").glob("*"))
 
@@ -132,7 +137,7 @@ def test_a_check_tells_of_searches_that_cannot_be_made(recipe, tmp_path, capsys)
     words = ["decode.fallback=true", f"decode.final.lm={tmp_path / 'other.arpa'}"]
     assert main(["check", str(recipe), "--no-audio", *words]) == 2
     told = " ".join(capsys.readouterr().out.split())
-    assert "decode.fallback is for models" in told and "'▁stranger' are none of the model's tokens" in told
+    assert "decode.fallback is for attention models" in told and "'▁stranger' are not tokens of the model" in told
     assert main(["check", str(recipe), "--no-audio"]) == 0
 
 
@@ -141,5 +146,18 @@ def test_a_language_model_needs_a_beam_and_a_family_that_can_use_it(recipe, tmp_
         attune.train(recipe, decode={"final": {"search": "greedy"}})
     with pytest.raises(ConfigError, match="decode.lm: a language model needs search: beam"):
         attune.train(recipe, decode={"lm": "lm.arpa"})
-    with pytest.raises(ModelError, match="this family does not search with a language model"):
-        attune.train(recipe, run=str(tmp_path / "run"), model={"family": "ssl"})
+    classifier = TaskModel(None, TaskCodec(None), "label")
+    config = SearchConfig(search="beam", lm=str(recipe.with_name("lm.arpa")))
+    with pytest.raises(ModelError, match="this model has no text tokens"):
+        search_of(config, classifier, this_site(device="cpu"), World.alone())
+
+
+def test_a_ctc_model_over_the_same_tokens_is_searched_with_the_language_model_too(recipe, tmp_path):
+    write_arpa(tmp_path / "lm.arpa", ["one", "two"], pieces=["▁", *"efghinorstuvwxz"])
+    final = {"search": "beam", "lm": str(tmp_path / "lm.arpa"), "lm_weight": 0.5}
+    model = {"family": "ssl"}
+    run = attune.train(recipe, run=str(tmp_path / "run"), model=model, decode={"final": final}, train={"steps": 30})
+    searched = json.loads((run.folder / "scores.json").read_text())["test"]["search"]
+    assert searched.items() >= {"kind": "beam", "lm": str(tmp_path / "lm.arpa"), "lm_weight": 0.5}.items()
+    alone = evaluated(run, tmp_path / "alone.jsonl", "decode.final.lm=null")
+    assert [each.value for each in read_predictions(run.predictions("test"))] != [each.value for each in alone]

@@ -15,10 +15,10 @@ def log_probs(rows=1, seed=0, against_times=0.0):
     return scores.log_softmax(-1)
 
 
-def allowed(said, scores=None, prefix=PREFIX):
+def allowed(emitted, scores=None, prefix=PREFIX):
     """The tokens that the timestamp rules let follow."""
     rule = pair_timestamps(FIRST, END, LATEST_START)
-    tokens = torch.tensor([[*prefix, *said]])
+    tokens = torch.tensor([[*prefix, *emitted]])
     answer = rule(log_probs(against_times=9) if scores is None else scores, tokens, torch.tensor([len(prefix)]))
     return set(answer[0].isfinite().nonzero()[:, 0].tolist())
 

@@ -1,1 +1,1 @@
-"""Search: from what a model scores to what was said, one module for each kind of scorer."""
+"""Decoding: from a model's scorer to an output for each utterance. `search.py` is the entry."""

@@ -4,12 +4,15 @@ Each row is searched up to its own length, alone, in float64: its neighbours can
 """
 
 # B batch, F frames, V vocabulary, K prefixes kept
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from attune.decoding.fusion import Fusion, LmRows
 from attune.types import CtcScorer, Hypothesis
 
 Floats = NDArray[np.float64]
@@ -30,10 +33,15 @@ def greedy(scorer: CtcScorer) -> list[Hypothesis]:
     ]
 
 
-def beam_search(scorer: CtcScorer, beam: int) -> list[Hypothesis]:
-    """The most probable token sequence among the best `beam` prefixes; scored by the sum of its alignments."""
+def beam_search(scorer: CtcScorer, beam: int, fusion: Fusion | None = None) -> list[Hypothesis]:
+    """The best token sequence among the best `beam` prefixes; scored by the sum of its alignments.
+
+    With a `fusion`, every token that extends a prefix adds weight × log p_lm(token | prefix) to what prefixes are
+    ranked by, and the best by that is reported with the sum of its alignments alone.
+    """
     log_probs = scorer.log_probs.detach().cpu().numpy().astype(np.float64)
-    return [_search_row(row[:length], beam) for row, length in zip(log_probs, scorer.lengths.tolist(), strict=True)]
+    rows = zip(log_probs, scorer.lengths.tolist(), strict=True)
+    return [_search_row(row[:length], beam, fusion) for row, length in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,41 @@ class _Beam:
     last: Ints
     blank: Floats
     token: Floats
+    lm: _PrefixLm | None
+
+
+@dataclass(frozen=True, slots=True)
+class _PrefixLm:
+    """A language model's weighted log-probability of each prefix, and of each token after it."""
+
+    fusion: Fusion
+    rows: LmRows
+    prefixes: Floats  # (K,)
+    next: Floats  # (K, V)
+
+    @staticmethod
+    def start(fusion: Fusion, vocabulary: int) -> _PrefixLm:
+        rows = fusion.start(1)
+        return _PrefixLm(fusion, rows, np.zeros(1), _weighted(fusion, rows, vocabulary))
+
+    def ranks(self) -> Floats:
+        """What to add to the score of each prefix, and of each with one more token, (K + K × V,)."""
+        return np.concatenate([self.prefixes, (self.prefixes[:, None] + self.next).ravel()])
+
+    def extended(self, source: Ints, last: Ints, is_new: NDArray[np.bool_]) -> _PrefixLm:
+        """The prefixes from these places, some with a new last token."""
+        device = self.rows.log_probs.device
+        rows, following = self.rows.select(torch.from_numpy(source).to(device)), self.next[source]
+        prefixes = self.prefixes[source] + np.where(is_new, following[np.arange(len(last)), last], 0.0)
+        if is_new.any():
+            rows = self.fusion.advance(rows, torch.from_numpy(last).to(device), torch.from_numpy(is_new).to(device))
+            following = _weighted(self.fusion, rows, following.shape[1])
+        return _PrefixLm(self.fusion, rows, prefixes, following)
+
+
+def _weighted(fusion: Fusion, rows: LmRows, vocabulary: int) -> Floats:
+    log_probs: Floats = rows.padded(vocabulary).detach().cpu().numpy().astype(np.float64)
+    return fusion.weight * log_probs
 
 
 class _Prefixes:
@@ -70,10 +113,11 @@ class _Prefixes:
         return tuple(reversed(reversed_tokens))
 
 
-def _search_row(log_probs: Floats, size: int) -> Hypothesis:
+def _search_row(log_probs: Floats, size: int, fusion: Fusion | None) -> Hypothesis:
     prefixes = _Prefixes()
+    lm = _PrefixLm.start(fusion, log_probs.shape[1]) if fusion else None
     # The empty prefix has no last token: 0 is never extended with, and its parent is no node.
-    beam = _Beam(np.array([ROOT]), np.array([-1]), np.array([0]), np.array([0.0]), np.array([-np.inf]))
+    beam = _Beam(np.array([ROOT]), np.array([-1]), np.array([0]), np.array([0.0]), np.array([-np.inf]), lm)
     for frame in log_probs:
         beam = _advance(beam, frame, size, prefixes)
     return Hypothesis(prefixes.tokens(int(beam.nodes[0])), float(np.logaddexp(beam.blank[0], beam.token[0])))
@@ -96,7 +140,8 @@ def _advance(beam: _Beam, frame: Floats, size: int, prefixes: _Prefixes) -> _Bea
     extended[parent, beam.last[child]] = -np.inf
 
     scores = np.concatenate([np.logaddexp(blank, token), extended.ravel()])
-    return _select(beam, _best(scores, size), blank, token, extended, prefixes)
+    ranks = scores + beam.lm.ranks() if beam.lm else scores
+    return _select(beam, _best(ranks, size), blank, token, extended, prefixes)
 
 
 def _select(beam: _Beam, chosen: Ints, blank: Floats, token: Floats, extended: Floats, prefixes: _Prefixes) -> _Beam:
@@ -115,6 +160,7 @@ def _select(beam: _Beam, chosen: Ints, blank: Floats, token: Floats, extended: F
         last,
         np.where(is_kept, blank[source], -np.inf),
         np.where(is_kept, token[source], extended.ravel()[np.maximum(chosen - kept, 0)]),
+        beam.lm.extended(source, last, ~is_kept) if beam.lm else None,
     )
 
 

@@ -1,6 +1,7 @@
-"""Decode once more, at rising temperatures, what came out doubtful: OpenAI's remedy for loops. Never the default.
+"""Temperature fallback, OpenAI's remedy for repetition loops: decode again, by sampling at rising temperatures.
 
-What is drawn is a function of the utterance's id and the temperature, so the result does not depend on the batch.
+What is drawn is a function of the utterance's id and the temperature, so the result does not depend on the batch. A
+language model has no part in the draws. Never the default.
 """
 
 import zlib
@@ -9,31 +10,24 @@ from dataclasses import replace
 from typing import cast
 
 from attune.contracts import TaskModel
-from attune.decoding.search import Search, search
 from attune.decoding.tokens import sample
-from attune.errors import ModelError
 from attune.seeds import derive
-from attune.types import Batch, CtcScorer, Hypothesis, LabelScorer, TokenScorer, TransducerScorer, with_tensors
+from attune.types import Batch, Hypothesis, TokenScorer, with_tensors
 
 TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
-LEAST_MEAN_SCORE = -1.0  # per token and the end
-MOST_REPETITION = 2.4
+LOG_PROB_THRESHOLD = -1.0  # the mean per token, the end included
+COMPRESSION_RATIO_THRESHOLD = 2.4
 
 
-def find(built: TaskModel, batch: Batch, settings: Search) -> list[Hypothesis]:
-    """What a search finds for each utterance; doubtful ones are decoded anew where the settings say so."""
-    scorer = built.model.scorer(batch)
-    if settings.fallback and isinstance(scorer, CtcScorer | LabelScorer | TransducerScorer):
-        raise ModelError("decode.fallback is for models that say one token after another. Set it to false.")
-    found = search(scorer, settings)
-    if not settings.fallback:
-        return found
+def redecode(task_model: TaskModel, batch: Batch, found: Sequence[Hypothesis]) -> list[Hypothesis]:
+    """The hypotheses of a batch, those that fail a threshold decoded again."""
 
     def draw(rows: Sequence[int], temperature: float) -> list[Hypothesis]:
         seeds = [derive(0, "sample", batch.ids[row], f"{temperature:g}") for row in rows]
-        return sample(cast(TokenScorer, built.model.scorer(_only(batch, rows))), temperature, seeds)
+        scorer = cast(TokenScorer, task_model.model.scorer(_only(batch, rows)))
+        return sample(scorer, temperature, seeds)
 
-    return fall_back(found, draw, lambda hypothesis: is_doubtful(hypothesis, built.codec.read(hypothesis)))
+    return fall_back(found, draw, lambda hypothesis: needs_fallback(hypothesis, task_model.codec.read(hypothesis)))
 
 
 def _only(batch: Batch, rows: Sequence[int]) -> Batch:
@@ -50,12 +44,12 @@ def _only(batch: Batch, rows: Sequence[int]) -> Batch:
 def fall_back(
     found: Sequence[Hypothesis],
     decode: Callable[[Sequence[int], float], Sequence[Hypothesis]],
-    is_doubtful: Callable[[Hypothesis], bool],
+    is_rejected: Callable[[Hypothesis], bool],
 ) -> list[Hypothesis]:
-    """The first hypothesis of each row that can be trusted, or the last; `decode` takes row numbers, temperature."""
+    """The first hypothesis of each row that is not rejected, or the last; `decode` takes row numbers, temperature."""
     kept = list(found)
     for temperature in TEMPERATURES:
-        rows = [row for row, hypothesis in enumerate(kept) if is_doubtful(hypothesis)]
+        rows = [row for row, hypothesis in enumerate(kept) if is_rejected(hypothesis)]
         if not rows:
             break
         for row, hypothesis in zip(rows, decode(rows, temperature), strict=True):
@@ -63,15 +57,15 @@ def fall_back(
     return kept
 
 
-def is_doubtful(hypothesis: Hypothesis, text: str) -> bool:
-    """Whether the model was unsure of it, or says the same over and over."""
-    # OpenAI's limit is for probabilities that are computed after the filters: a time that is due may be improbable.
+def needs_fallback(hypothesis: Hypothesis, text: str) -> bool:
+    """Whether the mean log-probability is too low, or the text repeats itself."""
+    # OpenAI's threshold is for probabilities after the filters: a timestamp that is due may be improbable.
     total = hypothesis.score if hypothesis.filtered_log_prob is None else hypothesis.filtered_log_prob
     mean = total / (len(hypothesis.tokens) + 1)
-    return mean < LEAST_MEAN_SCORE or repetition(text) > MOST_REPETITION
+    return mean < LOG_PROB_THRESHOLD or compression_ratio(text) > COMPRESSION_RATIO_THRESHOLD
 
 
-def repetition(text: str) -> float:
+def compression_ratio(text: str) -> float:
     """How many times shorter the text gets by compression: above 2 it repeats itself."""
-    written = text.encode()
-    return len(written) / len(zlib.compress(written))
+    encoded = text.encode()
+    return len(encoded) / len(zlib.compress(encoded))

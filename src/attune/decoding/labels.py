@@ -1,4 +1,4 @@
-"""One label for each utterance: the most probable one. No search can find a better."""
+"""One label for each utterance: the most probable one."""
 
 from attune.types import Hypothesis, LabelScorer
 

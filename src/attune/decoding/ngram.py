@@ -1,8 +1,8 @@
-"""An n-gram language model over a model's own tokens, read from an ARPA file and asked about many rows at once.
+"""An n-gram language model over a model's own tokens, read from an ARPA file and evaluated for many rows at once.
 
 Words of the file are the tokens as the tokenizer writes them (SentencePiece pieces, such as `▁the`). A state is a node:
-the longest end of what was said that the file knows as a context. From there a token's probability is found at the
-node, or else, at the price of the node's backoff, at the next shorter end of it.
+the longest suffix of the tokens so far that the file has as a context. From there a token's probability is found at
+the node, or else, at the cost of the node's backoff, at the next shorter suffix.
 """
 
 # R rows, V tokens, M nodes, E n-grams
@@ -22,7 +22,7 @@ from attune.types import States
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
 LN_10 = math.log(10)
 SECTION = re.compile(r"\\(?:(\d+)-grams:|data\\|end\\)")
-NEVER = -99 * LN_10  # how the format writes what is never said, such as a begin
+NEVER = -99 * LN_10  # how the format writes probability 0, such as that of <s>
 SHOWN_WORDS = 5
 
 Gram = tuple[int, ...]
@@ -30,10 +30,10 @@ Entries = Mapping[Gram, tuple[float, float]]  # log-probability and backoff
 
 
 class NGram:
-    """A `LanguageModel`. Its tables lie on one device; what it says does not depend on the rows asked together."""
+    """A `LanguageModel`. Its tables are on one device, and no row depends on the others."""
 
     def __init__(self, entries: Entries, tokens: int, device: torch.device) -> None:
-        """`entries` are n-grams of ids below `tokens`; that number itself stands for the begin of a sentence."""
+        """`entries` are n-grams of ids below `tokens`; that number itself stands for the start of a sentence."""
         self.tokens = torch.arange(tokens, device=device)
         self.order = max(map(len, entries))
         known = {gram[:-1] for gram in entries} | {gram for gram, (_, backoff) in entries.items() if backoff}
@@ -49,12 +49,12 @@ class NGram:
         self.backoffs = torch.tensor(backoffs, device=device)
 
     def start(self, rows: int) -> tuple[Tensor, States]:
-        """What may begin a sentence."""
+        """The log-probabilities of the first token of a sentence."""
         nodes = torch.full((rows,), self.first, device=self.keys.device)
-        return self._say(nodes), (nodes,)
+        return self._log_probs(nodes), (nodes,)
 
     def score(self, labels: Tensor, states: States) -> tuple[Tensor, States]:
-        """What may follow the labels."""
+        """Those of the tokens after the labels."""
         (nodes,) = states
         after, is_found = torch.zeros_like(nodes), torch.zeros_like(nodes, dtype=torch.bool)
         for _ in range(self.order):
@@ -62,53 +62,70 @@ class NGram:
             after = torch.where(is_here & ~is_found, self.targets[places], after)
             is_found = is_found | is_here
             nodes = self.links[nodes]
-        return self._say(after), (after,)
+        return self._log_probs(after), (after,)
 
-    def _say(self, nodes: Tensor) -> Tensor:
+    def _log_probs(self, nodes: Tensor) -> Tensor:
         """The log-probabilities (R, V) of every token after these contexts (R,)."""
         nodes = nodes[:, None]
-        said, is_found = torch.zeros(1, device=nodes.device), torch.zeros(1, dtype=torch.bool, device=nodes.device)
+        found, is_found = torch.zeros(1, device=nodes.device), torch.zeros(1, dtype=torch.bool, device=nodes.device)
         for _ in range(self.order):
             places, is_here = self._find(nodes, self.tokens)
             gains = torch.where(is_here, self.log_probs[places], self.backoffs[nodes])
-            said, is_found = torch.where(is_found, said, said + gains), is_found | is_here
+            found, is_found = torch.where(is_found, found, found + gains), is_found | is_here
             nodes = self.links[nodes]
-        return said
+        return found
 
     def _find(self, nodes: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Where the n-grams of these contexts and tokens stand, and whether they do."""
+        """The places of the n-grams of these contexts and tokens, and whether the file has them."""
         keys = nodes * (len(self.tokens) + 1) + tokens
         places = torch.searchsorted(self.keys, keys).clamp(max=len(self.keys) - 1)
         return places, self.keys[places] == keys
 
 
-def read_arpa(path: Path, pieces: Sequence[str], device: torch.device) -> NGram:
-    """The model in an ARPA file over these tokens; one over anything else is refused."""
-    ids = {piece: index for index, piece in enumerate(pieces)} | {BEGIN: len(pieces)}
+def read_arpa(path: Path, pieces: Sequence[str], device: torch.device, end: int | None = None) -> NGram:
+    """The model in an ARPA file over these tokens; one over anything else is refused.
+
+    `end` is the token whose probability is that of the file's </s>; without one, ends of sentences are left out.
+    """
+    vocabulary = len(pieces) if end is None else max(len(pieces), end + 1)
+    ids = {piece: index for index, piece in enumerate(pieces)} | {BEGIN: vocabulary}
+    ids.pop(END, None)
+    entries, unknown = _entries(path, ids if end is None else {**ids, END: end})
+    if not (seen := _seen(entries, vocabulary)):
+        raise ModelError(_unfit(path, ()))
+    lowest = min(seen) if unknown is None else unknown
+    for token in range(vocabulary):  # each has a probability: otherwise nothing that contains it could be found
+        entries.setdefault((token,), (lowest, 0.0))
+    return NGram(entries, vocabulary, device)
+
+
+def _entries(path: Path, ids: Mapping[str, int]) -> tuple[dict[Gram, tuple[float, float]], float | None]:
+    """The n-grams of a file over these words, and the log-probability of an unknown one, if it has that."""
     entries: dict[Gram, tuple[float, float]] = {}
     strangers: list[str] = []
     unknown: float | None = None
     for words, log_prob, backoff in _lines(path):
         if words == [UNKNOWN]:
             unknown = log_prob
-        if END in words or UNKNOWN in words:
-            continue  # an end is not heard, and every token is known
+        if UNKNOWN in words or (END in words and END not in ids):
+            continue  # every token is known
         if all(word in ids for word in words):
             entries[tuple(ids[word] for word in words)] = (log_prob, backoff)
         elif len(words) == 1:
             strangers += words
-    single = [log_prob for gram, (log_prob, _) in entries.items() if len(gram) == 1 and gram[0] < len(pieces)]
-    said = [log_prob for log_prob in single if log_prob > NEVER]
-    if strangers or not said:
+    if strangers:
         raise ModelError(_unfit(path, strangers))
-    lowest = min(said) if unknown is None else unknown
-    for token in range(len(pieces)):  # each has a probability: otherwise nothing that contains it could be found
-        entries.setdefault((token,), (lowest, 0.0))
-    return NGram(entries, len(pieces), device)
+    return entries, unknown
+
+
+def _seen(entries: Entries, vocabulary: int) -> list[float]:
+    """The log-probabilities of the single tokens that can be emitted."""
+    single = (log_prob for gram, (log_prob, _) in entries.items() if len(gram) == 1 and gram[0] < vocabulary)
+    return [log_prob for log_prob in single if log_prob > NEVER]
 
 
 def _longest(nodes: Mapping[Gram, int], gram: Gram) -> int:
-    """The node of the longest end of an n-gram that has one."""
+    """The node of the longest suffix of an n-gram that has one."""
     return next(nodes[gram[start:]] for start in range(len(gram) + 1) if gram[start:] in nodes)
 
 
@@ -141,5 +158,5 @@ def _entry(fields: Sequence[str], order: int) -> tuple[list[str], float, float]:
 def _unfit(path: Path, strangers: Sequence[str]) -> str:
     shown = ", ".join(map(repr, strangers[:SHOWN_WORDS]))
     more = f" and {len(strangers) - SHOWN_WORDS} more" if len(strangers) > SHOWN_WORDS else ""
-    found = f"its words {shown}{more} are none of the model's tokens" if strangers else "it has no n-grams"
-    return f"{path} does not fit this model: {found}. Train it on text that the model's own tokenizer has cut."
+    found = f"its words {shown}{more} are not tokens of the model" if strangers else "it has no n-grams"
+    return f"{path} does not fit this model: {found}. Train it on text tokenized by the model's own tokenizer."

@@ -1,6 +1,6 @@
-"""Decode a whole corpus: longest first, batches shared out over the ranks, merged by row.
+"""Decode a whole corpus: longest first, batches divided among the ranks, outputs by row.
 
-A prediction depends on its utterance alone, so neither the batches nor the ranks show in the result.
+An output depends on its utterance alone, so neither the batches nor the ranks change the result.
 """
 
 import copy
@@ -15,36 +15,41 @@ from torch import nn
 from attune.batches.load import LoadedMicroBatch, MicroBatchPlan, Position
 from attune.batches.plan import Plan
 from attune.contracts import HalfPrecisionModel, SpeechModel, TaskModel
-from attune.decoding.fallback import find
-from attune.decoding.search import Search
-from attune.types import Hypothesis
+from attune.decoding.search import Search, decode_batch
+from attune.types import Output
 from attune.world import HALF_PRECISION, World
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
-    """The hypotheses of one batch, by row number, and what could not be read."""
+class DecodedBatch:
+    """The output for each utterance of a batch, by row number, and what could not be read."""
 
     rows: tuple[int, ...]
-    hypotheses: tuple[Hypothesis | None, ...]
+    outputs: tuple[Output | None, ...]  # none for an utterance that could not be read
     problems: tuple[str, ...] = ()
 
 
-def decode(built: TaskModel, batches: Iterable[LoadedMicroBatch], settings: Search, world: World) -> Iterator[Decoded]:
-    """Batch after batch, the best hypothesis of each utterance."""
-    built = replace(built, model=ready(built.model, settings))
+def decode(
+    task_model: TaskModel, batches: Iterable[LoadedMicroBatch], settings: Search, world: World
+) -> Iterator[DecodedBatch]:
+    """Batch after batch, the output for each utterance."""
+    prepared = prepare_for_decoding(task_model, settings)
     for loaded in batches:
-        yield _decode_one(built, loaded, settings, world)
+        yield _decode_one(prepared, loaded, settings, world)
 
 
-def ready(model: SpeechModel, settings: Search) -> SpeechModel:
-    """The model as a search wants it: without dropout, and a copy where it must be narrower."""
+def prepare_for_decoding(task_model: TaskModel, settings: Search) -> TaskModel:
+    """The model in evaluation mode, without dropout; for half precision a copy of it."""
+    model = task_model.model
     model.eval()
     if settings.precision == "fp32":
-        return model
-    dtype = HALF_PRECISION[settings.precision]
+        return task_model
+    return replace(task_model, model=_half_precision(model, HALF_PRECISION[settings.precision]))
+
+
+def _half_precision(model: SpeechModel, dtype: torch.dtype) -> SpeechModel:
     if isinstance(model, HalfPrecisionModel):
-        return model.narrowed(dtype)
+        return model.half_precision(dtype)
     return cast(SpeechModel, cast(nn.Module, copy.deepcopy(model)).to(dtype))
 
 
@@ -58,12 +63,12 @@ def _bounds(plan: Plan) -> Iterator[tuple[int, int, int]]:
     return ((index, int(plan.bounds[index]), int(plan.bounds[index + 1])) for index in range(plan.micros))
 
 
-def _decode_one(built: TaskModel, loaded: LoadedMicroBatch, settings: Search, world: World) -> Decoded:
+def _decode_one(task_model: TaskModel, loaded: LoadedMicroBatch, settings: Search, world: World) -> DecodedBatch:
     rows = tuple(int(row) for row in loaded.micro.rows)
     problems = tuple(dropped.reason for dropped in loaded.dropped)
     if loaded.batch is None:
-        return Decoded(rows, (None,) * len(rows), problems)
+        return DecodedBatch(rows, (None,) * len(rows), problems)
     with torch.inference_mode():
-        found = iter(find(built, loaded.batch.to(world.device), settings))
+        found = iter(decode_batch(task_model, loaded.batch.to(world.device), settings))
     missing = {dropped.row for dropped in loaded.dropped}
-    return Decoded(rows, tuple(None if row in missing else next(found) for row in rows), problems)
+    return DecodedBatch(rows, tuple(None if row in missing else next(found) for row in rows), problems)

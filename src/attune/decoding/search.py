@@ -1,94 +1,190 @@
-"""Find the best hypothesis for each utterance of a batch. The result does not depend on who shares the batch."""
+"""The entry of decoding: from a batch, or the scorer a model makes of it, to one output for each utterance.
+
+Every kind of scorer has its search, chosen here and nowhere else. An output does not depend on who shares the batch.
+"""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from typing import Literal
 
-from attune.decoding import ctc, labels, tokens, transducer
-from attune.decoding.transducer_beam import Beam, beam_search
+import numpy as np
+
+from attune.contracts import TaskModel
+from attune.decoding import ctc, fallback, labels, outputs, tokens, transducer, transducer_beam
+from attune.decoding.fusion import Fusion
 from attune.errors import ModelError
+from attune.scorers import ScorerKind, kind_of
 from attune.types import (
+    Activity,
+    ActivityScorer,
+    Batch,
     CtcScorer,
+    Embedding,
+    EmbeddingScorer,
     Hypothesis,
     LabelScorer,
-    LanguageModel,
+    Likelihood,
+    LikelihoodScorer,
+    Output,
     Precision,
     Scorer,
     TokenScorer,
     TransducerScorer,
+    Waveform,
+    WaveformScorer,
 )
 
-DIVERGED = "The model's scores are NaN: its weights are damaged or its training diverged. Use others."
+DIVERGED = "The model's scores are NaN: its weights are damaged or its training diverged. Use another checkpoint."
+LENGTH_POWER = 1.0  # the default
+NAMES: dict[ScorerKind, str] = {
+    "ctc": "a CTC model",
+    "label": "a classifier",
+    "tokens": "an attention model",
+    "transducer": "a transducer",
+    "embedding": "an embedding model",
+    "activity": "a frame activity model",
+    "waveform": "a waveform model",
+    "likelihood": "a language model",
+}
+BEAMS: tuple[ScorerKind, ...] = ("ctc", "tokens", "transducer")  # a beam search, which can fuse a language model
+RANKED_BY_LENGTH: tuple[ScorerKind, ...] = (
+    "tokens",
+    "transducer",
+)  # beams with length normalization and an n-best list
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """How hard to look: the best at every step, or the best `beam` hypotheses kept.
+    """How to search: the best token at every step, or the best `beam` hypotheses kept.
 
-    A beam's hypotheses are compared by score / length ** `length_power`. With `fallback`, a doubtful result found token
-    by token is decoded anew (`decoding/fallback.py`). A transducer's beam may listen to a language model, read from the
-    file `lm`. A narrower precision is quicker on a GPU, and may now and then find another hypothesis. A beam that is
-    asked for `alternatives` keeps so many of its hypotheses, the best among them.
+    A beam's hypotheses are ranked by score / length ** `length_power`, and by a language model with `fusion`; `lm` is
+    the file it was read from. With `fallback`, results that fail OpenAI's thresholds are decoded again by sampling
+    (`decoding/fallback.py`). Half precision is faster on a GPU, and may now and then find another hypothesis. `nbest`
+    asks a beam for that many hypotheses, the best included.
     """
 
     kind: Literal["greedy", "beam"] = "greedy"
     beam: int = 8
-    length_power: float = 1.0
+    length_power: float = LENGTH_POWER
     fallback: bool = False
     precision: Precision = "fp32"
+    nbest: int = 0
     lm: str | None = None
-    lm_weight: float = 0.0
-    language_model: LanguageModel | None = field(default=None, repr=False, compare=False)
-    alternatives: int = 0
+    fusion: Fusion | None = field(default=None, repr=False)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """The settings as plain data."""
-        settings: dict[str, Any] = {
+        settings: dict[str, object] = {
             "kind": self.kind,
             "beam": self.beam,
             "length_power": self.length_power,
             "fallback": self.fallback,
             "precision": self.precision,
         }
-        return {**settings, "lm": self.lm, "lm_weight": self.lm_weight} if self.lm else settings
+        return {**settings, "lm": self.lm, "lm_weight": self.fusion.weight} if self.fusion else settings
 
 
-def search(scorer: Scorer, settings: Search) -> list[Hypothesis]:
-    """The hypothesis found for each row of the scorer."""
-    if isinstance(scorer, TransducerScorer):
-        return _sound(_search_transducer(scorer, settings), len(scorer.lengths))
-    if not isinstance(scorer, CtcScorer | LabelScorer):
-        stepped = cast(TokenScorer, scorer)
-        return _sound(_search_tokens(stepped, settings), len(stepped.prefixes))
-    if settings.alternatives:
-        raise ModelError("This model's search keeps no alternatives: transducers' and token by token ones do.")
-    if scorer.log_probs.isnan().any():
+def decode_batch(task_model: TaskModel, batch: Batch, settings: Search) -> list[Output]:
+    """The output for each utterance of a batch."""
+    found = search(task_model.model.scorer(batch), settings)
+    if not settings.fallback:
+        return found
+    return list(fallback.redecode(task_model, batch, [require_hypothesis(each) for each in found]))
+
+
+def search(scorer: Scorer, settings: Search) -> list[Output]:
+    """The output for each row of a scorer, by the search of its kind."""
+    require_usable(settings, kind_of(scorer))
+    found = _search(scorer, settings)
+    if any(_is_nan(each) for each in found):
         raise ModelError(DIVERGED)
-    if isinstance(scorer, LabelScorer):
-        return labels.best(scorer)
-    return ctc.greedy(scorer) if settings.kind == "greedy" else ctc.beam_search(scorer, settings.beam)
+    return found
+
+
+def require_usable(settings: Search, kind: ScorerKind) -> None:
+    """Refuse settings that the search of a model of this kind would ignore."""
+    if problems := list(_unusable(settings, kind)):
+        raise ModelError(" ".join(problems))
+
+
+def require_hypothesis(output: Output) -> Hypothesis:
+    """The output of a model that is searched for tokens or labels."""
+    if not isinstance(output, Hypothesis):
+        raise ModelError(f"Expected a model whose output is tokens; this one's is of type {type(output).__name__}.")
+    return output
+
+
+def _unusable(settings: Search, kind: ScorerKind) -> Iterator[str]:
+    name, is_greedy = NAMES[kind], settings.kind == "greedy"
+    if settings.kind == "beam" and kind not in BEAMS:
+        yield f"decode.search=beam: {name} has nothing to search. Set it to greedy."
+    if settings.fallback and kind != "tokens":
+        yield f"decode.fallback is for attention models, and this is {name}. Set it to false."
+    if settings.length_power != LENGTH_POWER and kind not in RANKED_BY_LENGTH:
+        yield f"decode.length_power has no effect on {name}. Leave it at {LENGTH_POWER:g}."
+    if settings.nbest and (is_greedy or kind not in RANKED_BY_LENGTH):
+        yield "nbest needs decode.search=beam." if kind in RANKED_BY_LENGTH else f"nbest: {name} has no n-best list."
+    if settings.fusion and kind not in BEAMS:
+        yield f"decode.lm cannot be used with {name}. Leave it out."
+    elif settings.fusion and is_greedy:
+        yield f"decode.lm: greedy search of {name} does not use a language model. Set decode.search=beam."
+
+
+def _search(scorer: Scorer, settings: Search) -> list[Output]:
+    match scorer:
+        case CtcScorer():
+            return [*_search_ctc(scorer, settings)]
+        case LabelScorer():
+            return [*labels.best(scorer)]
+        case EmbeddingScorer():
+            return [*outputs.embeddings(scorer)]
+        case ActivityScorer():
+            return [*outputs.activities(scorer)]
+        case WaveformScorer():
+            return [*outputs.waveforms(scorer)]
+        case LikelihoodScorer():
+            return [*outputs.likelihoods(scorer)]
+        case TransducerScorer():
+            return [*_search_transducer(scorer, settings)]
+        case TokenScorer():
+            return [*_search_tokens(scorer, settings)]
+
+
+def _search_ctc(scorer: CtcScorer, settings: Search) -> list[Hypothesis]:
+    if scorer.log_probs.isnan().any():  # a beam would drop those prefixes
+        raise ModelError(DIVERGED)
+    return ctc.greedy(scorer) if settings.kind == "greedy" else ctc.beam_search(scorer, settings.beam, settings.fusion)
 
 
 def _search_tokens(scorer: TokenScorer, settings: Search) -> list[Hypothesis]:
     if settings.kind == "greedy":
         return tokens.greedy(scorer)
-    wanted = max(1, settings.alternatives)
-    return _firsts(tokens.beam_search(scorer, settings.beam, settings.length_power, wanted), wanted)
+    nbest = max(1, settings.nbest)
+    return _best(tokens.beam_search(scorer, settings.beam, settings.length_power, nbest, settings.fusion), nbest)
 
 
 def _search_transducer(scorer: TransducerScorer, settings: Search) -> list[Hypothesis]:
     if settings.kind == "greedy":
         return transducer.greedy(scorer, graphed=scorer.device.type == "cuda")
-    beam = Beam(settings.beam, settings.length_power, language_model=settings.language_model, weight=settings.lm_weight)
-    return _firsts(beam_search(scorer, beam), max(1, settings.alternatives))
+    beam = transducer_beam.Beam(settings.beam, settings.length_power, fusion=settings.fusion)
+    return _best(transducer_beam.beam_search(scorer, beam), max(1, settings.nbest))
 
 
-def _firsts(ranked: list[list[Hypothesis]], wanted: int) -> list[Hypothesis]:
-    """The best of each utterance, with the next best up to `wanted`; among NaN there is no best."""
-    return [replace(found[0], nbest=tuple(found[1:wanted])) for found in ranked if found]
-
-
-def _sound(found: list[Hypothesis], expected: int) -> list[Hypothesis]:
-    if len(found) < expected or any(math.isnan(hypothesis.score) for hypothesis in found):
+def _best(ranked: list[list[Hypothesis]], nbest: int) -> list[Hypothesis]:
+    """The best of each utterance with the next best; scores that are NaN leave an utterance without any."""
+    if not all(ranked):
         raise ModelError(DIVERGED)
-    return found
+    return [replace(found[0], nbest=tuple(found[1:nbest])) for found in ranked]
+
+
+def _is_nan(output: Output) -> bool:
+    match output:
+        case Hypothesis() | Likelihood():
+            return output.score is not None and math.isnan(output.score)
+        case Embedding():
+            return any(map(math.isnan, output.vector))
+        case Activity():
+            return bool(np.isnan(output.frames).any())
+        case Waveform():
+            return bool(np.isnan(output.samples).any())

@@ -1,4 +1,4 @@
-"""What a recipe says about how hypotheses are searched; read without loading torch."""
+"""The `decode` section of a recipe; read without loading torch."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -10,31 +10,35 @@ from attune.types import Precision
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchConfig:
-    """How a hypothesis is found."""
+    """How to search for the best hypothesis."""
 
     search: Annotated[
-        Literal["greedy", "beam"], Field(description="The best token each time, or a beam of hypotheses.")
+        Literal["greedy", "beam"], Field(description="The best token at each step, or a beam of hypotheses.")
     ] = "greedy"
     beam: Annotated[int, Field(gt=0, description="How many hypotheses a beam search keeps.")] = 8
     length_power: Annotated[
-        float, Field(ge=0, description="A beam compares score / length ** this; 0 likes short ones. Not for CTC.")
+        float, Field(ge=0, description="A beam ranks by score / length ** this; 0 prefers short ones. Not for CTC.")
     ] = 1.0
     fallback: Annotated[
         bool,
-        Field(description="Decode anew at rising temperatures what repeats itself or is unsure. Token-by-token only."),
+        Field(
+            description="Temperature fallback: decode again what repeats itself or scores low. Attention models only."
+        ),
     ] = False
     precision: Annotated[
-        Precision, Field(description="What the model computes in while it decodes; narrower is quicker on a GPU.")
+        Precision, Field(description="What the model computes in while it decodes; half precision is faster on a GPU.")
     ] = "fp32"
     lm: Annotated[
         str | None,
-        Field(min_length=1, description="An ARPA file over the model's tokens, for a transducer's beam search."),
+        Field(
+            min_length=1, description="An n-gram model to fuse in a beam search: an ARPA file over the model's tokens."
+        ),
     ] = None
-    lm_weight: Annotated[float, Field(ge=0, description="How much the language model counts beside the model.")] = 0.3
+    lm_weight: Annotated[float, Field(ge=0, description="The weight of the language model's log-probabilities.")] = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeConfig(SearchConfig):
-    """The search used while training, and the one used for the final scores."""
+    """The search while training, and the one for the final scores."""
 
     final: Annotated[SearchConfig | None, Field(description="The search for the final scores, if another.")] = None

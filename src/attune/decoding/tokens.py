@@ -1,59 +1,66 @@
-"""Token by token: greedy, sampled and beam search over a model that scores what comes next.
+"""Token by token: greedy, sampled and beam search over an attention model, which scores the next token.
 
-A hypothesis is scored by the model's log-probability of its tokens and of the end after them; one that has come to its
-limit is ended there. Filters forbid tokens and leave the scores alone. What they leave of the probability is added up
-beside the scores: the score less that is how sure the model was among what it could say. Nothing that depends on the
-batch enters: an utterance is frozen in the column where it ends, however long its rows stay on the page. A column takes
-some dozen small operations (a beam's some forty) and no wait for the device; on an accelerator every eighth column has
-one.
+A hypothesis is scored by the model's log-probability of its tokens and of the end after them; one that reaches its
+limit is ended there. Filters forbid tokens and leave the scores alone. The probability mass that they leave is added up
+beside the scores: the score less that is the log-probability among the allowed tokens. Nothing that depends on the
+batch enters: an utterance is frozen at the position where it ends, however long its rows stay in the buffer. A step
+takes some dozen small operations (a beam's some forty) and no wait for the device; on an accelerator every eighth step
+has one.
 """
 
-# U utterances, K hypotheses of each, R = U × K rows, N columns, V vocabulary
+# U utterances, K hypotheses of each, R = U × K rows, N positions, V vocabulary
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attune.decoding._page import HypothesisBuffer, run_search
+from attune.decoding._token_search import HypothesisBuffer, run_search
+from attune.decoding.fusion import Fusion, LmRows
 from attune.types import Hypothesis, TokenScorer
 
 NEVER = -torch.inf
 
-# The allowed log-probabilities (R, V), the utterance of each row (R,) and the column → the token of each row (R,)
+# The allowed log-probabilities (R, V), the utterance of each row (R,) and the position → the token of each row (R,)
 Choose = Callable[[Tensor, Tensor, int], Tensor]
 
 
 def greedy(scorer: TokenScorer) -> list[Hypothesis]:
     """The most probable token each time; of equal ones the first."""
-    return [best for (best,) in run_search(_OneByOne(scorer, lambda allowed, rows, column: allowed.argmax(1)))]
+    return [
+        best for (best,) in run_search(_SingleHypothesis(scorer, lambda allowed, rows, position: allowed.argmax(1)))
+    ]
 
 
 def sample(scorer: TokenScorer, temperature: float, seeds: Sequence[int]) -> list[Hypothesis]:
     """Tokens drawn at a temperature, a function of each utterance's own seed: `derive(seed, "sample", id)`."""
     draws = _draws(scorer, seeds).to(scorer.device)
 
-    def choose(allowed: Tensor, rows: Tensor, column: int) -> Tensor:
+    def choose(allowed: Tensor, rows: Tensor, position: int) -> Tensor:
         mass = (allowed / temperature).softmax(1).cumsum(1)
-        drawn = draws[rows, column, None] * mass[:, -1:]
+        drawn = draws[rows, position, None] * mass[:, -1:]
         # The first token with more mass up to it than was drawn; never one without any.
         return torch.searchsorted(mass, drawn, right=True)[:, 0].clamp(max=mass.shape[1] - 1)
 
-    return [drawn for (drawn,) in run_search(_OneByOne(scorer, choose))]
+    return [drawn for (drawn,) in run_search(_SingleHypothesis(scorer, choose))]
 
 
-def beam_search(scorer: TokenScorer, beam: int, length_power: float = 1.0, wanted: int = 1) -> list[list[Hypothesis]]:
-    """The best `wanted` of each utterance, best first, by score / length ** `length_power`; the end counts as one.
+def beam_search(
+    scorer: TokenScorer, beam: int, length_power: float = 1.0, nbest: int = 1, fusion: Fusion | None = None
+) -> list[list[Hypothesis]]:
+    """The `nbest` of each utterance, best first, by score / length ** `length_power`; the end counts as one.
 
-    Of the best 2 × `beam` continuations, the best `beam` that do not end go on; one that ends counts where it is among
-    the best `beam`. An utterance is over once what has ended cannot be beaten (`length_power` 0) or, as longer ones
-    might always come to a better mean, once `beam` have ended that are no worse than the best still going.
+    Of the best 2 × `beam` continuations, the best `beam` that do not end stay active; one that ends counts where it is
+    among the best `beam`. An utterance has finished once what has ended cannot be beaten (`length_power` 0) or, as
+    longer ones might always come to a better mean, once `beam` have ended that are no worse than the best active one.
+    With a `fusion`, "best" is by the fused score, and hypotheses still have the scorer's own.
     """
-    return run_search(_Beams(scorer, beam, length_power, wanted))
+    return run_search(_BeamSearch(scorer, beam, length_power, nbest, fusion))
 
 
 def _draws(scorer: TokenScorer, seeds: Sequence[int]) -> Tensor:
-    """A number in [0, 1) for each utterance and column."""
+    """A number in [0, 1) for each utterance and position."""
     lengths = [len(prefix) + limit + 1 for prefix, limit in zip(scorer.prefixes, scorer.limits, strict=True)]
     rows = [
         torch.rand(length, generator=torch.Generator().manual_seed(seed))
@@ -62,128 +69,168 @@ def _draws(scorer: TokenScorer, seeds: Sequence[int]) -> Tensor:
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
 
 
-class _OneByOne:
+class _SingleHypothesis:
     """One row for each utterance, whose next token is chosen once and for all."""
 
     def __init__(self, scorer: TokenScorer, choose: Choose) -> None:
-        self.page = HypothesisBuffer(scorer)
+        self.buffer = HypothesisBuffer(scorer)
         self.choose = choose
         self.rows = torch.arange(len(scorer.prefixes), device=scorer.device)
         self.scores = torch.zeros(len(scorer.prefixes), device=scorer.device)
-        self.left = torch.zeros_like(self.scores)  # by the filters, log
+        self.masses = torch.zeros_like(self.scores)  # what the filters leave of the probability, log
         self.ended = torch.zeros_like(self.rows, dtype=torch.bool)
 
-    def fill(self, log_probs: Tensor) -> None:
-        page, column = self.page, self.page.column
-        counts = (page.begins <= column) & ~self.ended
-        is_free = counts & (column < page.stops)
-        allowed = page.allowed(log_probs)
-        chosen = self.choose(allowed, self.rows, column)
-        tokens = torch.where(is_free, chosen, page.tokens[:, column])
+    def step(self, log_probs: Tensor) -> None:
+        buffer, position = self.buffer, self.buffer.position
+        counts = (buffer.begins <= position) & ~self.ended
+        is_free = counts & (position < buffer.stops)
+        allowed = buffer.filtered(log_probs)
+        chosen = self.choose(allowed, self.rows, position)
+        tokens = torch.where(is_free, chosen, buffer.tokens[:, position])
         gains = log_probs.gather(1, tokens[:, None])[:, 0]
-        left = torch.where(is_free, allowed.logsumexp(1), gains)  # at its limit, a row has no choice
+        mass = torch.where(is_free, allowed.logsumexp(1), gains)  # at its limit, a row has no choice
         self.scores = self.scores + gains.masked_fill(~counts, 0)
-        self.left = self.left + left.masked_fill(~counts, 0)
-        self.ended = self.ended | (counts & (tokens == page.scorer.end))
-        page.tokens[:, column] = tokens
+        self.masses = self.masses + mass.masked_fill(~counts, 0)
+        self.ended = self.ended | (counts & (tokens == buffer.scorer.end))
+        buffer.tokens[:, position] = tokens
 
-    def is_over(self) -> Tensor:
+    def finished(self) -> Tensor:
         return self.ended
 
-    def found(self, places: Sequence[int]) -> list[list[Hypothesis]]:
-        sums = torch.stack([self.scores, self.left], 1)[places].tolist()
-        rows = zip(places, self.page.tokens[places].tolist(), sums, strict=True)
-        return [[_hypothesis(self.page.result(place, tokens), *own)] for place, tokens, own in rows]
+    def hypotheses(self, indices: Sequence[int]) -> list[list[Hypothesis]]:
+        sums = torch.stack([self.scores, self.masses], 1)[indices].tolist()
+        rows = zip(indices, self.buffer.tokens[indices].tolist(), sums, strict=True)
+        return [[_hypothesis(self.buffer.emitted(index, tokens), *own)] for index, tokens, own in rows]
 
-    def keep(self, places: Sequence[int]) -> None:
-        rows = self.page.keep(places)
-        self.rows, self.scores, self.left = self.rows[rows], self.scores[rows], self.left[rows]
+    def prune(self, kept: Sequence[int]) -> None:
+        rows = self.buffer.prune(kept)
+        self.rows, self.scores, self.masses = self.rows[rows], self.scores[rows], self.masses[rows]
         self.ended = self.ended[rows]
 
 
-class _Beams:
-    """K rows for each utterance, best first, and its K best hypotheses that have ended; a score of -inf means none."""
+@dataclass(frozen=True, slots=True)
+class _Candidates:
+    """The best continuations of an utterance's hypotheses, best first, (U, 2K) each."""
 
-    def __init__(self, scorer: TokenScorer, beam: int, length_power: float, wanted: int) -> None:
-        self.page = HypothesisBuffer(scorer, copies=beam)
-        self.length_power, self.wanted = length_power, wanted
-        self.scores = torch.full((len(scorer.prefixes), beam), NEVER, device=scorer.device)
-        self.ended = self.ended_values = self.scores.clone()  # scores, and what these are by length
-        self.ended_tokens = self._written()  # (U, K, N)
-        self.left, self.ended_left = torch.zeros_like(self.scores), torch.zeros_like(self.scores)  # by filters, log
-        self.scores[:, 0] = 0
+    ranks: Tensor
+    scores: Tensor
+    parents: Tensor
+    tokens: Tensor
 
-    def fill(self, log_probs: Tensor) -> None:
-        page, beam = self.page, self.page.copies
+
+class _BeamSearch:
+    """K active rows for each utterance, best first, and its K best hypotheses that have ended; -inf means none.
+
+    `ranks` is what the active ones are ranked by. `scores`, the scorer's own part of it, is kept up only with a fusion.
+    """
+
+    def __init__(self, scorer: TokenScorer, beam: int, length_power: float, nbest: int, fusion: Fusion | None) -> None:
+        self.buffer = HypothesisBuffer(scorer, beam)
+        self.length_power, self.nbest, self.fusion = length_power, nbest, fusion
+        self.lm: LmRows | None = fusion.start(len(self.buffer.tokens)) if fusion else None
+        self.ranks = torch.full((len(scorer.prefixes), beam), NEVER, device=scorer.device)
+        self.ended_ranks = self.ranks.clone()  # by length
+        self.ended_tokens = self._emitted()  # (U, K, N)
+        # What the filters leave of the probability, log
+        self.masses, self.ended_masses = torch.zeros_like(self.ranks), torch.zeros_like(self.ranks)
+        self.scores, self.ended_scores = torch.zeros_like(self.ranks), torch.zeros_like(self.ranks)
+        self.ranks[:, 0] = 0
+
+    def step(self, log_probs: Tensor) -> None:
+        buffer, beam = self.buffer, self.buffer.beam
         allowed = self._by_utterance(self._allowed(log_probs))  # (U, K, V)
-        left = self.left + allowed.logsumexp(2)
-        continued = self.scores[..., None] + allowed
-        scores, places = continued.flatten(1).topk(2 * beam)
-        parents, tokens = places // log_probs.shape[1], places % log_probs.shape[1]
-        is_end = tokens == page.scorer.end
-        begins = self._by_utterance(page.begins)[:, :1]
-        is_dictated = page.column < begins
-        lengths = (page.column + 1 - begins).clamp(min=1) ** self.length_power
-        self._end(scores.masked_fill(~is_end | is_dictated, NEVER)[:, :beam], left, parents[:, :beam], lengths)
+        masses = self.masses + allowed.logsumexp(2)
+        found = self._candidates(allowed)
+        is_end = found.tokens == buffer.scorer.end
+        begins = self._by_utterance(buffer.begins)[:, :1]
+        is_forced = buffer.position < begins
+        lengths = (buffer.position + 1 - begins).clamp(min=1) ** self.length_power
+        ended = found.ranks.masked_fill(~is_end | is_forced, NEVER)[:, :beam] / lengths
+        self._end(ended, found.scores[:, :beam], masses, found.parents[:, :beam])
 
         # A row has one end among its continuations, so there are always enough others.
-        scores, best = scores.masked_fill(is_end, NEVER).topk(beam)
-        scores = scores.masked_fill(self._cannot_win(scores[:, :1] / lengths), NEVER)
-        self.scores = torch.where(is_dictated, self.scores, scores)
-        dictated = self._by_utterance(page.tokens)[..., page.column]
-        own = torch.arange(beam, device=scores.device)
-        parents = torch.where(is_dictated, own, parents.gather(1, best))
-        self.left = torch.where(is_dictated, self.left, left.gather(1, parents))
-        page.inherit(parents)
-        page.tokens[:, page.column] = torch.where(is_dictated, dictated, tokens.gather(1, best)).flatten()
+        ranks, best = found.ranks.masked_fill(is_end, NEVER).topk(beam)
+        ranks = ranks.masked_fill(self._cannot_win(ranks[:, :1] / lengths), NEVER)
+        self.ranks = torch.where(is_forced, self.ranks, ranks)
+        self._continue(found, best, masses, is_forced)
 
-    def is_over(self) -> Tensor:
-        return self.scores[:, 0] == NEVER
+    def _candidates(self, allowed: Tensor) -> _Candidates:
+        ranks, places = (self.ranks[..., None] + self._fused(allowed)).flatten(1).topk(2 * self.buffer.beam)
+        scores = ranks if self.lm is None else (self.scores[..., None] + allowed).flatten(1).gather(1, places)
+        return _Candidates(ranks, scores, places // allowed.shape[2], places % allowed.shape[2])
 
-    def found(self, places: Sequence[int]) -> list[list[Hypothesis]]:
-        sums = torch.stack([self.ended, self.ended_left], 2)[places, : self.wanted].tolist()
-        tokens = self.ended_tokens[places, : self.wanted].tolist()
-        return [self._hypotheses(*each) for each in zip(places, sums, tokens, strict=True)]
+    def _continue(self, found: _Candidates, best: Tensor, masses: Tensor, is_forced: Tensor) -> None:
+        """Write the next token of the best candidates (U, K); a row that is still in its prompt follows that."""
+        buffer = self.buffer
+        forced = self._by_utterance(buffer.tokens)[..., buffer.position]
+        own = torch.arange(buffer.beam, device=best.device)
+        parents = torch.where(is_forced, own, found.parents.gather(1, best))
+        self.masses = torch.where(is_forced, self.masses, masses.gather(1, parents))
+        rows = buffer.reorder(parents)
+        emitted = torch.where(is_forced, forced, found.tokens.gather(1, best)).flatten()
+        buffer.tokens[:, buffer.position] = emitted
+        if self.fusion and self.lm:
+            self.scores = torch.where(is_forced, self.scores, found.scores.gather(1, best))
+            self.lm = self.fusion.advance(self.lm.select(rows), emitted, buffer.begins <= buffer.position)
 
-    def keep(self, places: Sequence[int]) -> None:
-        self.page.keep(places)
-        self.scores, self.ended, self.ended_values = self.scores[places], self.ended[places], self.ended_values[places]
-        self.ended_tokens = self.ended_tokens[places]
-        self.left, self.ended_left = self.left[places], self.ended_left[places]
+    def finished(self) -> Tensor:
+        return self.ranks[:, 0] == NEVER
+
+    def hypotheses(self, indices: Sequence[int]) -> list[list[Hypothesis]]:
+        ended = torch.stack([self.ended_ranks, self.ended_scores, self.ended_masses], 2)
+        tokens = self.ended_tokens[indices, : self.nbest].tolist()
+        rows = zip(indices, ended[indices, : self.nbest].tolist(), tokens, strict=True)
+        return [self._hypotheses(*each) for each in rows]
+
+    def prune(self, kept: Sequence[int]) -> None:
+        rows = self.buffer.prune(kept)
+        self.ranks, self.ended_ranks, self.ended_scores = (
+            each[kept] for each in (self.ranks, self.ended_ranks, self.ended_scores)
+        )
+        self.ended_tokens = self.ended_tokens[kept]
+        self.masses, self.ended_masses = self.masses[kept], self.ended_masses[kept]
+        if self.lm:
+            self.scores, self.lm = self.scores[kept], self.lm.select(rows)
 
     def _allowed(self, log_probs: Tensor) -> Tensor:
         """What the filters allow, and at the limit the end alone."""
-        page, end = self.page, self.page.scorer.end
-        is_last = page.stops == page.column
-        allowed = page.allowed(log_probs).masked_fill(is_last[:, None], NEVER)
+        buffer, end = self.buffer, self.buffer.scorer.end
+        is_last = buffer.stops == buffer.position
+        allowed = buffer.filtered(log_probs).masked_fill(is_last[:, None], NEVER)
         allowed[:, end] = torch.where(is_last, log_probs[:, end], allowed[:, end])
         return allowed
 
-    def _end(self, scores: Tensor, left: Tensor, parents: Tensor, lengths: Tensor) -> None:
-        """Count these (U, K) among what has ended, and remember the best."""
-        tokens = torch.cat([self.ended_tokens, _picked(self._written(), parents)], 1)
-        self.ended_values, best = torch.cat([self.ended_values, scores / lengths], 1).topk(scores.shape[1])
-        self.ended = torch.cat([self.ended, scores], 1).gather(1, best)
-        self.ended_left = torch.cat([self.ended_left, left.gather(1, parents)], 1).gather(1, best)
-        self.ended_tokens = F.pad(_picked(tokens, best), (0, 1), value=self.page.scorer.end)
+    def _fused(self, allowed: Tensor) -> Tensor:
+        """The allowed log-probabilities (U, K, V) with the language model's."""
+        if self.fusion is None or self.lm is None:
+            return allowed
+        return allowed + self.fusion.weight * self._by_utterance(self.lm.padded(allowed.shape[2]))
 
-    def _hypotheses(self, place: int, sums: list[list[float]], tokens: list[list[int]]) -> list[Hypothesis]:
-        ended = [(own, row) for own, row in zip(sums, tokens, strict=True) if own[0] != NEVER]
-        return [_hypothesis(self.page.result(place, row), *own) for own, row in ended]
+    def _end(self, ranks: Tensor, scores: Tensor, masses: Tensor, parents: Tensor) -> None:
+        """Count these (U, K) among what has ended, and remember the best."""
+        tokens = torch.cat([self.ended_tokens, _picked(self._emitted(), parents)], 1)
+        self.ended_ranks, best = torch.cat([self.ended_ranks, ranks], 1).topk(ranks.shape[1])
+        self.ended_scores = torch.cat([self.ended_scores, scores], 1).gather(1, best)
+        self.ended_masses = torch.cat([self.ended_masses, masses.gather(1, parents)], 1).gather(1, best)
+        self.ended_tokens = F.pad(_picked(tokens, best), (0, 1), value=self.buffer.scorer.end)
+
+    def _hypotheses(self, index: int, ended: list[list[float]], tokens: list[list[int]]) -> list[Hypothesis]:
+        found = [(own, row) for (rank, *own), row in zip(ended, tokens, strict=True) if rank != NEVER]
+        return [_hypothesis(self.buffer.emitted(index, row), *own) for own, row in found]
 
     def _cannot_win(self, best: Tensor) -> Tensor:
-        rank = self.wanted if self.length_power == 0 else self.page.copies
-        return self.ended_values[:, rank - 1 : rank] >= best
+        rank = self.nbest if self.length_power == 0 else self.buffer.beam
+        return self.ended_ranks[:, rank - 1 : rank] >= best
 
-    def _written(self) -> Tensor:
-        return self._by_utterance(self.page.tokens)[..., : self.page.column]
+    def _emitted(self) -> Tensor:
+        return self._by_utterance(self.buffer.tokens)[..., : self.buffer.position]
 
     def _by_utterance(self, rows: Tensor) -> Tensor:
-        return rows.view(-1, self.page.copies, *rows.shape[1:])
+        return rows.view(-1, self.buffer.beam, *rows.shape[1:])
 
 
-def _hypothesis(tokens: tuple[int, ...], score: float, left: float) -> Hypothesis:
-    return Hypothesis(tokens, score, filtered_log_prob=score - left)
+def _hypothesis(tokens: tuple[int, ...], score: float, mass: float) -> Hypothesis:
+    return Hypothesis(tokens, score, filtered_log_prob=score - mass)
 
 
 def _picked(tokens: Tensor, places: Tensor) -> Tensor:

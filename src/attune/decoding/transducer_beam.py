@@ -1,9 +1,9 @@
 """Transducers by a beam: alignment-length synchronous decoding (ALSD), batched over utterances and hypotheses.
 
-In every step each hypothesis takes one more token, a label or a blank; the best `beam` go on, and what then are the
-same labels at the same frame becomes one hypothesis with the sum of their probabilities. A hypothesis that has come to
-its last frame keeps its place and its score. Rows of an utterance only ever meet each other, and one that has ended
-stays as it is: the batch does not show. With beam 4 and no language model the best hypotheses are those of NeMo's
+In every step each hypothesis takes one more token, a label or a blank; the best `beam` stay active, and hypotheses with
+the same labels at the same frame are merged into one with the sum of their probabilities. A hypothesis past its last
+frame keeps its place and its score. Rows of an utterance only compete with each other, and one that has ended stays as
+it is, so the batch does not change a result. With beam 4 and no language model the best hypotheses are those of NeMo's
 `malsd_batch`, which this was compared with. (Saon et al., Alignment-Length Synchronous Decoding for RNN Transducer,
 ICASSP 2020; Xu et al., Efficient Sequence Transduction by Jointly Predicting Tokens and Durations, 2304.06795.)
 """
@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from attune.decoding import transducer
-from attune.decoding.transducer import MAX_LABELS, hypothesis, move_on
-from attune.types import Hypothesis, LanguageModel, States, TransducerScorer
+from attune.decoding.fusion import Fusion, LmRows
+from attune.decoding.transducer import MAX_LABELS, advance_prediction, hypothesis
+from attune.types import Hypothesis, States, TransducerScorer
 
 NEVER = -torch.inf
 NEARLY_ONE = -1e-6  # the log-probability of a blank at most, where the rest is shared among labels
@@ -29,47 +29,48 @@ HASH_FACTOR = 6_364_136_223_846_793_005  # odd, and large enough to mix all 64 b
 
 @dataclass(frozen=True, slots=True)
 class Beam:
-    """How wide to look, how to rank what was found, and a language model with the weight it has.
+    """How many hypotheses to keep, how to rank them, and a language model.
 
-    Hypotheses are ranked by score / (labels + 1) ** `length_power`.
+    Hypotheses are ranked by score / (labels + 1) ** `length_power`; with a `fusion`, by the fused score.
     """
 
     size: int
     length_power: float = 1.0
     max_labels: int = MAX_LABELS  # in one frame
-    language_model: LanguageModel | None = None
-    weight: float = 0.0
+    fusion: Fusion | None = None
 
 
 def beam_search(scorer: TransducerScorer, beam: Beam) -> list[list[Hypothesis]]:
-    """What was found for each utterance, best first, no two alike; scored by the sum of the alignments kept."""
+    """The hypotheses of each utterance, best first, no two alike.
+
+    Each is scored by the transducer's log-probability, the sum of the alignments kept; the language model has no part
+    in that.
+    """
     search = _Search(scorer, beam)
     rows, steps = search.start(), []
-    steps_at_once = transducer.steps_between_looks(scorer.device)
-    while search.goes_on(rows):
+    steps_at_once = transducer.steps_between_syncs(scorer.device)
+    while search.is_any_active(rows):
         for _ in range(steps_at_once):
             rows, step = search.step(rows)
             steps.append(step)
-    labels = _trace(steps, rows.scores.shape, scorer.blank)
-    return [
-        _ranked([hypothesis(*each) for each in zip(labels, scores, strict=True) if each[1] > NEVER], beam.length_power)
-        for labels, scores in zip(labels, rows.scores.tolist(), strict=True)
-    ]
+    labels = _trace(steps, rows.ranks.shape, scorer.blank)
+    utterances = zip(labels, rows.scores.tolist(), rows.ranks.tolist(), strict=True)
+    return [_ranked(*each, beam.length_power) for each in utterances]
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The hypotheses; a score of -inf means none."""
+    """The hypotheses; a rank of -inf means none."""
 
-    scores: Tensor  # (U, K), as are the next four
+    ranks: Tensor  # (U, K), as are the next five: the score, with a language model the fused one
+    scores: Tensor  # the transducer's own log-probability: without a language model the same tensor
     frames: Tensor  # as many as there are, once it has ended
-    repeats: Tensor  # labels said in this frame
-    counts: Tensor  # labels said
-    hashes: Tensor  # of the labels said
+    repeats: Tensor  # labels emitted in this frame
+    counts: Tensor  # labels emitted
+    hashes: Tensor  # of the labels emitted
     predicted: Tensor  # (R, P)
     states: States
-    opinions: Tensor  # (R, V) what the language model says of the next label
-    lm_states: States
+    lm: LmRows | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +87,12 @@ class _Step:
 class _Choice:
     """The best continuations (U, K): whose, by which token, and how many frames that takes."""
 
-    scores: Tensor
+    ranks: Tensor
     parents: Tensor
     tokens: Tensor  # blank where a hypothesis stays as it is
     advances: Tensor
+    is_stay: Tensor
+    places: Tensor  # token × durations + duration
 
 
 class _Search:
@@ -105,45 +108,50 @@ class _Search:
         count, size = len(self.scorer.lengths), self.beam.size
         predicted, states = self.scorer.start(count * size)
         none = torch.zeros(count, size, dtype=torch.long, device=self.scorer.device)
-        scores = torch.full((count, size), NEVER, device=self.scorer.device)
-        scores[:, 0] = 0
-        opinions: Tensor = scores.new_zeros(count * size, 0)
-        lm_states: States = ()
-        if self.beam.language_model:
-            opinions, lm_states = self.beam.language_model.start(count * size)
-        return _Rows(scores, none, none, none, none, predicted, states, opinions, lm_states)
+        ranks = torch.full((count, size), NEVER, device=self.scorer.device)
+        ranks[:, 0] = 0
+        lm = self.beam.fusion.start(count * size) if self.beam.fusion else None
+        return _Rows(ranks, ranks, none, none, none, none, predicted, states, lm)
 
-    def goes_on(self, rows: _Rows) -> bool:
-        """Whether any hypothesis has frames left; a look at the device."""
-        return bool(self._is_going(rows).any())
+    def is_any_active(self, rows: _Rows) -> bool:
+        """Whether any hypothesis has frames left; the device is waited for."""
+        return bool(self._is_active(rows).any())
 
     def step(self, rows: _Rows) -> tuple[_Rows, _Step]:
         """Let each utterance's hypotheses take one more token."""
         frames = rows.frames.minimum(self.ends - 1).clamp(min=0).flatten()
         tokens, durations = self.scorer.join(self.utterances, frames, rows.predicted)
-        choice = self._choose(rows, self._fused(tokens, rows.opinions), durations)
-        origins = (self.firsts + choice.parents).flatten()  # (R,) the row that each goes on from
-        log_probs = tokens[origins].gather(1, choice.tokens.view(-1, 1)).view_as(choice.scores)
+        choice = self._choose(rows, self._fused(tokens, rows.lm), durations)
+        origins = (self.firsts + choice.parents).flatten()  # (R,) the row that each continues
+        log_probs = tokens[origins].gather(1, choice.tokens.view(-1, 1)).view_as(choice.ranks)
         step = _Step(choice.parents, choice.tokens, rows.frames.gather(1, choice.parents), log_probs)
-        return self._merged(self._continued(rows, choice, origins)), step
+        scores = self._scores(rows, choice, log_probs, durations[origins]) if self.beam.fusion else choice.ranks
+        return self._merged(self._continued(rows, choice, scores, origins)), step
 
-    def _is_going(self, rows: _Rows) -> Tensor:
-        return (rows.frames < self.ends) & (rows.scores > NEVER)
+    def _is_active(self, rows: _Rows) -> Tensor:
+        return (rows.frames < self.ends) & (rows.ranks > NEVER)
 
-    def _fused(self, log_probs: Tensor, opinions: Tensor) -> Tensor:
+    def _fused(self, log_probs: Tensor, lm: LmRows | None) -> Tensor:
         """The tokens' log-probabilities with the language model's, weighted.
 
-        That model knows labels only. Whether there is one is the transducer's to say, and so counts the same in both:
-        otherwise every label would cost something that a blank does not.
+        That model knows labels only. The probability that there is one is the transducer's, and so counts in both:
+        otherwise every label would have a cost that a blank does not.
         """
-        if not self.beam.language_model:
+        if self.beam.fusion is None or lm is None:
             return log_probs
-        blanks = log_probs[:, self.scorer.blank, None]
+        weight, blanks = self.beam.fusion.weight, log_probs[:, self.scorer.blank, None]
         is_label = (-blanks.clamp(max=NEARLY_ONE).exp()).log1p()
-        opinions = F.pad(opinions, (0, log_probs.shape[1] - opinions.shape[1]))
-        fused = log_probs + self.beam.weight * (is_label + opinions)
-        fused[:, self.scorer.blank, None] = (1 + self.beam.weight) * blanks
+        fused = log_probs + weight * (is_label + lm.padded(log_probs.shape[1]))
+        fused[:, self.scorer.blank, None] = (1 + weight) * blanks
         return fused
+
+    def _scores(self, rows: _Rows, choice: _Choice, log_probs: Tensor, durations: Tensor) -> Tensor:
+        """The transducer's own log-probability of the chosen continuations."""
+        gains = log_probs
+        if self.scorer.durations:
+            gains = gains + durations.gather(1, (choice.places % len(self.durations)).view(-1, 1)).view_as(gains)
+        scores = rows.scores.gather(1, choice.parents) + gains.masked_fill(choice.is_stay, 0)
+        return scores.masked_fill(choice.ranks == NEVER, NEVER)
 
     def _choose(self, rows: _Rows, tokens: Tensor, durations: Tensor) -> _Choice:
         """The best of all continuations of an utterance's hypotheses; those that have ended have one, to stay."""
@@ -154,50 +162,53 @@ class _Search:
             takes[:, :, blank].masked_fill_(self.durations == 0, NEVER)  # it would change nothing
         is_full = (rows.repeats >= self.beam.max_labels)[..., None, None]
         is_blank = (torch.arange(tokens.shape[1], device=tokens.device) == blank)[:, None]
-        takes = takes.masked_fill((is_full & ~is_blank) | ~self._is_going(rows)[..., None, None], NEVER).flatten(2)
-        stays = torch.zeros_like(rows.scores).masked_fill(rows.frames < self.ends, NEVER)
-        scores = rows.scores[..., None] + torch.cat([takes, stays[..., None]], 2)
-        best, places = scores.flatten(1).topk(size)
-        parents, places = places // scores.shape[2], places % scores.shape[2]
+        takes = takes.masked_fill((is_full & ~is_blank) | ~self._is_active(rows)[..., None, None], NEVER).flatten(2)
+        stays = torch.zeros_like(rows.ranks).masked_fill(rows.frames < self.ends, NEVER)
+        ranks = rows.ranks[..., None] + torch.cat([takes, stays[..., None]], 2)
+        best, places = ranks.flatten(1).topk(size)
+        parents, places = places // ranks.shape[2], places % ranks.shape[2]
         is_stay = places == takes.shape[2]
         tokens = (places // len(self.durations)).masked_fill(is_stay, blank)
         advances = self.durations[places % len(self.durations)] if self.scorer.durations else (tokens == blank).long()
-        return _Choice(best, parents, tokens, advances.masked_fill(is_stay, 0))
+        return _Choice(best, parents, tokens, advances.masked_fill(is_stay, 0), is_stay, places)
 
-    def _continued(self, rows: _Rows, choice: _Choice, origins: Tensor) -> _Rows:
+    def _continued(self, rows: _Rows, choice: _Choice, scores: Tensor, origins: Tensor) -> _Rows:
         is_label = choice.tokens != self.scorer.blank
         frames, repeats, counts, hashes = (
             each.gather(1, choice.parents) for each in (rows.frames, rows.repeats, rows.counts, rows.hashes)
         )
         tokens, states = choice.tokens.flatten(), tuple(each[origins] for each in rows.states)
-        predicted, states = move_on(self.scorer.predict, tokens, self.scorer.blank, rows.predicted[origins], states)
-        opinions, lm_states = self._opinions(rows, tokens, origins)
+        predicted, states = advance_prediction(self.scorer, tokens, rows.predicted[origins], states)
         return _Rows(
-            choice.scores,
+            choice.ranks,
+            scores,
             (frames + choice.advances).minimum(self.ends),
             (repeats + is_label).masked_fill(choice.advances > 0, 0),
             counts + is_label,
             torch.where(is_label, _mixed(hashes, choice.tokens), hashes),
             predicted,
             states,
-            opinions,
-            lm_states,
+            self._advance_lm(rows.lm, tokens, origins),
         )
 
-    def _opinions(self, rows: _Rows, tokens: Tensor, origins: Tensor) -> tuple[Tensor, States]:
-        model = self.beam.language_model
-        if not model:
-            return rows.opinions, ()
-        states = tuple(each[origins] for each in rows.lm_states)
-        return move_on(model.score, tokens, self.scorer.blank, rows.opinions[origins], states)
+    def _advance_lm(self, lm: LmRows | None, tokens: Tensor, origins: Tensor) -> LmRows | None:
+        if self.beam.fusion is None or lm is None:
+            return None
+        return self.beam.fusion.advance(lm.select(origins), tokens, tokens != self.scorer.blank)
 
     def _merged(self, rows: _Rows) -> _Rows:
         """Give the best of equal hypotheses all their probability, and the others none."""
         keys = torch.stack([rows.hashes, rows.counts, rows.frames], 2)  # (U, K, 3)
         is_equal = (keys[:, :, None] == keys[:, None]).all(3)
-        total = rows.scores[:, None].masked_fill(~is_equal, NEVER).logsumexp(2)
         is_first = ~is_equal.tril(-1).any(2)  # they come best first
-        return replace(rows, scores=total.masked_fill(~is_first, NEVER))
+        ranks = _summed(rows.ranks, is_equal, is_first)
+        return replace(rows, ranks=ranks, scores=_summed(rows.scores, is_equal, is_first) if rows.lm else ranks)
+
+
+def _summed(values: Tensor, is_equal: Tensor, is_first: Tensor) -> Tensor:
+    """The first of equal hypotheses with the probability of all of them (U, K), log; the others with none."""
+    total = values[:, None].masked_fill(~is_equal, NEVER).logsumexp(2)
+    return total.masked_fill(~is_first, NEVER)
 
 
 def _mixed(hashes: Tensor, tokens: Tensor) -> Tensor:
@@ -207,7 +218,7 @@ def _mixed(hashes: Tensor, tokens: Tensor) -> Tensor:
 
 
 def _trace(steps: Sequence[_Step], shape: Sequence[int], blank: int) -> list[list[list[tuple[int, int, float]]]]:
-    """The labels of each utterance's hypotheses with frames and probabilities, followed back from the last step."""
+    """The labels of each utterance's hypotheses with frames and probabilities, traced back from the last step."""
     utterances, size = shape
     if not steps:
         return [[[] for _ in range(size)] for _ in range(utterances)]
@@ -230,6 +241,14 @@ def _labels(taken: Sequence[Tensor], blank: int) -> list[tuple[int, int, float]]
     return list(zip(tokens, frames, confidences, strict=True))
 
 
-def _ranked(found: list[Hypothesis], length_power: float) -> list[Hypothesis]:
-    """Best first; of equally good ones, the order of their tokens decides."""
-    return sorted(found, key=lambda each: (-each.score / (len(each.tokens) + 1) ** length_power, each.tokens))
+def _ranked(
+    labels: Sequence[Sequence[tuple[int, int, float]]],
+    scores: Sequence[float],
+    ranks: Sequence[float],
+    length_power: float,
+) -> list[Hypothesis]:
+    """An utterance's hypotheses, best first; of equally good ones, the order of their tokens decides."""
+    every = zip(labels, scores, ranks, strict=True)
+    found = [(rank, hypothesis(own, score)) for own, score, rank in every if rank > NEVER]
+    found.sort(key=lambda each: (-each[0] / (len(each[1].tokens) + 1) ** length_power, each[1].tokens))
+    return [each for _, each in found]

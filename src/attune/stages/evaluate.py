@@ -8,14 +8,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
+import torch
+
 from attune.batches.load import LoadedMicroBatch, Reader, load, readers_watched
 from attune.batches.plan import Budget, plan_in_order
 from attune.catalog import suggestion
 from attune.contracts import Task, TaskModel
 from attune.corpora import ChunkedCorpus, Corpus, CorpusSample
-from attune.decoding.ngram import read_arpa
+from attune.decoding.fusion import Fusion
+from attune.decoding.ngram import END, NGram, read_arpa
 from attune.decoding.predict import decode, share
-from attune.decoding.search import Search
+from attune.decoding.search import Search, require_hypothesis, require_usable
 from attune.decoding.settings import SearchConfig
 from attune.errors import AttuneError, ConfigError, DataError, ModelError, Preempted
 from attune.recipe import Recipe
@@ -152,17 +155,21 @@ def _by_id(corpus: Corpus | CorpusSample) -> Callable[[str], Utterance]:
 
 def search_of(config: SearchConfig, built: TaskModel, site: Site, world: World) -> Search:
     """The recipe's search settings as the decoder takes them, with the language model they name."""
-    if config.fallback and built.scorer != "tokens":
-        raise ModelError("decode.fallback is for models that emit one token after another. Set it to false.")
-    plain = Search(config.search, config.beam, config.length_power, config.fallback, config.precision)
-    if config.lm is None:
-        return plain
-    if not built.codec.pieces:
-        raise ModelError(
-            f"decode.lm: {config.lm} cannot be used: this family does not search with a language model. Leave it out."
-        )
-    model = read_arpa(locate(config.lm, site.cache), built.codec.pieces, world.device)
-    return replace(plain, lm=config.lm, lm_weight=config.lm_weight, language_model=model)
+    search = Search(config.search, config.beam, config.length_power, config.fallback, config.precision)
+    if config.lm is not None:
+        fusion = Fusion(_read_lm(config.lm, built, site, world), config.lm_weight)
+        search = replace(search, lm=config.lm, fusion=fusion)
+    require_usable(search, built.scorer)
+    return search
+
+
+def _read_lm(source: str, built: TaskModel, site: Site, world: World) -> NGram:
+    pieces = built.codec.pieces
+    if not pieces:
+        raise ModelError(f"decode.lm: {source} cannot be used: this model has no text tokens. Leave it out.")
+    end = pieces.index(END) if built.scorer == "tokens" and END in pieces else None
+    device = torch.device("cpu") if built.scorer == "ctc" else world.device  # where the beam is
+    return read_arpa(locate(source, site.cache), pieces, device, end)
 
 
 def as_scored(corpus: Corpus | CorpusSample, assembled: LoadedModel, recipe: Recipe) -> Scored:
@@ -217,10 +224,10 @@ def evaluate(
     with readers_watched():
         for decoded in decode(assembled.task_model, _until(stop_requested, batches, stopped), search, world):
             problems.extend(decoded.problems)
-            for row, hypothesis in zip(decoded.rows, decoded.hypotheses, strict=True):
+            for row, output in zip(decoded.rows, decoded.outputs, strict=True):
                 utterance = corpus[row]
-                value = None if hypothesis is None else assembled.task_model.codec.read(hypothesis)
-                score = None if hypothesis is None else hypothesis.score
+                value = None if output is None else assembled.task_model.codec.read(require_hypothesis(output))
+                score = None if output is None else output.score
                 mine[row] = Prediction(utterance.id, value, assembled.task.reference(utterance), score)
             yield Decoding(corpus.name, min(len(corpus), len(mine) * world.size), len(corpus))
     if any(world.gather(bool(stopped))):

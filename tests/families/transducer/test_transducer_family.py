@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attune.corpora import open_manifest
-from attune.decoding.predict import ready
+from attune.decoding.predict import prepare_for_decoding
 from attune.decoding.search import Search
 from attune.errors import ConfigError
 from attune.families.transducer import FAMILY, TransducerConfig
@@ -183,8 +183,9 @@ def test_half_precision_gives_nearly_the_same_loss_and_finite_gradients(task, en
     assert all(bool(weight.grad.isfinite().all()) for weight in model.parameters())
 
 
-def test_a_model_that_was_decoded_narrowly_can_be_trained_on(built):
-    narrow = ready(built.model.train(), Search(precision="bf16"))
+def test_a_model_that_was_decoded_in_half_precision_can_be_trained_further(built):
+    built.model.train()
+    narrow = prepare_for_decoding(built, Search(precision="bf16")).model
     assert narrow is not built.model and built.model.narrow is None
     assert not any(module.training for module in built.model.modules())  # or the loop would not wake it all up
 

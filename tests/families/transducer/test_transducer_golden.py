@@ -10,7 +10,7 @@ import soundfile
 import torch
 from safetensors.torch import load_file
 
-from attune.decoding.predict import ready
+from attune.decoding.predict import prepare_for_decoding
 from attune.decoding.search import Search, search
 from attune.families.transducer import FAMILY, TransducerConfig
 from attune.families.transducer.names import to_nemo
@@ -138,10 +138,11 @@ def test_greedy_results_are_those_of_the_clip_alone_in_any_company(model, order)
 @torch.inference_mode()
 @pytest.mark.parametrize("kind", ["greedy", "beam"])
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_a_narrow_encoder_hears_nearly_the_same_and_is_searched_in_full_precision(model, precision, kind):
+def test_an_encoder_in_half_precision_differs_little_and_is_searched_in_full_precision(model, precision, kind):
     settings = Search(kind, beam=4, precision=precision)
     batch = model.batch(0, 1, 2, 3)
-    scorer, full = ready(model.model, settings).scorer(batch), model.model.scorer(batch)
+    scorer = prepare_for_decoding(model.built, settings).model.scorer(batch)
+    full = model.model.scorer(batch)
     assert scorer.frames.dtype == torch.float32
     difference = max(farthest(scorer.frames[row, :own], full.frames[row, :own]) for row, own in enumerate(full.lengths))
     assert 0 < difference < 0.05 * float(full.frames.abs().max())

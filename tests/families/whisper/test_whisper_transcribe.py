@@ -10,8 +10,7 @@ from attune import api
 from attune import recipe as recipes
 from attune.batches.collate import collate
 from attune.cli import main
-from attune.decoding.fallback import find
-from attune.decoding.search import Search
+from attune.decoding.search import Search, decode_batch
 from attune.errors import ConfigError, DataError, ModelError
 from attune.families.whisper.labels import UNKNOWN_LANGUAGE
 from attune.site import this_site
@@ -65,7 +64,7 @@ def test_what_is_drawn_is_a_function_of_the_id(recipe, recordings):
     ids = ("a", "b", "a")
     prompt = built.codec.prompt(Utterance("", 1.0))
     batch = batch_of([(name, recordings[0], prompt) for name in ids])
-    first, second, third = find(built, batch, Search(fallback=True))
+    first, second, third = decode_batch(built, batch, Search(fallback=True))
     assert first == third != second
 
 
@@ -146,7 +145,7 @@ def test_windows_need_a_model_that_says_when(tmp_path, recipe):
     run = attune.train(ctc, train={"steps": 1, "warmup": 0, "eval_every": None, "keep_best": None}, data={"test": []})
     with pytest.raises(ModelError, match="family 'ssl' does not"):
         attune.load(run.folder, "cpu", long="windows")
-    with pytest.raises(ModelError, match="decode.fallback is for models that say one token after another"):
+    with pytest.raises(ModelError, match="decode.fallback is for attention models, and this is a CTC model"):
         attune.load(run.folder, "cpu", fallback=True).transcribe(np.ones(16_000))
 
 

@@ -71,7 +71,7 @@ class TransducerModel(nn.Module):
         encoded = encoded.to(self.joint.enc.weight.dtype)
         return ModelScorer(self.decoder.prediction, self.joint, encoded, lengths, self.lattice)
 
-    def narrowed(self, dtype: torch.dtype) -> "TransducerModel":
+    def half_precision(self, dtype: torch.dtype) -> "TransducerModel":
         """The same model, whose encoder computes in `dtype` for a search: features and norms are too wide for that."""
         narrow = copy.copy(self)
         narrow.narrow = dtype

@@ -62,10 +62,10 @@ class WhisperVocabulary:
         numbers = range(self.start + 1, min(self.tasks.values())) if self.is_multilingual else ()
         return {str(self.tokenizer.id_to_token(number)).strip("<|>"): number for number in numbers}
 
-    @functools.cached_property
+    @property
     def pieces(self) -> tuple[str, ...]:
-        """How every token is written, by id."""
-        return tuple(str(self.tokenizer.id_to_token(number)) for number in range(self.tokenizer.get_vocab_size()))
+        """How text tokens are written (byte-level BPE), by id, and the end, which comes after them, as </s>."""
+        return (*(str(self.tokenizer.id_to_token(number)) for number in range(self.end)), "</s>")
 
     def language(self, code: str) -> int:
         """The token of a language, by its code; `sv-SE` is `sv`."""
