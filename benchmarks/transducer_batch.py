@@ -23,7 +23,7 @@ from attune.families.transducer.build import description
 from attune.families.transducer.settings import TransducerConfig
 from attune.families.transducer.shape import read_shape
 from attune.kernels.transducer import transducer_loss
-from attune.types import SAMPLE_RATE, Batch
+from attune.types import SAMPLE_RATE, Batch, TokenTargets
 
 TOKENS, LABELS = 1024, 64  # four labels a second
 DEVICE = torch.device("cuda")
@@ -56,8 +56,7 @@ def batch_of(rows: int, seconds: float) -> Batch:
         tuple(map(str, range(rows))),
         0.1 * torch.randn(rows, samples, device=DEVICE),
         torch.full((rows,), samples, device=DEVICE),
-        torch.randint(TOKENS, (rows, LABELS), device=DEVICE),
-        torch.full((rows,), LABELS, device=DEVICE),
+        TokenTargets(torch.randint(TOKENS, (rows, LABELS), device=DEVICE), torch.full((rows,), LABELS, device=DEVICE)),
     )
 
 

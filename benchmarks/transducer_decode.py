@@ -30,7 +30,7 @@ from attune.families.transducer.shape import read_shape
 from attune.site import Site
 from attune.sources import Cache
 from attune.stages.eval_target import load_eval_target, open_eval_target
-from attune.types import SAMPLE_RATE, Batch, Hypothesis
+from attune.types import SAMPLE_RATE, Batch, Hypothesis, TokenTargets
 from attune.world import World
 
 TOKENS, LABELS_PER_SECOND, REPEATS = 1024, 3.0, 3
@@ -77,9 +77,9 @@ def clips(count: int, seconds: tuple[float, float]) -> list[Tensor]:
 def batch_of(some: list[Tensor], device: torch.device) -> Batch:
     """Clips padded together."""
     audio = torch.nn.utils.rnn.pad_sequence(some, batch_first=True)
-    none = torch.zeros(len(some), 0, dtype=torch.long)
+    none = TokenTargets(torch.zeros(len(some), 0, dtype=torch.long), torch.zeros(len(some), dtype=torch.long))
     lengths = torch.tensor([len(clip) for clip in some])
-    batch = Batch(tuple(map(str, range(len(some)))), audio, lengths, none, torch.zeros(len(some), dtype=torch.long))
+    batch = Batch(tuple(map(str, range(len(some)))), audio, lengths, none)
     return batch.to(device)
 
 

@@ -24,7 +24,7 @@ from attune.catalog import NORMALIZERS, find
 from attune.contracts import TaskModel, TimestampTokens
 from attune.decoding.longform import Segment, Window, read_windows
 from attune.decoding.predict import prepare_for_decoding
-from attune.decoding.search import Search, decode_batch, require_hypothesis
+from attune.decoding.search import Search, decode_batch
 from attune.decoding.words import words_of
 from attune.errors import ConfigError, DataError, ModelError
 from attune.recipe import Recipe
@@ -38,7 +38,17 @@ from attune.stages.eval_target import evaluate_target, load_eval_target, open_ev
 from attune.stages.evaluate import Evaluation, search_of
 from attune.stages.lock import as_locked
 from attune.stages.pretrained import LoadedModel
-from attune.types import SAMPLE_RATE, Batch, Hypothesis, LoadedRow, Scores, Utterance, Word
+from attune.types import (
+    SAMPLE_RATE,
+    Batch,
+    Hypothesis,
+    LoadedRow,
+    Scores,
+    Utterance,
+    Word,
+    require_hypothesis,
+    require_text,
+)
 from attune.world import World, choose_device
 
 Answer = TypeVar("Answer")
@@ -144,13 +154,13 @@ class Recognizer:
             raise DataError("`segments` takes one recording.")
         read = self.assembled.task_model.codec.read
         found = self._read_windows([as_samples(audio, rate)])[0]
-        return [replace(each, text=read(Hypothesis(each.tokens, 0.0))) for each in found]
+        return [replace(each, text=require_text(read(Hypothesis(each.tokens, 0.0)))) for each in found]
 
     def _hear_in_windows(self, recordings: Sequence[NDArray[np.float32]]) -> list[Transcript]:
         """What is said in each recording, read window after window."""
         read = self.assembled.task_model.codec.read
         return [
-            Transcript(read(Hypothesis(tuple(token for segment in segments for token in segment.tokens), 0.0)))
+            Transcript(require_text(read(Hypothesis(tuple(token for each in segments for token in each.tokens), 0.0))))
             for segments in self._read_windows(recordings)
         ]
 
@@ -198,9 +208,11 @@ class Recognizer:
         built = self.assembled.task_model
         scores: dict[str, float] = {}
         for each in (found, *found.nbest) if self.search.nbest else ():
-            scores.setdefault(built.codec.read(each), each.score)  # other tokens may spell the same
+            scores.setdefault(require_text(built.codec.read(each)), each.score)  # other tokens may spell the same
         return Transcript(
-            built.codec.read(found), words_of(found, built, start), tuple(starmap(NBestEntry, scores.items()))
+            require_text(built.codec.read(found)),
+            words_of(found, built, start),
+            tuple(starmap(NBestEntry, scores.items())),
         )
 
     def _pieces(self, samples: NDArray[np.float32]) -> list[_Piece]:
@@ -368,7 +380,7 @@ def _mono(array: NDArray[np.float32]) -> NDArray[np.float32]:
 def _joined(parts: Sequence[Transcript], language: str | None, built: TaskModel) -> Transcript:
     if len(parts) == 1:
         return parts[0]
-    text = built.codec.join([part.text for part in parts], Utterance("", 0.0, language=language))
+    text = require_text(built.codec.join([part.text for part in parts], Utterance("", 0.0, language=language)))
     return Transcript(text, tuple(word for part in parts for word in part.words))
 
 

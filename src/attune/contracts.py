@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Protocol, Self, Ty
 from attune.errors import ConfigError
 from attune.metrics import Json, Metric, Prediction, Scores, ScoringContext
 from attune.scorers import ScorerKind
-from attune.types import Batch, Hypothesis, LoadedRow, Loss, Scorer, Target, Utterance, target_text
+from attune.types import Batch, LoadedRow, Loss, Output, Scorer, Target, Utterance, target_text
 
 if TYPE_CHECKING:  # recipes are read and listed without loading torch
     import torch
@@ -78,8 +78,8 @@ class Task(Protocol):
     def frames_needed(self, target: Target) -> int:
         """The fewest encoder frames from which the target can be learned."""
 
-    def read(self, output: Hypothesis) -> str:
-        """A search's output as a prediction's value."""
+    def read(self, output: Output) -> Json:
+        """A search's output as a prediction's value; audio is written beside the predictions, and not read."""
 
     def scoring_files(self, split: str) -> Mapping[str, str]:
         """What scoring this split needs beside the predictions: path or address by name, such as {"trials": …}.
@@ -150,7 +150,7 @@ class TokenizedTask(Protocol):
     def target(self, utterance: Utterance) -> tuple[int, ...]:
         """The token ids to learn."""
 
-    def read(self, output: Hypothesis) -> str:
+    def read(self, output: Output) -> str:
         """A hypothesis as text."""
 
 
@@ -233,10 +233,10 @@ class Codec(Protocol):
     def prompt(self, utterance: Utterance) -> tuple[int, ...]:
         """The tokens that decoding starts from, which a batch has in place of targets; empty: none."""
 
-    def read(self, output: Hypothesis) -> str:
-        """A search's output as a prediction's value."""
+    def read(self, output: Output) -> Json:
+        """A search's output as a prediction's value; audio is written beside the predictions, and not read."""
 
-    def join(self, values: Sequence[str], whole: Utterance) -> str:
+    def join(self, values: Sequence[Json], whole: Utterance) -> Json:
         """The value of a long utterance from those of its chunks."""
 
     def describe(self, target: Target) -> str:
@@ -262,24 +262,25 @@ class TaskCodec:
         """Nothing."""
         return ()
 
-    def read(self, output: Hypothesis) -> str:
+    def read(self, output: Output) -> Json:
         """As the task reads it."""
         return self.task.read(output)
 
-    def join(self, values: Sequence[str], whole: Utterance) -> str:
+    def join(self, values: Sequence[Json], whole: Utterance) -> Json:
         """Texts with a space between them."""
-        return join_texts(values)
+        return join_values(values)
 
     def describe(self, target: Target) -> str:
         """Token ids, or the shapes of its tensors."""
         return target_text(target)
 
 
-def join_texts(values: Sequence[str]) -> str:
+def join_values(values: Sequence[Json]) -> str:
     """Texts with a space between them; what is no text cannot be joined."""
-    if not all(isinstance(value, str) for value in values):
+    texts = [value for value in values if isinstance(value, str)]
+    if len(texts) < len(values):
         raise ConfigError("data.long_rows=split is for text: this task's predictions cannot be joined. Use drop.")
-    return " ".join(filter(None, values))
+    return " ".join(filter(None, texts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,6 +244,20 @@ class Likelihood:
 Output = Hypothesis | Embedding | Activity | Waveform | Likelihood  # of a search, for one utterance
 
 
+def require_text(value: Json) -> str:
+    """The value of a task about text."""
+    if not isinstance(value, str):
+        raise ModelError(f"Expected a task whose predictions are text; this one's are {type(value).__name__}.")
+    return value
+
+
+def require_hypothesis(output: Output) -> Hypothesis:
+    """The output of a model that is searched for tokens or labels."""
+    if not isinstance(output, Hypothesis):
+        raise ModelError(f"Expected a model whose output is tokens; this one's is of type {type(output).__name__}.")
+    return output
+
+
 @dataclass(frozen=True, slots=True)
 class Word:
     """A word of a hypothesis, when it begins, and how sure the model was of it."""

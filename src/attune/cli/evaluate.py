@@ -51,7 +51,7 @@ def _evaluate(arguments: Namespace, subject: EvalTarget, site: Site, world: Worl
     from attune.stages.eval_target import evaluate_target, record
 
     display = Display(sys.stderr if arguments.json else sys.stdout)
-    stage = evaluate_target(subject, arguments.on, arguments.batch, site, world)
+    stage = evaluate_target(subject, arguments.on, arguments.batch, site, world, arguments.out)
     evaluation = drawn(stage, display if world.is_first else None)
     if not world.is_first:
         return 0

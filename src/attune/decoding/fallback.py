@@ -12,7 +12,7 @@ from typing import cast
 from attune.contracts import TaskModel
 from attune.decoding.tokens import sample
 from attune.seeds import derive
-from attune.types import Batch, Hypothesis, TokenScorer, with_tensors
+from attune.types import Batch, Hypothesis, TokenScorer, require_text, with_tensors
 
 TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
 LOG_PROB_THRESHOLD = -1.0  # the mean per token, the end included
@@ -27,7 +27,10 @@ def redecode(task_model: TaskModel, batch: Batch, found: Sequence[Hypothesis]) -
         scorer = cast(TokenScorer, task_model.model.scorer(_only(batch, rows)))
         return sample(scorer, temperature, seeds)
 
-    return fall_back(found, draw, lambda hypothesis: needs_fallback(hypothesis, task_model.codec.read(hypothesis)))
+    def is_doubtful(hypothesis: Hypothesis) -> bool:
+        return needs_fallback(hypothesis, require_text(task_model.codec.read(hypothesis)))
+
+    return fall_back(found, draw, is_doubtful)
 
 
 def _only(batch: Batch, rows: Sequence[int]) -> Batch:

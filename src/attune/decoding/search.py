@@ -33,6 +33,7 @@ from attune.types import (
     TransducerScorer,
     Waveform,
     WaveformScorer,
+    require_hypothesis,
 )
 
 DIVERGED = "The model's scores are NaN: its weights are damaged or its training diverged. Use another checkpoint."
@@ -106,13 +107,6 @@ def require_usable(settings: Search, kind: ScorerKind) -> None:
     """Refuse settings that the search of a model of this kind would ignore."""
     if problems := list(_unusable(settings, kind)):
         raise ModelError(" ".join(problems))
-
-
-def require_hypothesis(output: Output) -> Hypothesis:
-    """The output of a model that is searched for tokens or labels."""
-    if not isinstance(output, Hypothesis):
-        raise ModelError(f"Expected a model whose output is tokens; this one's is of type {type(output).__name__}.")
-    return output
 
 
 def _unusable(settings: Search, kind: ScorerKind) -> Iterator[str]:

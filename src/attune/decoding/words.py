@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from attune.contracts import FrameTimes, TaskModel
-from attune.types import Hypothesis, Word
+from attune.types import Hypothesis, Word, require_text
 
 WORD_BEGINS = "▁"  # as SentencePiece writes it
 
@@ -18,7 +18,7 @@ def words_of(hypothesis: Hypothesis, task_model: TaskModel, offset: float = 0.0)
         return ()
     words = []
     for first, last in _bounds(hypothesis.tokens, task_model):
-        text = task_model.codec.read(Hypothesis(hypothesis.tokens[first:last], 0.0))
+        text = require_text(task_model.codec.read(Hypothesis(hypothesis.tokens[first:last], 0.0)))
         start = offset + hypothesis.frames[first] * task_model.times.seconds_per_frame
         words.append(Word(text, round(start, 3), round(min(hypothesis.confidences[first:last]), 4)))
     return tuple(words)

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
+from urllib.parse import quote
+
+import soundfile
 
 from attune import files
 from attune.errors import DataError
 from attune.metrics import Json, Prediction
 from attune.scoring.texts import texts_of
+from attune.types import Waveform
 
 SHOWN_PROBLEMS = 20
+MOST_CHARACTERS = 200  # of an id in the name of a file
 
 
 def read_predictions(path: Path) -> list[Prediction]:
@@ -45,6 +51,23 @@ def read_predictions(path: Path) -> list[Prediction]:
 def write_predictions(path: Path, predictions: Iterable[Prediction]) -> None:
     """Write a file that is complete as soon as it has its name."""
     files.write_text(path, "".join(map(_line, predictions)))
+
+
+def write_waveform(folder: Path, split: str, name: str, waveform: Waveform) -> str:
+    """Write audio that was predicted, as 32-bit floats; returns its file, relative to the folder of the predictions."""
+    file = Path(split) / f"{quote(name, safe=' ')[:MOST_CHARACTERS]}.wav"
+    (folder / split).mkdir(parents=True, exist_ok=True)
+    with files.completed(folder / file) as partial:
+        soundfile.write(partial, waveform.samples.T, waveform.rate, subtype="FLOAT", format="WAV")
+    return str(file)
+
+
+def copy_files(predictions: Iterable[Prediction], folder: Path, to: Path) -> None:
+    """Lay the files that predictions name beside another file of the same predictions."""
+    for prediction in predictions:
+        if prediction.file and folder != to:
+            (to / prediction.file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(folder / prediction.file, to / prediction.file)
 
 
 def normalized(predictions: Sequence[Prediction], normalize: Callable[[str], str]) -> list[Prediction]:

@@ -336,11 +336,11 @@ def _unknown_in(utterance: Utterance, loaded: LoadedModel, can_say: Callable[[st
         reads = read_back(utterance, loaded)
     except DataError:  # only a label can be unknown as a whole; a text may be too long to be learned
         return set() if isinstance(loaded.task, TextTask) else {reference}
-    return {character for character in reference if not can_say(character)} if UNREADABLE in (reads or "") else set()
+    return {character for character in reference if not can_say(character)} if UNREADABLE in str(reads) else set()
 
 
 def _can_say(loaded: LoadedModel, character: str) -> bool:
-    return UNREADABLE not in (read_back(Utterance(character, 1.0, text=character), loaded) or "")
+    return UNREADABLE not in str(read_back(Utterance(character, 1.0, text=character), loaded))
 
 
 def _rates(recipe: Recipe) -> tuple[tuple[int, float], ...]:

@@ -295,7 +295,7 @@ def first_example(utterances: Iterable[Utterance], loaded: LoadedModel) -> Examp
     return None
 
 
-def read_back(utterance: Utterance, loaded: LoadedModel) -> str | None:
+def read_back(utterance: Utterance, loaded: LoadedModel) -> Json:
     """The value that the target of an utterance stands for, where targets are tokens."""
     codec = loaded.task_model.codec
     target = codec.target(utterance)

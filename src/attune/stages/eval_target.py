@@ -14,7 +14,7 @@ from attune.corpora import Corpus
 from attune.errors import ConfigError, ModelError
 from attune.files import explain_write_errors, require_writable
 from attune.recipe import Recipe
-from attune.report.predictions import write_predictions
+from attune.report.predictions import copy_files, write_predictions
 from attune.run import Run
 from attune.site import Site
 from attune.sources import is_remote, locate, shown
@@ -142,16 +142,20 @@ def _load_external(pretrained: Pretrained, site: Site) -> LoadedModel:
 
 
 def evaluate_target(
-    target: EvalTarget, on: str | None, batch: int | None, site: Site, world: World
+    target: EvalTarget, on: str | None, batch: int | None, site: Site, world: World, out: Path | None = None
 ) -> Generator[Decoding, None, Evaluation]:
-    """Decode and score one split or manifest with the recipe's final search."""
+    """Decode and score one split or manifest with the recipe's final search.
+
+    Files that predictions name lie with the run, or else beside `out`.
+    """
     recipe = target.pretrained.recipe
     loaded = load_eval_target(target.pretrained, site, world)
     with tempfile.TemporaryDirectory() as scratch:
         folder = target.run.data if target.run else Path(scratch)
         site = as_locked(target.run, site) if target.run else site
         corpus = as_scored(_open(target, on, folder, site, world), loaded, recipe)
-        predictions = target.run.predictions_folder if target.run else Path(scratch)
+        beside = out.parent if out else Path(scratch)
+        predictions = target.run.predictions_folder if target.run else beside
         context = scoring_context(loaded.task, corpus, predictions, site)
         search = search_of(recipe.decode.final or recipe.decode, loaded.task_model, site, world)
         batches = evaluation_batches(loaded, corpus, batch, recipe, site, world)
@@ -199,6 +203,8 @@ def record(target: EvalTarget, evaluation: Evaluation, out: Path | None) -> None
     if out:
         with explain_write_errors(out, "Name another file."):
             write_predictions(out, evaluation.predictions)
+            if target.run:
+                copy_files(evaluation.predictions, target.run.predictions_folder, out.parent)
     if target.run:
         with explain_write_errors(target.run.folder, _remedy(target.run)):
             write_predictions(target.run.predictions(evaluation.split), evaluation.predictions)

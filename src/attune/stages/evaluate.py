@@ -18,16 +18,17 @@ from attune.corpora import ChunkedCorpus, Corpus, CorpusSample
 from attune.decoding.fusion import Fusion
 from attune.decoding.ngram import END, NGram, read_arpa
 from attune.decoding.predict import decode, share
-from attune.decoding.search import Search, require_hypothesis, require_usable
+from attune.decoding.search import Search, require_usable
 from attune.decoding.settings import SearchConfig
 from attune.errors import AttuneError, ConfigError, DataError, ModelError, Preempted
 from attune.recipe import Recipe
+from attune.report.predictions import write_waveform
 from attune.report.tables import scores_json
 from attune.site import Site
 from attune.sources import locate
 from attune.stages.data import read_back
 from attune.stages.pretrained import LoadedModel
-from attune.types import Metric, Prediction, Score, Scores, ScoringContext, Utterance
+from attune.types import Metric, Output, Prediction, Score, Scores, ScoringContext, Utterance, Waveform
 from attune.world import World
 
 DECODED_AT_ONCE = 4  # micro-batches: without gradients there is room for more, and a search is as long as one of them
@@ -225,10 +226,7 @@ def evaluate(
         for decoded in decode(assembled.task_model, _until(stop_requested, batches, stopped), search, world):
             problems.extend(decoded.problems)
             for row, output in zip(decoded.rows, decoded.outputs, strict=True):
-                utterance = corpus[row]
-                value = None if output is None else assembled.task_model.codec.read(require_hypothesis(output))
-                score = None if output is None else output.score
-                mine[row] = Prediction(utterance.id, value, assembled.task.reference(utterance), score)
+                mine[row] = _prediction(corpus[row], output, assembled, context)
             yield Decoding(corpus.name, min(len(corpus), len(mine) * world.size), len(corpus))
     if any(world.gather(bool(stopped))):
         raise Preempted(f"Asked to stop: {corpus.name} is not decoded to its end. Run the same command to go on.")
@@ -248,6 +246,19 @@ def evaluate(
         total=whole.total if isinstance(whole, CorpusSample) else None,
         sets=_by_set(whole, predictions, assembled.task, context),
     )
+
+
+def _prediction(
+    utterance: Utterance, output: Output | None, assembled: LoadedModel, context: ScoringContext
+) -> Prediction:
+    """What was found for an utterance; audio is written to a file beside the predictions."""
+    reference = assembled.task.reference(utterance)
+    if output is None:
+        return Prediction(utterance.id, None, reference)
+    if isinstance(output, Waveform):
+        file = write_waveform(context.folder, context.split, utterance.id, output)
+        return Prediction(utterance.id, None, reference, output.score, file)
+    return Prediction(utterance.id, assembled.task_model.codec.read(output), reference, output.score)
 
 
 def _rank_counts(

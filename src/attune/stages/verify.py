@@ -3,23 +3,27 @@
 Each check runs the real commands in processes of their own and compares what they leave behind.
 """
 
+import math
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import soundfile
 
 from attune.errors import ConfigError
 from attune.files import sha256
 from attune.report.predictions import read_predictions
 from attune.run import Run
 from attune.training import checkpoint
-from attune.types import Prediction
+from attune.types import Json, Prediction
 
 STEPS, SAVE_EVERY = 6, 2
 LIMIT_SECONDS = 1800
+ROUNDING = 1e-5  # of a number in a prediction, such as a sample or a part of an embedding
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,28 +41,48 @@ def verify(run: Run, split: str, scratch: Path) -> Iterator[VerifyFinding]:
     recipe = run.recipe()
     if not getattr(recipe.data, split):
         raise ConfigError(f"The recipe of {run.folder} has no data.{split}. Choose another: --on train|dev|test.")
-    alone = _predictions(run, split, scratch / "batch-1.jsonl", "--batch", "1")
+    alone = _predictions(run, split, scratch / "batch-1", "--batch", "1")
     for name, words in {"8": ("--batch", "8"), "dynamic": ()}.items():
-        other = _predictions(run, split, scratch / f"batch-{name}.jsonl", *words)
+        other = _predictions(run, split, scratch / f"batch-{name}", *words)
         yield compared(f"batch {name} gives what batch 1 gives", split, alone, other)
-    two = _predictions(run, split, scratch / "ranks-2.jsonl", "--devices", "2")
+    two = _predictions(run, split, scratch / "ranks-2", "--devices", "2")
     yield compared("2 ranks give what 1 rank gives", split, alone, two)
     yield _kill_and_resume(run, scratch)
 
 
-def _predictions(run: Run, split: str, out: Path, *words: str) -> list[Prediction]:
+def _predictions(run: Run, split: str, folder: Path, *words: str) -> list[Prediction]:
+    """What an evaluation writes; audio that it predicts is read into the values."""
+    folder.mkdir()
+    out = folder / "predictions.jsonl"
     # Exit 1 with a file of predictions: an utterance has none, which is for the recipe to allow.
     _attune("evaluate", run.folder, "--on", split, "--out", out, *words, may_exit_1=out.exists)
-    return read_predictions(out)
+    found = read_predictions(out)
+    return [replace(each, value=_samples(folder / each.file)) if each.file else each for each in found]
+
+
+def _samples(path: Path) -> list[float]:
+    samples: list[float] = soundfile.read(path, dtype="float32")[0].ravel().tolist()
+    return samples
 
 
 def compared(promise: str, split: str, these: Sequence[Prediction], those: Sequence[Prediction]) -> VerifyFinding:
-    """Predictions must be the same to the letter; scores may differ in their last rounded digit."""
-    differing = sum((one.id, one.value) != (other.id, other.value) for one, other in zip(these, those, strict=True))
-    scores = [(one.score or 0.0, other.score or 0.0) for one, other in zip(these, those, strict=True)]
-    largest = max((abs(one - other) for one, other in scores), default=0.0)
+    """Texts and labels must be the same to the letter; numbers may differ in their last digits."""
+    pairs = list(zip(these, those, strict=True))
+    differing = sum(one.id != other.id or distance(one.value, other.value) > ROUNDING for one, other in pairs)
+    largest = max((abs((one.score or 0.0) - (other.score or 0.0)) for one, other in pairs), default=0.0)
     compared = f"{len(these)} predictions of {split}, {differing} differ; scores"
     return VerifyFinding(promise, compared, differing == 0 and largest <= 2e-3, largest)
+
+
+def distance(one: Json, other: Json) -> float:
+    """The largest difference between numbers at the same place; infinite where anything else differs."""
+    if isinstance(one, float | int) and isinstance(other, float | int):
+        return abs(one - other)
+    if isinstance(one, Mapping) and isinstance(other, Mapping) and one.keys() == other.keys():
+        return max((distance(one[key], other[key]) for key in one), default=0.0)
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        return max(map(distance, one, other), default=0.0)
+    return 0.0 if one == other else math.inf
 
 
 def _kill_and_resume(run: Run, scratch: Path) -> VerifyFinding:

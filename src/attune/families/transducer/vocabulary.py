@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sentencepiece import SentencePieceProcessor
 
-from attune.contracts import Task, TextTask, TokenizedTask, join_texts
+from attune.contracts import Task, TextTask, TokenizedTask, join_values
 from attune.errors import ConfigError, ModelError
 from attune.families.transducer.archive import CONFIG, tokenizer_files
 from attune.plain_yaml import Plain, read_data
@@ -19,7 +19,7 @@ from attune.text import tokenizers
 from attune.text.timestamps import strip_timestamps
 from attune.text.tokenizers.characters import UNREADABLE, collapse_whitespace
 from attune.text.tokenizers.sentencepiece import SentencePieceTokenizer
-from attune.types import Hypothesis, Target, Utterance, target_text
+from attune.types import Hypothesis, Json, Output, Target, Utterance, require_hypothesis, target_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,13 @@ class TransducerCodec:
         """Nothing."""
         return ()
 
-    def read(self, output: Hypothesis) -> str:
+    def read(self, output: Output) -> str:
         """The text of a hypothesis."""
-        return self.decode(output.tokens)
+        return self.decode(require_hypothesis(output).tokens)
 
-    def join(self, values: Sequence[str], whole: Utterance) -> str:
+    def join(self, values: Sequence[Json], whole: Utterance) -> str:
         """Texts with a space between them."""
-        return join_texts(values)
+        return join_values(values)
 
     def describe(self, target: Target) -> str:
         """Label ids."""

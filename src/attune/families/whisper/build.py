@@ -16,7 +16,17 @@ from attune.families.whisper.packing import Packer
 from attune.families.whisper.scorer import DecodingRules, WhisperScorer
 from attune.families.whisper.shape import WhisperShape, read_json, read_shape, suppressed
 from attune.text.languages import join_texts
-from attune.types import SAMPLE_RATE, Hypothesis, Scorer, Target, Utterance, tokens_of
+from attune.types import (
+    SAMPLE_RATE,
+    Json,
+    Output,
+    Scorer,
+    Target,
+    Utterance,
+    require_hypothesis,
+    require_text,
+    tokens_of,
+)
 
 if TYPE_CHECKING:
     from attune.families.whisper.settings import WhisperConfig
@@ -59,15 +69,14 @@ class WhisperCodec:
         except DataError as error:
             raise DataError(f"{utterance.where}: utterance {utterance.id!r} cannot be decoded. {error}") from error
 
-    def read(self, output: Hypothesis) -> str:
+    def read(self, output: Output) -> str:
         """The text of a hypothesis."""
-        return self.vocabulary.decode(output.tokens)
+        return self.vocabulary.decode(require_hypothesis(output).tokens)
 
-    def join(self, values: Sequence[str], whole: Utterance) -> str:
+    def join(self, values: Sequence[Json], whole: Utterance) -> str:
         """The text of an utterance from those of its chunks."""
-        return join_texts(
-            values, replace(self.defaults, language=whole.language or self.defaults.language).text_language
-        )
+        prompt = replace(self.defaults, language=whole.language or self.defaults.language)
+        return join_texts(map(require_text, values), prompt.text_language)
 
     def describe(self, target: Target) -> str:
         """The whole sequence, with prompt and timestamp tokens by name."""

@@ -16,7 +16,16 @@ from attune.errors import DataError, ModelError
 from attune.files import write_text
 from attune.scoring.accuracy import ACCURACY, score_labels
 from attune.scoring.texts import texts_of
-from attune.types import Hypothesis, Metric, Prediction, Scores, ScoringContext, Target, Utterance
+from attune.types import (
+    Metric,
+    Output,
+    Prediction,
+    Scores,
+    ScoringContext,
+    Target,
+    Utterance,
+    require_hypothesis,
+)
 
 if TYPE_CHECKING:
     from attune.tasks.classify.head import LabelHead
@@ -98,9 +107,9 @@ class Classify:
 
         return LabelHead(width, self.config.head.width, len(self.names))
 
-    def read(self, output: Hypothesis) -> str:
+    def read(self, output: Output) -> str:
         """The name of the label found."""
-        return self.names[output.tokens[0]]
+        return self.names[require_hypothesis(output).tokens[0]]
 
     def scoring_files(self, split: str) -> Mapping[str, str]:
         """None."""

@@ -25,7 +25,17 @@ from attune.text.timestamps import map_between_timestamps, strip_timestamps
 from attune.text.tokenizers import Tokenizer
 from attune.text.tokenizers.characters import UNKNOWN, CharacterTokenizer
 from attune.text.tokenizers.sentencepiece import SentencePieceTokenizer
-from attune.types import Hypothesis, Metric, Prediction, Scores, ScoringContext, Target, Utterance, tokens_of
+from attune.types import (
+    Metric,
+    Output,
+    Prediction,
+    Scores,
+    ScoringContext,
+    Target,
+    Utterance,
+    require_hypothesis,
+    tokens_of,
+)
 
 if TYPE_CHECKING:
     from attune.tasks.transcribe.head import CtcHead
@@ -147,9 +157,9 @@ class Transcribe:
         config = self.config.head
         return CtcHead(width, config.width, config.layers, self.tokenizer.size, config.dropout)
 
-    def read(self, output: Hypothesis) -> str:
+    def read(self, output: Output) -> str:
         """Token ids as text."""
-        return self.tokenizer.decode(output.tokens)
+        return self.tokenizer.decode(require_hypothesis(output).tokens)
 
     def scoring_files(self, split: str) -> Mapping[str, str]:
         """None; a normalizer whose data is not installed is refused here, before anything is decoded."""
