@@ -42,10 +42,11 @@ class ActivityHead(nn.Module):
         self.output = nn.Linear(32, config.speakers)
 
     def forward(self, frames):
-        return self.output(self.hidden(frames.to(self.output.weight.dtype)).relu())
+        hidden = F.linear(frames, self.hidden.weight.to(frames.dtype), self.hidden.bias.to(frames.dtype)).relu()
+        return F.linear(hidden, self.output.weight.to(frames.dtype), self.output.bias.to(frames.dtype))
 
     def loss(self, frames, lengths, batch):
-        logits, own = self(frames).float(), within(lengths, frames.shape[1])
+        logits, own = self(frames.float()), within(lengths, frames.shape[1])
         wanted = at_frames(batch.targets.active, frames.shape[1], self.config.frame_seconds)
         ways = [self._error(logits, wanted[..., list(order)], own) for order in permutations(range(logits.shape[2]))]
         return Loss(torch.stack(ways).amin(0).sum(), lengths.sum())
@@ -55,8 +56,7 @@ class ActivityHead(nn.Module):
         return (each * own).sum(1)  # (B,)
 
     def scorer(self, frames, lengths):
-        head = nn.Sequential(self.hidden, nn.ReLU(), self.output).double()
-        return ActivityScorer(head(frames.double()).float(), lengths, self.config.frame_seconds)
+        return ActivityScorer(self(frames.double()).float(), lengths, self.config.frame_seconds)
 
 
 def at_frames(active, frames, frame_seconds):
