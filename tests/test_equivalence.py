@@ -91,4 +91,4 @@ def test_sigterm_to_one_rank_saves_one_step_on_all_and_exits_75(recipe, tmp_path
     status = json.loads((run / "status.json").read_text())
     (saved,) = (run / "checkpoints").iterdir()
     assert status["state"] == "preempted"
-    assert f"step {int(saved.name.removeprefix('step-'))} is saved" in status["reason"]
+    assert f"step {int(saved.name.removeprefix('step-'))} is saved" in status["message"]
