@@ -24,6 +24,8 @@ class Behavior:
     ignores_ranges: bool = False
     requests: list[tuple[str, str | None, str | None]] = field(default_factory=list)  # path, Range, Authorization
     sent: int = 0
+    answering: int = 0  # requests at this moment
+    most_at_once: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     free_at: float = 0.0
 
@@ -58,7 +60,11 @@ def serving(folder: Path, behavior: Behavior) -> Iterator[str]:
             asked = self.headers.get("Range")
             with behavior.lock:
                 behavior.requests.append((self.path, asked, self.headers.get("Authorization")))
+                behavior.answering += 1
+                behavior.most_at_once = max(behavior.most_at_once, behavior.answering)
             time.sleep(behavior.latency)
+            with behavior.lock:
+                behavior.answering -= 1
             path = folder / unquote(self.path.lstrip("/").partition("?")[0])
             if behavior.redirect_to:
                 return self.plain(302, {"Location": behavior.redirect_to + self.path})

@@ -6,6 +6,7 @@ joined by `|` do not know one another; those joined by a space do. `testing` may
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,7 @@ def room_of(module: str) -> str:
     return parts[1] if len(parts) > 1 else "__init__"
 
 
+@cache
 def modules_of(package: Path) -> dict[str, ast.Module]:
     """Every module under a folder, by its dotted name, parsed."""
     found = {}

@@ -1,9 +1,9 @@
-import time
-
 import pytest
 
 from attune.errors import ConfigError
 from attune.plain_yaml import Node, Problems, inline_yaml, merge, read_file, read_overrides, yaml_lines
+
+from work import lines_run
 
 
 def read(tmp_path, text):
@@ -79,14 +79,14 @@ def test_an_alias_stands_for_its_value(tmp_path):
     assert tree.find("b").where.endswith("x.yaml:2")
 
 
-def test_an_alias_bomb_is_refused_quickly(tmp_path):
+def test_an_alias_bomb_is_refused_before_it_grows(tmp_path):
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30)]
-    began = time.monotonic()
-    tree, problems = read(tmp_path, "\n".join(lines))
+    found = []
+    assert lines_run(lambda: found.extend(read(tmp_path, "\n".join(lines)))) < 1_000_000  # it stands for 9³⁰ values
+    tree, problems = found
     assert tree is None
     assert "more than 10,000 values" in problems[0]
-    assert time.monotonic() - began < 1
 
 
 def test_a_missing_file_is_answered_with_the_nearest_name(tmp_path):

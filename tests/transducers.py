@@ -16,6 +16,11 @@ from torch.nn.utils.rnn import pad_sequence
 GOLDEN = ("contextnet", "conformer", "fastconformer", "fastconformer-tdt")
 
 
+def seeds(count: int, quick: int) -> list:
+    """So many seeds; those after the first few are for the whole run of the tests."""
+    return [*range(quick), *(pytest.param(seed, marks=pytest.mark.recipe) for seed in range(quick, count))]
+
+
 class LstmTransducer(nn.Module):
     """A prediction net and a joint; `durations` other than () make it a TDT model, whose blank is the last token."""
 

@@ -4,6 +4,8 @@ import pytest
 from attune.batches.plan import Budget, padding_share, plan_epoch, plan_in_order, slots_of
 from attune.errors import DataError
 
+from work import elements_made, lines_run
+
 BUDGET = Budget(micro_seconds=60.0, micro_utterances=None, micros_per_step=8)
 
 
@@ -78,13 +80,11 @@ def test_evaluation_takes_any_length_longest_first():
     assert list(cut.bounds) == [0, 1, 4]
 
 
-def test_planning_grows_no_worse_than_sorting():
-    import time
-
-    seconds = common_voice_like(500_000)
-    start = time.perf_counter()
-    plan(seconds, Budget(240.0, None, 8))
-    assert time.perf_counter() - start < 2.0
+def test_planning_looks_at_each_utterance_a_few_times_and_runs_a_few_lines_for_each_micro_batch():
+    seconds = common_voice_like(50_000)
+    budget = Budget(240.0, None, 8)
+    assert elements_made(lambda counted: plan(counted, budget), seconds) < 20 * len(seconds)
+    assert lines_run(plan, seconds, budget) < 20 * plan(seconds, budget).micros
 
 
 @pytest.mark.parametrize("aligned", [False, True])

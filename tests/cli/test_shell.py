@@ -2,7 +2,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -24,20 +23,19 @@ def attune(*words, code=None):
 
 
 def test_help_lists_every_verb_with_its_line_and_does_not_load_torch():
-    began = time.monotonic()
     result = attune(
         "--help",
         code="import atexit, sys\n"
-        "atexit.register(lambda: print(sorted({'torch', 'pydantic', 'numpy', 'yaml'} & set(sys.modules))))\n"
+        "heavy = {'torch', 'pydantic', 'numpy', 'yaml'}\n"
+        "atexit.register(lambda: print(len(sys.modules), sorted(heavy & set(sys.modules))))\n"
         "from attune.cli import main\nmain()",
     )
-    seconds = time.monotonic() - began
     assert result.returncode == 0
-    assert result.stdout.endswith("[]\n")
+    modules, heavy = result.stdout.splitlines()[-1].split(maxsplit=1)
+    assert heavy == "[]" and int(modules) < 250  # Python itself has about 100
     for name in cli.verbs():
         assert f"  {name} " in result.stdout
     assert show.HELP in result.stdout
-    assert seconds < 0.5
 
 
 def test_every_verb_has_help_with_an_example(capsys):

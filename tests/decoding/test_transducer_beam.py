@@ -10,7 +10,7 @@ from attune.decoding.transducer import greedy
 from attune.decoding.transducer_beam import Beam, beam_search
 
 from toy.language_models import Bigrams, random_bigrams
-from transducers import GOLDEN, golden, random_frames, random_transducer, totals
+from transducers import GOLDEN, golden, random_frames, random_transducer, seeds, totals
 
 KINDS = {"rnnt": (), "tdt": (0, 1, 2, 4), "tdt without 0": (1, 3)}
 LENGTHS = [17, 1, 0, 30, 5, 12]
@@ -61,7 +61,7 @@ def test_of_a_tdt_model_no_less_is_found_and_nothing_twice():
     ("durations", "length", "max_labels"),
     [((), 1, 2), ((), 3, 3), ((), 4, 2), ((0, 1), 2, 2), ((0, 1, 2), 2, 2), ((1, 2), 4, 4)],
 )
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3, quick=1))
 def test_a_beam_wide_enough_finds_every_sequence_with_its_whole_probability(durations, length, max_labels, seed):
     model = random_transducer(tokens=3, durations=durations, seed=seed, sharpness=1.5)
     scorer = model.scorer(random_frames([length], seed))
@@ -74,7 +74,7 @@ def test_a_beam_wide_enough_finds_every_sequence_with_its_whole_probability(dura
 
 
 @pytest.mark.parametrize("durations", KINDS.values(), ids=KINDS.keys())
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4, quick=2))
 def test_neighbours_and_their_order_change_nothing(durations, seed):
     model = random_transducer(durations=durations, seed=seed, blank_bias=(0.0, 3.0)[seed % 2])
     frames = random_frames(LENGTHS, seed)

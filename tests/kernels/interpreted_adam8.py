@@ -10,7 +10,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from eight_bits import distances
-
 from guarded import guard
 
 if __name__ == "__main__":

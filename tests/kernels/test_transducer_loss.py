@@ -94,13 +94,13 @@ def test_how_many_cells_are_computed_at_once_does_not_matter(cells):
 
 
 def test_few_cells_at_once_need_little_memory():
-    case = make_case([(200, 60)], 2000, 32)
+    case = make_case([(80, 30)], 500, 16)
     largest = {}
-    for cells in (None, 61):
+    for cells in (None, 31):
         with profile(profile_memory=True) as profiled:
             case.losses(cells)
         largest[cells] = max(event.cpu_memory_usage for event in profiled.events())
-    assert largest[61] * 8 < largest[None]
+    assert largest[31] * 8 < largest[None]
 
 
 def test_what_stands_in_the_padding_does_not_matter():

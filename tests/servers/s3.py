@@ -11,7 +11,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -64,13 +64,13 @@ def rclone(folder: Path) -> Iterator[str]:
 def _wait_for(port: int, process: subprocess.Popen) -> None:
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline and process.poll() is None:
-        try:
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
-            connection.request("GET", "/")
-            connection.getresponse().read()
-            return
-        except OSError:
-            time.sleep(0.05)
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=1)) as connection:
+            try:
+                connection.request("GET", "/")
+                connection.getresponse().read()
+                return
+            except OSError:
+                time.sleep(0.05)
     pytest.fail("rclone did not start")
 
 

@@ -313,9 +313,10 @@ def test_a_server_that_is_gone_is_an_error_though_an_older_copy_is_here(cache, m
     assert locate(f"{url}/a", replace(cache, is_offline=True)).read_bytes() == b"1"
 
 
+@pytest.mark.timeout(60)
 def test_a_killed_holder_of_the_lock_is_followed_at_once(cache):
     site = Site({"/a": WEIGHTS}, [Fault(stall_after=1 << 20)])
-    patient = replace(cache, retry=RetryPolicy(timeout=30))
+    patient = replace(cache, retry=RetryPolicy(timeout=3600))  # whoever waited for that would never be done
     with web(site) as url:
         child = os.fork()
         if not child:
@@ -324,12 +325,8 @@ def test_a_killed_holder_of_the_lock_is_followed_at_once(cache):
         while not files_in(cache.folder / "parts"):
             time.sleep(0.01)
         time.sleep(0.2)
-        began = time.monotonic()
         os.kill(child, 9)
         os.waitpid(child, 0)
         assert locate(f"{url}/a", patient).read_bytes() == WEIGHTS
-        took = time.monotonic() - began
-        print(f"followed in {took:.2f} s")
-        assert took < 3
     assert [wanted for _, wanted in site.asked] == [None, f"bytes={1 << 20}-"]
     assert files_in(cache.folder / "locks") == []

@@ -10,8 +10,8 @@ from attune.errors import ConfigError
 from attune.training.adam8 import BLOCK, SMALLEST, Adam8, decode, encode
 from attune.training.bitsandbytes8 import BitsandbytesAdam8
 from attune.training.optimizer import load_state_by_name, make_optimizer, state_by_name
-from eight_bits import distances
 
+from eight_bits import distances
 from interpreter import in_interpreter
 
 BETAS = (0.9, 0.98)

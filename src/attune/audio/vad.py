@@ -35,11 +35,6 @@ class Span:
     end: float
 
 
-def find_speech(samples: NDArray[np.float32], rate: int = SAMPLE_RATE) -> list[Span]:
-    """The speech segments of a recording, in order, with a margin around each."""
-    return _in_seconds(_speech(_levels(samples, rate)), len(samples) / rate)
-
-
 def vad_chunks(samples: NDArray[np.float32], max_seconds: float = 30.0, rate: int = SAMPLE_RATE) -> list[Span]:
     """The speech of a recording in chunks of at most `max_seconds`, split at the longest pauses within reach.
 

@@ -8,6 +8,7 @@ trainable is trained; what the recipe masks is not seen; and what is searched is
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -71,7 +72,7 @@ class _Batches:
     backwards: Batch
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Subject:
     model: SpeechModel
     kind: ScorerKind
@@ -83,6 +84,22 @@ class _Subject:
     def module(self) -> nn.Module:
         """The model as torch sees it."""
         return cast(nn.Module, self.model)
+
+    @cached_property
+    def together_outputs(self) -> dict[str, Tensor]:
+        return self.outputs(self.batches.together)
+
+    @cached_property
+    def alone_outputs(self) -> dict[str, Tensor]:
+        return {name: output for batch in self.batches.alone for name, output in self.outputs(batch).items()}
+
+    @cached_property
+    def together_loss(self) -> tuple[Tensor, Tensor]:
+        return self.loss(self.batches.together)
+
+    @cached_property
+    def alone_losses(self) -> list[tuple[Tensor, Tensor]]:
+        return [self.loss(batch) for batch in self.batches.alone]
 
     def compare(self, what: str, expected: Tensor, actual: Tensor) -> Iterator[str]:
         """A sentence when the two are not the same within the tolerance."""
@@ -126,35 +143,34 @@ def _kind(subject: _Subject) -> Iterator[str]:
 
 
 def _neighbours(subject: _Subject) -> Iterator[str]:
-    together = subject.outputs(subject.batches.together)
-    for batch in subject.batches.alone:
-        for name, alone in subject.outputs(batch).items():
-            yield from subject.compare(f"neighbours: the output of {name!r} in a batch", alone, together[name])
+    for name, alone in subject.alone_outputs.items():
+        together = subject.together_outputs[name]
+        yield from subject.compare(f"neighbours: the output of {name!r} in a batch", alone, together)
 
 
 def _order(subject: _Subject) -> Iterator[str]:
-    together, backwards = subject.batches.together, subject.batches.backwards
+    backwards = subject.batches.backwards
     reversed_outputs = subject.outputs(backwards)
-    for name, output in subject.outputs(together).items():
+    for name, output in subject.together_outputs.items():
         yield from subject.compare(f"order: the output of {name!r} in a reversed batch", output, reversed_outputs[name])
     yield from subject.compare(
-        "order: the loss of a reversed batch", subject.loss(together)[0], subject.loss(backwards)[0]
+        "order: the loss of a reversed batch", subject.together_loss[0], subject.loss(backwards)[0]
     )
 
 
 def _padding(subject: _Subject) -> Iterator[str]:
-    for batch in subject.batches.alone:
+    for batch, (loss, _) in zip(subject.batches.alone, subject.alone_losses, strict=True):
         padded = replace(batch, audio=F.pad(batch.audio, (0, SAMPLE_RATE)), targets=_wider(batch.targets))
         (name,) = batch.ids
-        expected, actual = subject.outputs(batch)[name], subject.outputs(padded)[name]
+        expected, actual = subject.alone_outputs[name], subject.outputs(padded)[name]
         yield from subject.compare(f"padding: the output of {name!r} with a second of it", expected, actual)
-        expected, actual = subject.loss(batch)[0], subject.loss(padded)[0]
-        yield from subject.compare(f"padding: the loss of {name!r} with a second of it", expected, actual)
+        padded_loss, _ = subject.loss(padded)
+        yield from subject.compare(f"padding: the loss of {name!r} with a second of it", loss, padded_loss)
 
 
 def _additivity(subject: _Subject) -> Iterator[str]:
-    totals, counts = zip(*(subject.loss(batch) for batch in subject.batches.alone), strict=True)
-    total, count = subject.loss(subject.batches.together)
+    totals, counts = zip(*subject.alone_losses, strict=True)
+    total, count = subject.together_loss
     yield from subject.compare("sums: the loss of a batch against its utterances' added up", sum(totals), total)
     yield from subject.compare("sums: the count of a batch against its utterances' added up", sum(counts), count)
 
@@ -166,7 +182,7 @@ def _masks(subject: _Subject) -> Iterator[str]:
     seeds = {name: seed for seed, name in enumerate(together.ids)}
     alone = torch.stack([subject.loss(_masked(batch, seeds))[0] for batch in subject.batches.alone])
     total = subject.loss(_masked(together, seeds))[0]
-    if torch.equal(total, subject.loss(together)[0]):
+    if torch.equal(total, subject.together_loss[0]):
         yield "masks: the loss is the same with and without; hide what `batch.masks` says by `mask_features`"
     yield from subject.compare("masks: the loss of a batch with masks against its utterances'", alone.sum(), total)
 
@@ -187,7 +203,7 @@ def _frames(subject: _Subject) -> Iterator[str]:
 
 def _teacher_forcing(subject: _Subject) -> Iterator[str]:
     batch = subject.batches.together
-    trained, _ = subject.loss(batch)
+    trained, _ = subject.together_loss
     with torch.no_grad():
         scorer = subject.scorer(batch)
         if isinstance(scorer, TransducerScorer):
@@ -228,7 +244,7 @@ def _save_and_load(subject: _Subject, build: Callable[[], Any]) -> Iterator[str]
     again = replace(subject, model=build(), tolerance=0.0)
     again.module.load_state_dict(safetensors.torch.load(saved))
     loaded = again.outputs(subject.batches.together)
-    for name, output in subject.outputs(subject.batches.together).items():
+    for name, output in subject.together_outputs.items():
         yield from again.compare(f"saving: the output of {name!r} after saving and loading", output, loaded[name])
 
 

@@ -5,13 +5,11 @@ trained, unless `freeze` names it. What is exported has the names of the model b
 """
 
 import difflib
-import importlib
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +18,12 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from attune.errors import ConfigError
 from attune.seeds import derive
 from attune.training.depth import layers_above
+from attune.training.packages import import_optional
 from attune.training.settings import AdaptConfig
+
+MISSING = (
+    'adapt.method: lora needs the package peft, which is not installed. Install it: pip install "attune-speech[lora]"'
+)
 
 # How peft names the tensors of a layer: its own, and the two factors of what is added to its weight.
 BASE, DOWN, UP = ".base_layer.", ".lora_A.default.weight", ".lora_B.default.weight"
@@ -97,7 +100,7 @@ def _parts(name: str) -> Iterator[str]:
 
 def _add_lora(model: nn.Module, settings: AdaptConfig, seed: int, fresh: Collection[str]) -> tuple[str, ...]:
     """Freeze everything but fresh tensors, and give the chosen layers, of those not frozen before, their additions."""
-    peft = _import_peft()
+    peft = import_optional("peft", MISSING)
     still = [each for name, each in model.named_parameters() if name in fresh and each.requires_grad]
     layers = _adaptable(model)
     named = _named("adapt.targets", settings.targets, layers)
@@ -149,16 +152,6 @@ def _hint(pattern: str, known: Collection[str]) -> str:
     words = sorted({word for name in known if not (word := name.rpartition(".")[2]).isdigit()})
     near = difflib.get_close_matches(pattern, [*words, *known], n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else f" (known: {', '.join(words)})"
-
-
-def _import_peft() -> Any:
-    try:
-        return importlib.import_module("peft")
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            "adapt.method: lora needs the package peft, which is not installed. "
-            'Install it: pip install "attune-speech[lora]"'
-        ) from error
 
 
 def _keep_statistics(model: nn.Module) -> None:

@@ -4,16 +4,19 @@ The package is asked for its update alone. What is remembered is ours: plain ten
 saved and loaded like all others and go on in the same bits.
 """
 
-import importlib
-import logging
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from attune.errors import ConfigError
 from attune.training.adam8 import BLOCK, Adam8
+from attune.training.packages import import_optional
+
+MISSING = (
+    "optimizer.name: bitsandbytes needs the package of that name, which is not installed. "
+    'Install it: pip install "attune-speech[bnb]"; or use adamw8bit, which needs none.'
+)
 
 
 class BitsandbytesAdam8(Adam8):
@@ -21,7 +24,7 @@ class BitsandbytesAdam8(Adam8):
 
     def __init__(self, params: Iterable[Tensor] | Iterable[dict[str, Any]], **settings: Any) -> None:
         super().__init__(params, **settings)
-        self._kernels = _import_bitsandbytes().functional
+        self._kernels = import_optional("bitsandbytes", MISSING).functional
         self._tables: dict[torch.device, list[Tensor]] = {}
 
     def _step_large(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
@@ -56,15 +59,3 @@ class BitsandbytesAdam8(Adam8):
         if device not in self._tables:
             self._tables[device] = [self._kernels.create_dynamic_map(signed).to(device) for signed in (True, False)]
         return self._tables[device]
-
-
-def _import_bitsandbytes() -> Any:
-    # At import it warns of kernels that it misses for other work than this.
-    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
-    try:
-        return importlib.import_module("bitsandbytes")
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            "optimizer.name: bitsandbytes needs the package of that name, which is not installed. "
-            'Install it: pip install "attune-speech[bnb]"; or use adamw8bit, which needs none.'
-        ) from error

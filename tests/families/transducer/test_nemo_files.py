@@ -114,7 +114,7 @@ class Code:
 
 def test_a_pickle_with_code_in_it_is_refused_and_not_run(tmp_path, archive, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for content in (pickle.dumps({"weight": Code()}), saved({"weight": Code()}), saved([1, 2])):
+    for content in (pickle.dumps({"weight": Code()}, protocol=2), saved({"weight": Code()}), saved([1, 2])):
         members = [(CONFIG, archive.config_text.encode()), (WEIGHTS, content)]
         with pytest.raises(ModelError, match="plain (file|dictionary) of tensors"):
             read_archive(write_tar(tmp_path / "bad.nemo", members))

@@ -74,7 +74,7 @@ def test_transformers_generates_what_attune_finds(tmp_path):
     (found,) = search(model.scorer(batch), Search())
     mask = torch.arange(mels.shape[2])[None] < batch.lengths // 160
     theirs = ParakeetForTDT.from_pretrained(tmp_path).eval()
-    generated = theirs.generate(input_features=mels.transpose(1, 2), attention_mask=mask)
+    generated = theirs.generate(input_features=mels.transpose(1, 2), attention_mask=mask, max_new_tokens=200)
     sequence = (generated if isinstance(generated, torch.Tensor) else generated.sequences)[0].tolist()
     assert found.tokens and [token for token in sequence if token != len(PIECES)] == list(found.tokens)
 

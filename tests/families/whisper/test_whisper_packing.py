@@ -104,6 +104,7 @@ def test_every_token_but_the_ends_is_learned_as_it_is_one_by_one(tmp_path):
     assert counts[0] - counts[1] == (8 - len(packed.ids)) * (told + 1)
 
 
+@pytest.mark.recipe
 def test_a_recipe_trains_on_packed_windows_and_scores_one_by_one(tmp_path):
     write_whisper(tmp_path / "model", MULTILINGUAL, max_target_positions=448)
     recipe = write_recipe(tmp_path, utterances=8, text=RECIPE)
