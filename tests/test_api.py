@@ -115,8 +115,8 @@ def test_one_path_is_not_many_recordings(model, files):
 
 
 def test_settings_of_load_that_there_are_not_are_refused(run):
-    with pytest.raises(ConfigError, match=r"long: there is no 'sequential'. Use pauses or windows"):
-        attune.load(run.folder, device="cpu", long="sequential")
+    with pytest.raises(ConfigError, match=r"chunking: there is no 'sequential'. Use vad or timestamps"):
+        attune.load(run.folder, device="cpu", chunking="sequential")
     with pytest.raises(ConfigError, match=r"device: there is no 'gpu'. Use auto, cpu or cuda"):
         attune.load(run.folder, device="gpu")
 
@@ -169,12 +169,17 @@ def test_a_recording_that_is_too_long_to_hear_at_once_is_cut_in_its_pauses(model
     short = [attune.load_audio(path) for path in files]
     pause = np.zeros(16_000, np.float32)
     together = np.concatenate([part for samples in short for part in (samples, pause)])
-    hears_little = replace(model.assembled.task_model, limits=Limits(max(map(len, short)) / 16_000 + 0.5))
-    patient = replace(model, assembled=replace(model.assembled, task_model=hears_little))
+    hears_little = replace(model.loaded.task_model, limits=Limits(max(map(len, short)) / 16_000 + 0.5))
+    patient = replace(model, loaded=replace(model.loaded, task_model=hears_little))
     found = patient.transcribe(together)
     assert len(found.split()) > 1
     unspaced = replace(hears_little, codec=Unspaced(hears_little.codec.task))
-    other = replace(model, assembled=replace(model.assembled, task_model=unspaced))
+    other = replace(model, loaded=replace(model.loaded, task_model=unspaced))
     assert len(other.transcribe(together)) < len(found)
     assert patient.transcribe([short[0], together])[1] == found
     assert patient.transcribe(np.zeros(16_000 * 60, np.float32)) == ""
+
+
+def test_the_former_name_of_chunking_is_answered_with_the_new_one(run):
+    with pytest.raises(ConfigError, match=r'is now load\(chunking="timestamps"\)'):
+        attune.load(run.folder, device="cpu", long="windows")

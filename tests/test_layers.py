@@ -18,7 +18,7 @@ PACKAGE = Path(attune.__file__).parent
 ROWS = """
     __main__
     cli
-    __init__ api
+    __init__ api recognizer
     launch
     stages
     recipe site run

@@ -102,19 +102,19 @@ def test_transcripts_as_json_have_the_best_few_where_they_are_asked_for(run, rec
     words = ["transcribe", str(run.folder), str(audio), "--device", "cpu"]
     assert main([*words, "--json", "--nbest", "3"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
-    texts = [each["text"] for each in found["alternatives"]]
+    texts = [each["text"] for each in found["nbest"]]
     assert texts[0] == found["text"] and 1 < len(texts) <= 3 and len(set(texts)) == len(texts)
-    assert all(each["score"] < 0 for each in found["alternatives"])
+    assert all(each["score"] < 0 for each in found["nbest"])
     assert main([*words, "--nbest", "3"]) == 2 and "--nbest needs --json" in capsys.readouterr().err
     spoken = attune.load(run.folder, device="cpu").transcribe_detailed([audio])[0]
-    assert spoken.text == found["text"] and spoken.alternatives == ()
+    assert spoken.text == found["text"] and spoken.nbest == ()
 
 
 def test_a_model_that_is_searched_greedily_is_searched_by_a_beam_for_alternatives(run, recipe):
     greedy = attune.load(run.folder, device="cpu")
     greedy = replace(greedy, search=Search("greedy", beam=2))
-    (spoken,) = greedy.transcribe_detailed([recipe.parent / "dev/audio/00000.wav"], alternatives=4)
-    assert spoken.alternatives[0].text == spoken.text and len(spoken.alternatives) > 1
+    (spoken,) = greedy.transcribe_detailed([recipe.parent / "dev/audio/00000.wav"], nbest=4)
+    assert spoken.nbest[0].text == spoken.text and len(spoken.nbest) > 1
 
 
 def test_a_language_model_that_does_not_fit_is_told_before_training(recipe, tmp_path):

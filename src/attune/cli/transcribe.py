@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from attune.api import Long, NBestEntry, Recognizer
+    from attune.recognizer import Chunking, NBestEntry, Recognizer
     from attune.types import Word
 
 HELP = "transcribe audio files or folders with a run or a model"
 EXAMPLE = "attune transcribe runs/demo interview.mp3 recordings/"
 
 AUDIO = (".flac", ".mp3", ".ogg", ".opus", ".wav")
-CHUNKING: Mapping[str, Long] = {"vad": "pauses", "timestamps": "windows"}  # as `attune.load` calls them
+CHUNKING = ("vad", "timestamps")
+FORMER_CHUNKING = {"pauses": "vad", "windows": "timestamps"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class TranscriptRow:
     text: str | None = None
     problem: str | None = None
     words: tuple[Word, ...] = ()  # with timestamps, if the model has them
-    alternatives: tuple[NBestEntry, ...] = ()  # best first, with --nbest
+    nbest: tuple[NBestEntry, ...] = ()  # best first, with --nbest
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--chunking",
-        choices=tuple(CHUNKING),
+        choices=CHUNKING,
         default="vad",
         help="long recordings: split at pauses by VAD (default), or by the model's timestamps (Whisper)",
     )
@@ -77,8 +78,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def _former_chunking(value: str) -> str:
     """Answer the former option with the new one."""
-    names: dict[str, str] = {former: name for name, former in CHUNKING.items()}
-    raise ArgumentTypeError(f"use --chunking {names.get(value, '|'.join(CHUNKING))}")
+    raise ArgumentTypeError(f"use --chunking {FORMER_CHUNKING.get(value, '|'.join(CHUNKING))}")
 
 
 def run(arguments: Namespace) -> int:
@@ -114,14 +114,14 @@ def _transcribed(arguments: Namespace, wanted: Sequence[str]) -> Iterator[Transc
     if arguments.launch == "ray":
         from attune.launch.ray import map_on_ray
 
-        how = (CHUNKING[arguments.chunking], arguments.fallback, arguments.language)
+        how = (arguments.chunking, arguments.fallback, arguments.language)
         given = (arguments.model, arguments.device, str(Path.cwd()), *how)
         for row in map_on_ray(wanted, _Worker, given, cluster_of(arguments)):
             yield TranscriptRow(row["path"], row["text"], row["problem"])
         return
     from attune.api import load
 
-    chunking = CHUNKING[arguments.chunking]
+    chunking = arguments.chunking
     recognizer = load(arguments.model, arguments.device, chunking, arguments.fallback or None, arguments.language)
     yield from transcripts(recognizer, wanted, arguments.nbest)
 
@@ -129,30 +129,32 @@ def _transcribed(arguments: Namespace, wanted: Sequence[str]) -> Iterator[Transc
 class _Worker:
     """A Ray worker: loads the model once, then transcribes batches of paths."""
 
-    def __init__(self, model: str, device: str, folder: str, long: Long, fallback: bool, language: str | None) -> None:
+    def __init__(
+        self, model: str, device: str, folder: str, chunking: Chunking, fallback: bool, language: str | None
+    ) -> None:
         from attune.api import load
 
         if Path(folder).is_dir():
             os.chdir(folder)  # relative paths start at the folder of the command
-        self.recognizer = load(model, device, long, fallback or None, language)
+        self.recognizer = load(model, device, chunking, fallback or None, language)
 
     def __call__(self, batch: Mapping[str, Iterable[str]]) -> dict[str, list[str | None]]:
         done = list(transcripts(self.recognizer, map(str, batch["item"])))
         return {name: [getattr(each, name) for each in done] for name in ("path", "text", "problem")}
 
 
-def transcripts(recognizer: Recognizer, sources: Iterable[str], alternatives: int = 0) -> Iterator[TranscriptRow]:
+def transcripts(recognizer: Recognizer, sources: Iterable[str], nbest: int = 0) -> Iterator[TranscriptRow]:
     """The transcripts of all files in order, decoded in batches; an unreadable file does not affect the others."""
-    from attune.api import BATCH_SECONDS
+    from attune.recognizer import BATCH_SECONDS
     from attune.types import SAMPLE_RATE
 
     waiting: list[_Recording] = []
     for path in _files(sources):
         waiting.append(_read(path))
         if sum(len(recording.samples) for recording in waiting) >= BATCH_SECONDS * SAMPLE_RATE:
-            yield from _transcribe(recognizer, waiting, alternatives)
+            yield from _transcribe(recognizer, waiting, nbest)
             waiting = []
-    yield from _transcribe(recognizer, waiting, alternatives)
+    yield from _transcribe(recognizer, waiting, nbest)
 
 
 def _files(sources: Iterable[str]) -> Iterator[str]:
@@ -173,13 +175,12 @@ def _read(path: str) -> _Recording:
         return _Recording(path, (), str(error))
 
 
-def _transcribe(recognizer: Recognizer, recordings: Sequence[_Recording], alternatives: int) -> Iterator[TranscriptRow]:
+def _transcribe(recognizer: Recognizer, recordings: Sequence[_Recording], nbest: int) -> Iterator[TranscriptRow]:
     readable = [recording.samples for recording in recordings if not recording.problem]
-    found = iter(recognizer.transcribe_detailed(readable, alternatives=alternatives))
+    found = iter(recognizer.transcribe_detailed(readable, nbest=nbest))
     for recording in recordings:
         if recording.problem:
             yield TranscriptRow(recording.path, problem=recording.problem)
         else:
             transcript = next(found)
-            words, nbest = transcript.words, transcript.alternatives
-            yield TranscriptRow(recording.path, transcript.text, words=words, alternatives=nbest)
+            yield TranscriptRow(recording.path, transcript.text, words=transcript.words, nbest=transcript.nbest)

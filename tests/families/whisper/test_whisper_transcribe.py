@@ -60,7 +60,7 @@ def test_doubtful_results_are_drawn_anew_whoever_shares_the_batch(recipe, record
 
 def test_what_is_drawn_is_a_function_of_the_id(recipe, recordings):
     model = attune.load(recipe, "cpu")
-    built = model.assembled.task_model
+    built = model.loaded.task_model
     ids = ("a", "b", "a")
     prompt = built.codec.prompt(Utterance("", 1.0))
     batch = batch_of([(name, recordings[0], prompt) for name in ids])
@@ -69,7 +69,7 @@ def test_what_is_drawn_is_a_function_of_the_id(recipe, recordings):
 
 
 def test_a_beam_compares_hypotheses_as_the_recipe_says(recipe):
-    built, site, world = attune.load(recipe, "cpu").assembled.task_model, this_site(device="cpu"), World.alone()
+    built, site, world = attune.load(recipe, "cpu").loaded.task_model, this_site(device="cpu"), World.alone()
     loaded = recipes.load(recipe, ["decode.search=beam", "decode.beam=3", "decode.length_power=0.6"]).recipe
     assert search_of(loaded.decode, built, site, world) == Search("beam", 3, 0.6)
     with_final = recipes.load(recipe, ["decode.final={search: beam, length_power: 0, fallback: true}"]).recipe
@@ -78,7 +78,7 @@ def test_a_beam_compares_hypotheses_as_the_recipe_says(recipe):
 
 
 def test_window_after_window_says_when_and_covers_the_recording(recipe, recordings):
-    model = attune.load(recipe, "cpu", long="windows")
+    model = attune.load(recipe, "cpu", chunking="timestamps")
     audio = np.concatenate([recordings[0]] * 30)[: 40 * 16_000]
     segments = model.segments(audio)
     assert segments and all(0 <= each.start < each.end <= 40 for each in segments)
@@ -88,16 +88,16 @@ def test_window_after_window_says_when_and_covers_the_recording(recipe, recordin
 
 
 def test_what_windows_cannot_do_is_told(recipe, recordings, capsys):
-    model = attune.load(recipe, "cpu", long="windows")
-    assert all(segment.text == model.assembled.task_model.codec.read(Hypothesis(segment.tokens, 0.0))
+    model = attune.load(recipe, "cpu", chunking="timestamps")
+    assert all(segment.text == model.loaded.task_model.codec.read(Hypothesis(segment.tokens, 0.0))
                for segment in model.segments(recordings[0]))  # fmt: skip
     with pytest.raises(DataError, match="one recording"):
         model.segments(recordings)
     with pytest.raises(DataError, match="window after window"):
-        model.transcribe_detailed(recordings, alternatives=2)
+        model.transcribe_detailed(recordings, nbest=2)
     for wrong in (-1, 2.5, "2"):
         with pytest.raises(DataError, match="how many texts"):
-            attune.load(recipe, "cpu").transcribe_detailed(recordings, alternatives=wrong)
+            attune.load(recipe, "cpu").transcribe_detailed(recordings, nbest=wrong)
     assert main(["transcribe", str(recipe), "x.wav", "--json", "--nbest", "2", "--chunking", "timestamps"]) == 2
     assert "--chunking timestamps" in capsys.readouterr().err
 
@@ -106,8 +106,8 @@ def test_what_is_spoken_can_be_told(tmp_path, recipe, recordings):
     weights = write_whisper(tmp_path / "several", MULTILINGUAL)
     changed = tmp_path / "recipe.yaml"
     changed.write_text(recipe.read_text().replace(str(recipe.parent / "model"), str(weights)))
-    told = attune.load(changed, "cpu", language="be").assembled.task_model
-    open_ = attune.load(changed, "cpu").assembled.task_model
+    told = attune.load(changed, "cpu", language="be").loaded.task_model
+    open_ = attune.load(changed, "cpu").loaded.task_model
     utterance = Utterance("a", 1.0)
     assert told.codec.describe(told.codec.prompt(utterance)).startswith("<|startoftranscript|><|be|>")
     assert -1 in open_.codec.prompt(utterance)
@@ -115,12 +115,12 @@ def test_what_is_spoken_can_be_told(tmp_path, recipe, recordings):
         attune.load(changed, "cpu", language="xx")
 
 
-@pytest.mark.parametrize("long", ["pauses", "windows"])
+@pytest.mark.parametrize("long", ["vad", "timestamps"])
 def test_in_a_long_recording_the_language_is_heard_once(tmp_path, recipe, monkeypatch, long):
     weights = write_whisper(tmp_path / "several", MULTILINGUAL)
     path = tmp_path / "several.yaml"
     path.write_text(RECIPE.format(folder=tmp_path, manifest=recipe.parent / "corpus/manifest.jsonl", weights=weights))
-    model = attune.load(path, "cpu", long=long)
+    model = attune.load(path, "cpu", chunking=long)
     told = []
     monkeypatch.setattr(api, "collate", lambda rows: told.extend(row.target[1] for row in rows) or collate(rows))
     noise = np.random.default_rng(0).standard_normal(8 * 16_000).astype(np.float32) * 0.1
@@ -144,7 +144,7 @@ def test_windows_need_a_model_that_says_when(tmp_path, recipe):
     ctc = write_ctc_recipe(tmp_path, utterances=3)
     run = attune.train(ctc, train={"steps": 1, "warmup": 0, "eval_every": None, "keep_best": None}, data={"test": []})
     with pytest.raises(ModelError, match="family 'ssl' does not"):
-        attune.load(run.folder, "cpu", long="windows")
+        attune.load(run.folder, "cpu", chunking="timestamps")
     with pytest.raises(ModelError, match="decode.fallback is for attention models, and this is a CTC model"):
         attune.load(run.folder, "cpu", fallback=True).transcribe(np.ones(16_000))
 
@@ -177,7 +177,7 @@ def test_a_minute_of_real_speech_is_read_as_well_in_windows_as_sentence_by_sente
     found = {
         "one by one": errors(texts, by_pauses.transcribe(audio)),
         "pauses": errors([" ".join(texts)], [by_pauses.transcribe(whole)]),
-        "windows": errors([" ".join(texts)], [attune.load(recipe, "cpu", long="windows").transcribe(whole)]),
+        "windows": errors([" ".join(texts)], [attune.load(recipe, "cpu", chunking="timestamps").transcribe(whole)]),
     }
     print(len(whole) / 16_000, found)
     assert len(whole) > 60 * 16_000

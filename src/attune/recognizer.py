@@ -1,0 +1,298 @@
+"""A model that is ready to use on recordings: paths, URLs or arrays in, transcripts or labels out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import starmap
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from attune.audio.decode import read_audio, resample
+from attune.audio.vad import vad_chunks
+from attune.batches.collate import collate
+from attune.batches.plan import Budget, plan_in_order
+from attune.contracts import TaskModel, TimestampTokens
+from attune.decoding.longform import Segment, Window, read_windows
+from attune.decoding.search import Search, decode_batch
+from attune.decoding.words import words_of
+from attune.errors import DataError, ModelError
+from attune.recipe import Recipe
+from attune.site import this_site
+from attune.sources import locate
+from attune.stages.pretrained import LoadedModel
+from attune.types import (
+    SAMPLE_RATE,
+    Batch,
+    Hypothesis,
+    LoadedRow,
+    Utterance,
+    Word,
+    require_hypothesis,
+    require_text,
+)
+from attune.world import World
+
+Answer = TypeVar("Answer")
+Audio = str | Path | ArrayLike
+Chunking = Literal["vad", "timestamps"]
+BATCH_SECONDS = 120.0
+INTEGERS = (np.int8, np.int16, np.int32)  # of wider ones, nobody knows what is loud
+
+
+@dataclass(frozen=True, slots=True)
+class NBestEntry:
+    """One of the texts that a beam found, and its log-probability."""
+
+    text: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """The text of a recording, its words with their times where the model has them, and the n-best list."""
+
+    text: str
+    words: tuple[Word, ...] = ()
+    nbest: tuple[NBestEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """What is decoded at once, and where it begins in its recording."""
+
+    samples: NDArray[np.float32]
+    start: float = 0.0  # seconds
+    language: str | None = None  # None: the recipe's, or detected in this chunk alone
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasts."""
+        return len(self.samples) / SAMPLE_RATE
+
+
+@dataclass(frozen=True, slots=True)
+class Recognizer:
+    """A model that is ready to use. Its answers do not depend on what is asked together."""
+
+    recipe: Recipe
+    loaded: LoadedModel
+    search: Search
+    world: World
+    chunking: Chunking = "vad"
+
+    def transcribe(self, audio: Audio | Sequence[Audio], rate: int = SAMPLE_RATE) -> str | list[str]:
+        """The text of one recording, or of each of many: paths, URLs, or arrays sampled at `rate`.
+
+        An array is (samples,) or (channels, samples), of floats from -1 to 1 or of integers as they were recorded.
+        Recordings longer than the model takes at once are cut at pauses, or decoded window by window along the
+        timestamps that the model predicts (`load(..., chunking=…)`). Under torchrun, the ranks share the work.
+        """
+        return self._predict("transcribe", audio, rate)
+
+    def transcribe_detailed(
+        self, recordings: Sequence[Audio], rate: int = SAMPLE_RATE, nbest: int = 0
+    ) -> list[Transcript]:
+        """The transcript of each recording, with word times where the model has them.
+
+        With `nbest`, a beam at least as wide is searched, and up to that many different texts are returned, best first;
+        a recording that has to be cut has none.
+        """
+        self._require("transcribe")
+        if not _is_many(recordings):
+            raise DataError("`transcribe_detailed` takes a list of recordings. For one, give [recording].")
+        if not isinstance(nbest, int) or nbest < 0:
+            raise DataError(f"nbest: expected how many texts to return, 0 or more; found {nbest!r}.")
+        if nbest and self.chunking == "timestamps":
+            raise DataError('nbest does not work with chunking="timestamps". Use chunking="vad".')
+        recognizer = replace(self, search=_keeping(self.search, nbest)) if nbest else self
+        return recognizer._transcribe(recordings, rate)
+
+    def classify(self, audio: Audio | Sequence[Audio], rate: int = SAMPLE_RATE) -> str | list[str]:
+        """The label of one recording, or of each of many; takes what `transcribe` takes."""
+        return self._predict("classify", audio, rate)
+
+    def _predict(self, task: str, audio: Audio | Sequence[Audio], rate: int) -> str | list[str]:
+        self._require(task)
+        if not _is_many(audio):
+            return self._transcribe([audio], rate)[0].text  # type: ignore[list-item]
+        return [transcript.text for transcript in self._transcribe(list(audio), rate)]  # type: ignore[arg-type]
+
+    def _require(self, task: str) -> None:
+        if self.recipe.task.name != task:
+            raise ModelError(f"This model was trained to {self.recipe.task.name}, not to {task}.")
+
+    def _transcribe(self, recordings: Sequence[Audio], rate: int) -> list[Transcript]:
+        mine = range(self.world.rank, len(recordings), self.world.size)
+        samples = [as_samples(recordings[index], rate) for index in mine]
+        by_timestamps = self.chunking == "timestamps"
+        found = self._transcribe_by_timestamps(samples) if by_timestamps else self._transcribe_chunks(samples)
+        own = dict(zip(mine, found, strict=True))
+        together = {index: transcript for share in self.world.gather(own) for index, transcript in share.items()}
+        return [together[index] for index in range(len(recordings))]
+
+    def segments(self, audio: Audio, rate: int = SAMPLE_RATE) -> list[Segment]:
+        """Text with start and end times, for a model that was loaded with `chunking="timestamps"`."""
+        if _is_many(audio):
+            raise DataError("`segments` takes one recording.")
+        read = self.loaded.task_model.codec.read
+        found = self._read_windows([as_samples(audio, rate)])[0]
+        return [replace(each, text=require_text(read(Hypothesis(each.tokens, 0.0)))) for each in found]
+
+    def _transcribe_by_timestamps(self, recordings: Sequence[NDArray[np.float32]]) -> list[Transcript]:
+        """The transcript of each recording, decoded window by window."""
+        read = self.loaded.task_model.codec.read
+        return [
+            Transcript(require_text(read(Hypothesis(tuple(token for each in segments for token in each.tokens), 0.0))))
+            for segments in self._read_windows(recordings)
+        ]
+
+    def _read_windows(self, recordings: Sequence[NDArray[np.float32]]) -> list[list[Segment]]:
+        task_model = self.loaded.task_model
+        if not isinstance(task_model.times, TimestampTokens):
+            raise ModelError('No timestamps here. For Whisper, use load(..., chunking="timestamps").')
+
+        languages = self._languages(recordings, [0.0] * len(recordings))
+
+        def decode(windows: Sequence[Window]) -> list[tuple[int, ...]]:
+            chunks = [_Chunk(window.samples, language=languages[window.recording]) for window in windows]
+            return [found.tokens for found in self._search(chunks)]
+
+        return read_windows(recordings, decode, task_model.times, task_model.limits.max_seconds or 30.0)
+
+    def _transcribe_chunks(self, recordings: Sequence[NDArray[np.float32]]) -> list[Transcript]:
+        """The transcript of each recording, joined from those of its chunks."""
+        chunks = [self._chunks(samples) for samples in recordings]
+        languages = self._languages(recordings, [each[0].start if each else 0.0 for each in chunks])
+        known = [[replace(chunk, language=one) for chunk in each] for each, one in zip(chunks, languages, strict=True)]
+        found = iter(self._search([chunk for each in known for chunk in each]))
+        transcripts = [[self._transcript(next(found), chunk.start) for chunk in each] for each in known]
+        return [_joined(parts, one, self.loaded.task_model) for parts, one in zip(transcripts, languages, strict=True)]
+
+    def _languages(self, recordings: Sequence[NDArray[np.float32]], starts: Sequence[float]) -> list[str | None]:
+        """The language of each recording of several chunks, detected in the first audio after its start (seconds).
+
+        None where there is nothing to detect ahead: the only chunk is detected when it is decoded.
+        """
+        task_model, detect_languages = self.loaded.task_model, self.loaded.task_model.detect_languages
+        if detect_languages is None or task_model.limits.max_seconds is None:
+            return [None] * len(recordings)
+        longest = round(task_model.limits.max_seconds * SAMPLE_RATE)
+        firsts = {
+            index: _Chunk(samples[round(start * SAMPLE_RATE) :][:longest])
+            for index, (samples, start) in enumerate(zip(recordings, starts, strict=True))
+            if len(samples) > longest
+        }
+        detected = self._in_batches(
+            list(firsts.values()), lambda batch: detect_languages(task_model.model.scorer(batch))
+        )
+        known = dict(zip(firsts, detected, strict=True))
+        return [known.get(index) for index in range(len(recordings))]
+
+    def _transcript(self, found: Hypothesis, start: float) -> Transcript:
+        task_model = self.loaded.task_model
+        scores: dict[str, float] = {}
+        for each in (found, *found.nbest) if self.search.nbest else ():
+            scores.setdefault(require_text(task_model.codec.read(each)), each.score)  # other tokens may spell the same
+        return Transcript(
+            require_text(task_model.codec.read(found)),
+            words_of(found, task_model, start),
+            tuple(starmap(NBestEntry, scores.items())),
+        )
+
+    def _chunks(self, samples: NDArray[np.float32]) -> list[_Chunk]:
+        """The recording, or its speech cut at pauses into what the model takes at once."""
+        longest = self.loaded.task_model.limits.max_seconds
+        if longest is None or len(samples) <= longest * SAMPLE_RATE:
+            return [_Chunk(samples)]
+        spans = vad_chunks(samples, longest)
+        return [
+            _Chunk(samples[round(span.start * SAMPLE_RATE) : round(span.end * SAMPLE_RATE)], span.start)
+            for span in spans
+        ]
+
+    def _search(self, chunks: Sequence[_Chunk]) -> list[Hypothesis]:
+        """The best hypothesis of each chunk."""
+        found = self._in_batches(chunks, lambda batch: decode_batch(self.loaded.task_model, batch, self.search))
+        return [require_hypothesis(output) for output in found]
+
+    def _in_batches(self, chunks: Sequence[_Chunk], answer: Callable[[Batch], Sequence[Answer]]) -> list[Answer]:
+        """An answer for each chunk, asked for in batches of similar length."""
+        plan = plan_in_order(np.array([chunk.seconds for chunk in chunks]), Budget(BATCH_SECONDS, None, 1))
+        found: dict[int, Answer] = {}
+        for step in range(plan.steps):
+            rows = [int(row) for row in plan.micro(step, 0)]
+            with torch.inference_mode():
+                answers = answer(self._batch([chunks[row] for row in rows]))
+            found.update(zip(rows, answers, strict=True))
+        return [found[row] for row in range(len(chunks))]
+
+    def _batch(self, chunks: Sequence[_Chunk]) -> Batch:
+        prompt = self.loaded.task_model.codec.prompt
+        rows = [
+            LoadedRow("", each.samples, prompt(Utterance("", each.seconds, language=each.language))) for each in chunks
+        ]
+        return collate(rows).to(self.world.device)
+
+
+def load_audio(source: str | Path, rate: int = SAMPLE_RATE) -> NDArray[np.float32]:
+    """The samples of a recording, mono, at `rate`; `source` is a path or a URL."""
+    return read_audio(locate(str(source), this_site().cache), rate=rate)
+
+
+def as_samples(audio: Audio, rate: int) -> NDArray[np.float32]:
+    """One recording as mono samples at the models' rate."""
+    if isinstance(audio, str | Path):
+        return load_audio(audio)
+    if isinstance(rate, bool) or not isinstance(rate, int | float | np.number) or not 0 < rate < math.inf:
+        raise DataError(f"rate is a number of samples per second, above 0; found {rate!r}.")
+    array = _as_floats(np.asarray(audio))
+    if array.ndim == 2:
+        array = _mono(array)
+    if array.ndim != 1 or not array.size or not np.isfinite(array).all():
+        raise DataError(
+            f"An array of shape {array.shape} is not a recording: (samples,) or (channels, samples), "
+            "not empty, every sample finite."
+        )
+    return resample(array, rate, SAMPLE_RATE)
+
+
+def _keeping(search: Search, nbest: int) -> Search:
+    return replace(search, kind="beam", beam=max(search.beam, nbest), nbest=nbest)
+
+
+def _as_floats(array: NDArray[Any]) -> NDArray[np.float32]:
+    """Samples from -1 to 1; integers are parts of the loudest that their type has room for."""
+    if array.dtype.kind == "f":
+        return array.astype(np.float32, copy=False)
+    if array.dtype in INTEGERS:
+        return array.astype(np.float32) / -np.float32(np.iinfo(array.dtype).min)
+    raise DataError(
+        f"An array of {array.dtype} is not a recording. Give floats from -1 to 1, or signed integers of 8, 16 or 32 "
+        "bits, as they were recorded."
+    )
+
+
+def _mono(array: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The mean of the channels, which come first."""
+    if array.shape[0] > array.shape[1]:
+        raise DataError(f"An array of shape {array.shape} looks like (samples, channels): transpose it.")
+    mean: NDArray[np.float32] = array.mean(0)
+    return mean
+
+
+def _joined(parts: Sequence[Transcript], language: str | None, task_model: TaskModel) -> Transcript:
+    if len(parts) == 1:
+        return parts[0]
+    text = require_text(task_model.codec.join([part.text for part in parts], Utterance("", 0.0, language=language)))
+    return Transcript(text, tuple(word for part in parts for word in part.words))
+
+
+def _is_many(audio: Audio | Sequence[Audio]) -> bool:
+    """A list or tuple is many recordings, unless it is a list of numbers."""
+    return isinstance(audio, list | tuple) and not (len(audio) and isinstance(audio[0], int | float | np.number))
