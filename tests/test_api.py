@@ -8,9 +8,10 @@ import pytest
 import soundfile
 
 import attune
-from attune.api import as_samples, dotted
+from attune.api import dotted
 from attune.contracts import Limits, TaskCodec
 from attune.errors import ConfigError, DataError, ModelError
+from attune.recognizer import as_samples
 
 from ranks import run_ranks
 from tiny import write_recipe

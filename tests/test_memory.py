@@ -2,14 +2,15 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
 from attune.recipe import load
 from attune.run import Run
 from attune.site import Site
-from attune.stages.data import open_split
-from attune.stages.fit import Fit, _propose, _Used, worst_rows
+from attune.stages.data import WorstMicroBatch, open_split, planner, training_rows, worst_micro_batch
+from attune.stages.fit import Fit, _propose, _Used
 from attune.world import World
 
 from processes import kill, start
@@ -60,15 +61,29 @@ def test_the_worst_batch_is_run_and_a_larger_one_proposed(recipe):
     assert fit["setting"] == "batches.micro_seconds" and fit["seconds"] <= 8
 
 
+def test_a_mix_in_which_rows_come_twice_is_measured_too(recipe):
+    train = recipe.parent / "train" / "manifest.jsonl"
+    few = recipe.parent / "few.jsonl"
+    few.write_text("".join(
+        json.dumps(json.loads(line) | {"id": f"few-{number}", "audio": str(train.parent / json.loads(line)["audio"])}) + "\n"
+        for number, line in enumerate(train.read_text().splitlines()[:2])
+    ))  # fmt: skip
+    mix = f"data.train=[{train}, {few}]", "data.mix.weights=[1, 1]"
+    done = attune("check", recipe, "--no-audio", "--fit", "--json", *mix)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["fit"]["peak"]
+
+
 def test_the_worst_batch_has_the_most_padded_audio(recipe, tmp_path):
     loaded = load(recipe).recipe
     corpus = open_split(loaded, "train", tmp_path, Site(tmp_path, 0), World.alone())
-    rows = worst_rows(loaded, corpus)
+    rows = worst_micro_batch(corpus, planner(loaded, corpus, training_rows(loaded, corpus))(0)).rows
     assert corpus.seconds[rows].max() * len(rows) <= 8 < corpus.seconds[rows].max() * (len(rows) + 1) + 2
 
 
 def proposed(recipe, used, *overrides) -> Fit:
-    return _propose(load(recipe, overrides).recipe, used, 4, 8.0, 2.0, ("a",))
+    worst = WorstMicroBatch(np.arange(4), 8.0, ("a",))
+    return _propose(load(recipe, overrides).recipe, used, worst, 2.0)
 
 
 def test_what_fits_is_counted_in_rows_of_the_longest(recipe):

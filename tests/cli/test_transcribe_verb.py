@@ -54,7 +54,7 @@ def test_each_file_is_a_line_and_a_folder_stands_for_its_audio_files(model, reco
 
 def test_how_files_are_batched_does_not_change_a_text(model, recordings, capsys, monkeypatch):
     together = transcribed(capsys, model, "audio").out
-    monkeypatch.setattr("attune.api.BATCH_SECONDS", 0.1)
+    monkeypatch.setattr("attune.recognizer.BATCH_SECONDS", 0.1)
     assert transcribed(capsys, model, "audio").out == together
 
 

@@ -5,7 +5,7 @@ import pytest
 from attune.corpora import open_manifest
 from attune.site import Site
 from attune.sources import Cache, content_of
-from attune.stages.prepare import Order, prepare_corpus
+from attune.stages.prepare import PrepareRequest, prepare_corpus
 
 import miniatures
 from servers.hub import Hub, serve_hub
@@ -22,7 +22,7 @@ def hub(monkeypatch):
 
 
 def prepared(corpus, source, folder):
-    stage = prepare_corpus(Order(corpus, source, folder / "to"), 1, Site(Cache(folder / "cache"), 0))
+    stage = prepare_corpus(PrepareRequest(corpus, source, folder / "to"), 1, Site(Cache(folder / "cache"), 0))
     for _ in stage:
         pass
     return list(open_manifest(folder / "to" / "train.jsonl", folder / "index"))

@@ -179,5 +179,5 @@ def test_a_task_takes_over_the_tokens_of_a_file(tmp_path):
 
 
 def test_a_task_without_any_text_has_no_tokens(tmp_path):
-    with pytest.raises(DataError, match="no text"):
+    with pytest.raises(DataError, match="every transcript is empty"):
         Transcribe.prepare(TranscribeConfig(), [Utterance("a", 1.0, text="")], tmp_path)
