@@ -64,10 +64,9 @@ def test_the_worst_batch_is_run_and_a_larger_one_proposed(recipe):
 def test_a_mix_in_which_rows_come_twice_is_measured_too(recipe):
     train = recipe.parent / "train" / "manifest.jsonl"
     few = recipe.parent / "few.jsonl"
-    few.write_text("".join(
-        json.dumps(json.loads(line) | {"id": f"few-{number}", "audio": str(train.parent / json.loads(line)["audio"])}) + "\n"
-        for number, line in enumerate(train.read_text().splitlines()[:2])
-    ))  # fmt: skip
+    rows = [json.loads(line) for line in train.read_text().splitlines()[:2]]
+    again = [row | {"id": f"few-{row['id']}", "audio": str(train.parent / row["audio"])} for row in rows]
+    few.write_text("".join(json.dumps(row) + "\n" for row in again))
     mix = f"data.train=[{train}, {few}]", "data.mix.weights=[1, 1]"
     done = attune("check", recipe, "--no-audio", "--fit", "--json", *mix)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Rows to batches: decode, make targets, pad. Workers are stateless; they are told which rows, and nothing else.
+"""Rows to batches: decode, make targets, pad. Workers are stateless; they receive row numbers and nothing else.
 
 Where a run stands in its data is a `Position`, three numbers. Going on from one costs nothing: the plan is computed,
 and the first audio that is decoded is the first that is trained on.
@@ -61,7 +61,7 @@ class DroppedRow:
 
 @dataclass(frozen=True, slots=True)
 class MicroBatchPlan:
-    """One slot of one step, by row numbers: what a loader worker is told. A stream has no rows to look up."""
+    """One slot of one step, by row numbers: what a loader worker receives. A stream has no rows to look up."""
 
     position: Position  # after this step
     slot: int

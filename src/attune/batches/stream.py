@@ -108,24 +108,25 @@ def stream_micros(position: Position, shards: Shards, rules: StreamRules, part: 
     """Every micro-batch a rank will compute, from a position on, epoch after epoch without end."""
     step, seconds_so_far, done = position.step, position.epoch_seconds, position.step_in_epoch
     start = Cursor(position.epoch, position.block, position.shard, position.byte)
-    steps_of_epoch, untold = 0, list[DroppedRow]()  # a block may have none, and what it leaves out is told all the same
+    # A block may have no step; what it leaves out is reported with the next.
+    steps_of_epoch, unreported = 0, list[DroppedRow]()
     for block in _blocks_from(start, shards):
         if block.cursor != start:
             done = 0
         if block.cursor.block == 0 and block.cursor != start:
-            _require_some(steps_of_epoch, untold)
+            _require_some(steps_of_epoch, unreported)
             steps_of_epoch, seconds_so_far = 0, 0.0
         plan, dropped = plan_block(block, rules)
-        untold += dropped if not done else ()
+        unreported += dropped if not done else ()
         seconds = np.array([utterance.seconds for utterance in block.utterances])
         for number in range(done, plan.steps):
             first, last = (plan.bounds[min(plan.micros, each * plan.micros_per_step)] for each in (number, number + 1))
             step += 1
             seconds_so_far += float(seconds[plan.order[first:last]].sum())
             yield from _slots(
-                block, plan, number, _position(step, seconds_so_far, number + 1, block.cursor), part, untold
+                block, plan, number, _position(step, seconds_so_far, number + 1, block.cursor), part, unreported
             )
-            untold = []
+            unreported = []
         steps_of_epoch += plan.steps
 
 

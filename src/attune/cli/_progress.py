@@ -50,8 +50,8 @@ class Display:
         smooth = self._rate or event.audio_seconds_per_second
         self._rate = 0.9 * smooth + 0.1 * event.audio_seconds_per_second
         figures = f"loss {step.loss:.3f}, lr {step.lr:.2e}, {self._rate:.0f} s/s, {event.memory_gib:.1f} GiB"
-        if heard := step.progress.position.epoch_seconds:  # a stream: nobody knows how long an epoch is
-            figures += f", {heard / 3600:.2f} h into epoch {step.progress.position.epoch}"
+        if into_epoch := step.progress.position.epoch_seconds:  # a stream: nobody knows how long an epoch is
+            figures += f", {into_epoch / 3600:.2f} h into epoch {step.progress.position.epoch}"
         if step.skipped:
             self.say(f"step {number} skipped: {step.skipped} ({', '.join(step.skipped_ids[:5])} …)")
         for reason in step.dropped:

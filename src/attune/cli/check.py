@@ -247,12 +247,18 @@ def _example_lines(example: Example) -> dict[str, str]:
         "reference": str(example.reference),
         "target": example.target_line,
         **({"reads": str(example.reads)} if example.reads is not None else {}),
-        "audio": f"{example.seconds:.2f} s, {example.frames} frames; the target needs {example.frames_needed}",
+        "audio": f"{example.seconds:.2f} s{_frames(example)}",
     }
+
+
+def _frames(example: Example) -> str:
+    """CTC alone needs a frame for every token, and one more between two that are equal."""
+    needed = example.frames_needed
+    return f", {example.frames} frames; the target needs {needed}" if needed else ""
 
 
 def _model_lines(adapted: Adapted, new_tensors: Sequence[str]) -> list[str]:
     new = ", ".join(new_tensors[:6]) + (" …" if len(new_tensors) > 6 else "")
-    learning = "" if adapted.trainable == adapted.total else f", {adapted.trainable:,} of them learning"
-    told_new = [f"  not in the pretrained weights: {new}"] if new else []
-    return [f"model: {adapted.total:,} parameters{learning}", *told_new]
+    learning = "" if adapted.trainable == adapted.total else f", {adapted.trainable:,} trainable"
+    initialized = [f"  randomly initialized: {new}"] if new else []
+    return [f"model: {adapted.total:,} parameters{learning}", *initialized]

@@ -139,16 +139,16 @@ def check_recipe(recipe: Recipe, decodes: bool, site: Site) -> Generator[Decodin
     troubles: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         corpora = _open_all(recipe, Path(folder), site, troubles)
-        heard = _look_into_stream(recipe, troubles)
+        streamed = _look_into_stream(recipe, troubles)
         train = corpora.get(TRAIN)
         plan = _plan(recipe, train, troubles) if train else None
-        # The vocabulary of a stream takes a pass over all of it; a model that brings its own can be looked at.
-        learned = train if train or not _brings_tokens(recipe) else heard
+        # The vocabulary of a stream takes a pass over all of it; a model with its own can be checked.
+        learned = train if train or not _has_own_vocabulary(recipe) else streamed
         begun = _begin(recipe, learned, Path(folder), site, troubles) if learned else None
         if begun:
             _check_evaluation(recipe, begun.loaded, site, troubles)
-            troubles += _unlearnable(heard, recipe, begun.loaded)
-        order = map(train.__getitem__, plan.order) if train and plan else heard
+            troubles += _unlearnable(streamed, recipe, begun.loaded)
+        order = map(train.__getitem__, plan.order) if train and plan else streamed
         splits = []
         for corpus in corpora.values():
             rows = yield from _check_rows(corpus, decodes, site)
@@ -199,27 +199,27 @@ def _look_into_stream(recipe: Recipe, troubles: list[str]) -> list[Utterance]:
         found = list(islice(samples_in(shards[0], 0), SAMPLES))
         if recipe.data.bad_rows == "fail":
             troubles.extend(f"data.stream: {each.problem}" for each in found if each.utterance is None)
-        heard = [each.utterance for each in found if each.utterance is not None]
-        seconds = [each.seconds for each in heard]
+        streamed = [each.utterance for each in found if each.utterance is not None]
+        seconds = [each.seconds for each in streamed]
         shortest, longest = recipe.data.min_seconds, recipe.data.longest_seconds
         if seconds and not any(shortest <= each <= longest for each in seconds):
             troubles.append(
                 f"data.stream: its first utterances have {min(seconds):.2f} to {max(seconds):.2f} s, and "
                 f"those of {shortest:g} to {longest:g} s are trained on (data.min_seconds, data.max_seconds)."
             )
-        return heard
+        return streamed
     return []
 
 
-def _brings_tokens(recipe: Recipe) -> bool:
+def _has_own_vocabulary(recipe: Recipe) -> bool:
     family = catalog.find(catalog.FAMILIES, recipe.model.family)
     return family.vocabulary.is_own(recipe.model.config)
 
 
-def _unlearnable(heard: Sequence[Utterance], recipe: Recipe, loaded: LoadedModel) -> list[str]:
+def _unlearnable(streamed: Sequence[Utterance], recipe: Recipe, loaded: LoadedModel) -> list[str]:
     """What training would stop at among the first utterances of a stream."""
     data = recipe.data
-    inside = [each for each in heard if data.min_seconds <= each.seconds <= data.longest_seconds]
+    inside = [each for each in streamed if data.min_seconds <= each.seconds <= data.longest_seconds]
     problems, _ = _check_targets(inside, loaded, is_learned=True)
     return [
         f"data.stream: {problem.where}: {problem.reason}"
@@ -297,14 +297,14 @@ def _check_split(recipe: Recipe, corpus: Corpus, rows: RowsCheck, begun: BegunMo
 def _check_targets(
     utterances: Iterable[Utterance], loaded: LoadedModel, is_learned: bool
 ) -> tuple[list[tuple[RowProblem, bool]], dict[str, int]]:
-    """The utterances that cannot be learned or scored, and whether for their length; what the model cannot say."""
+    """The utterances that cannot be learned or scored, and whether for their length; what the model cannot output."""
     problems: list[tuple[RowProblem, bool]] = []
     unknown: Counter[str] = Counter()
-    can_say = cache(partial(_can_say, loaded))
+    can_output = cache(partial(_can_output, loaded))
     for utterance in utterances:
         try:
             _require_usable(utterance, loaded, is_learned)
-            unknown.update(_unknown_in(utterance, loaded, can_say))
+            unknown.update(_unknown_in(utterance, loaded, can_output))
         except DataError as error:
             reason = str(error).removeprefix(f"{utterance.where}: ")
             problems.append((RowProblem(utterance.where, utterance.id, reason), isinstance(error, TooLong)))
@@ -327,7 +327,7 @@ def _require_usable(utterance: Utterance, loaded: LoadedModel, is_learned: bool)
         )
 
 
-def _unknown_in(utterance: Utterance, loaded: LoadedModel, can_say: Callable[[str], bool]) -> set[str]:
+def _unknown_in(utterance: Utterance, loaded: LoadedModel, can_output: Callable[[str], bool]) -> set[str]:
     """The label, or the characters of the text, that the model has no output for."""
     reference = loaded.task.reference(utterance)
     if not isinstance(reference, str):
@@ -336,10 +336,10 @@ def _unknown_in(utterance: Utterance, loaded: LoadedModel, can_say: Callable[[st
         reads = read_back(utterance, loaded)
     except DataError:  # only a label can be unknown as a whole; a text may be too long to be learned
         return set() if isinstance(loaded.task, TextTask) else {reference}
-    return {character for character in reference if not can_say(character)} if UNREADABLE in str(reads) else set()
+    return {character for character in reference if not can_output(character)} if UNREADABLE in str(reads) else set()
 
 
-def _can_say(loaded: LoadedModel, character: str) -> bool:
+def _can_output(loaded: LoadedModel, character: str) -> bool:
     return UNREADABLE not in str(read_back(Utterance(character, 1.0, text=character), loaded))
 
 

@@ -120,7 +120,7 @@ def scoring_context(task: Task, corpus: Scored, folder: Path, site: Site) -> Sco
     return ScoringContext(corpus.name, folder, files, _by_id(whole))
 
 
-def score_floor(corpus: Corpus, assembled: LoadedModel, folder: Path, site: Site) -> ScoreFloor | None:
+def score_floor(corpus: Corpus, loaded: LoadedModel, folder: Path, site: Site) -> ScoreFloor | None:
     """The primary score of flawless predictions, which not every normalizer and vocabulary allows to be perfect.
 
     None where it is perfect, or where a target cannot be read back as what it is compared with.
@@ -128,14 +128,14 @@ def score_floor(corpus: Corpus, assembled: LoadedModel, folder: Path, site: Site
     flawless, perfect = [], []
     for utterance in corpus:
         with suppress(DataError):  # `attune check` lists what is wrong with an utterance
-            reference, value = assembled.task.reference(utterance), read_back(utterance, assembled)
+            reference, value = loaded.task.reference(utterance), read_back(utterance, loaded)
             if type(value) is type(reference):
                 flawless.append(Prediction(utterance.id, value, reference))
                 perfect.append(Prediction(utterance.id, reference, reference))
     with suppress(AttuneError):  # and what keeps scoring from working
-        context = scoring_context(assembled.task, corpus, folder, site)
-        reached, best = (assembled.task.score(each, context) for each in (flawless, perfect))
-        primary = assembled.task.metrics[0]
+        context = scoring_context(loaded.task, corpus, folder, site)
+        reached, best = (loaded.task.score(each, context) for each in (flawless, perfect))
+        primary = loaded.task.metrics[0]
         if primary.is_better(best.values[primary.name].value, reached.values[primary.name].value):
             return ScoreFloor(reached.values[primary.name], (*reached.conditions, "vocabulary"))
     return None
@@ -173,22 +173,22 @@ def _read_lm(source: str, built: TaskModel, site: Site, world: World) -> NGram:
     return read_arpa(locate(source, site.cache), pieces, device, end)
 
 
-def as_scored(corpus: Corpus | CorpusSample, assembled: LoadedModel, recipe: Recipe) -> Scored:
+def as_scored(corpus: Corpus | CorpusSample, loaded: LoadedModel, recipe: Recipe) -> Scored:
     """The corpus as it will be decoded: with data.long_rows=split, utterances too long for the model are cut."""
-    longest = assembled.task_model.limits.max_seconds
+    longest = loaded.task_model.limits.max_seconds
     if longest is None or recipe.data.long_rows != "split":
         return corpus
     return ChunkedCorpus(corpus, longest)
 
 
 def evaluation_batches(
-    assembled: LoadedModel, corpus: Scored, batch: int | None, recipe: Recipe, site: Site, world: World
+    loaded: LoadedModel, corpus: Scored, batch: int | None, recipe: Recipe, site: Site, world: World
 ) -> Iterator[LoadedMicroBatch]:
     """This rank's share of a corpus: `batch` utterances at a time, or as many as a few training micro-batches hold."""
     reader = Reader(
         corpus,
-        assembled.task_model.codec.prompt,
-        reads_audio=assembled.task.needs_audio,
+        loaded.task_model.codec.prompt,
+        reads_audio=loaded.task.needs_audio,
         drops_bad_rows=recipe.data.bad_rows == "drop",
         drops_long_rows=recipe.data.drops_long_rows,
     )
@@ -206,7 +206,7 @@ def _decoding_budget(recipe: Recipe) -> Budget:
 
 
 def evaluate(
-    assembled: LoadedModel,
+    loaded: LoadedModel,
     corpus: Scored,
     batches: Iterable[LoadedMicroBatch],
     search: Search,
@@ -223,42 +223,42 @@ def evaluate(
     problems: list[str] = []
     yield Decoding(corpus.name, 0, len(corpus))
     with readers_watched():
-        for decoded in decode(assembled.task_model, _until(stop_requested, batches, stopped), search, world):
+        for decoded in decode(loaded.task_model, _until(stop_requested, batches, stopped), search, world):
             problems.extend(decoded.problems)
             for row, output in zip(decoded.rows, decoded.outputs, strict=True):
-                mine[row] = _prediction(corpus[row], output, assembled, context)
+                mine[row] = _prediction(corpus[row], output, loaded, context)
             yield Decoding(corpus.name, min(len(corpus), len(mine) * world.size), len(corpus))
     if any(world.gather(bool(stopped))):
         raise Preempted(f"Asked to stop: {corpus.name} is not decoded to its end. Run the same command to go on.")
     parts = world.gather((mine, problems))
     whole = corpus.whole if isinstance(corpus, ChunkedCorpus) else corpus
-    by_rank = _by_rank(assembled, corpus, [part for part, _ in parts])
+    by_rank = _by_rank(loaded, corpus, [part for part, _ in parts])
     together = {row: prediction for part in by_rank for row, prediction in part.items()}
     predictions = tuple(together[row] for row in range(len(whole)))
-    scores = assembled.task.score(predictions, context)
+    scores = loaded.task.score(predictions, context)
     return Evaluation(
         split=corpus.name,
         predictions=predictions,
         scores=scores,
-        rank_counts=_rank_counts(assembled.task, scores, by_rank, context),
+        rank_counts=_rank_counts(loaded.task, scores, by_rank, context),
         search=search,
         problems=tuple(problem for _, found in parts for problem in found),
         total=whole.total if isinstance(whole, CorpusSample) else None,
-        sets=_by_set(whole, predictions, assembled.task, context),
+        sets=_by_set(whole, predictions, loaded.task, context),
     )
 
 
 def _prediction(
-    utterance: Utterance, output: Output | None, assembled: LoadedModel, context: ScoringContext
+    utterance: Utterance, output: Output | None, loaded: LoadedModel, context: ScoringContext
 ) -> Prediction:
     """What was found for an utterance; audio is written to a file beside the predictions."""
-    reference = assembled.task.reference(utterance)
+    reference = loaded.task.reference(utterance)
     if output is None:
         return Prediction(utterance.id, None, reference)
     if isinstance(output, Waveform):
         file = write_waveform(context.folder, context.split, utterance.id, output)
         return Prediction(utterance.id, None, reference, output.score, file)
-    return Prediction(utterance.id, assembled.task_model.codec.read(output), reference, output.score)
+    return Prediction(utterance.id, loaded.task_model.codec.read(output), reference, output.score)
 
 
 def _rank_counts(
@@ -295,17 +295,17 @@ def _by_set(
     return {name: task.score(part, context) for name, part in own.items() if part}
 
 
-def _by_rank(assembled: LoadedModel, corpus: Scored, parts: list[dict[int, Prediction]]) -> list[dict[int, Prediction]]:
+def _by_rank(loaded: LoadedModel, corpus: Scored, parts: list[dict[int, Prediction]]) -> list[dict[int, Prediction]]:
     """Each rank's predictions by row of the whole corpus; an utterance in pieces is with the rank of its first."""
     times = Counter(row for part in parts for row in part)
     wrong = [corpus[row].id for row in range(len(corpus)) if times[row] != 1]
     if wrong:
         raise RuntimeError(f"{len(wrong)} utterances of {corpus.name} were not decoded exactly once: {wrong[:5]}")
-    return _joined(assembled, corpus, parts) if isinstance(corpus, ChunkedCorpus) else parts
+    return _joined(loaded, corpus, parts) if isinstance(corpus, ChunkedCorpus) else parts
 
 
 def _joined(
-    assembled: LoadedModel, corpus: ChunkedCorpus, parts: list[dict[int, Prediction]]
+    loaded: LoadedModel, corpus: ChunkedCorpus, parts: list[dict[int, Prediction]]
 ) -> list[dict[int, Prediction]]:
     pieces: dict[int, list[Prediction]] = {row: [] for row in range(len(corpus.whole))}
     ranks: dict[int, int] = {}
@@ -319,7 +319,7 @@ def _joined(
     for row, predictions in pieces.items():
         # In a recording without any speech there is no piece to decode.
         whole = corpus.whole[row]
-        found = _join(predictions, assembled.task_model, whole) if predictions else _nothing(assembled, whole)
+        found = _join(predictions, loaded.task_model, whole) if predictions else _nothing(loaded, whole)
         joined[ranks.get(row, 0)][row] = found
     return joined
 
@@ -332,5 +332,5 @@ def _join(pieces: list[Prediction], built: TaskModel, whole: Utterance) -> Predi
     return replace(pieces[0], value=built.codec.join(values, whole), score=sum(piece.score or 0.0 for piece in pieces))
 
 
-def _nothing(assembled: LoadedModel, utterance: Utterance) -> Prediction:
-    return Prediction(utterance.id, "", assembled.task.reference(utterance), 0.0)
+def _nothing(loaded: LoadedModel, utterance: Utterance) -> Prediction:
+    return Prediction(utterance.id, "", loaded.task.reference(utterance), 0.0)

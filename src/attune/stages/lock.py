@@ -91,7 +91,7 @@ def _bring_together(named: Iterable[NamedSource], cache: Cache, world: World) ->
     if not reported:
         return paths
     if not world.is_first:
-        world.barrier()  # ends when the first rank does, after it has spoken
+        world.barrier()  # ends when the first rank does, after its message
         raise RankLost("\n".join(reported))
     raise mistake or SourceError("\n".join(reported))
 

@@ -24,7 +24,7 @@ from attune.stages.eval_target import load_eval_target
 from attune.stages.pretrained import WEIGHTS, export, is_native, open_pretrained
 from attune.world import World
 
-TOLD = (
+CARD_SETTINGS = (
     *("optimizer.name", "optimizer.lr", "train.steps", "train.warmup", "train.schedule", "train.precision"),
     *("batches.micro_seconds", "batches.micro_utterances", "batches.micros_per_step", "adapt.method", "seed"),
     "model.window",
@@ -170,7 +170,7 @@ def _facts(run: Run, recipe: Recipe, address: str, folder: Path) -> CardFacts:
         loads_in_transformers=(folder / "config.json").is_file(),
         data=_data(recipe),
         scores=_json(run.folder / "scores.json"),
-        settings={key: inline_yaml(plain[key]) for key in TOLD if plain.get(key) is not None},
+        settings={key: inline_yaml(plain[key]) for key in CARD_SETTINGS if plain.get(key) is not None},
         environment=_json(run.folder / "environment.json"),
         command=without_secrets(commands[0]) if commands else "",
     )

@@ -24,6 +24,7 @@ from attune.training.precision import LossScale
 
 MANIFEST = "manifest.json"
 STOPGAP = "stopgap"
+FORMER_NAMES = {"heard": "epoch_seconds"}  # of fields of a position, before 0.1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def read(folder: Path) -> Checkpoint:
 
 
 def _position(saved: Mapping[str, float]) -> Position:
-    known = {"epoch_seconds" if name == "heard" else name: value for name, value in saved.items()}  # as of 0.1.0
+    known = {FORMER_NAMES.get(name, name): value for name, value in saved.items()}
     return Position(**known)  # type: ignore[arg-type]
 
 
