@@ -17,9 +17,10 @@ import pytest
 import yaml
 
 from attune import config, recipe
-from attune.catalog import CORPORA, find
+from attune.catalog import find
 from attune.cli import verbs
 from attune.cli._shell import parser_of
+from attune.corpora import CORPORA
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), ROOT / "benchmarks/README.md", *(ROOT / "docs").rglob("*.md")])

@@ -19,10 +19,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from attune.errors import ConfigError
 
-if TYPE_CHECKING:  # what a kind's plug-ins are is declared above this module
+if TYPE_CHECKING:  # declared above this module; corpora and sources declare theirs themselves
     from attune.contracts import Family, ModelSection, Section, TaskType
-    from attune.corpora import Layout
-    from attune.sources import Source
 
 PlugIn = TypeVar("PlugIn", covariant=True)
 
@@ -43,8 +41,6 @@ class Kind(Generic[PlugIn]):
 FAMILIES: Kind[Family[ModelSection]] = Kind("families", "FAMILY")
 TASKS: Kind[TaskType[Section]] = Kind("tasks", "TASK")
 NORMALIZERS: Kind[Callable[[str], str]] = Kind("text.normalizers", "NORMALIZER")
-CORPORA: Kind[Layout] = Kind("corpora", "CORPUS")
-SOURCES: Kind[Source] = Kind("sources", "SOURCE")
 
 
 def names(kind: Kind[object]) -> list[str]:

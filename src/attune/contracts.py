@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Protocol, Self, TypeVar, cast, runtime_checkable
 
 from attune.errors import ConfigError
-from attune.metrics import Json, Metric, Prediction, Scores, ScoringContext
+from attune.metrics import Json, Metric, Prediction, Scores
 from attune.scorers import ScorerKind
-from attune.types import Batch, LoadedRow, Loss, Output, Scorer, Target, Utterance, target_text
+from attune.types import Batch, LoadedRow, Loss, Output, Scorer, ScoringContext, Target, Utterance, target_text
 
 if TYPE_CHECKING:  # recipes are read and listed without loading torch
     import torch

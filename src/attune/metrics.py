@@ -6,13 +6,9 @@ Everything that compares or prints a score (best checkpoint, early stopping, tab
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
-
-if TYPE_CHECKING:
-    from attune.types import Utterance
+from typing import Literal, TypeAlias
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 Unit = Literal["%", "dB", "s", ""]
@@ -70,13 +66,3 @@ class Prediction:
     def is_absent(self) -> bool:
         """Whether the utterance has no prediction: its audio could not be read."""
         return self.value is None and self.file is None
-
-
-@dataclass(frozen=True, slots=True)
-class ScoringContext:
-    """What scoring may need beside the predictions."""
-
-    split: str  # dev, test, train, or a manifest's name
-    folder: Path  # where the files that predictions name are
-    files: Mapping[str, Path]  # what the task asked for by `scoring_files`, on this machine
-    utterance: Callable[[str], Utterance]  # by id: references with times, audio, speakers

@@ -20,7 +20,6 @@ from attune.metrics import Metric as Metric
 from attune.metrics import Prediction as Prediction
 from attune.metrics import Score as Score
 from attune.metrics import Scores as Scores
-from attune.metrics import ScoringContext as ScoringContext
 from attune.scorers import ActivityScorer as ActivityScorer
 from attune.scorers import CtcScorer as CtcScorer
 from attune.scorers import EmbeddingScorer as EmbeddingScorer
@@ -265,3 +264,13 @@ class Word:
     text: str
     start: float  # seconds
     confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringContext:
+    """What scoring may need beside the predictions."""
+
+    split: str  # dev, test, train, or a manifest's name
+    folder: Path  # where the files that predictions name are
+    files: Mapping[str, Path]  # what the task asked for by `scoring_files`, on this machine
+    utterance: Callable[[str], Utterance]  # by id: references with times, audio, speakers

@@ -9,7 +9,7 @@ import soundfile
 from attune import catalog
 from attune.audio.decode import read_utterance
 from attune.cli import main
-from attune.corpora import CorpusPaths, open_manifest, prepare_split
+from attune.corpora import CORPORA, CorpusPaths, open_manifest, prepare_split
 from attune.corpora.common_voice import normalize_letters
 from attune.corpora.switchboard import clean_transcript
 from attune.errors import DataError
@@ -22,7 +22,7 @@ from processes import KillPoints, start, wait
 
 def prepare(name, source, to, **options):
     """The splits as manifests, and what was left out of each, by reason."""
-    layout = catalog.find(catalog.CORPORA, name)
+    layout = catalog.find(CORPORA, name)
     splits, left_out = {}, {}
     for split, found in layout.read(CorpusPaths(str(source), to), layout.options(**options)).items():
         steps = prepare_split(split, found, to, jobs=1)
@@ -52,13 +52,13 @@ MINIATURES = {
 
 @pytest.mark.parametrize("name", MINIATURES)
 def test_a_corpus_keeps_its_promises(name, tmp_path):
-    check_corpus(catalog.find(catalog.CORPORA, name), MINIATURES[name](tmp_path))
+    check_corpus(catalog.find(CORPORA, name), MINIATURES[name](tmp_path))
 
 
 def test_every_corpus_that_is_listed_is_a_layout():
-    names = catalog.names(catalog.CORPORA)
+    names = catalog.names(CORPORA)
     assert len(names) == 17
-    assert all(callable(catalog.find(catalog.CORPORA, name).read) for name in names)
+    assert all(callable(catalog.find(CORPORA, name).read) for name in names)
 
 
 def test_librispeech_rows_have_speaker_and_text_and_a_lost_file_is_told(tmp_path):
@@ -118,7 +118,7 @@ def test_switchboard_sides_are_channels_of_one_call(tmp_path):
 
 def test_switchboard_segments_beyond_the_end_are_found_by_the_deep_check(tmp_path):
     with pytest.raises(AssertionError, match="is 2.00 s long; the row asks for 1.20 to 9.00 s"):
-        layout = catalog.find(catalog.CORPORA, "switchboard")
+        layout = catalog.find(CORPORA, "switchboard")
         check_corpus(layout, miniatures.switchboard(tmp_path), layout.options(dev_calls=1))
 
 
@@ -170,7 +170,7 @@ def test_speech_commands_in_twelve_classes_with_silence_that_no_two_splits_share
     assert {row.labels["word"] for row in splits["dev"]} == {"yes", "no", "_unknown_", "_silence_"}
     silences = [row.start for split in splits.values() for row in split if row.labels["word"] == "_silence_"]
     assert sorted(silences) == [float(second) for second in range(20)]
-    layout = catalog.find(catalog.CORPORA, "speech_commands")
+    layout = catalog.find(CORPORA, "speech_commands")
     check_corpus(layout, source, layout.options(classes="12"))
 
 
@@ -265,7 +265,7 @@ def test_shards_are_indexed_by_the_bytes_of_their_recordings(tmp_path):
     assert rows[5].text == "text of d/1-1" and rows[5].labels == {"kind": "x"}
     shard = rows[5].audio.read_bytes()
     assert content_of(rows[5]) == shard[rows[5].first_byte :][: rows[5].byte_count]
-    check_corpus(catalog.find(catalog.CORPORA, "shards"), tmp_path)
+    check_corpus(catalog.find(CORPORA, "shards"), tmp_path)
 
 
 def test_an_interrupted_index_of_shards_does_not_read_the_finished_ones_again(tmp_path):
@@ -326,7 +326,7 @@ def test_parquet_rows_are_read_by_their_row_group_or_copied(tmp_path, copy):
         content = content_of(rows[number]) or Path(rows[number].audio).read_bytes()
         assert content == table["audio"][number].as_py()["bytes"]
     assert (rows[0].row is None) == copy
-    layout = catalog.find(catalog.CORPORA, "huggingface")
+    layout = catalog.find(CORPORA, "huggingface")
     check_corpus(layout, tmp_path, layout.options(copy=copy))
 
 
@@ -396,7 +396,7 @@ def test_an_unknown_option_or_corpus_is_answered_with_the_nearest(tmp_path, caps
 
 def test_an_interrupted_preparation_goes_on_from_what_it_had_measured(tmp_path):
     source, to = miniatures.librispeech(tmp_path / "from", ("train-clean-5", "dev-clean-2")), tmp_path / "to"
-    layout = catalog.find(catalog.CORPORA, "mini_librispeech")
+    layout = catalog.find(CORPORA, "mini_librispeech")
     found = list(layout.read(CorpusPaths(str(source), to), layout.options())["dev-clean-2"])
 
     def cut_off():

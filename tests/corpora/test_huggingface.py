@@ -7,7 +7,7 @@ import pyarrow.parquet
 import pytest
 
 from attune import catalog
-from attune.corpora import CorpusPaths, open_manifest, prepare_split
+from attune.corpora import CORPORA, CorpusPaths, open_manifest, prepare_split
 from attune.errors import DataError
 from attune.sources import content_of
 
@@ -18,7 +18,7 @@ AUDIO = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())]
 
 def prepare(source, to, **options):
     """The rows of the split train."""
-    layout = catalog.find(catalog.CORPORA, "huggingface")
+    layout = catalog.find(CORPORA, "huggingface")
     for split, found in layout.read(CorpusPaths(str(source), to), layout.options(**options)).items():
         list(prepare_split(split, found, to, jobs=1))
     return list(open_manifest(to / "train.jsonl", to / "index"))

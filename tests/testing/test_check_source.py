@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from attune.catalog import SOURCES, find
+from attune.catalog import find
 from attune.errors import SourceError
-from attune.sources import Body, ByteRanges, Hashes, Listing, RemoteFile, RetryableError, Source, fetch
+from attune.sources import SOURCES, Body, ByteRanges, Hashes, Listing, RemoteFile, RetryableError, Source, fetch
 from attune.testing import CheckFailed, check_source
 
 from servers.hub import Hub, serve_hub

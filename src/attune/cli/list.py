@@ -19,11 +19,12 @@ HELP = "list families, tasks, normalizers, sources, corpora and shipped recipes"
 EXAMPLE = "attune list tasks"
 
 RECIPES, TASKS = "recipes", "tasks"
+KINDS = ("families", TASKS, "normalizers", "sources", "corpora")  # `attune --help` imports none of them
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Take the kind to list, and --json."""
-    parser.add_argument("what", nargs="?", choices=[*_kinds(), RECIPES], help="list this kind only")
+    parser.add_argument("what", nargs="?", choices=[*KINDS, RECIPES], help="list this kind only")
     add_json(parser)
 
 
@@ -65,9 +66,11 @@ def _describe(metric: Mapping[str, object]) -> str:
 def _kinds() -> dict[str, Kind[object]]:
     """The kinds of plug-ins by their names on the command line: `normalizers` for `text.normalizers`."""
     from attune import catalog
+    from attune.corpora import CORPORA
+    from attune.sources import SOURCES
 
-    kinds = (catalog.FAMILIES, catalog.TASKS, catalog.NORMALIZERS, catalog.SOURCES, catalog.CORPORA)
-    return {kind.noun: kind for kind in kinds}
+    kinds = (catalog.FAMILIES, catalog.TASKS, catalog.NORMALIZERS, SOURCES, CORPORA)
+    return dict(zip(KINDS, kinds, strict=True))
 
 
 def _plug_ins(kind: Kind[object]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from attune.corpora._chunked import ChunkedCorpus
 from attune.corpora._inspect import inspect_audio, inspect_corpus
-from attune.corpora._layout import CorpusPaths, Layout, NoOptions, RowOrSkipped, Skipped
+from attune.corpora._layout import CORPORA, CorpusPaths, Layout, NoOptions, RowOrSkipped, Skipped
 from attune.corpora._manifest import Corpus, Manifest, RowProblem, open_corpus, open_manifest
 from attune.corpora._prepare import Prepared, prepare_split
 from attune.corpora._remote import fetch_manifest
@@ -16,6 +16,7 @@ from attune.corpora._shards import expand_shards, read_shard
 Place, Found = CorpusPaths, RowOrSkipped
 
 __all__ = [
+    "CORPORA",
     "ChunkedCorpus",
     "Corpus",
     "CorpusPaths",

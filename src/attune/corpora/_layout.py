@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from attune import catalog
 from attune.corpora._rows import Row
 from attune.errors import DataError
 
@@ -54,6 +55,9 @@ class Layout:
     options: type = NoOptions
     speakers_apart: bool = False  # no two splits share a speaker
     takes_addresses: bool = False
+
+
+CORPORA: catalog.Kind[Layout] = catalog.Kind("corpora", "CORPUS")
 
 
 def first_existing(corpus: CorpusPaths, *names: str) -> Path:

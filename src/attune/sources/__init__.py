@@ -16,10 +16,11 @@ from attune.sources._fetch import Body, ListFiles, Listing, RemoteFile, fetch, w
 from attune.sources._maintenance import CachedSource, Pruned, contents, damaged, prune
 from attune.sources._ranges import list_prefix, network_is_forbidden, read_range, size_of
 from attune.sources._retry import NotModified, RetryableError, RetryPolicy, with_retries
-from attune.sources._source import ByteRanges, Source, is_address, is_remote, source_of
+from attune.sources._source import SOURCES, ByteRanges, Source, is_address, is_remote, source_of
 from attune.sources._verify import Hashes
 
 __all__ = [
+    "SOURCES",
     "Body",
     "ByteRanges",
     "Cache",

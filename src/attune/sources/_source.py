@@ -64,6 +64,9 @@ class Source:
     ranges: ByteRanges | None = None
 
 
+SOURCES: catalog.Kind[Source] = catalog.Kind("sources", "SOURCE")
+
+
 def is_address(audio: str) -> bool:
     """Whether a manifest's `audio` is an address and not a path."""
     return _ADDRESS.match(audio) is not None
@@ -82,7 +85,7 @@ def source_of(address: str) -> Source:
     except ConfigError as error:
         if "." in scheme:
             raise SourceError(f"{shown(address)}: {error}") from error
-        known = catalog.suggestion(scheme, catalog.names(catalog.SOURCES))
+        known = catalog.suggestion(scheme, catalog.names(SOURCES))
         raise SourceError(f"There is no source {scheme!r} to get {shown(address)} from{known}") from error
 
 
@@ -94,5 +97,5 @@ def _scheme(address: str) -> str:
 @cache
 def _find(scheme: str, path: tuple[str, ...]) -> Source:
     # Range reads ask for every piece, and the catalog lists a folder each time.
-    found: Source = catalog.find(catalog.SOURCES, scheme)
+    found: Source = catalog.find(SOURCES, scheme)
     return found

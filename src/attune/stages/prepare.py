@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from attune import catalog, config
-from attune.corpora import CorpusPaths, Layout, Prepared, open_corpus, prepare_split
+from attune.corpora import CORPORA, CorpusPaths, Layout, Prepared, open_corpus, prepare_split
 from attune.errors import ConfigError, DataError
 from attune.files import completed, write_text
 from attune.plain_yaml import Problems, read_overrides
@@ -42,7 +42,7 @@ class Preparing:
 
 def prepare_corpus(order: PrepareRequest, jobs: int, site: Site) -> Generator[Preparing, None, tuple[Prepared, ...]]:
     """Write every split of the corpus; yields how far it is."""
-    layout: Layout = catalog.find(catalog.CORPORA, order.corpus)
+    layout = catalog.find(CORPORA, order.corpus)
     options = _options(layout, order.options)
     source = order.source if layout.takes_addresses else str(locate(order.source, site.cache).absolute())
     to = order.to.absolute()
