@@ -48,7 +48,7 @@ def test_problems_are_listed_by_line_the_first_ten_of_them(recipe, capsys):
     manifest = recipe.parent / "train/manifest.jsonl"
     manifest.write_text(manifest.read_text() + "{}\n" * 13)
     out = printed(capsys, recipe, "--no-audio", code=2)
-    assert "train: 13 bad rows (mend them, or set data.bad_rows=drop)" in out
+    assert "train: 13 bad rows (correct them, or set data.bad_rows=drop)" in out
     assert f"  {manifest}:13: neither id nor audio\n" in out
     assert f"{manifest}:22:" in out and f"{manifest}:23:" not in out
     assert "  … and 3 more\n" in out

@@ -29,10 +29,10 @@ MANIFESTS = (".jsonl", ".csv", ".tsv")
 SHOWN = 10  # problems of a kind
 SHOWN_UNKNOWN = 40
 OUTCOMES = {
-    "fail": " (mend them, or set data.bad_rows=drop)",
+    "fail": " (correct them, or set data.bad_rows=drop)",
     "drop": " (left out where unusable: data.bad_rows=drop)",
 }
-LONG_ROWS_FAIL = " (mend them; those that are too long are left out with data.long_rows=drop)"
+LONG_ROWS_FAIL = " (correct them; those that are too long are left out with data.long_rows=drop)"
 FIT_OF_A_STREAM = "--fit: nobody knows a stream's worst batch; try data.stream=null data.train=[MANIFEST] of such audio"
 LONG_IN_TRAINING = "too long for the model, and left out: which words belong to which piece is not known"
 LONG_IN_SCORING = {

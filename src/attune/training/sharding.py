@@ -7,6 +7,7 @@ and the same in both, so that any setting goes on from any other's.
 After "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models" (arXiv 1910.02054).
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -62,6 +63,8 @@ def shares_of(model: nn.Module, ranks: int) -> list[list[str]]:
 
 def share_weights(model: nn.Module, world: World) -> None:
     """Leave each rank its slice of every tensor. A layer of a stack is one unit, and what is left over is another."""
+    # An LSTM's output is a view of its buffer; nothing here changes one in place, which is what torch warns of.
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor", category=UserWarning)
     mesh = init_device_mesh(world.device.type, (world.size,))
     stacks = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
     for layer in [layer for stack in stacks for layer in stack if any(True for _ in layer.parameters())]:

@@ -112,7 +112,7 @@ def test_a_fast_conformer_is_written_for_transformers(recipe, tmp_path, capsys):
     ours = load_file(tmp_path / "run/model/model.safetensors")
     assert torch.equal(theirs.joint.head.weight, ours["joint.output.weight"])
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "parakeet")
-    (text,) = (json.loads(line)["text"] for line in (recipe.parent / "dev/manifest.jsonl").open().readlines()[:1])
+    text = json.loads((recipe.parent / "dev/manifest.jsonl").read_text().splitlines()[0])["text"]
     assert tokenizer.decode(tokenizer(text).input_ids) == text
     assert main(words) == 2 and "is there already" in capsys.readouterr().err
 
@@ -281,4 +281,4 @@ def test_a_model_is_not_imported_over_another_nor_from_anything(tmp_path, capsys
     assert main(["import", "x.bin", "--to", str(tmp_path / "new")]) == 2
     (tmp_path / "x.nemo").write_bytes(b"")
     assert main(["import", str(tmp_path / "x.nemo"), "--to", str(tmp_path / "model")]) == 2
-    assert "already there" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err

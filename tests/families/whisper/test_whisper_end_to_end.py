@@ -158,4 +158,4 @@ def test_a_folder_of_others_becomes_a_model_that_says_what_a_recipe_with_it_says
     assert [row["value"] for row in found] == [row["value"] for row in expected]
     assert main(["transcribe", str(theirs), "x.wav"]) == 2 and f"attune import {theirs}" in capsys.readouterr().err
     assert main(["import", str(dev), "--to", str(tmp_path / "no")]) == 2
-    assert "no family knows it" in capsys.readouterr().err and not (tmp_path / "no").exists()
+    assert "no family recognizes it" in capsys.readouterr().err and not (tmp_path / "no").exists()

@@ -107,7 +107,7 @@ def test_neither_batch_nor_ranks_show_in_the_pieces(folder, ranks, batch):
 
 
 def test_a_long_row_fails_the_evaluation_or_is_absent_from_it_as_the_recipe_says(folder):
-    with pytest.raises(TooLong, match="lasts 45.0 s, and Whisper hears 30 s at a time"):
+    with pytest.raises(TooLong, match="lasts 45.0 s; Whisper takes 30 s at a time"):
         evaluated(folder)
     assert evaluated(folder, "data.long_rows=drop").absent == 2
     with pytest.raises(ConfigError, match="a row that is too long is a bad row"):
@@ -118,7 +118,7 @@ def test_training_stops_at_a_long_row_unless_the_recipe_leaves_it_out_by_choice(
     text = (folder / "recipe.yaml").read_text().replace(", max_seconds: 60", ", long_rows: fail")
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(text.replace("micro_utterances: 4", "micro_utterances: 8"))
-    with pytest.raises(TooLong, match=r"utterance '\w+' lasts \d+.0 s, and Whisper hears 30 s at a time"):
+    with pytest.raises(TooLong, match=r"utterance '\w+' lasts \d+.0 s; Whisper takes 30 s at a time"):
         attune.train(recipe, run=str(tmp_path / "fails"), data={"dev": []})
     short = {"max_seconds": 30, "dev": []}
     assert attune.train(recipe, run=str(tmp_path / "by_choice"), data=short).model.is_dir()
@@ -141,9 +141,9 @@ def test_the_verb_tells_what_becomes_of_them(folder, capsys):
     assert main(["check", str(folder / "recipe.yaml"), "data.long_rows=split", "--no-audio"]) == 0
     out = capsys.readouterr().out
     assert "train: 2 too long for the model, and left out" in out
-    assert "dev: 2 too long to be heard at once; decoded in pieces that are cut in pauses" in out
+    assert "dev: 2 too long for the model at once; decoded in pieces that are cut in pauses" in out
     assert main(["check", str(folder / "recipe.yaml"), "data.long_rows=drop", "--no-audio"]) == 0
-    assert "dev: 2 too long to be heard at once; they will have no prediction" in capsys.readouterr().out
+    assert "dev: 2 too long for the model at once; they will have no prediction" in capsys.readouterr().out
     assert main(["check", str(folder / "recipe.yaml"), "data.long_rows=drop", "data.max_seconds=30", "--no-audio"]) == 0
     assert "the long ones: " in capsys.readouterr().out
 
