@@ -184,5 +184,5 @@ def test_a_recipe_trains_keeps_the_best_and_is_the_same_at_any_batch_size_on_ran
     assert main(["evaluate", str(run.folder), "--on", "dev", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["scores"][case.metric]
     assert found["unit"] == metric.unit and found["value"] == pytest.approx(best, rel=1e-4)
-    assert main(["verify", str(run.folder), "--json"]) == 0
+    assert main(["verify", str(run.folder), "--json", "--workers", "0"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 4

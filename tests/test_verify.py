@@ -32,7 +32,7 @@ def test_every_promise_holds_for_a_run(tmp_path):
     broken.write_bytes(broken.read_bytes()[:3000])
     settings = ["data.bad_rows=drop", "train.patience=3", "train.eval_utterances=4"]
     assert attune("train", recipe, "train.steps=6", "data.test=[]", *settings).returncode == 0
-    done = attune("verify", tmp_path / "run", "--json")
+    done = attune("verify", tmp_path / "run", "--json", "--workers", "1", "--device", "cpu")
     findings = json.loads(done.stdout)
     assert done.returncode == 0, done.stderr
     assert len(findings) == 4 and all(finding["holds"] for finding in findings)

@@ -7,7 +7,7 @@ from attune.training import checkpoint
 from attune.training.adapt import merge_lora
 from attune.training.average import average
 from attune.training.checkpoint import Checkpoint
-from attune.training.loop import TrainingProgress
+from attune.training.progress import TrainingProgress
 from attune.training.settings import AdaptConfig
 
 

@@ -9,9 +9,9 @@ from attune.batches.load import Position
 from attune.errors import CheckpointError
 from attune.training import checkpoint
 from attune.training.checkpoint import Checkpoint
-from attune.training.loop import TrainingProgress
 from attune.training.optimizer import load_state_by_name, make_optimizer, state_by_name
 from attune.training.precision import LossScale
+from attune.training.progress import TrainingProgress
 
 
 def made(step: int) -> Checkpoint:

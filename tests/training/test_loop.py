@@ -8,9 +8,10 @@ from torch import nn
 from attune.batches.load import LoadedMicroBatch, MicroBatchPlan, Position, micros_from
 from attune.batches.plan import Budget, plan_epoch
 from attune.errors import TrainingError
-from attune.training.loop import StepRules, TrainingProgress, take_steps
+from attune.training.loop import StepRules, take_steps
 from attune.training.optimizer import make_optimizer
 from attune.training.precision import LossScale, first_scale
+from attune.training.progress import TrainingProgress
 from attune.training.schedule import Schedule
 from attune.types import Loss
 from attune.world import World

@@ -27,12 +27,17 @@ def add_site(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--devices", type=devices, default="1", metavar="N|auto", help="number of ranks; auto: one per GPU (default 1)"
     )
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="device type (default auto)")
-    parser.add_argument("--workers", type=at_least(0), metavar="N", help="loader workers (default: cores - 1)")
+    add_device(parser)
     parser.add_argument(
         "--timeout", type=at_least(1), metavar="SECONDS", help="stop when a rank waits this long (default 600)"
     )
     add_offline(parser)
+
+
+def add_device(parser: ArgumentParser) -> None:
+    """Take --device and --workers."""
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="device type (default auto)")
+    parser.add_argument("--workers", type=at_least(0), metavar="N", help="loader workers (default: cores - 1)")
 
 
 def add_offline(parser: ArgumentParser) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from pathlib import Path
 
+from attune.cli._ranks import add_device
 from attune.cli._terminal import add_json, print_json
 
 HELP = "prove that batch size, ranks and kill -9 do not change the results of a run"
@@ -13,9 +15,10 @@ EXAMPLE = "attune verify runs/demo --on dev"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Take a run and the split to decode."""
+    """Take a run, the split to decode, and the device."""
     parser.add_argument("run", type=Path, help="run with a checkpoint")
     parser.add_argument("--on", choices=("train", "dev", "test"), default="dev", help="split to decode (default dev)")
+    add_device(parser)
     add_json(parser)
 
 
@@ -26,9 +29,14 @@ def run(arguments: Namespace) -> int:
     from attune.run import Run
     from attune.stages.verify import verify
 
-    findings = []
+    findings, ranks = [], _ranks(arguments.device)
+    if ranks == 1:
+        print("1 GPU here: ranks are not compared. For that, use --device cpu.", file=sys.stderr)
+    options = ["--device", arguments.device]
+    if arguments.workers is not None:
+        options += ["--workers", str(arguments.workers)]
     with tempfile.TemporaryDirectory() as scratch:
-        for finding in verify(Run(arguments.run), arguments.on, Path(scratch)):
+        for finding in verify(Run(arguments.run), arguments.on, Path(scratch), ranks, options):
             findings.append(finding)
             if not arguments.json:
                 mark = "holds" if finding.holds else "DOES NOT HOLD"
@@ -38,3 +46,10 @@ def run(arguments: Namespace) -> int:
     if arguments.json:
         print_json([asdict(finding) for finding in findings])
     return 0 if all(finding.holds for finding in findings) else 1
+
+
+def _ranks(device: str) -> int:
+    """Two, which a machine with one GPU cannot have."""
+    from attune.launch.group import device_count
+
+    return 1 if device != "cpu" and device_count() == 1 else 2

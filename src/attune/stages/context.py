@@ -20,9 +20,10 @@ from attune.stages.pretrained import LoadedModel, build_model, load_weights
 from attune.training.adapt import Adapted, merge_lora
 from attune.training.checkpoint import Damage
 from attune.training.depth import layer_factors
-from attune.training.loop import TrainingProgress, TrainingStep
+from attune.training.loop import TrainingStep
 from attune.training.optimizer import OptimizerLike, make_optimizer
 from attune.training.patience import has_stalled
+from attune.training.progress import TrainingProgress
 from attune.training.schedule import Schedule
 from attune.training.sharding import OwnPart, has_slices, share_weights, shares_of, whole_weights
 from attune.types import Metric, ScoringContext

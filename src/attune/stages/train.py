@@ -54,8 +54,9 @@ from attune.stages.lock import extend_lock, gather_sources
 from attune.stages.pretrained import LoadedModel, ModelFolders
 from attune.training import checkpoint
 from attune.training.checkpoint import Checkpoint, Damage
-from attune.training.loop import StepRules, TrainingProgress, TrainingStep, take_steps
+from attune.training.loop import StepRules, TrainingStep, take_steps
 from attune.training.precision import compile_layers, computing_exactly, first_scale
+from attune.training.progress import TrainingProgress
 from attune.training.sharding import load_whole, whole_state, whole_weights
 from attune.types import ScoringContext
 from attune.world import World

@@ -36,18 +36,19 @@ class VerifyFinding:
     largest_difference: float
 
 
-def verify(run: Run, split: str, scratch: Path) -> Iterator[VerifyFinding]:
-    """Check every promise in turn."""
+def verify(run: Run, split: str, scratch: Path, ranks: int, options: Sequence[str]) -> Iterator[VerifyFinding]:
+    """Check every promise in turn; `options` go to every command."""
     recipe = run.recipe()
     if not getattr(recipe.data, split):
         raise ConfigError(f"The recipe of {run.folder} has no data.{split}. Choose another: --on train|dev|test.")
-    alone = _predictions(run, split, scratch / "batch-1", "--batch", "1")
+    alone = _predictions(run, split, scratch / "batch-1", "--batch", "1", *options)
     for name, words in {"8": ("--batch", "8"), "dynamic": ()}.items():
-        other = _predictions(run, split, scratch / f"batch-{name}", *words)
+        other = _predictions(run, split, scratch / f"batch-{name}", *words, *options)
         yield compared(f"batch {name} gives what batch 1 gives", split, alone, other)
-    two = _predictions(run, split, scratch / "ranks-2", "--devices", "2")
-    yield compared("2 ranks give what 1 rank gives", split, alone, two)
-    yield _kill_and_resume(run, scratch)
+    if ranks > 1:
+        shared = _predictions(run, split, scratch / "ranks", "--devices", str(ranks), *options)
+        yield compared(f"{ranks} ranks give what 1 rank gives", split, alone, shared)
+    yield _kill_and_resume(run, scratch, options)
 
 
 def _predictions(run: Run, split: str, folder: Path, *words: str) -> list[Prediction]:
@@ -85,18 +86,18 @@ def distance(one: Json, other: Json) -> float:
     return 0.0 if one == other else math.inf
 
 
-def _kill_and_resume(run: Run, scratch: Path) -> VerifyFinding:
+def _kill_and_resume(run: Run, scratch: Path, options: Sequence[str]) -> VerifyFinding:
     """Train a few steps in peace; train them again, killed after the first checkpoint and resumed; compare."""
     quiet, killed = Run(scratch / "quiet"), Run(scratch / "killed")
-    _attune(*_training(run, quiet))
-    with subprocess.Popen(_command(*_training(run, killed)), stdout=subprocess.DEVNULL) as process:
+    _attune(*_training(run, quiet), *options)
+    with subprocess.Popen(_command(*_training(run, killed), *options), stdout=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + LIMIT_SECONDS
         while checkpoint.newest(killed.checkpoints)[0] is None and process.poll() is None:
             if time.monotonic() > deadline:
                 break
             time.sleep(0.02)
         process.send_signal(signal.SIGKILL)
-    _attune(*_training(run, killed))
+    _attune(*_training(run, killed), *options)
     final = [checkpoint.folder_of(each.checkpoints, STEPS) for each in (quiet, killed)]
     files = ("model.safetensors", "optimizer.safetensors")
     same = all(sha256(final[0] / name) == sha256(final[1] / name) for name in files)

@@ -19,8 +19,8 @@ from torch import Tensor
 from attune.batches.load import Position
 from attune.errors import CheckpointError
 from attune.files import sha256, sync, write_text
-from attune.training.loop import TrainingProgress
 from attune.training.precision import LossScale
+from attune.training.progress import TrainingProgress
 
 MANIFEST = "manifest.json"
 STOPGAP = "stopgap"

@@ -22,6 +22,7 @@ from attune.training.memory import is_out_of_memory, out_of_memory
 from attune.training.micro import Backward, Eager, backward_of
 from attune.training.optimizer import OptimizerLike, set_lr
 from attune.training.precision import LossScale
+from attune.training.progress import TrainingProgress
 from attune.training.schedule import Schedule
 from attune.training.sharding import Idle
 from attune.types import SAMPLE_RATE, Loss
@@ -38,16 +39,6 @@ class StepRules:
     clip: float
     strict: bool
     nonfinite_patience: int
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingProgress:
-    """What training has come to, beside weights and optimizer: all of it goes into the checkpoint."""
-
-    position: Position = Position()
-    scale: LossScale = LossScale()
-    skipped: int = 0
-    skipped_in_a_row: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,9 @@ from attune.families.transducer.settings import TransducerConfig
 from attune.families.transducer.shape import read_shape
 from attune.training.adapt import adapt
 from attune.training.gradients import Gradients
-from attune.training.loop import StepRules, TrainingProgress, take_steps
+from attune.training.loop import StepRules, take_steps
 from attune.training.optimizer import make_optimizer
+from attune.training.progress import TrainingProgress
 from attune.training.schedule import Schedule
 from attune.training.settings import AdaptConfig
 from attune.world import World
