@@ -127,9 +127,9 @@ class Run:
         write_text(self.folder / "status.json", json.dumps(asdict(status), indent=1) + "\n")
 
     def status(self) -> "Status | None":
-        """What status.json has, if there is one."""
-        path = self.folder / "status.json"
-        return _read_status(json.loads(path.read_text())) if path.exists() else None
+        """What status.json has, if there is one and it can be read."""
+        saved = _record(self.folder / "status.json", "state")
+        return _read_status(saved) if saved else None
 
     def state(self) -> str | None:
         """The state alone."""
@@ -142,13 +142,18 @@ class Run:
 
     def start(self) -> "Start":
         """What the run began with."""
-        state = json.loads((self.folder / "start.json").read_text())
+        state = _record(self.folder / "start.json", "data", "new_tensors")
+        if state is None:
+            raise CheckpointError(
+                f"{self.folder / 'start.json'} is missing or unreadable, and without it nothing tells whether the "
+                "training data is still the same. Put it back, or start a new run with model.weights set to this one."
+            )
         return Start(state["data"], tuple(state["new_tensors"]), state.get("recordings", ""))
 
     def best(self) -> Best | None:
-        """The best checkpoint that was recorded, if any."""
-        path = self.folder / "best.json"
-        return Best(**json.loads(path.read_text())) if path.exists() else None
+        """The best checkpoint that was recorded, if any; a resumed run finds it again where the record is lost."""
+        saved = _record(self.folder / "best.json", "metric", "value", "step")
+        return Best(saved["metric"], saved["value"], saved["step"]) if saved else None
 
     def is_best(self, name: str, metric: Metric, value: float) -> bool:
         """Whether a score beats the best that is on disk; worse, equal and NaN never do."""
@@ -173,14 +178,23 @@ class Run:
 
     def scores(self) -> dict[str, Any]:
         """Every evaluation's result, by the name of what was scored."""
-        path = self.folder / "scores.json"
-        return json.loads(path.read_text()) if path.exists() else {}
+        return _record(self.folder / "scores.json") or {}
+
+
+def _record(path: Path, *keys: str) -> dict[str, Any] | None:
+    """A record of a run, if it is there, whole, and has these keys."""
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return saved if isinstance(saved, dict) and saved.keys() >= {*keys} else None
 
 
 def _read_status(saved: Mapping[str, Any]) -> Status:
     """A status of this version, or of one whose `reason` began with the kind of error."""
     if "reason" not in saved:
-        return Status(**saved)
+        known = {name: saved[name] for name in Status.__dataclass_fields__ if name in saved}
+        return Status(**known)
     kind, separator, message = saved["reason"].partition(": ")
     has_kind = saved["state"] == "failed" and bool(separator) and kind.isidentifier()
     error_kind, message = (kind, message) if has_kind else ("", saved["reason"])
@@ -196,6 +210,7 @@ def claimed(run: Run, recipe: Recipe, command: Sequence[str], reschedule: bool) 
     refused = explain_write_errors(run.folder, "Give run=… a folder that can be, with room in it.", CheckpointError)
     with ExitStack() as held:
         with refused:
+            _require_own(run.folder)
             run.folder.mkdir(parents=True, exist_ok=True)
             lock = held.enter_context((run.folder / ".lock").open("w"))
             if not _locked(lock):
@@ -203,6 +218,21 @@ def claimed(run: Run, recipe: Recipe, command: Sequence[str], reschedule: bool) 
             changed = _check_recipe(run, recipe, reschedule)
             _introduce(run, recipe, command)
         yield changed
+
+
+def _require_own(folder: Path) -> None:
+    """Refuse a folder that holds something other than a run: a run empties and overwrites what is in its way."""
+    place = folder.resolve()
+    if place in (Path("/"), Path.home().resolve(), Path.cwd()):
+        raise CheckpointError(f"run: {folder} is no folder for a run. Give it one of its own, such as run=runs/NAME.")
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    is_run = "recipe.yaml" in names and not names.isdisjoint({".lock", "status.json"})
+    if names - {".lock"} and not is_run:
+        some = ", ".join(sorted(names - {".lock"})[:4])
+        raise CheckpointError(
+            f"run: {folder} has files that are no run ({some} …), and a run would overwrite them. "
+            "Give it a new or empty folder, such as run=runs/NAME."
+        )
 
 
 def _introduce(run: Run, recipe: Recipe, command: Sequence[str]) -> None:

@@ -75,7 +75,7 @@ def run(arguments: Namespace) -> int:
 
 def _train_group(arguments: Namespace, folder: Path) -> int:
     """Train in child processes, and record their result in status.json."""
-    from attune.launch.group import STOP_SIGNALS
+    from attune.launch.stopping import STOP_SIGNALS
     from attune.run import Run
 
     training = Run(folder)

@@ -18,11 +18,11 @@ from types import FrameType
 from typing import Any
 
 from attune.errors import Preempted, RankLost
+from attune.launch.stopping import INTERRUPTED, STOP_SIGNALS
 from attune.processes import RUN_ID_VARIABLE, cores, find_run_processes, preserve_environment
 
 SHUTDOWN_SECONDS = 20  # between SIGTERM and SIGKILL for ranks whose group has lost a rank: they cannot save
 START_SECONDS = 5.0  # for ranks that were starting when a stop signal was received
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)  # the second is how SLURM announces the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def _run_once(count: int, arguments: Sequence[str], stop: "_Stop") -> Outcome:
         rdzv_endpoint="127.0.0.1:0",  # any free port
         local_addr="127.0.0.1",
         max_restarts=0,
-        signals_to_handle="SIGINT,SIGHUP,SIGQUIT",
+        signals_to_handle="SIGHUP,SIGQUIT",
         shutdown_timeout=SHUTDOWN_SECONDS,
     )
     try:
@@ -124,22 +124,31 @@ class _Stop:
 
 @contextmanager
 def _forward_stop_signals() -> Iterator[_Stop]:
-    """Forward the first stop signal to every rank; more are ignored, so that saving is not interrupted."""
+    """Forward the first stop signal to every rank; more are ignored, so that saving is not interrupted.
+
+    Only a second Ctrl-C ends everything at once. A first one is forwarded as SIGTERM: a terminal sends Ctrl-C to the
+    ranks too, and for them it would be the second.
+    """
     stop = _Stop(uuid.uuid4().hex[:12], [])
     received, over = threading.Event(), threading.Event()
 
     def remember(number: int, _: FrameType | None) -> None:
+        if number == signal.SIGINT and signal.SIGINT in stop.received:
+            for found in _ranks(stop.run):
+                os.kill(found, signal.SIGKILL)
+            os._exit(INTERRUPTED)
         stop.received.append(number)
         received.set()
 
     def forward() -> None:
         received.wait()
         began, signaled = time.monotonic(), set[int]()
+        number = signal.SIGTERM if stop.received[0] == signal.SIGINT else stop.received[0]
         while not over.wait(0.1):
-            for found in find_run_processes(stop.run):
-                if found.parent == os.getpid() and found.pid not in signaled:
-                    signaled.add(found.pid)
-                    os.kill(found.pid, stop.received[0])
+            for rank in _ranks(stop.run):
+                if rank not in signaled:
+                    signaled.add(rank)
+                    os.kill(rank, number)
             if not signaled and time.monotonic() - began > START_SECONDS:
                 # There are no ranks yet, and the agent that starts them cannot be interrupted. Nothing is lost.
                 os._exit(Preempted.exit_code)
@@ -152,6 +161,11 @@ def _forward_stop_signals() -> Iterator[_Stop]:
         over.set()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _ranks(run: str) -> list[int]:
+    """The process ids of the ranks that this process has started."""
+    return [found.pid for found in find_run_processes(run) if found.parent == os.getpid()]
 
 
 def device_count() -> int:

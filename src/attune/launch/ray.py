@@ -19,7 +19,8 @@ from typing import Any
 
 from attune.errors import AttuneError, CheckpointError, ConfigError, RankLost, ReaderLost
 from attune.files import explain_write_errors, write_text
-from attune.launch.group import STOP_SIGNALS, Outcome
+from attune.launch.group import Outcome
+from attune.launch.stopping import INTERRUPTED, STOP_SIGNALS
 from attune.launch.heartbeat import monitored
 from attune.launch.ranks import GRACE_SECONDS
 from attune.processes import RUN_ID_VARIABLE, cores

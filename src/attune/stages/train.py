@@ -218,7 +218,10 @@ def _require_same_data(run: Run, data: TrainingSet, recordings: str) -> None:
 
 
 def _mend_best(training: TrainingContext, newest: Path | None, known: Sequence[Damage]) -> list[Damage]:
-    """Forget a best checkpoint that is damaged or gone: what is as good as it must be saved. The next best follows."""
+    """Forget a best checkpoint that is damaged or gone, and find the best of those that are there.
+
+    So it is too where best.json is lost: the checkpoints have their scores.
+    """
     run, found = training.run, list[Damage]()
     best = run.best() if training.world.is_first else None
     folder = checkpoint.folder_of(run.checkpoints, best.step) if best else None
@@ -226,6 +229,7 @@ def _mend_best(training: TrainingContext, newest: Path | None, known: Sequence[D
     if folder and reason:
         run.forget_best()
         found = [Damage(folder, reason)]
+    if training.world.is_first and (reason or best is None) and training.metric:
         for folder in checkpoint.sound(run.checkpoints):
             step, scores = checkpoint.scores(folder)
             training.offer_best(scores, step)
@@ -238,6 +242,8 @@ def _resume(training: TrainingContext, newest: Path | None, damaged: Sequence[Da
     if training.world.is_first:
         for item in damaged:
             training.log.write("damaged", folder=item.folder, reason=item.reason)
+            if item.folder.exists():
+                checkpoint.set_aside(item.folder)  # train.keep_last counts sound ones
     if newest is None:
         return TrainingProgress(scale=first_scale(training.recipe.train.precision))
     found = checkpoint.read(newest)

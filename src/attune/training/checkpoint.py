@@ -5,6 +5,7 @@ another name, fsynced and renamed; removed the same way. A damaged one is report
 """
 
 import json
+import re
 import shutil
 import uuid
 from collections.abc import Mapping
@@ -23,7 +24,9 @@ from attune.training.precision import LossScale
 from attune.training.progress import TrainingProgress
 
 MANIFEST = "manifest.json"
+FILES = ("progress.json", "model.safetensors", "optimizer.safetensors")
 STOPGAP = "stopgap"
+STEP = re.compile(r"step-(\d{6,})")
 FORMER_NAMES = {"heard": "epoch_seconds"}  # of fields of a position, before 0.1.0
 
 
@@ -58,7 +61,7 @@ def save(checkpoints: Path, checkpoint: Checkpoint) -> Path:
     if final.exists():
         if damage(final) is None:
             return final
-        final.rename(_unique(checkpoints, f"{final.name}.damaged"))
+        set_aside(final)
     partial = _unique(checkpoints, f".{final.name}.part")
     try:
         partial.mkdir(parents=True)
@@ -123,15 +126,22 @@ def sound(checkpoints: Path) -> list[Path]:
 def damage(folder: Path) -> str | None:
     """What is wrong with a checkpoint, or None."""
     try:
-        listed: dict[str, str] = json.loads((folder / MANIFEST).read_text())
-    except (OSError, ValueError):
+        listed = json.loads((folder / MANIFEST).read_text())
+    except (OSError, ValueError, RecursionError):
         return f"{MANIFEST} is missing or unreadable"
-    for name, expected in listed.items():
+    if not isinstance(listed, dict) or not listed.keys() >= {*FILES}:
+        return f"{MANIFEST} does not list every file"
+    for name in FILES:
         if not (folder / name).is_file():
             return f"{name} is missing"
-        if sha256(folder / name) != expected:
+        if sha256(folder / name) != listed[name]:
             return f"{name} does not have the SHA-256 it was written with"
     return None
+
+
+def set_aside(damaged: Path) -> None:
+    """Rename a damaged checkpoint, so that it does not count as one: `step-000400.damaged-1f2e3d4c`."""
+    damaged.rename(_unique(damaged.parent, f"{damaged.name}.damaged"))
 
 
 def prune(checkpoints: Path, keep_last: int, keep_steps: set[int]) -> None:
@@ -184,9 +194,13 @@ def _save_tensors(tensors: Mapping[str, Tensor], path: Path) -> str:
 
 
 def _folders(checkpoints: Path) -> list[Path]:
-    """Checkpoints by rising step, without those put aside as damaged."""
-    named = [folder for folder in checkpoints.glob("step-*") if "." not in folder.name]
-    return sorted(named, key=lambda folder: int(folder.name.removeprefix("step-")))
+    """Checkpoints by rising step; not those set aside as damaged, nor anybody's `step-000400-copy`."""
+    steps = {int(name[1]): name[0] for name in map(STEP.fullmatch, _names(checkpoints)) if name}
+    return [checkpoints / steps[step] for step in sorted(steps)]
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
 
 def _unique(folder: Path, name: str) -> Path:
