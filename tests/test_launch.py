@@ -1,5 +1,6 @@
 """`--devices`: the command starts its own ranks, and leaves none behind."""
 
+import os
 import re
 import shlex
 import signal
@@ -112,6 +113,32 @@ def test_a_preemption_signal_to_the_launcher_saves_and_exits_75(recipe, tmp_path
     run = tmp_path / "run"
     with training(recipe, run) as launcher:
         assert_preempted(launcher, run, signal.SIGTERM)
+
+
+def test_ctrl_c_saves_and_a_second_one_ends_at_once_without_a_trace(recipe, tmp_path):
+    """As a terminal has it: the signal goes to every process of the group."""
+    for devices, times, code in ((1, 1, 75), (2, 1, 75), (1, 2, 130), (2, 2, 130)):
+        run = tmp_path / f"run-{devices}-{times}"
+        words = ["train", str(recipe), f"run={run}", "train.steps=100000", "train.warmup=0", f"--devices={devices}"]
+        command = [sys.executable, "-m", "attune", *words, "data.test=[]", "train.eval_every=null"]
+        with subprocess.Popen(
+            [*command, "train.keep_best=null"], stderr=subprocess.PIPE, text=True, start_new_session=True
+        ) as process:
+            deadline = time.monotonic() + 60
+            while not (run / "checkpoints").exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            if times == 2:
+                os.killpg(process.pid, signal.SIGSTOP)  # so that both signals are there before a step is over
+                os.killpg(process.pid, signal.SIGINT)
+                os.killpg(process.pid, signal.SIGCONT)
+                time.sleep(0.01)
+            os.killpg(process.pid, signal.SIGINT)
+            errors = process.communicate(timeout=60)[1]
+        assert process.returncode in ((code,) if times == 1 else (75, 130)), errors
+        assert "Traceback" not in errors
+        if times == 1:
+            assert Run(run).state() == "preempted"
+        assert not ranks_of(run)
 
 
 def assert_preempted(launcher, run, number):

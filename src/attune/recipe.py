@@ -37,6 +37,7 @@ from attune.plain_yaml import (
 )
 from attune.sources import shown
 from attune.training.settings import AdaptConfig, OptimizerConfig, TrainConfig
+from attune.trust import require_trusted
 
 DEFAULT = "default"
 MAX_SECONDS = 30.0
@@ -178,6 +179,8 @@ def load(path: Path, overrides: Sequence[str] = ()) -> LoadedRecipe:
     problems = Problems()
     written = _read(path, problems)
     tree = _put_on_top(written.tree, read_overrides(overrides, problems))
+    if (path.parent / "model.safetensors").is_file():  # a model's own recipe, which may come from anybody
+        require_trusted(tree)
     readers = {section: partial(_read_choice, slot) for section, slot in _SLOTS.items()}
     values = config.parse_fields(tree, Recipe, problems, readers=readers)
     if written.is_whole:

@@ -45,7 +45,7 @@ def run(arguments: Namespace) -> int:
     if not arguments.recipe.resolve().is_relative_to(folder):
         raise ConfigError(f"{arguments.recipe} is not in {folder}, the folder to upload. Set --folder.")
     named = str(arguments.recipe.resolve().relative_to(folder))
-    train = ["python", "-m", "attune", "train", named, *arguments.overrides, "--launch", "ray"]
+    train = ["python", "-P", "-m", "attune", "train", named, *arguments.overrides, "--launch", "ray"]
     train += ["--devices", arguments.devices, "--restarts", str(arguments.restarts)]
     variables = dict(pair.partition("=")[::2] for pair in arguments.env)
     job = Job(list(map(str, train)), folder, variables, arguments.pip, arguments.exclude)

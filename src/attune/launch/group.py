@@ -73,7 +73,7 @@ def _run_once(count: int, arguments: Sequence[str], stop: "_Stop") -> Outcome:
         with preserve_environment():
             os.environ[RUN_ID_VARIABLE] = stop.run
             os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // count)))
-            elastic_launch(config, sys.executable)("-m", "attune", *arguments)
+            elastic_launch(config, sys.executable)("-P", "-m", "attune", *arguments)  # -P: no code of this folder
     except ChildFailedError as error:
         return _outcome(list(error.failures.values()), stop)
     except SignalException as interrupt:

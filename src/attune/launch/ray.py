@@ -15,14 +15,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from attune.errors import AttuneError, CheckpointError, ConfigError, RankLost, ReaderLost
 from attune.files import explain_write_errors, write_text
 from attune.launch.group import Outcome
-from attune.launch.stopping import INTERRUPTED, STOP_SIGNALS
 from attune.launch.heartbeat import monitored
 from attune.launch.ranks import GRACE_SECONDS
+from attune.launch.stopping import INTERRUPTED, STOP_SIGNALS
 from attune.processes import RUN_ID_VARIABLE, cores
 from attune.world import World
 
@@ -140,8 +141,14 @@ def _stop_file(path: Path) -> Callable[[], bool]:
 
 @contextmanager
 def _stop_file_on_signal(path: Path) -> Iterator[None]:
-    """A stop signal to this process creates a file that every worker checks for."""
-    before = {number: signal.signal(number, lambda *_: path.touch()) for number in STOP_SIGNALS}
+    """A stop signal to this process creates a file that every worker checks for; a second Ctrl-C ends it at once."""
+
+    def stop(number: int, _: FrameType | None) -> None:
+        if number == signal.SIGINT and path.exists():
+            os._exit(INTERRUPTED)  # Ray ends the workers of a driver that is gone
+        path.touch()
+
+    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
     try:
         yield
     finally:

@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from attune import catalog
+from attune import catalog, trust
 from attune import recipe as recipes
 from attune.contracts import Family, ModelSection
 from attune.corpora import Corpus
@@ -64,7 +64,7 @@ def open_eval_target(source: str, overrides: Sequence[str], site: Site) -> EvalT
     folder = locate(source, site.cache)
     if not folder.is_dir():
         raise ModelError(f"{folder} is neither a run directory, nor a model folder, nor a recipe (.yaml).")
-    pretrained = open_pretrained(folder)
+    pretrained = open_pretrained(folder, [each for each in overrides if each.partition("=")[0] in trust.NAMES])
     if overrides:
         recipe = _recipe(folder / "recipe.yaml", overrides)
         _require_own_weights(folder, pretrained.recipe, recipe)

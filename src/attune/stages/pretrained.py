@@ -9,7 +9,7 @@ import glob
 import os
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -71,14 +71,14 @@ def is_native(folder: Path) -> bool:
     return (folder / "recipe.yaml").is_file()
 
 
-def open_pretrained(folder: Path) -> Pretrained:
-    """A model folder, or a run directory with a checkpoint in it."""
+def open_pretrained(folder: Path, trusted: Sequence[str] = ()) -> Pretrained:
+    """A model folder, or a run directory with a checkpoint in it; `trusted` are overrides that name plug-ins."""
     if not is_native(folder):
         raise ModelError(
             f"{folder} is neither a model nor a run: it has no recipe.yaml. Others' models become one by: "
             f"attune import {folder} --to models/NAME"
         )
-    recipe = recipes.load(folder / "recipe.yaml", []).recipe
+    recipe = recipes.load(folder / "recipe.yaml", trusted).recipe
     if (folder / WEIGHTS).is_file():
         return Pretrained(recipe, ModelFolders(folder / "task", folder / "assets"), folder / WEIGHTS)
     run = Run(folder)

@@ -130,4 +130,4 @@ def _attune(*words: object, may_exit_1: Callable[[], bool] = lambda: False) -> N
 
 
 def _command(*words: object) -> list[str]:
-    return [sys.executable, "-m", "attune", *map(str, words)]
+    return [sys.executable, "-P", "-m", "attune", *map(str, words)]
