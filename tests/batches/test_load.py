@@ -1,5 +1,7 @@
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -113,3 +115,28 @@ def test_a_noise_that_cannot_be_read_is_no_fault_of_the_row(corpus, tmp_path):
     noisy = open_augmenter(AugmentConfig(noise=NoiseConfig(folder=str(tmp_path), chance=1.0)))
     with pytest.raises(ConfigError, match=r"^augment: .*x\.wav"):
         Reader(corpus, letters, drops_bad_rows=True, augmenter=noisy).read(np.arange(4))
+
+
+SMALL_SHARED_MEMORY = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=64k tmpfs /dev/shm && exec "$@"', "sh"]
+COMPARE = """
+import sys
+from pathlib import Path
+import numpy as np
+from attune.batches.load import MicroBatchPlan, Position, Reader, load
+from attune.corpora import open_manifest
+
+corpus = open_manifest(Path(sys.argv[1]), Path(sys.argv[2]))
+plans = [MicroBatchPlan(Position(step + 1), 0, np.arange(12)) for step in range(4)]
+reader = Reader(corpus, lambda utterance: (1, 2))
+sums = [[float(each.batch.audio.abs().sum()) for each in load(reader, plans, workers)] for workers in (0, 2)]
+assert sums[0] == sums[1] and sums[0][0] > 0, sums
+"""
+
+
+def test_full_shared_memory_is_done_without(tmp_path):
+    manifest = make_corpus(tmp_path / "corpus", utterances=12)
+    if subprocess.run([*SMALL_SHARED_MEMORY, "true"], capture_output=True).returncode:
+        pytest.skip("mounting a small /dev/shm needs privileges")
+    words = [sys.executable, "-c", COMPARE, str(manifest), str(tmp_path / "index")]
+    done = subprocess.run([*SMALL_SHARED_MEMORY, *words], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

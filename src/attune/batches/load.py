@@ -5,6 +5,7 @@ and the first audio that is decoded is the first that is trained on.
 """
 
 import os
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,7 +13,8 @@ from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
-from torch.utils.data import DataLoader, Dataset
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from attune.audio.augment import Augmenter, generator_for
 from attune.audio.decode import Samples, read_utterance
@@ -206,7 +208,7 @@ def load(
 
     `pins` puts them where a CUDA device can fetch them by itself.
     """
-    loader: DataLoader[LoadedMicroBatch] = DataLoader(
+    loader: DataLoader[LoadedMicroBatch | bytes] = DataLoader(
         _Readable(reader),
         sampler=micros,
         batch_size=None,
@@ -216,7 +218,8 @@ def load(
         prefetch_factor=4 if workers else None,
         worker_init_fn=partial(_settle_worker, os.getpid()) if workers else None,
     )
-    for loaded in loader:
+    for each in loader:
+        loaded: LoadedMicroBatch = pickle.loads(each) if isinstance(each, bytes) else each
         if loaded.error:
             raise loaded.error
         yield loaded
@@ -256,16 +259,31 @@ class CachedBatches:
         self._remembered = read if self._remembers else None
 
 
-class _Readable(Dataset[LoadedMicroBatch]):
+class _Readable(Dataset[LoadedMicroBatch | bytes]):
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
 
-    def __getitem__(self, micro: MicroBatchPlan) -> LoadedMicroBatch:
+    def __getitem__(self, micro: MicroBatchPlan) -> LoadedMicroBatch | bytes:
         try:
             batch, dropped = self.reader.read(micro.rows, micro.position.epoch, micro.utterances)
-            return LoadedMicroBatch(micro, batch, (*micro.dropped, *dropped))
+            loaded = LoadedMicroBatch(micro, batch, (*micro.dropped, *dropped))
         except AttuneError as error:
-            return LoadedMicroBatch(micro, None, error=error)
+            loaded = LoadedMicroBatch(micro, None, error=error)
+        return _to_parent(loaded) if get_worker_info() else loaded
+
+
+def _to_parent(loaded: LoadedMicroBatch) -> LoadedMicroBatch | bytes:
+    """Put the tensors into shared memory; where it is full (64 MB in a container), all goes through the pipe instead.
+
+    The queue would do it in a thread of its own, where an error is lost and the parent waits for ever.
+    """
+    if loaded.batch is None:
+        return loaded
+    try:
+        loaded.batch.with_tensors(Tensor.share_memory_)
+    except RuntimeError:  # no space left on the device
+        return pickle.dumps(loaded)
+    return loaded
 
 
 def _as_it_is(loaded: Any) -> Any:

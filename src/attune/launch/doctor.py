@@ -257,7 +257,7 @@ def check_storage(site: Site) -> Iterator[DoctorFinding]:
     shared = Path("/dev/shm")  # through which loader workers pass batches
     if shared.exists():
         size = shutil.disk_usage(shared).total
-        small = "Loader workers need it. In a container: docker run --shm-size 8g …; otherwise use --workers 0."
+        small = "Loader workers are slower without it. In a container: docker run --shm-size 8g …"
         is_small = size < LOW_SHARED_MEMORY
         what = f"{size / 2**30:.1f} GiB"
         yield DoctorFinding("shared memory", what, "note" if is_small else "good", small if is_small else "")
