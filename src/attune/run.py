@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -49,6 +49,7 @@ class Start:
     data: str  # a fingerprint
     new_tensors: tuple[str, ...]
     recordings: str = ""  # a fingerprint of the noises and rooms, where there are any
+    parts: Mapping[str, str] = field(default_factory=dict)  # manifest or shard → a fingerprint of its content
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ class Run:
                 f"{self.folder / 'start.json'} is missing or unreadable, and without it nothing tells whether the "
                 "training data is still the same. Put it back, or start a new run with model.weights set to this one."
             )
-        return Start(state["data"], tuple(state["new_tensors"]), state.get("recordings", ""))
+        return Start(state["data"], tuple(state["new_tensors"]), state.get("recordings", ""), state.get("parts", {}))
 
     def best(self) -> Best | None:
         """The best checkpoint that was recorded, if any; a resumed run finds it again where the record is lost."""

@@ -66,6 +66,7 @@ def test_another_recipe_in_a_run_that_trained_nothing_is_locked_anew(site, tmp_p
     run.folder.mkdir()
     old = recipes.load(tmp_path / "recipe.yaml", ["seed=1"]).recipe
     (run.folder / "recipe.yaml").write_text(recipes.resolved_yaml(old))
+    run.set_status("failed")
     run.lock.write_text('{"format": 1, "sources": []}')
     assert main(short("train", str(tmp_path / "recipe.yaml"))) == 0
     assert len(read_lock(run.lock)) == 4

@@ -195,7 +195,7 @@ def test_training_data_that_changed_is_refused(recipe_file, site, tmp_path):
         events_of(recipe, site, stop_requested=lambda: next(asked))
     rows = (folder / "manifest.jsonl").read_text().splitlines(keepends=True)
     (folder / "manifest.jsonl").write_text("".join(rows[:-1]))
-    with pytest.raises(CheckpointError, match="training data has changed"):
+    with pytest.raises(CheckpointError, match=r"training data \(manifest\) has changed"):
         events_of(recipe, site)
 
 

@@ -21,8 +21,8 @@ from attune.corpora._scan import BadLine, FileState, Table, file_state, find_dup
 from attune.errors import DataError
 from attune.files import completed, sha256, write_text
 
-FORMAT = 3  # increased when the files of an older version cannot be read, or mean something else
-MTIME_TICK_NS = 2_000_000_000  # two changes within a clock tick have the same mtime; then the hash decides
+FORMAT = 4  # increased when the files of an older version cannot be read, or mean something else
+MTIME_TICK_NS = 2_000_000_000  # two changes within a clock tick have the same times; then the hash decides
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def _load(header: Path, manifest: Path) -> Index | None:
     if index is None or any(file_state(bad.audio.path) != bad.audio for bad in index.bad_lines if bad.audio):
         return None
     now = file_state(str(manifest.absolute()))
-    if now == index.manifest and header.stat().st_mtime_ns - (now.mtime_ns or 0) > MTIME_TICK_NS:
+    if now == index.manifest and header.stat().st_mtime_ns - (now.ctime_ns or 0) > MTIME_TICK_NS:
         return index
     if now.size != index.manifest.size or sha256(manifest) != index.sha256:
         return None

@@ -115,6 +115,11 @@ class Corpus:
         self._before = np.array(sorted(duplicates), np.int64) - np.arange(len(duplicates))
 
     @property
+    def parts(self) -> dict[str, str]:
+        """The fingerprint of each manifest, by its name among `sets`."""
+        return {name: part.fingerprint for name, part in zip(self.sets, self._manifests, strict=True)}
+
+    @property
     def sets(self) -> tuple[str, ...]:
         """A name for each manifest: the file's, with as much of its folder as makes it unique."""
         paths = [manifest.path.absolute().with_suffix("") for manifest in self._manifests]

@@ -32,11 +32,15 @@ THREADS = 8  # probing a file is mostly waiting for a disk or a network
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """Size and modification time of a file; a difference means that it was created, removed or changed."""
+    """Size and times of a file; a difference means that it was created, removed or changed.
+
+    The time of the last status change cannot be set back, as that of the last modification can.
+    """
 
     path: str
     size: int | None = None  # None: the file does not exist
     mtime_ns: int | None = None
+    ctime_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,9 @@ def file_state(path: str) -> FileState:
         status = os.stat(path)  # noqa: PTH116  # as fast as can be: done for every row
     except (OSError, ValueError):  # ValueError: a path no system could have
         return FileState(path)
-    return FileState(path, status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else FileState(path)
+    if not stat.S_ISREG(status.st_mode):
+        return FileState(path)
+    return FileState(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def resolve_audio(folder: Path, audio: str) -> str:

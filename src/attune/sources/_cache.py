@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from attune.errors import SourceError
-from attune.files import sync, write_text
+from attune.files import sha256, sync, write_text
 from attune.sources._retry import RetryPolicy
 
 FORMAT = 1
+HASHED_BYTES = 4 << 30  # of what a run is locked to, each time: seconds; `attune cache verify` looks at all
 FRESH_SECONDS = 60.0  # ranks and commands that start together ask a server once
 
 
@@ -91,6 +92,18 @@ class Cache:
     def has(self, entry: Entry) -> bool:
         """Whether every file of the entry is here."""
         return all(_size(self.object(file.sha256)) == file.size for file in entry.files.values())
+
+    def is_intact(self, entry: Entry) -> bool:
+        """Whether every file of the entry is here with the content it was locked with; what has another is removed."""
+        if not self.has(entry):
+            return False
+        names = [file.sha256 for file in entry.files.values()] if entry.size <= HASHED_BYTES else []
+        damaged = [name for name in names if sha256(self.object(name)) != name]
+        for name in damaged:
+            self.object(name).unlink(missing_ok=True)
+        if damaged:
+            shutil.rmtree(self.place_of(entry).parent, ignore_errors=True)
+        return not damaged
 
     def part(self, source: str, name: str) -> Path:
         """Where a file of a source is written while it is incomplete."""

@@ -98,7 +98,8 @@ def _ready(source: str, cache: Cache, is_fixed: bool) -> Entry | None:
     """What needs no network: the locked version, or what was listed a moment ago."""
     locked = cache.locked.get(source)
     if locked:
-        return locked if cache.has(locked) else None
+        was_verified = cache.used.get(source) == locked  # by this process
+        return locked if (cache.has if was_verified else cache.is_intact)(locked) else None
     known = cache.known(source)
     if known and (is_fixed or cache.is_offline or time.time() - known[1] < FRESH_SECONDS):
         return known[0]

@@ -1,7 +1,8 @@
 """The data of a recipe, as every rank sees it: manifests or a stream to train on, sets to score, the first example."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,12 +31,13 @@ from attune.recipe import Recipe
 from attune.run import Run
 from attune.scorers import SEARCHED, WITHOUT_MASKS
 from attune.site import Site
-from attune.sources import locate, shown
+from attune.sources import locate, read_range, shown, size_of
 from attune.stages.pretrained import LoadedModel
 from attune.types import SAMPLE_RATE, Hypothesis, Json, Utterance, tokens_of
 from attune.world import World
 
 SHOWN = 160  # characters of a target
+SAMPLED_SHARDS, SAMPLED_BYTES = 64, 4096
 SHOWN_LONGEST = 3  # utterances of a micro-batch
 
 
@@ -169,6 +171,7 @@ class TrainingSet:
 
     recipe: Recipe
     fingerprint: str
+    parts: Mapping[str, str]  # manifest or shard → a fingerprint of its content
     corpus: Corpus | None = None
     selection: Selection | None = None
     shards: Shards | None = None
@@ -214,11 +217,26 @@ def open_training_set(recipe: Recipe, run: Run, site: Site, world: World, resume
     """What the recipe learns from, as every rank sees it."""
     if recipe.data.stream is None:
         corpus = open_split(recipe, "train", run.data, site, world)
-        return TrainingSet(recipe, corpus.fingerprint, corpus, training_rows(recipe, corpus))
+        return TrainingSet(recipe, corpus.fingerprint, corpus.parts, corpus, training_rows(recipe, corpus))
     shards = open_stream(recipe, run.folder, site)
     if not resumes:
         forget_all(shards)  # of an earlier run in this folder
-    return TrainingSet(recipe, shards.fingerprint, shards=shards)
+    parts = _sampled(shards.names) if world.is_first else {}
+    return TrainingSet(recipe, shards.fingerprint, parts, shards=shards)
+
+
+def _sampled(shards: Sequence[str]) -> dict[str, str]:
+    """Fingerprints of shards by their sizes, first bytes and middle ones; of many shards, some from all over."""
+    chosen = sorted({shards[len(shards) * number // SAMPLED_SHARDS] for number in range(SAMPLED_SHARDS)})
+    with ThreadPoolExecutor(8) as pool:
+        return dict(zip(map(shown, chosen), pool.map(_shard_print, chosen), strict=True))
+
+
+def _shard_print(shard: str) -> str:
+    size = size_of(shard)
+    length = min(size, SAMPLED_BYTES)
+    blocks = [read_range(shard, start, length) for start in (0, (size - length) // 2)]
+    return hashlib.sha256(b"".join([str(size).encode(), *blocks])).hexdigest()[:16]
 
 
 def open_stream(recipe: Recipe, run: Path, site: Site) -> Shards:

@@ -198,7 +198,7 @@ def _begin(recipe: Recipe, run: Run, data: TrainingSet, site: Site, world: World
         return rebuild_model(recipe, ModelFolders(run.task, run.assets), run.start().new_tensors)
     begun = begin_model(recipe, data, ModelFolders(run.task, run.assets), site, world)
     if world.is_first:
-        run.remember_start(Start(data.fingerprint, begun.init.new_tensors, recordings))
+        run.remember_start(Start(data.fingerprint, begun.init.new_tensors, recordings, data.parts))
     return begun
 
 
@@ -209,11 +209,13 @@ def _require_same_data(run: Run, data: TrainingSet, recordings: str) -> None:
             f"The recordings that augment names have changed since {run.folder} began. Put them back as "
             "they were, or start a new run with model.weights set to this one."
         )
-    if start.data != data.fingerprint:
+    known = {name: found for name, found in data.parts.items() if name in start.parts}
+    changed = [name for name, found in known.items() if found != start.parts[name]]
+    if changed or start.data != data.fingerprint:
+        which = f" ({', '.join(changed[:3])}{' …' if changed[3:] else ''})" if changed else ""
         raise CheckpointError(
-            f"The training data has changed since {run.folder} began: its epochs would repeat some utterances and "
-            "leave out others. Put the manifests back as they were, or start a new run with model.weights set to this "
-            "one."
+            f"The training data{which} has changed since {run.folder} began: its epochs would repeat some utterances "
+            "and leave out others. Put it back as it was, or start a new run with model.weights set to this one."
         )
 
 
