@@ -1,6 +1,6 @@
 # `make demo` and `make test` each work alone on a fresh clone: they make what they need, once.
 
-.PHONY: help demo test quick check docs demo-data clean
+.PHONY: help demo test quick check docs demo-data gpu-matrix clean
 .DEFAULT_GOAL := help
 
 ready := .venv/ready
@@ -15,6 +15,7 @@ help:
 	@echo "make quick       the tests that take seconds"
 	@echo "make check       style and types"
 	@echo "make docs        build the documentation site: build/site/index.html"
+	@echo "make gpu-matrix  every family with every option on a CUDA device: build/gpu-matrix/matrix.md"
 	@echo "make demo-data   make the demo's speech anew (needs espeak-ng)"
 	@echo "make clean       remove everything that was made here, .venv too"
 
@@ -34,6 +35,9 @@ docs: $(ready_for_tests)
 	@.venv/bin/python scripts/make-reference
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict
 	@echo "build/site/index.html"
+
+gpu-matrix: $(ready_for_tests)
+	@.venv/bin/python benchmarks/gpu_matrix.py build/gpu-matrix
 
 demo-data: $(ready_for_tests)
 	@.venv/bin/python scripts/make-demo

@@ -1,6 +1,7 @@
 """Masked batch normalization in training, with the sums from which running statistics are updated."""
 
 # B batch, C channels, F frames
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -25,10 +26,7 @@ def masked_batch_norm(
     In backward the gradient of `stats` (3, C) is, for each channel, the number of frames, and the sums of their
     deviations from `center` and of the squares of these.
     """
-    normed: Tensor = _MaskedBatchNorm.apply(  # type: ignore[no-untyped-call]
-        frames, padding, count, weight, bias, stats, center, eps
-    )
-    return normed
+    return _apply(frames, padding, count, weight, bias, stats, center, eps)
 
 
 class _MaskedBatchNorm(torch.autograd.Function):
@@ -55,6 +53,10 @@ class _MaskedBatchNorm(torch.autograd.Function):
         gradient = outer[0].contiguous()
         frames_grad, weight_grad, bias_grad = backend.backward(gradient, frames, padding, count, weight, *found)
         return frames_grad, None, None, weight_grad, bias_grad, sums if ctx.has_stats else None, None, None
+
+
+# Compiled layers call it as it is: torch cannot trace a Triton kernel that takes a mask.
+_apply: Callable[..., Tensor] = torch.compiler.disable(_MaskedBatchNorm.apply)  # type: ignore[no-untyped-call]
 
 
 def _backend(frames: Tensor, weight: Tensor) -> ModuleType:

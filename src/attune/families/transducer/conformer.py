@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attune.families.transducer.memory import run
 from attune.families.transducer.norm import BatchNorm
 from attune.families.transducer.own import Own, own_of
 from attune.families.transducer.shape import ConformerShape
+from attune.kernels.recompute import run_layer
 
 
 class Subsampling(nn.Module):
@@ -169,7 +169,7 @@ class Conformer(nn.Module):
         hidden = self.dropout(hidden * self.scale)
         for layer in self.layers:
             saves_memory = self.saves_memory and self.training
-            hidden = run(layer, hidden, positions, own, saves_memory=saves_memory)
+            hidden = run_layer(layer, hidden, positions, own, saves_memory=saves_memory)
         return hidden, own.lengths
 
     def frames(self, count: int) -> int:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from attune.families.transducer.memory import run
 from attune.families.transducer.norm import BatchNorm
 from attune.families.transducer.own import Own, own_of
 from attune.families.transducer.shape import ContextNetBlockShape, ContextNetShape
+from attune.kernels.recompute import run_layer
 
 LEAST_VARIANCE = 1e-3
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "swish": nn.SiLU}
@@ -107,7 +107,7 @@ class ContextNet(nn.Module):
         """Frames (B, F / stride, C) of log-mel energies (B, M, F), and how many are each row's own."""
         own = own_of(lengths, mels.shape[2])
         for block in self.encoder:
-            mels, own = run(block, mels, own, saves_memory=self.saves_memory and self.training)
+            mels, own = run_layer(block, mels, own, saves_memory=self.saves_memory and self.training)
         return mels.transpose(1, 2), own.lengths
 
     def frames(self, count: int) -> int:

@@ -8,14 +8,15 @@ decoding keeps its own cache.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from attune.families.whisper.shape import WhisperShape
+from attune.families.whisper.windows import attention_kernels
+from attune.kernels.recompute import run_layer
 
 LONG = 1024  # frames from which attention's own kernels pay for a single query
 
@@ -155,11 +156,28 @@ class DecoderLayer(nn.Module):
         return hidden + added
 
 
-class Encoder(nn.Module):
+class Stack(nn.Module):
+    """Layers that are run as they are or, to save memory, a second time in the backward pass."""
+
+    def __init__(self, saves_memory: bool, plans: bool) -> None:
+        super().__init__()
+        self.saves_memory = saves_memory
+        self.plans = plans  # which kernels attention takes
+
+    def run(self, layer: Callable[..., Tensor], hidden: Tensor, *inputs: Tensor | None) -> Tensor:
+        """What a layer makes of the states."""
+        kernels = partial(attention_kernels, self.plans, hidden.device)
+        found: Tensor = run_layer(
+            layer, hidden, *inputs, saves_memory=self.saves_memory and self.training, context=kernels
+        )
+        return found
+
+
+class Encoder(Stack):
     """Log-mel energies to states, two frames to one."""
 
-    def __init__(self, shape: WhisperShape, saves_memory: bool) -> None:
-        super().__init__()
+    def __init__(self, shape: WhisperShape, saves_memory: bool, plans: bool) -> None:
+        super().__init__(saves_memory, plans)
         self.conv1 = nn.Conv1d(shape.mels, shape.width, 3, padding=1)
         self.conv2 = nn.Conv1d(shape.width, shape.width, 3, stride=2, padding=1)
         self.embed_positions = nn.Embedding(shape.source_positions, shape.width)
@@ -167,7 +185,6 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(EncoderLayer(shape) for _ in range(shape.encoder_layers))
         self.layer_norm = nn.LayerNorm(shape.width)
         self.dropout = nn.Dropout(shape.dropout)
-        self.saves_memory = saves_memory
 
     def forward(self, mels: Tensor, mask: Tensor | None) -> Tensor:
         """The states (B, F / 2, D) of log-mel energies (B, M, F); a mask (B, 1, 1, F / 2) is true for what is seen."""
@@ -176,28 +193,27 @@ class Encoder(nn.Module):
         hidden = F.gelu(self.conv2(F.gelu(self.conv1(mels)))).transpose(1, 2).contiguous()
         hidden = self.dropout(hidden + self.embed_positions.weight[: hidden.shape[1]])
         for layer in self.layers:
-            hidden = _run(layer, hidden, mask, saves_memory=self.saves_memory and self.training)
+            hidden = self.run(layer, hidden, mask)
         states: Tensor = self.layer_norm(hidden)
         return states
 
 
-class Decoder(nn.Module):
+class Decoder(Stack):
     """Tokens and the encoder's states to what may follow each token."""
 
-    def __init__(self, shape: WhisperShape, saves_memory: bool) -> None:
-        super().__init__()
+    def __init__(self, shape: WhisperShape, saves_memory: bool, plans: bool) -> None:
+        super().__init__(saves_memory, plans)
         self.embed_tokens = nn.Embedding(shape.vocabulary, shape.width)
         self.embed_positions = nn.Embedding(shape.target_positions, shape.width)
         self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(shape.decoder_layers))
         self.layer_norm = nn.LayerNorm(shape.width)
         self.dropout = nn.Dropout(shape.dropout)
-        self.saves_memory = saves_memory
 
     def forward(self, tokens: Tensor, states: Tensor, mask: Tensor | None) -> Tensor:
         """Logits (B, U, V) of what follows each of the tokens (B, U)."""
         hidden = self._embed(tokens, slice(tokens.shape[1]))
         for layer in self.layers:
-            hidden = _run(layer, hidden, states, mask, saves_memory=self.saves_memory and self.training)
+            hidden = self.run(layer, hidden, states, mask)
         return self._logits(hidden)
 
     def project_encoded(self, states: Tensor) -> list[KeysValues]:
@@ -228,10 +244,10 @@ class Decoder(nn.Module):
 class EncoderDecoder(nn.Module):
     """Both halves, under the names they have in transformers."""
 
-    def __init__(self, shape: WhisperShape, saves_memory: bool) -> None:
+    def __init__(self, shape: WhisperShape, saves_memory: bool, plans: bool) -> None:
         super().__init__()
-        self.encoder = Encoder(shape, saves_memory)
-        self.decoder = Decoder(shape, saves_memory)
+        self.encoder = Encoder(shape, saves_memory, plans)
+        self.decoder = Decoder(shape, saves_memory, plans)
 
 
 def sinusoids(positions: int, width: int) -> Tensor:
@@ -239,11 +255,3 @@ def sinusoids(positions: int, width: int) -> Tensor:
     rates = torch.exp(-math.log(10_000) / (width // 2 - 1) * torch.arange(width // 2))
     angles = torch.arange(positions)[:, None] * rates
     return torch.cat([angles.sin(), angles.cos()], dim=1)
-
-
-def _run(layer: Callable[..., Tensor], *inputs: Any, saves_memory: bool) -> Tensor:
-    """Run a layer; to save memory, a second time in the backward pass instead of remembering it."""
-    if not saves_memory:
-        return layer(*inputs)
-    again: Tensor = checkpoint(layer, *inputs, use_reentrant=False)
-    return again

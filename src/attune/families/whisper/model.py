@@ -34,8 +34,9 @@ class WhisperModel(nn.Module):
         self.window: Window = window
         self.rules = rules
         self.saves_memory = saves_memory
+        self.plans = window == "full" or shape.width >= PLANNED_WIDTH
         with torch.device("meta"):
-            self.model = EncoderDecoder(shape, saves_memory)
+            self.model = EncoderDecoder(shape, saves_memory, self.plans)
         self.model.to_empty(device="cpu")
         self.model.apply(_initialize)
         with torch.no_grad():
@@ -43,8 +44,7 @@ class WhisperModel(nn.Module):
 
     def loss(self, batch: Batch) -> Loss:
         """Cross-entropy, summed over every token after the start of the transcript; the end is one of them."""
-        plans = self.window == "full" or self.shape.width >= PLANNED_WIDTH
-        with attention_kernels(plans, batch.audio.device):
+        with attention_kernels(self.plans, batch.audio.device):
             windows, states = self.encode(batch)
             logits = self.model.decoder(batch.tokens.ids[:, :-1], states, windows.mask())
         labels = self.labels(batch)
