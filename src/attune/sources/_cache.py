@@ -19,6 +19,7 @@ from typing import Any
 
 from attune.errors import SourceError
 from attune.files import sync, write_text
+from attune.secrets import shown
 from attune.sources._retry import RetryPolicy
 
 FORMAT = 1
@@ -59,9 +60,9 @@ class DownloadProgress:
 
 
 def entry_from(saved: Mapping[str, Any]) -> Entry:
-    """An entry as it was read from JSON."""
+    """An entry as it was read from JSON; earlier versions wrote some credentials."""
     files = {name: File(**file) for name, file in saved["files"].items()}
-    return Entry(saved["source"], saved["revision"], files, saved["is_folder"])
+    return Entry(shown(saved["source"]), saved["revision"], files, saved["is_folder"])
 
 
 def short_hash(*words: str) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from attune.errors import SourceError
 from attune.files import sync
+from attune.secrets import shown
 from attune.sources._archive import require_inside
 from attune.sources._cache import FRESH_SECONDS, Cache, DownloadProgress, Entry, File, short_hash
 from attune.sources._retry import NotModified, Retries, RetryableError, with_retries
@@ -67,8 +68,9 @@ ListFiles = Callable[[Entry | None, Entry | None], Listing]
 def fetch(source: str, list_files: ListFiles, cache: Cache, is_fixed: bool = False) -> Path:
     """The source's file or folder in the cache, downloaded if it is not there in its present version.
 
-    A source that `is_fixed` never changes, and is not asked about again.
+    A source that `is_fixed` never changes, and is not asked about again. Its name is written without credentials.
     """
+    source = shown(source)
     entry = _ready(source, cache, is_fixed)
     if entry is None:
         cache.require_network(source)
