@@ -98,9 +98,9 @@ def test_a_redirect_from_https_to_http_is_not_followed_and_no_token_changes_its_
     safe, plain = urlsplit("https://host/a"), urlsplit("http://host/a")
     token = {"Authorization": "Bearer hf_secret"}
     with pytest.raises(SourceError, match="https://host/a redirects to http://host/a, which is not safe to follow"):
-        _http._credentials_after(safe, plain, token)
-    assert _http._credentials_after(plain, safe, token) == {}
-    assert _http._credentials_after(safe, safe, token) == token
+        _http.credentials_after(safe, plain, token)
+    assert _http.credentials_after(plain, safe, token) == {}
+    assert _http.credentials_after(safe, safe, token) == token
 
 
 class Proxy:

@@ -40,7 +40,8 @@ def _require_no_secret(source: str) -> None:
     if has_secrets(source):
         raise DataError(
             f"The URL {shown(source)} has a signature, a password or a query value that may be one, "
-            "which would be written into every row. Give s3://BUCKET/KEY with AWS_* variables, or download the shards and give their folder."
+            "which would be written into every row. Give s3://BUCKET/KEY with AWS_* variables, "
+            "or download the shards and give their folder."
         )
 
 

@@ -52,11 +52,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class DownloadProgress:
-    """How much of a file has been downloaded."""
+    """How much of a file has been downloaded, and why nothing more comes at the moment."""
 
     source: str
     done: int
     total: int | None
+    stalled: str = ""
 
 
 def entry_from(saved: Mapping[str, Any]) -> Entry:

@@ -5,6 +5,7 @@ import email.utils
 import netrc
 import os
 import re
+import select
 import string
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,10 +24,17 @@ from attune.sources._source import ByteRanges
 
 REDIRECTS = 10
 SMALL = 1 << 16  # bytes that are quicker to read than a connection is to open
+DRAIN_SECONDS = 1.0
 OK = (200, 206)
 OK_OR_PAST_THE_END = (*OK, 416)
-REASONS = {401: "login required", 403: "access denied, or the permission has expired"}
 _MOVED = (301, 302, 303, 307, 308)
+REASONS = {
+    401: "login required",
+    403: "access denied, or the permission has expired",
+    **dict.fromkeys(_MOVED, "a redirect to nowhere"),
+}
+_COUNT = "[0-9]{1,18}"
+_CONDITIONS = {"If-None-Match", "If-Modified-Since"}
 _HEADERS = {"User-Agent": "attune", "Accept-Encoding": "identity"}
 _CONNECTIONS: dict[str, type[HTTPConnection]] = {"http": HTTPConnection, "https": HTTPSConnection}
 
@@ -41,19 +49,27 @@ class WebFile:
     known: str | None = None  # the version that need not be sent again
     is_fixed: bool = False  # the address never gets other content
     advice: str = "Check the address."
+    is_verified: bool = False  # by a hash or size from elsewhere
 
     @contextmanager
     def open(self, start: int, version: str | None) -> Iterator[Body]:
         """The file from byte `start` of that version on, or all of another one."""
         with self._get(self._conditions(start, version), OK) as response:
+            if response.status == 206 and not start:
+                raise RetryableError("the server sent a part of the file (206) where all of it was requested")
             encoding = response.headers.get("Content-Encoding", "identity")
             if encoding != "identity":
                 raise SourceError(f"{shown(self.url)} is sent as {encoding}; expected no Content-Encoding.")
-            begin, size = _extent(response)
-            chunks = _chunks(response)
+            extent = _extent(response)
+            if not (extent.is_delimited or self.is_verified):
+                raise SourceError(
+                    f"{shown(self.url)}: the server sends no size, so a download that is cut short would go unnoticed. "
+                    "Add #sha256=… to the address, or download it yourself and give its path."
+                )
+            begin, chunks = extent.begin, _at_most(_chunks(response), extent.count)
             first = b"" if begin else next(chunks, b"")
             self._refuse_page(first)
-            yield Body(chain([first], chunks), begin, size, _version(response.headers))
+            yield Body(chain([first], chunks), begin, extent.size, _version(response.headers))
 
     def read(self, start: int, length: int) -> bytes:
         """The bytes of a range, fewer only where the file ends."""
@@ -64,9 +80,10 @@ class WebFile:
                 raise SourceError(
                     f"{shown(self.url)}: the server does not serve byte ranges. Fetch the file, and give its path."
                 )
-            begin, size = _extent(response)
-            if begin != start:
-                raise RetryableError(f"the server sent byte {begin} instead of {start}")
+            extent = _extent(response)
+            size = extent.size
+            if extent.begin != start:
+                raise RetryableError(f"the server sent byte {extent.begin} instead of {start}")
             content = collect(_chunks(response))[:length]
         if len(content) < length and (size is None or start + len(content) < size):
             raise RetryableError(f"received {len(content)} of {length} bytes", received=content)
@@ -75,7 +92,7 @@ class WebFile:
     def size(self) -> int:
         """The size, from a request for one byte: an address that is signed for GET may refuse HEAD."""
         with self._get({"Range": "bytes=0-0"}, OK_OR_PAST_THE_END) as response:
-            size = 0 if response.status == 416 else _extent(response)[1]
+            size = 0 if response.status == 416 else _extent(response).size
         if size is None:
             raise SourceError(f"{shown(self.url)}: the server does not send the size. Fetch it, and give its path.")
         return size
@@ -90,16 +107,16 @@ class WebFile:
 
     @contextmanager
     def _get(self, headers: Mapping[str, str], accepted: tuple[int, ...]) -> Iterator[HTTPResponse]:
-        with _following_redirects(self.url, {**_HEADERS, **headers}, self.credentials, self.timeout) as response:
+        with following_redirects(self.url, headers, self.credentials, self.timeout) as response:
             if response.status not in accepted:
-                raise self._failure(response)
+                raise self._failure(response, is_conditional=not _CONDITIONS.isdisjoint(headers))
             yield response
 
-    def _failure(self, response: HTTPResponse) -> Exception:
+    def _failure(self, response: HTTPResponse, is_conditional: bool) -> Exception:
         status = response.status
-        what = f"the server answered {status} {response.reason}"
+        what = f"the server answered {status} {printable(response.reason)}"
         if status == 304:
-            return NotModified()
+            return NotModified() if is_conditional else RetryableError(f"{what} to a request without conditions")
         if status == 416:  # the part is longer than the file is now
             return RetryableError(what, restart=True)
         if is_transient(status):
@@ -113,10 +130,8 @@ class WebFile:
         begin = first[:512].lstrip().lower()
         if name.endswith((".html", ".htm")) or not begin.startswith((b"<!doctype html", b"<html")):
             return
-        title = re.search(rb"<title[^>]*>\s*(.*?)\s*</title>", first[:20_000], re.IGNORECASE | re.DOTALL)
-        named = f" ({without_secrets(title[1].decode(errors='replace')[:80])!r})" if title else ""
         raise SourceError(
-            f"{shown(self.url)} is a web page{named}, not a file. Use the address that downloads it; "
+            f"{shown(self.url)} is a web page{title_of(first)}, not a file. Use the address that downloads it; "
             "if it needs a login, download it yourself and give its path."
         )
 
@@ -141,10 +156,24 @@ def seconds_until(retry_after: str | None) -> float:
     """Seconds from now, whichever of its two forms the Retry-After header has."""
     if not retry_after:
         return 0.0
-    if retry_after.strip().isdigit():
+    if re.fullmatch(r"\s*[0-9]+\s*", retry_after):
         return float(retry_after)
-    moment = email.utils.parsedate_tz(retry_after)
-    return max(0.0, email.utils.mktime_tz(moment) - time.time()) if moment else 0.0
+    try:
+        moment = email.utils.parsedate_tz(retry_after)
+        return max(0.0, email.utils.mktime_tz(moment) - time.time()) if moment else 0.0
+    except (ValueError, OverflowError, TypeError):  # a date that no calendar has
+        return 0.0
+
+
+def title_of(page: bytes) -> str:
+    """The title of a web page, in brackets, for a message."""
+    title = re.search(rb"<title[^>]*>\s*(.*?)\s*</title>", page[:20_000], re.IGNORECASE | re.DOTALL)
+    return f" ({printable(title[1].decode(errors='replace'))!r})" if title else ""
+
+
+def printable(text: str) -> str:
+    """A server's words in one short line of a message."""
+    return without_secrets("".join(letter if letter.isprintable() else " " for letter in text[:80]).strip())
 
 
 # ---- a response
@@ -156,26 +185,70 @@ def _chunks(response: HTTPResponse) -> Iterator[bytes]:
             chunk = response.read1(CHUNK)
         except (OSError, HTTPException, ValueError) as error:
             raise RetryableError(_reason(error)) from error
+        if (response.chunk_left or 0) < 0:  # http.client reads on, headers of chunks and all
+            raise RetryableError("the server sent a chunk of negative size", restart=True)
         if not chunk:
             return
         yield chunk
 
 
-def _extent(response: HTTPResponse) -> tuple[int, int | None]:
-    """The first byte of the body, and the size of the whole file."""
-    length = response.headers["Content-Length"]
+def _at_most(chunks: Iterator[bytes], count: int | None) -> Iterator[bytes]:
+    """The chunks of a body that was announced to have `count` bytes; a shorter one is noticed by its file's size."""
+    done = 0
+    for chunk in chunks:
+        done += len(chunk)
+        if count is not None and done > count:
+            raise RetryableError(f"the server sent more than the {count} bytes that it announced", restart=True)
+        yield chunk
+
+
+def read_all(response: HTTPResponse, at_most: int) -> bytes:
+    """The whole body of a response that fits into memory."""
+    extent = _extent(response)
+    received = bytearray()
+    for chunk in _chunks(response):
+        received += chunk
+        if len(received) > at_most:
+            raise SourceError(f"The server sent more than {at_most / 1e6:.0f} MB as one answer. Check the address.")
+    if extent.count not in (None, len(received)):
+        raise RetryableError(f"received {len(received)} of {extent.count} bytes")
+    return bytes(received)
+
+
+@dataclass(frozen=True, slots=True)
+class _Extent:
+    """Which bytes of a file a response has: from `begin` on, `count` of them if that is known, of `size`."""
+
+    begin: int
+    count: int | None
+    size: int | None
+    is_delimited: bool = True  # whether an early end can be noticed
+
+
+def _extent(response: HTTPResponse) -> _Extent:
+    lengths = set(response.headers.get_all("Content-Length", ()))
+    if response.chunked:  # the length is ignored then
+        lengths = set()
+    if len(lengths) > 1 or not all(re.fullmatch(_COUNT, length) for length in lengths):
+        raise RetryableError(f"the server sent the Content-Length {printable(', '.join(sorted(lengths)))!r}")
+    length = int(lengths.pop()) if lengths else None
     if response.status != 206:
-        return 0, int(length) if length and length.isdigit() else None
-    found = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", response.headers.get("Content-Range", ""))
+        return _Extent(0, length, length, is_delimited=response.chunked or length is not None)
+    found = re.fullmatch(rf"bytes ({_COUNT})-({_COUNT})/({_COUNT}|\*)", response.headers.get("Content-Range", ""))
     if not found:
-        raise RetryableError("the server sent a part without Content-Range")
-    return int(found[1]), None if found[3] == "*" else int(found[3])
+        raise RetryableError("the server sent a part without a Content-Range of bytes")
+    begin, end, size = int(found[1]), int(found[2]) + 1, None if found[3] == "*" else int(found[3])
+    if end <= begin or (size is not None and end > size) or length not in (None, end - begin):
+        raise RetryableError(f"the server sent a part with the Content-Range {found[0]!r}, which is impossible")
+    return _Extent(begin, end - begin, size)
 
 
 def _version(headers: HTTPMessage) -> str | None:
-    """A strong ETag, or else Last-Modified."""
-    tag = headers.get("ETag", "")
-    return tag if tag.startswith('"') else headers.get("Last-Modified")
+    """A strong ETag, or else Last-Modified; neither, if it could not be sent back."""
+    tag, date = headers.get("ETag", ""), headers.get("Last-Modified", "")
+    if re.fullmatch(r'"[\x21\x23-\x7e\x80-\xff]*"', tag):
+        return tag
+    return date if re.fullmatch(r"[\w ,:+-]{1,50}", date, re.ASCII) else None
 
 
 def _reason(error: BaseException) -> str:
@@ -186,14 +259,14 @@ def _reason(error: BaseException) -> str:
 
 
 @contextmanager
-def _following_redirects(
+def following_redirects(
     url: str, headers: Mapping[str, str], credentials: Mapping[str, str], timeout: float
 ) -> Iterator[HTTPResponse]:
     """The response at the end of all redirects. Credentials never leave the host that they are for."""
     for _ in range(REDIRECTS + 1):
         where = urlsplit(url)
         route = _route(where)
-        connection, response = _request(route, where, {**headers, **credentials}, timeout)
+        connection, response = _request(route, where, {**_HEADERS, **headers, **credentials}, timeout)
         try:
             location = response.headers.get("Location") if response.status in _MOVED else None
             if location is None:
@@ -201,12 +274,23 @@ def _following_redirects(
                 return
         finally:
             _release(route, connection, response)
-        url = urljoin(url, quote(location, encoding="iso-8859-1", safe=string.punctuation))
-        credentials = _credentials_after(where, urlsplit(url), credentials)
+        after = _target(url, location)
+        url, credentials = after.geturl(), credentials_after(where, after, credentials)
     raise SourceError(f"{shown(url)} was redirected more than {REDIRECTS} times.")
 
 
-def _credentials_after(before: SplitResult, after: SplitResult, credentials: Mapping[str, str]) -> Mapping[str, str]:
+def _target(url: str, location: str) -> SplitResult:
+    try:
+        target = urlsplit(urljoin(url, quote(location, encoding="iso-8859-1", safe=string.punctuation)))
+        is_sound = bool(target.hostname) and target.port != 0
+    except ValueError:
+        is_sound = False
+    if not is_sound and not re.match(r"(?!https?:)[a-z][a-z0-9.+-]*:", location, re.IGNORECASE):
+        raise SourceError(f"{shown(url)} redirects to {printable(location)!r}, which is no web address.")
+    return target
+
+
+def credentials_after(before: SplitResult, after: SplitResult, credentials: Mapping[str, str]) -> Mapping[str, str]:
     is_downgrade = (before.scheme, after.scheme) == ("https", "http")
     if after.scheme not in ("http", "https") or is_downgrade or "@" in after.netloc:
         raise SourceError(
@@ -256,7 +340,7 @@ def _request(
         try:
             connection.request("GET", target, headers=headers)
             return connection, connection.getresponse()
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, ValueError) as error:  # ValueError: a host that no name can be
             connection.close()
             # The server may have closed a kept connection long ago; another is tried at once.
             if not is_kept or isinstance(error, TimeoutError):
@@ -265,13 +349,26 @@ def _request(
 
 def _connection(route: _Route, timeout: float) -> tuple[HTTPConnection, bool]:
     """A connection, and whether it was used before."""
+    while True:
+        try:
+            connection = _idle_on(route).pop()
+        except IndexError:
+            return _connect(route, timeout), False
+        if not _has_unasked_bytes(connection):
+            connection.timeout = timeout
+            connection.sock.settimeout(timeout)
+            return connection, True
+        connection.close()
+
+
+def _has_unasked_bytes(connection: HTTPConnection) -> bool:
+    """Whether the server has closed the connection, or sent what would pass for the next response."""
     try:
-        connection = _idle_on(route).pop()
-    except IndexError:
-        return _connect(route, timeout), False
-    connection.timeout = timeout
-    connection.sock.settimeout(timeout)
-    return connection, True
+        poll = select.poll()
+        poll.register(connection.sock, select.POLLIN)
+        return bool(poll.poll(0))
+    except (OSError, ValueError):
+        return True
 
 
 def _connect(route: _Route, timeout: float) -> HTTPConnection:
@@ -290,8 +387,10 @@ def _release(route: _Route, connection: HTTPConnection, response: HTTPResponse) 
     """Keep the connection if the whole response was read, or little of it is left."""
     try:
         if not response.isclosed() and response.length is not None and response.length <= SMALL:
+            if connection.sock is not None:
+                connection.sock.settimeout(DRAIN_SECONDS)
             response.read()
-    except (OSError, HTTPException):
+    except (OSError, HTTPException, ValueError):
         pass
     if response.isclosed() and not response.length and connection.sock is not None:
         _idle_on(route).append(connection)

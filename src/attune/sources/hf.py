@@ -127,7 +127,7 @@ def _web_file(hub: HubAddress, path: str, revision: str, policy: RetryPolicy) ->
 
     url = hf_hub_url(hub.repo, path, repo_type=hub.kind, revision=revision, endpoint=hub_endpoint())
     credentials = {"Authorization": f"Bearer {token}"} if (token := get_token()) else {}
-    return WebFile(url, policy.timeout, credentials, is_fixed=True, advice=ADVICE)
+    return WebFile(url, policy.timeout, credentials, is_fixed=True, advice=ADVICE, is_verified=True)
 
 
 def _chosen(address: str, hub: HubAddress, files: Mapping[str, Any]) -> tuple[dict[str, str], bool]:

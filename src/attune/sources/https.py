@@ -20,7 +20,13 @@ def find(address: str, cache: Cache) -> Path:
     def list_files(known: Entry | None, locked: Entry | None) -> Listing:
         require_openable(web.url)
         version = next(iter(known.files.values())).version if known else None
-        file = WebFile(web.url, cache.retry.timeout, netrc_credentials(web.host), known=version or None)
+        file = WebFile(
+            web.url,
+            cache.retry.timeout,
+            netrc_credentials(web.host),
+            known=version or None,
+            is_verified=web.sha256 is not None,
+        )
         return Listing({web.name: RemoteFile(file.open, hashes=Hashes(sha256=web.sha256))})
 
     return fetch(web.shown, list_files, cache, is_fixed=web.sha256 is not None)
