@@ -33,7 +33,7 @@ _SCHEME = r"[a-z][a-z0-9_.+-]{0,100}://"
 _ADDRESS = re.compile(
     rf"(?P<scheme>{_SCHEME})(?P<place>[^?#]*)(?:\?(?P<query>[^#]*))?(?:#(?P<fragment>.*))?", re.IGNORECASE | re.DOTALL
 )
-_HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(:\d*)?")
+_HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(:\d*|:PORT)?")  # PORT: as messages ask for it
 # An address in a text ends where the next one begins.
 _IN_TEXT = re.compile(rf"(?<![a-z0-9_.+-]){_SCHEME}(?:(?![,;|]?{_SCHEME})[^\s'\"<>`\\])*", re.IGNORECASE)
 _AFTER = ".,;:!?)]}"  # of the sentence around an address, not of its query

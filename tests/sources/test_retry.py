@@ -4,7 +4,7 @@ import pytest
 
 from attune.errors import SourceError
 from attune.sources import RetryableError, RetryPolicy, with_retries
-from attune.sources._http import seconds_until
+from attune.sources._responses import seconds_until
 from attune.sources._retry import Retries, is_transient
 
 POLICY = RetryPolicy(tries=6, first_wait=1.0, longest_wait=4.0)

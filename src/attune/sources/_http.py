@@ -1,24 +1,32 @@
 """The one HTTP transport: kept connections, safe redirects, proxies, byte ranges, and each failure classified once."""
 
 import base64
-import email.utils
 import netrc
 import os
 import re
 import select
 import string
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException, HTTPMessage, HTTPResponse, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from itertools import chain
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from attune.errors import SourceError
-from attune.secrets import shown, without_secrets
-from attune.sources._fetch import CHUNK, Body
+from attune.secrets import shown
+from attune.sources._fetch import Body
+from attune.sources._responses import (
+    at_most_bytes,
+    extent_of,
+    printable,
+    read_chunks,
+    reason_of,
+    seconds_until,
+    title_of,
+    version_of,
+)
 from attune.sources._retry import NotModified, RetryableError, collect, is_transient
 from attune.sources._source import ByteRanges
 
@@ -33,7 +41,6 @@ REASONS = {
     403: "access denied, or the permission has expired",
     **dict.fromkeys(_MOVED, "a redirect to nowhere"),
 }
-_COUNT = "[0-9]{1,18}"
 _CONDITIONS = {"If-None-Match", "If-Modified-Since"}
 _HEADERS = {"User-Agent": "attune", "Accept-Encoding": "identity"}
 _CONNECTIONS: dict[str, type[HTTPConnection]] = {"http": HTTPConnection, "https": HTTPSConnection}
@@ -60,16 +67,16 @@ class WebFile:
             encoding = response.headers.get("Content-Encoding", "identity")
             if encoding != "identity":
                 raise SourceError(f"{shown(self.url)} is sent as {encoding}; expected no Content-Encoding.")
-            extent = _extent(response)
+            extent = extent_of(response)
             if not (extent.is_delimited or self.is_verified):
                 raise SourceError(
                     f"{shown(self.url)}: the server sends no size, so a download that is cut short would go unnoticed. "
                     "Add #sha256=… to the address, or download it yourself and give its path."
                 )
-            begin, chunks = extent.begin, _at_most(_chunks(response), extent.count)
+            begin, chunks = extent.begin, at_most_bytes(read_chunks(response), extent.count)
             first = b"" if begin else next(chunks, b"")
             self._refuse_page(first)
-            yield Body(chain([first], chunks), begin, extent.size, _version(response.headers))
+            yield Body(chain([first], chunks), begin, extent.size, version_of(response.headers))
 
     def read(self, start: int, length: int) -> bytes:
         """The bytes of a range, fewer only where the file ends."""
@@ -80,11 +87,11 @@ class WebFile:
                 raise SourceError(
                     f"{shown(self.url)}: the server does not serve byte ranges. Fetch the file, and give its path."
                 )
-            extent = _extent(response)
+            extent = extent_of(response)
             size = extent.size
             if extent.begin != start:
                 raise RetryableError(f"the server sent byte {extent.begin} instead of {start}")
-            content = collect(_chunks(response))[:length]
+            content = collect(at_most_bytes(read_chunks(response), extent.count))[:length]
         if len(content) < length and (size is None or start + len(content) < size):
             raise RetryableError(f"received {len(content)} of {length} bytes", received=content)
         return content
@@ -92,7 +99,7 @@ class WebFile:
     def size(self) -> int:
         """The size, from a request for one byte: an address that is signed for GET may refuse HEAD."""
         with self._get({"Range": "bytes=0-0"}, OK_OR_PAST_THE_END) as response:
-            size = 0 if response.status == 416 else _extent(response).size
+            size = 0 if response.status == 416 else extent_of(response).size
         if size is None:
             raise SourceError(f"{shown(self.url)}: the server does not send the size. Fetch it, and give its path.")
         return size
@@ -150,109 +157,6 @@ def netrc_credentials(host: str) -> Mapping[str, str]:
     except (OSError, netrc.NetrcParseError):
         return {}
     return {"Authorization": _basic(found[0], found[2] or "")} if found else {}
-
-
-def seconds_until(retry_after: str | None) -> float:
-    """Seconds from now, whichever of its two forms the Retry-After header has."""
-    if not retry_after:
-        return 0.0
-    if re.fullmatch(r"\s*[0-9]+\s*", retry_after):
-        return float(retry_after)
-    try:
-        moment = email.utils.parsedate_tz(retry_after)
-        return max(0.0, email.utils.mktime_tz(moment) - time.time()) if moment else 0.0
-    except (ValueError, OverflowError, TypeError):  # a date that no calendar has
-        return 0.0
-
-
-def title_of(page: bytes) -> str:
-    """The title of a web page, in brackets, for a message."""
-    title = re.search(rb"<title[^>]*>\s*(.*?)\s*</title>", page[:20_000], re.IGNORECASE | re.DOTALL)
-    return f" ({printable(title[1].decode(errors='replace'))!r})" if title else ""
-
-
-def printable(text: str) -> str:
-    """A server's words in one short line of a message."""
-    return without_secrets("".join(letter if letter.isprintable() else " " for letter in text[:80]).strip())
-
-
-# ---- a response
-
-
-def _chunks(response: HTTPResponse) -> Iterator[bytes]:
-    while True:
-        try:
-            chunk = response.read1(CHUNK)
-        except (OSError, HTTPException, ValueError) as error:
-            raise RetryableError(_reason(error)) from error
-        if (response.chunk_left or 0) < 0:  # http.client reads on, headers of chunks and all
-            raise RetryableError("the server sent a chunk of negative size", restart=True)
-        if not chunk:
-            return
-        yield chunk
-
-
-def _at_most(chunks: Iterator[bytes], count: int | None) -> Iterator[bytes]:
-    """The chunks of a body that was announced to have `count` bytes; a shorter one is noticed by its file's size."""
-    done = 0
-    for chunk in chunks:
-        done += len(chunk)
-        if count is not None and done > count:
-            raise RetryableError(f"the server sent more than the {count} bytes that it announced", restart=True)
-        yield chunk
-
-
-def read_all(response: HTTPResponse, at_most: int) -> bytes:
-    """The whole body of a response that fits into memory."""
-    extent = _extent(response)
-    received = bytearray()
-    for chunk in _chunks(response):
-        received += chunk
-        if len(received) > at_most:
-            raise SourceError(f"The server sent more than {at_most / 1e6:.0f} MB as one answer. Check the address.")
-    if extent.count not in (None, len(received)):
-        raise RetryableError(f"received {len(received)} of {extent.count} bytes")
-    return bytes(received)
-
-
-@dataclass(frozen=True, slots=True)
-class _Extent:
-    """Which bytes of a file a response has: from `begin` on, `count` of them if that is known, of `size`."""
-
-    begin: int
-    count: int | None
-    size: int | None
-    is_delimited: bool = True  # whether an early end can be noticed
-
-
-def _extent(response: HTTPResponse) -> _Extent:
-    lengths = set(response.headers.get_all("Content-Length", ()))
-    if response.chunked:  # the length is ignored then
-        lengths = set()
-    if len(lengths) > 1 or not all(re.fullmatch(_COUNT, length) for length in lengths):
-        raise RetryableError(f"the server sent the Content-Length {printable(', '.join(sorted(lengths)))!r}")
-    length = int(lengths.pop()) if lengths else None
-    if response.status != 206:
-        return _Extent(0, length, length, is_delimited=response.chunked or length is not None)
-    found = re.fullmatch(rf"bytes ({_COUNT})-({_COUNT})/({_COUNT}|\*)", response.headers.get("Content-Range", ""))
-    if not found:
-        raise RetryableError("the server sent a part without a Content-Range of bytes")
-    begin, end, size = int(found[1]), int(found[2]) + 1, None if found[3] == "*" else int(found[3])
-    if end <= begin or (size is not None and end > size) or length not in (None, end - begin):
-        raise RetryableError(f"the server sent a part with the Content-Range {found[0]!r}, which is impossible")
-    return _Extent(begin, end - begin, size)
-
-
-def _version(headers: HTTPMessage) -> str | None:
-    """A strong ETag, or else Last-Modified; neither, if it could not be sent back."""
-    tag, date = headers.get("ETag", ""), headers.get("Last-Modified", "")
-    if re.fullmatch(r'"[\x21\x23-\x7e\x80-\xff]*"', tag):
-        return tag
-    return date if re.fullmatch(r"[\w ,:+-]{1,50}", date, re.ASCII) else None
-
-
-def _reason(error: BaseException) -> str:
-    return without_secrets(str(error)) or type(error).__name__
 
 
 # ---- redirects
@@ -344,7 +248,7 @@ def _request(
             connection.close()
             # The server may have closed a kept connection long ago; another is tried at once.
             if not is_kept or isinstance(error, TimeoutError):
-                raise RetryableError(_reason(error)) from error
+                raise RetryableError(reason_of(error)) from error
 
 
 def _connection(route: _Route, timeout: float) -> tuple[HTTPConnection, bool]:
