@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import pytest
 
 from attune.errors import SourceError
-from attune.sources import Cache, RetryPolicy, _hub_api, _ranges, hf, https, locate, read_range
+from attune.sources import Cache, RetryPolicy, _http, _hub_api, _ranges, hf, https, locate, read_range
 
 CASES = int(os.environ.get("CASES", "200"))
 SEED = int(os.environ.get("SEED", "0"))
@@ -83,6 +83,9 @@ def answering(answer):
         is_over.set()
         thread.join()
         server.close()
+        for kept in _http._idle.values():
+            while kept:
+                kept.pop().close()
 
 
 def response(status, headers, body):

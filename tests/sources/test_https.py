@@ -344,3 +344,24 @@ def test_a_killed_holder_of_the_lock_is_followed_at_once(cache):
         assert locate(f"{url}/a", patient).read_bytes() == WEIGHTS
     assert [wanted for _, wanted in site.asked] == [None, f"bytes={1 << 20}-"]
     assert files_in(cache.folder / "locks") == []
+
+
+def test_a_server_without_ranges_that_cuts_every_response_is_left(cache):
+    site = Site({"/a": WEIGHTS}, [Fault(end_after=1_000_000)] * 100, has_ranges=False)
+    with (
+        web(site) as url,
+        pytest.raises(SourceError, match=r"received 1000000 of 5120000 bytes \(3 attempts in a row\)"),
+    ):
+        locate(f"{url}/a", cache)
+    assert len(site.asked) <= 4
+
+
+def test_a_stall_is_reported_while_it_lasts(tmp_path, monkeypatch):
+    monkeypatch.setattr("attune.sources._stalls.STALL_SECONDS", 0.05)
+    seen = []
+    cache = Cache(tmp_path, retry=QUICK, watch=seen.append)
+    with web(Site({"/a": WEIGHTS}, [Fault(stall_after=1 << 20), Fault(503, {"Retry-After": "99999999"})])) as url:
+        assert locate(f"{url}/a", cache).read_bytes() == WEIGHTS
+    stalled = [each for each in seen if each.stalled]
+    assert stalled[0].done == 1 << 20 and stalled[0].stalled.startswith("no data from the server (")
+    assert any("asked for a pause of 99,999,999 s, which is too long; attempt" in each.stalled for each in stalled)

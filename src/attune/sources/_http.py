@@ -299,6 +299,7 @@ def _release(route: _Route, connection: HTTPConnection, response: HTTPResponse) 
     if response.isclosed() and not response.length and connection.sock is not None:
         _idle_on(route).append(connection)
     else:
+        response.close()  # it has the socket, where the server is to end the connection
         connection.close()
 
 
