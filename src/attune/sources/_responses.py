@@ -76,7 +76,7 @@ def read_all(response: HTTPResponse, at_most: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class BodyExtent:
     """Which bytes of a file a response has: from `begin` on, `count` of them if that is known, of `size`."""
 
     begin: int
@@ -85,7 +85,7 @@ class Extent:
     is_delimited: bool = True  # whether an early end can be noticed
 
 
-def extent_of(response: HTTPResponse) -> Extent:
+def extent_of(response: HTTPResponse) -> BodyExtent:
     lengths = set(response.headers.get_all("Content-Length", ()))
     if response.chunked:  # the length is ignored then
         lengths = set()
@@ -93,14 +93,14 @@ def extent_of(response: HTTPResponse) -> Extent:
         raise RetryableError(f"the server sent the Content-Length {printable(', '.join(sorted(lengths)))!r}")
     length = int(lengths.pop()) if lengths else None
     if response.status != 206:
-        return Extent(0, length, length, is_delimited=response.chunked or length is not None)
+        return BodyExtent(0, length, length, is_delimited=response.chunked or length is not None)
     found = re.fullmatch(rf"bytes ({COUNT})-({COUNT})/({COUNT}|\*)", response.headers.get("Content-Range", ""))
     if not found:
         raise RetryableError("the server sent a part without a Content-Range of bytes")
     begin, end, size = int(found[1]), int(found[2]) + 1, None if found[3] == "*" else int(found[3])
     if end <= begin or (size is not None and end > size) or length not in (None, end - begin):
         raise RetryableError(f"the server sent a part with the Content-Range {found[0]!r}, which is impossible")
-    return Extent(begin, end - begin, size)
+    return BodyExtent(begin, end - begin, size)
 
 
 def version_of(headers: HTTPMessage) -> str | None:
