@@ -35,7 +35,7 @@ from attune.plain_yaml import (
     read_overrides,
     yaml_lines,
 )
-from attune.sources import shown
+from attune.sources import shown, without_secrets
 from attune.training.settings import AdaptConfig, OptimizerConfig, TrainConfig
 from attune.trust import require_trusted
 
@@ -210,7 +210,7 @@ def _without_secrets(value: Plain) -> Plain:
         return {name: _without_secrets(each) for name, each in value.items()}
     if isinstance(value, list):
         return [_without_secrets(each) for each in value]
-    return shown(value) if isinstance(value, str) else value
+    return without_secrets(shown(value)) if isinstance(value, str) else value
 
 
 def resolved_yaml(recipe: Recipe) -> str:

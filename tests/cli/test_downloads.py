@@ -35,3 +35,14 @@ def test_on_a_terminal_there_is_a_bar_for_each_file_and_it_goes_away():
     for source in ("hf://a/b/one", "hf://a/b/two"):
         watch(DownloadProgress(source, 4 * MB, 4 * MB))
     assert watch._bars == {}
+
+
+def test_a_stall_is_shown_also_for_a_small_file():
+    lines, screen = io.StringIO(), Terminal()
+    for stream in (lines, screen):
+        watch = Downloads(stream)
+        watch(DownloadProgress("hf://a/b/config.json", 5, 500, "no data from the server (5 s)"))
+        watch(DownloadProgress("hf://a/b/config.json", 500, 500))
+        assert watch._bars == {}
+    assert lines.getvalue() == "waiting for hf://a/b/config.json: no data from the server (5 s)\n"
+    assert "no data from the server (5 s)" in screen.getvalue()

@@ -128,6 +128,16 @@ def test_problems_of_a_csv_are_named_by_its_own_lines(data):
     assert found[6] == "duplicate id, first on line 2"
 
 
+@pytest.mark.parametrize("audio", ["https://h/a.wav?jwt=5ecret", "https://h/a.wav?k=5ecret", "s3://KEY:5ecret@b/a.wav"])
+def test_what_opens_an_address_is_in_no_index(data, audio):
+    rows = opened(write(data / "m.jsonl", {"audio": audio, "seconds": 0.5, "text": "a"}, {"audio": audio, "text": 1}))
+    assert (rows[0].audio, len(rows)) == (audio, 1)
+    assert "5ecret" not in rows[0].id
+    table = opened(write(data / "m.csv", "audio,seconds,text", f"{audio},0.5,a", "audio/a.wav,0.5,b"))
+    assert len(table) == 1 and "put them into a .jsonl manifest" in reasons(table)[2]
+    assert not [path for path in (data / "index").iterdir() if b"5ecret" in path.read_bytes()]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [

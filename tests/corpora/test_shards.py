@@ -62,6 +62,8 @@ def test_a_range_of_shards_that_runs_backward_is_refused(tmp_path, source):
         "https://bucket.example/x-{0..3}.tar?X-Amz-Expires=600&X-Amz-Signature=SECRET",
         "https://me:SECRET@bucket.example/x.tar",
         "http://bucket.example/x.tar?part=a/b&sig=SECRET",
+        "http://bucket.example/x.tar?opens=SECRET",
+        "s3://KEY:SECRET@bucket.example/x.tar",
     ],
 )
 def test_an_address_with_a_secret_is_not_written_into_a_manifest(tmp_path, address):
@@ -75,7 +77,7 @@ def test_an_address_with_a_secret_is_not_written_into_a_manifest(tmp_path, addre
     "source",
     [
         "https://bucket.example/x.tar",
-        "HTTPS://bucket.example/a%20b.tar?path=a/b c&empty",
+        "HTTPS://bucket.example/a%20b.tar?path=a/b c&raw",
         "s3://bucket/sig=1/",
         "/data/key=1&sig=2.tar",
         "https://[bad",

@@ -1,5 +1,6 @@
 """The real client of the Hub, and ours, against a small hub on this machine."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from attune.sources import Cache, RetryPolicy, locate, push
 from attune.sources import _fetch as fetching
 
 from servers.hub import Hub, serve_hub
-from servers.web import Fault
+from servers.web import Fault, Quiet, serving
 
 QUICK = RetryPolicy(timeout=2.0, tries=3, first_wait=0.01, longest_wait=0.02)
 WEIGHTS = bytes(range(256)) * 5000
@@ -221,3 +222,56 @@ def test_nothing_is_pushed_to_a_file_or_a_commit(hub, tmp_path):
         push(tmp_path, "hf://org/new/file", "")
     with pytest.raises(SourceError, match=r"Nothing can be pushed to https://host/a\. Use hf://"):
         push(tmp_path, "https://host/a", "")
+
+
+COMMIT = {"sha": "1" * 40}
+
+
+class Odd(Quiet):
+    """A hub that answers what it is made to."""
+
+    info, tree, link, asked = b"", b"", "", 0
+
+    def do_GET(self):
+        type(self).asked += 1
+        body = (self.tree if "/tree/" in self.path else self.info).replace(b"COUNT", str(self.asked).encode())
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        if self.link and "/tree/" in self.path:
+            self.send_header("Link", f'<{self.path}&cursor={self.asked}>; rel="next"')
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.mark.parametrize(
+    ("info", "tree", "what"),
+    [
+        (b"<html><head><title>Log in</title>", b"", r"a web page \('Log in'\)"),
+        (b"null", b"", "null"),
+        (b"[]", b"", "a list"),
+        (b'{"sha": 5}', b"", "another object"),
+        (json.dumps(COMMIT).encode(), b"null", "null"),
+        (json.dumps(COMMIT).encode(), b'{"error": "x"}', "another object"),
+        (json.dumps(COMMIT).encode(), b"[[]]", "a list"),
+        (json.dumps(COMMIT).encode(), b'[{"type": "file", "path": "a"}]', "a file without path, size or hash"),
+    ],
+)
+def test_an_answer_that_is_not_the_hubs_is_named_in_one_line(cache, monkeypatch, info, tree, what):
+    with serving(type("Handler", (Odd,), {"info": info, "tree": tree})) as url:
+        monkeypatch.setenv("HF_ENDPOINT", url)
+        with pytest.raises(SourceError, match=f"answered with {what}, which is not the Hub's answer") as refused:
+            locate("hf://org/tiny", cache)
+    assert str(refused.value).isprintable()
+    assert files_in(cache.folder) == []
+
+
+@pytest.mark.parametrize("path", ["a", "aCOUNT"])
+def test_a_listing_without_end_is_left(cache, monkeypatch, path):
+    monkeypatch.setattr("attune.sources._hub_api.MOST_PAGES", 30)
+    tree = json.dumps([{"type": "file", "path": path, "size": 1, "oid": "1" * 40}]).encode()
+    handler = type("Handler", (Odd,), {"info": json.dumps(COMMIT).encode(), "tree": tree, "link": "yes"})
+    with serving(handler) as url:
+        monkeypatch.setenv("HF_ENDPOINT", url)
+        with pytest.raises(SourceError, match="lists files without end"):
+            locate("hf://org/tiny", cache)
+    assert handler.asked <= 31

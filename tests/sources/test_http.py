@@ -1,6 +1,7 @@
 """The one transport: what downloads and range reads have in common, against real servers on this machine."""
 
 import threading
+import time
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -98,9 +99,9 @@ def test_a_redirect_from_https_to_http_is_not_followed_and_no_token_changes_its_
     safe, plain = urlsplit("https://host/a"), urlsplit("http://host/a")
     token = {"Authorization": "Bearer hf_secret"}
     with pytest.raises(SourceError, match="https://host/a redirects to http://host/a, which is not safe to follow"):
-        _http._credentials_after(safe, plain, token)
-    assert _http._credentials_after(plain, safe, token) == {}
-    assert _http._credentials_after(safe, safe, token) == token
+        _http.credentials_after(safe, plain, token)
+    assert _http.credentials_after(plain, safe, token) == {}
+    assert _http.credentials_after(safe, safe, token) == token
 
 
 class Proxy:
@@ -158,3 +159,67 @@ def test_a_proxy_of_another_kind_is_refused(cache, monkeypatch):
     with pytest.raises(SourceError, match="https_proxy is a socks5 proxy. Expected http://HOST:PORT") as refused:
         locate("https://files.example/a", cache)
     assert "5ecret" not in str(refused.value)
+
+
+def saying(*responses):
+    """A server that sends these bytes, one after the other, each on a connection of its own; the last one for ever."""
+    left = list(responses)
+
+    class Handler(Quiet):
+        def do_GET(self):
+            self.wfile.write(left.pop(0) if len(left) > 1 else left[0])
+            self.close_connection = True
+
+    return serving(Handler)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (
+            b"HTTP/1.1 206 P\r\nContent-Range: bytes 0-4/*\r\nContent-Length: 5\r\n\r\nwrong",
+            "where all of it was requested",
+        ),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", "answered 204 No Content"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\nwrong", "sent the Content-Length 'x'"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 9\r\n\r\nwrong", "sent the Content-Length '5, 9'"),
+        (b"HTTP/1.1 200 OK\r\n\r\nwrong", "sends no size, so a download that is cut short would go unnoticed"),
+        (b"HTTP/1.1 304 Not Modified\r\n\r\n", "304 Not Modified to a request without conditions"),
+        (b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n", r"302 Found \(a redirect to nowhere\)"),
+        (
+            b"HTTP/1.1 302 Found\r\nLocation: http://[\r\nContent-Length: 0\r\n\r\n",
+            "to 'http://\\[', which is no web address",
+        ),
+        (b"HTTP/1.1 302 Found\r\nLocation: http://h:x/\r\nContent-Length: 0\r\n\r\n", "which is no web address"),
+        (b"HTTP/1.1 404 \x1b[2J\r\nContent-Length: 0\r\n\r\n", r"answered 404 \[2J"),
+    ],
+)
+def test_what_is_not_the_whole_file_is_refused_in_one_line(cache, said, message):
+    with saying(said) as url, pytest.raises(SourceError, match=message) as refused:
+        locate(f"{url}/a", cache)
+    assert str(refused.value).isprintable()
+    assert not list((cache.folder / "objects").glob("*/*"))
+
+
+def test_a_size_that_shrinks_under_one_tag_begins_the_download_anew(cache):
+    head = b'HTTP/1.1 200 OK\r\nETag: "1"\r\nContent-Length: 10\r\n\r\n'
+    rest = b'HTTP/1.1 206 P\r\nETag: "1"\r\nContent-Range: bytes 5-7/8\r\nContent-Length: 3\r\n\r\n567'
+    patient = replace(cache, retry=RetryPolicy(timeout=2.0, tries=3, first_wait=0.01, longest_wait=0.02))
+    with saying(head + b"01234", rest, head + b"0123456789") as url:
+        assert locate(f"{url}/a", patient).read_bytes() == b"0123456789"
+
+
+def test_what_follows_a_response_unasked_is_never_taken_for_the_next(cache):
+    extra = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwrong"
+
+    class Handler(Quiet):
+        def do_GET(self):
+            self.wfile.write(b"HTTP/1.1 206 P\r\nContent-Range: bytes 0-4/5\r\nContent-Length: 5\r\n\r\nright")
+            self.wfile.flush()
+            time.sleep(0.05)
+            self.wfile.write(extra)
+
+    with serving(Handler) as url:
+        assert read_range(f"{url}/a", 0, 5) == b"right"
+        time.sleep(0.2)
+        assert read_range(f"{url}/a", 0, 5) == b"right"

@@ -244,11 +244,13 @@ def test_secrets_in_an_address_are_never_written_or_printed(cache):
     assert not [path for path in files_in(cache.folder) if b"5ecret" in path.read_bytes() + str(path).encode()]
 
 
-def test_an_address_signed_anew_is_the_same_file(cache):
+@pytest.mark.parametrize("name", ["X-Amz-Signature", "secret_key", "x-api-key", "jwt", "pwd", "private_key"])
+def test_an_address_signed_anew_is_the_same_file(cache, name):
     site = Site({"/a": b"1"})
     with web(site) as url:
-        for signature in ("one", "two"):
-            locate(f"{url}/a?X-Amz-Signature={signature}", cache)
+        for signature in ("5ecret", "0ther"):
+            locate(f"{url}/a?{name}={signature}", cache)
+    assert not [path for path in files_in(cache.folder) if b"5ecret" in path.read_bytes()]
     assert len(site.asked) == 1
 
 
@@ -259,6 +261,18 @@ def test_addresses_that_differ_in_what_is_asked_for_are_two_files(cache, name):
         found = [locate(f"{url}/get?{name}={value}", cache).read_bytes() for value in ("large", "small")]
     assert found == [b"1", b"2"]
     assert len(cache.used) == 2
+    assert not [path for path in files_in(cache.folder) if b"large" in path.read_bytes()]
+
+
+def test_an_address_of_a_runs_file_is_used_from_the_cache_and_never_requested(cache):
+    site = Site({"/get?id=5ecret": b"1"})
+    with web(site) as url:
+        locate(f"{url}/get?id=5ecret", cache)
+        (kept,) = cache.used
+        assert locate(kept, cache).read_bytes() == b"1"
+        with pytest.raises(SourceError, match="the value of id may be secret and is not written.*Use the recipe"):
+            locate(kept.replace("/get", "/other"), cache)
+    assert len(site.asked) == 1
 
 
 def test_a_password_in_an_address_is_refused_without_repeating_it(cache):
@@ -330,3 +344,22 @@ def test_a_killed_holder_of_the_lock_is_followed_at_once(cache):
         assert locate(f"{url}/a", patient).read_bytes() == WEIGHTS
     assert [wanted for _, wanted in site.asked] == [None, f"bytes={1 << 20}-"]
     assert files_in(cache.folder / "locks") == []
+
+
+def test_a_server_without_ranges_that_cuts_every_response_is_left(cache):
+    cuts = [Fault(end_after=1_000_000), Fault(end_after=2_000_000)] * 50
+    site = Site({"/a": WEIGHTS}, cuts, has_ranges=False)
+    with web(site) as url, pytest.raises(SourceError, match=r"received 2000000 of 5120000 bytes \(3 attempts in a row"):
+        locate(f"{url}/a", cache)
+    assert len(site.asked) == 4
+
+
+def test_a_stall_is_reported_while_it_lasts(tmp_path, monkeypatch):
+    monkeypatch.setattr("attune.sources._stalls.STALL_SECONDS", 0.05)
+    seen = []
+    cache = Cache(tmp_path, retry=QUICK, watch=seen.append)
+    with web(Site({"/a": WEIGHTS}, [Fault(stall_after=1 << 20), Fault(503, {"Retry-After": "99999999"})])) as url:
+        assert locate(f"{url}/a", cache).read_bytes() == WEIGHTS
+    stalled = [each for each in seen if each.stalled]
+    assert stalled[0].done == 1 << 20 and stalled[0].stalled.startswith("no data from the server (")
+    assert any("asked for a pause of 99,999,999 s, which is too long; attempt" in each.stalled for each in stalled)

@@ -143,3 +143,14 @@ def test_use_counts_from_the_last_time(cache, fetched):
     (source,) = [each.entry.source for each in contents(cache) if each.entry.source.endswith("/a")]
     locate(source, offline)
     assert prune(cache, 30).sources == ()
+
+
+def test_what_an_earlier_version_recorded_with_a_credential_is_shown_without_it_and_pruned(cache, fetched, capsys):
+    (kept,) = [each for each in contents(cache) if each.entry.source.endswith("/a")]
+    old = kept.index.with_name("old.json")
+    old.write_text(kept.index.read_text().replace('/a"', '/a?jwt=5ecret"'))
+    assert "5ecret" in old.read_text()
+    assert main(["cache", "ls", "--json"]) == 0
+    assert "5ecret" not in capsys.readouterr().out
+    prune(cache, 30)
+    assert not old.exists() and kept.index.exists()

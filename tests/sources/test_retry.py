@@ -4,7 +4,7 @@ import pytest
 
 from attune.errors import SourceError
 from attune.sources import RetryableError, RetryPolicy, with_retries
-from attune.sources._http import seconds_until
+from attune.sources._responses import seconds_until
 from attune.sources._retry import Retries, is_transient
 
 POLICY = RetryPolicy(tries=6, first_wait=1.0, longest_wait=4.0)
@@ -50,11 +50,27 @@ def test_a_server_that_asks_for_time_gets_it_within_bounds(waits):
 
 def test_failures_are_counted_anew_when_bytes_have_advanced_and_only_then(waits):
     retries = Retries("x://a", POLICY)
-    for _ in range(20):
-        retries.wait(RetryableError("cut"), has_advanced=True)
+    for reached in range(1, 21):
+        retries.wait(RetryableError("cut"), reached)
     with pytest.raises(SourceError, match="6 attempts"):
-        for _ in range(20):
-            retries.wait(RetryableError("cut"))
+        for reached in range(1, 21):  # as a server without ranges does: from the first byte again, each time
+            retries.wait(RetryableError("cut"), reached)
+    assert len(waits) == 24
+
+
+def test_a_server_that_brings_a_byte_at_a_time_is_left(waits):
+    retries = Retries("x://a", POLICY)
+    with pytest.raises(SourceError, match="100 attempts that brought little"):
+        for reached in range(1, 1000):
+            retries.wait(RetryableError("cut"), reached)
+
+
+def test_a_pause_without_end_is_bounded_and_reported(waits):
+    reported = []
+    with pytest.raises(SourceError, match="asked for a pause of 99,999,999 s, which is too long"):
+        with_retries("x://a", failing(9, after_seconds=99_999_999.0), RetryPolicy(), reported.append)
+    assert sum(waits) <= 300 + 5 * 45
+    assert reported[0] == "busy and asked for a pause of 99,999,999 s, which is too long; attempt 2 of 6 follows"
 
 
 def test_some_statuses_may_pass():
@@ -65,4 +81,5 @@ def test_some_statuses_may_pass():
 def test_retry_after_is_read_in_both_its_forms():
     assert (seconds_until(None), seconds_until("12"), seconds_until("soon")) == (0.0, 12.0, 0.0)
     assert seconds_until("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
+    assert (seconds_until("²"), seconds_until("Wed, 99 Oct 999999999 07:28:00 GMT")) == (0.0, 0.0)
     assert seconds_until("Wed, 21 Oct 2999 07:28:00 GMT") > 1e9

@@ -4,12 +4,14 @@ import hashlib
 import json
 import socket
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
 from attune.errors import SourceError
-from attune.sources import Cache, RetryPolicy, locate, push
+from attune.sources import Cache, RetryableError, RetryPolicy, locate, push
 from attune.sources import _fetch as fetching
+from attune.sources import s3 as bucket_source
 
 from servers.s3 import KEY, SECRET, Between, moto, proxy, rclone
 from servers.web import Fault, Quiet, serving
@@ -338,3 +340,26 @@ def test_without_boto3_the_error_names_what_to_install(cache, monkeypatch):
         SourceError, match=r"s3:// needs boto3, which is not installed: pip install 'attune-speech\[s3\]'"
     ):
         locate("s3://speech/a.bin", cache)
+
+
+@pytest.mark.parametrize(
+    ("status", "range_sent", "start"),
+    [(204, None, 0), (206, "bytes 0-4/9", 0), (206, None, 5), (206, "bytes", 5), (206, "bytes x-9/10", 5)],
+)
+def test_an_answer_that_is_no_object_or_no_part_of_one_is_asked_for_again(status, range_sent, start):
+    answer = {"ResponseMetadata": {"HTTPStatusCode": status}, **({"ContentRange": range_sent} if range_sent else {})}
+    with pytest.raises(RetryableError):
+        bucket_source._begin(answer, start)
+
+
+def test_a_listing_without_end_is_left(monkeypatch):
+    class Endless:
+        def get_paginator(self, name):
+            return self
+
+        def paginate(self, **_):
+            return ({"Contents": [{"Key": str(page), "ETag": "1", "Size": 1}]} for page in count())
+
+    monkeypatch.setattr(bucket_source, "MOST_PAGES", 20)
+    with pytest.raises(SourceError, match="more than 20 objects. Choose a longer prefix"):
+        bucket_source._list(bucket_source._Place("s3://b/", "b", "", Endless()), "")

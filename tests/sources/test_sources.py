@@ -1,7 +1,9 @@
+from contextlib import nullcontext
+
 import pytest
 
 from attune.errors import SourceError
-from attune.sources import Cache, locate
+from attune.sources import Body, Cache, Listing, RemoteFile, fetch, locate
 
 
 def test_a_plain_path_is_itself(tmp_path):
@@ -63,3 +65,30 @@ def test_what_does_not_ship_is_answered_with_the_nearest(tmp_path):
 def test_nothing_outside_the_package_ships_with_it(tmp_path):
     with pytest.raises(SourceError, match="not inside the package"):
         locate("attune://../../pyproject.toml", Cache(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "address", ["s3://KEY:5ecret@bucket/a", "s3://bucket/a?secret_key=5ecret", "s3://K:5e/cret@b/a"]
+)
+def test_credentials_in_an_s3_address_are_refused_without_repeating_them(tmp_path, address):
+    with pytest.raises(SourceError, match="contains a user, password or query.*AWS_ACCESS_KEY_ID") as refused:
+        locate(address, Cache(tmp_path))
+    assert "cret@" not in str(refused.value) and "5ecret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("address", ["hf://user:5ecret@org/name", "hf://org/name?token=5ecret"])
+def test_credentials_in_a_hub_address_are_refused_without_repeating_them(tmp_path, address):
+    with pytest.raises(SourceError, match="contains a user, password or query.*HF_TOKEN") as refused:
+        locate(address, Cache(tmp_path))
+    assert "5ecret" not in str(refused.value)
+
+
+def test_a_source_of_another_package_is_recorded_without_credentials_and_once(tmp_path):
+    cache = Cache(tmp_path / "cache")
+    remote = RemoteFile(lambda start, version: nullcontext(Body(iter([b"1"]), 0, 1, None)))
+    for password in ("5ecret", "0ther"):
+        fetch(f"toy.depot://me:{password}@depot/a?jwt={password}", lambda known, locked: Listing({"a": remote}), cache)
+    assert list(cache.used) == ["toy.depot://depot/a"]
+    assert len(list((cache.folder / "index").iterdir())) == 1
+    written = [path for path in cache.folder.rglob("*") if path.is_file()]
+    assert not [path for path in written if b"5ecret" in path.read_bytes() or b"0ther" in path.read_bytes()]

@@ -11,6 +11,7 @@ from attune.cli import main
 from attune.errors import SourceError
 from attune.run import Run
 from attune.sources import _fetch as fetching
+from attune.sources import shown
 from attune.stages.lock import read_lock, sources_of
 from attune.testing import make_corpus
 
@@ -108,3 +109,17 @@ def test_a_signed_address_in_a_recipe_is_the_same_experiment_signed_anew(tmp_pat
     other = replace(one, data=replace(one.data, train=("https://h/a.jsonl?X-Amz-Signature=0ther",)))
     assert recipes.differences(one, other) == []
     assert "5ecret" not in recipes.resolved_yaml(one)
+
+
+def test_a_lock_of_an_earlier_version_that_names_a_credential_still_holds(tmp_path):
+    lock = tmp_path / "sources.lock.json"
+    entry = {"source": "https://h/a?id=5ecret&jwt=5ecret", "revision": "1", "files": {}, "is_folder": False}
+    lock.write_text(json.dumps({"format": 1, "sources": [entry]}))
+    assert list(read_lock(lock)) == [shown("https://h/a?id=5ecret&jwt=other")]
+
+
+def test_no_text_of_a_recipe_keeps_what_opens_an_address(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    for address in ("s3://KEY:5ecret@b/a.jsonl", "https://h/a.jsonl?private_key=5ecret", "https://h/a.jsonl?k=5ecret"):
+        path.write_text(RECIPE.format(folder=tmp_path, train=f"'{address}'", dev="d"))
+        assert "5ecret" not in recipes.resolved_yaml(recipes.load(path, []).recipe)

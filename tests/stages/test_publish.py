@@ -121,6 +121,24 @@ def test_a_pulled_folder_is_pushed_as_it_is(run, hub, site, tmp_path):
     assert contents(locate("hf://team/copy", site.cache)) == contents(pulled)
 
 
+@pytest.mark.parametrize("address", ["s3://KEY:5ecret@b/x", "https://h/x?secret_key=5ecret", "https://h/x?k=5ecret"])
+def test_nothing_that_is_pushed_opens_an_address(run, hub, site, tmp_path, address):
+    copy = tmp_path / "copy"
+    shutil.copytree(run.folder, copy)
+    for name in ("sources.lock.json", "command.txt"):
+        text = (copy / name).read_text()
+        (copy / name).write_text(text.replace("attune ", f"attune x={address} ").replace("manifest.jsonl", address))
+    bundle = tmp_path / "bundle"
+    make_bundle(copy, bundle, "hf://me:5ecret@team/digits", site)
+    recipe = bundle / "recipe.yaml"
+    recipe.write_text(re.sub(r"/[^ ,]*manifest.jsonl", f"'{address}'", recipe.read_text()))
+    assert "5ecret" in recipe.read_text()
+    push_model(str(bundle), "hf://team/digits", site)
+    for folder in (bundle, locate("hf://team/digits", site.cache)):
+        found = [path.name for path in folder.rglob("*") if path.is_file() and b"5ecret" in path.read_bytes()]
+        assert found == (["recipe.yaml"] if folder == bundle else [])
+
+
 def test_the_card_renders_and_the_hub_understands_its_head(run, hub, site, tmp_path):
     from huggingface_hub import ModelCard
 

@@ -33,7 +33,8 @@ class Downloads:
 
     def __call__(self, progress: DownloadProgress) -> None:
         """Show the progress of one file."""
-        if progress.total is not None and progress.total <= SMALL:
+        is_small = progress.total is not None and progress.total <= SMALL
+        if is_small and not progress.stalled and progress.source not in self._bars:
             return
         with self._lock:
             if self._stream.isatty():
@@ -51,14 +52,19 @@ class Downloads:
             bar = tqdm(total=progress.total, desc=name, file=self._stream, leave=False, dynamic_ncols=True, **sizes)
             self._bars[progress.source] = bar
         bar.update(progress.done - bar.n)
+        bar.set_postfix_str(progress.stalled)
         if progress.done == progress.total:
             self._bars.pop(progress.source).close()
 
     def _print_line(self, progress: DownloadProgress) -> None:
         now = self._clock()
         is_done = progress.done == progress.total
-        if now < self._next_line.setdefault(progress.source, now + LINE_EVERY_SECONDS) and not is_done:
+        first_line = now if progress.stalled else now + LINE_EVERY_SECONDS
+        if now < self._next_line.setdefault(progress.source, first_line) and not is_done:
             return
         self._next_line[progress.source] = now + LINE_EVERY_SECONDS
+        if progress.stalled:
+            print(f"waiting for {progress.source}: {progress.stalled}", file=self._stream, flush=True)
+            return
         total = f" of {progress.total / 1e6:,.0f}" if progress.total else ""
         print(f"downloading {progress.source}: {progress.done / 1e6:,.0f}{total} MB", file=self._stream, flush=True)

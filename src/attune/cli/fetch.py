@@ -51,5 +51,7 @@ def _line(fetched: Fetched) -> str:
 def _plain(fetched: Fetched) -> dict[str, Any]:
     from dataclasses import asdict
 
-    entry = asdict(fetched.entry) if fetched.entry else {"source": fetched.named.source}
+    from attune.sources import shown
+
+    entry = asdict(fetched.entry) if fetched.entry else {"source": shown(fetched.named.source)}
     return {"key": fetched.named.key, "path": str(fetched.path), **entry}

@@ -20,6 +20,7 @@ from attune.corpora._rows import read_row
 from attune.corpora._scan import BadLine, FileState, Table, file_state, find_duplicates, scan
 from attune.errors import DataError
 from attune.files import completed, sha256, write_text
+from attune.secrets import shown, without_secrets
 
 FORMAT = 4  # increased when the files of an older version cannot be read, or mean something else
 MTIME_TICK_NS = 2_000_000_000  # two changes within a clock tick have the same times; then the hash decides
@@ -80,7 +81,7 @@ def _make(header: Path, manifest: Path) -> Index:
     path = header.with_name(f"{header.stem}-{fingerprint[:12]}.npy")
     with _writing(path) as file:
         np.save(file, table)
-    bad_lines = sorted(bad_lines + duplicates, key=lambda bad: bad.line)
+    bad_lines = sorted(map(_without_secrets, bad_lines + duplicates), key=lambda bad: bad.line)
     index = Index(state, digest, fingerprint, rows, path, tuple(bad_lines))
     _write_header(header, index)
     return index
@@ -105,6 +106,11 @@ def _without_duplicates(table: Table, rows: Path) -> tuple[Table, list[BadLine]]
             for row, earlier in pairs
         ]
     return np.delete(table, [row for row, _ in pairs]), bad_lines
+
+
+def _without_secrets(bad: BadLine) -> BadLine:
+    audio = replace(bad.audio, path=shown(bad.audio.path)) if bad.audio else None
+    return BadLine(bad.line, without_secrets(bad.id) if bad.id else bad.id, without_secrets(bad.reason), audio)
 
 
 def _write_header(header: Path, index: Index) -> None:

@@ -10,6 +10,12 @@ from typing import Any, BinaryIO
 from attune.corpora._rows import NAMES
 from attune.corpora._tables import ENCODING, ERRORS, csv_reader, read_cells
 from attune.errors import DataError
+from attune.secrets import has_secrets
+
+SECRET = (
+    "the audio URL has a user, password or query value that may be secret, and rows of tables are copied to the "
+    "run's folder; put them into a .jsonl manifest, which is not copied"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,9 @@ def table_lines(path: Path, copy: BinaryIO) -> Iterator[Line]:
     for number, record in _records(path):
         if isinstance(record, str):
             yield Line(number, offset, b"", record)
+            continue
+        if any(has_secrets(record.get(name, "")) for name in NAMES["audio"]):
+            yield Line(number, offset, b"", SECRET)
             continue
         # An empty cell is an absent value, except for the text: an empty transcript is reported.
         cells = {name: cell for name, cell in record.items() if cell or name in NAMES["text"]}

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from attune.secrets import shown
 from attune.types import SpeakerSegment
 
 NAMES = {
@@ -183,7 +184,7 @@ def _plain(value: object, field: str) -> str:
 def _id_from_audio(audio: str | None, start: float | None) -> str:
     if not audio:
         raise BadRow("neither id nor audio")
-    return audio if start is None else f"{audio}@{start}"
+    return shown(audio) if start is None else f"{shown(audio)}@{start}"
 
 
 def validate_row(row: Row) -> Row:

@@ -39,8 +39,9 @@ def _require_no_secret(source: str) -> None:
     """Manifests are shared, and a signed URL gives access; besides, it expires."""
     if has_secrets(source):
         raise DataError(
-            f"The URL {shown(source)} has a signature or password, which would be written into every row. "
-            "Give s3://BUCKET/KEY with AWS_* variables, or download the shards and give their folder."
+            f"The URL {shown(source)} has a signature, a password or a query value that may be one, "
+            "which would be written into every row. Give s3://BUCKET/KEY with AWS_* variables, "
+            "or download the shards and give their folder."
         )
 
 

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from urllib.parse import quote, unquote, urldefrag, urlsplit
 
 from attune.errors import SourceError
-from attune.secrets import shown
+from attune.secrets import digested, has_secrets, shown
 
 _S3 = re.compile(r"s3://(?P<bucket>[^/@:?#]+)/(?P<key>.*)")
 _HUB = re.compile(
@@ -44,6 +44,7 @@ class WebAddress:
 
 def read_s3(address: str) -> tuple[str, str]:
     """The bucket, and the key or prefix in it."""
+    _require_no_secrets(address, "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE.")
     found = _S3.fullmatch(address)
     if not found:
         raise SourceError(f"{address} is not an S3 address. Expected s3://BUCKET/KEY or s3://BUCKET/PREFIX/.")
@@ -52,6 +53,7 @@ def read_s3(address: str) -> tuple[str, str]:
 
 def read_hub(address: str) -> HubAddress:
     """The parts of `hf://[datasets/]ORG/NAME[@REVISION][/PATH]`."""
+    _require_no_secrets(address, "Set HF_TOKEN, or run `hf auth login`.")
     found = _HUB.fullmatch(address)
     path = (found["path"] or "").strip("/") if found else ""
     if not found or ".." in PurePosixPath(path).parts:
@@ -82,6 +84,23 @@ def read_web(address: str) -> WebAddress:
     name = PurePosixPath(unquote(parts.path)).name
     name = re.sub(r"[^\w.-]", "_", name).lstrip(".")[-100:] or "file"
     return WebAddress(url, shown(address), str(parts.hostname), name, _sha256(fragment, address))
+
+
+def require_openable(address: str) -> None:
+    """Refuse an address that was read from a run's files, where values that may be secret are digests."""
+    names = digested(address)
+    if names:
+        raise SourceError(
+            f"{address} is not in the cache and cannot be requested: the value of {', '.join(names)} may be secret "
+            "and is not written into files. Use the recipe that the run began with."
+        )
+
+
+def _require_no_secrets(address: str, instead: str) -> None:
+    if has_secrets(address):
+        raise SourceError(
+            f"{shown(address)} contains a user, password or query, which would end up in files and logs. {instead}"
+        )
 
 
 def _sha256(fragment: str, address: str) -> str | None:

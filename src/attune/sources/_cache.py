@@ -19,6 +19,7 @@ from typing import Any
 
 from attune.errors import SourceError
 from attune.files import sha256, sync, write_text
+from attune.secrets import shown
 from attune.sources._retry import RetryPolicy
 
 FORMAT = 1
@@ -52,17 +53,18 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class DownloadProgress:
-    """How much of a file has been downloaded."""
+    """How much of a file has been downloaded, and why nothing more comes at the moment."""
 
     source: str
     done: int
     total: int | None
+    stalled: str = ""
 
 
 def entry_from(saved: Mapping[str, Any]) -> Entry:
-    """An entry as it was read from JSON."""
+    """An entry as it was read from JSON; earlier versions wrote some credentials."""
     files = {name: File(**file) for name, file in saved["files"].items()}
-    return Entry(saved["source"], saved["revision"], files, saved["is_folder"])
+    return Entry(shown(saved["source"]), saved["revision"], files, saved["is_folder"])
 
 
 def short_hash(*words: str) -> str:

@@ -9,15 +9,17 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from attune.errors import SourceError
 from attune.files import sync
+from attune.secrets import shown
 from attune.sources._archive import require_inside
-from attune.sources._cache import FRESH_SECONDS, Cache, DownloadProgress, Entry, File, short_hash
+from attune.sources._cache import FRESH_SECONDS, Cache, Entry, File, short_hash
 from attune.sources._retry import NotModified, Retries, RetryableError, with_retries
+from attune.sources._stalls import Transfer, watched
 from attune.sources._verify import ChecksumMismatch, Hashes, verified_sha256
 
 MISMATCHES = 3  # so many wrong copies of a file are no accident
@@ -67,12 +69,15 @@ ListFiles = Callable[[Entry | None, Entry | None], Listing]
 def fetch(source: str, list_files: ListFiles, cache: Cache, is_fixed: bool = False) -> Path:
     """The source's file or folder in the cache, downloaded if it is not there in its present version.
 
-    A source that `is_fixed` never changes, and is not asked about again.
+    A source that `is_fixed` never changes, and is not asked about again. Its name is written without credentials.
     """
+    source = shown(source)
     entry = _ready(source, cache, is_fixed)
     if entry is None:
         cache.require_network(source)
-        with cache.fetching(source):
+        with ExitStack() as held:
+            with watched(source, cache.watch, "another process is fetching it"):
+                held.enter_context(cache.fetching(source))
             entry = _ready(source, cache, is_fixed) or _refresh(source, list_files, cache)
     cache.used[source] = entry
     return cache.place(entry)
@@ -110,7 +115,9 @@ def _refresh(source: str, list_files: ListFiles, cache: Cache) -> Entry:
     locked, found = cache.locked.get(source), cache.known(source)
     known = found[0] if found else None
     try:
-        listing = with_retries(source, lambda: list_files(None if locked else known, locked), cache.retry)
+        with watched(source, cache.watch) as asked:
+            list_now = lambda: list_files(None if locked else known, locked)  # noqa: E731
+            listing = with_retries(source, list_now, cache.retry, asked.wait_for)
         entry = _fetch_all(source, listing, locked or known, cache)
     except NotModified:
         if known is None:
@@ -211,15 +218,23 @@ def _download(download: _Download, before: Entry | None) -> File:
     found = _cached(download, before)
     if found:
         return found
-    retries, mismatches = Retries(download.address, download.cache.retry, RESUMABLE), 0
+    with watched(download.address, download.cache.watch) as transfer:
+        return _transfer(download, transfer)
+
+
+def _transfer(download: _Download, transfer: Transfer) -> File:
+    """Try until the file is here, or trying is of no use."""
+    begun = _size(download.part)
+    retries = Retries(download.address, download.cache.retry, RESUMABLE, transfer.wait_for, reached=begun)
+    mismatches = 0
     while True:
-        size = _size(download.part)
         try:
-            return _accept(download, _receive(download))
+            return _accept(download, _receive(download, transfer))
         except RetryableError as failure:
+            reached = _size(download.part)
             if failure.restart:
                 _discard(download)
-            retries.wait(failure, has_advanced=_size(download.part) > size)
+            retries.wait(failure, reached)
         except ChecksumMismatch as mismatch:
             _discard(download)
             mismatches += 1
@@ -247,36 +262,46 @@ def _cached(download: _Download, before: Entry | None) -> File | None:
     return None
 
 
-def _receive(download: _Download) -> Body | None:
+def _receive(download: _Download, transfer: Transfer) -> Body | None:
     """Bring the part to its full length, from where it is; returns the response's headers."""
     remote, part = download.remote, download.part
-    begun, version = _size(part), _noted(download)
+    begun, (version, size) = _size(part), _noted(download)
     if begun and remote.size == begun and version == remote.version:
         return None  # killed between the last byte and the name
     start = begun if version else 0
     with remote.open(start, version) as body:
         if body.start not in (0, start):
             raise RetryableError(f"the server sent byte {body.start} instead of {start}", restart=True)
+        expected = _expected_size(remote, body, size if body.start else None)
         if body.start and remote.version is None and body.version != version:
             raise RetryableError("the file changed during the download", restart=True)
-        _note(download, body.version)
-        done = _write(download, body)
-    expected = body.size if body.size is not None else remote.size
+        _note(download, body.version, expected)
+        done = _write(download, body, expected, transfer)
     if expected is not None and done != expected:
         raise RetryableError(f"received {done} of {expected} bytes", restart=done > expected)
     return body
 
 
-def _write(download: _Download, body: Body) -> int:
+def _expected_size(remote: RemoteFile, body: Body, noted: int | None) -> int | None:
+    """The size on which the listing, this response and those before it agree; None if no one knows it."""
+    sizes = {size for size in (remote.size, body.size, noted) if size is not None}
+    if len(sizes) > 1:
+        found = " and ".join(str(size) for size in sorted(sizes))
+        raise RetryableError(f"the server reports different sizes of one version: {found} bytes", restart=True)
+    if body.start and not sizes:
+        raise RetryableError("the server sent the rest of the file without its size", restart=True)
+    return sizes.pop() if sizes else None
+
+
+def _write(download: _Download, body: Body, total: int | None, transfer: Transfer) -> int:
     done = body.start
-    total = body.size if body.size is not None else download.remote.size
     with download.part.open("r+b" if download.part.exists() else "wb") as file:
         file.truncate(body.start)
         file.seek(body.start)
         for chunk in body.chunks:
             file.write(chunk)
             done += len(chunk)
-            download.cache.watch(DownloadProgress(download.address, done, total))
+            transfer.advance(done, total)
     return done
 
 
@@ -301,17 +326,20 @@ def _accept(download: _Download, body: Body | None) -> File:
     return File(found, size, version)
 
 
-def _noted(download: _Download) -> str | None:
+def _noted(download: _Download) -> tuple[str | None, int | None]:
+    """The version that the part is of, if that is still wanted, and the size of the whole."""
     try:
-        version: str | None = json.loads(download.note.read_text())["version"]
-    except (OSError, ValueError, KeyError):
-        return None
-    return version if download.remote.version in (None, version) else None
+        saved = json.loads(download.note.read_text())
+        version: str | None = saved["version"]
+        size: int | None = saved.get("size")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None, None
+    return (version, size) if download.remote.version in (None, version) else (None, None)
 
 
-def _note(download: _Download, version: str | None) -> None:
+def _note(download: _Download, version: str | None, size: int | None) -> None:
     download.note.parent.mkdir(parents=True, exist_ok=True)
-    download.note.write_text(json.dumps({"version": download.remote.version or version}))
+    download.note.write_text(json.dumps({"version": download.remote.version or version, "size": size}))
 
 
 def _discard(download: _Download) -> None:

@@ -1,32 +1,47 @@
 """The one HTTP transport: kept connections, safe redirects, proxies, byte ranges, and each failure classified once."""
 
 import base64
-import email.utils
 import netrc
 import os
 import re
+import select
 import string
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException, HTTPMessage, HTTPResponse, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from itertools import chain
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from attune.errors import SourceError
-from attune.secrets import shown, without_secrets
-from attune.sources._fetch import CHUNK, Body
+from attune.secrets import shown
+from attune.sources._fetch import Body
+from attune.sources._responses import (
+    at_most_bytes,
+    extent_of,
+    printable,
+    read_chunks,
+    reason_of,
+    seconds_until,
+    title_of,
+    version_of,
+)
 from attune.sources._retry import NotModified, RetryableError, collect, is_transient
 from attune.sources._source import ByteRanges
 
 REDIRECTS = 10
 SMALL = 1 << 16  # bytes that are quicker to read than a connection is to open
+DRAIN_SECONDS = 1.0
 OK = (200, 206)
 OK_OR_PAST_THE_END = (*OK, 416)
-REASONS = {401: "login required", 403: "access denied, or the permission has expired"}
 _MOVED = (301, 302, 303, 307, 308)
+REASONS = {
+    401: "login required",
+    403: "access denied, or the permission has expired",
+    **dict.fromkeys(_MOVED, "a redirect to nowhere"),
+}
+_CONDITIONS = {"If-None-Match", "If-Modified-Since"}
 _HEADERS = {"User-Agent": "attune", "Accept-Encoding": "identity"}
 _CONNECTIONS: dict[str, type[HTTPConnection]] = {"http": HTTPConnection, "https": HTTPSConnection}
 
@@ -41,19 +56,27 @@ class WebFile:
     known: str | None = None  # the version that need not be sent again
     is_fixed: bool = False  # the address never gets other content
     advice: str = "Check the address."
+    is_verified: bool = False  # by a hash or size from elsewhere
 
     @contextmanager
     def open(self, start: int, version: str | None) -> Iterator[Body]:
         """The file from byte `start` of that version on, or all of another one."""
         with self._get(self._conditions(start, version), OK) as response:
+            if response.status == 206 and not start:
+                raise RetryableError("the server sent a part of the file (206) where all of it was requested")
             encoding = response.headers.get("Content-Encoding", "identity")
             if encoding != "identity":
                 raise SourceError(f"{shown(self.url)} is sent as {encoding}; expected no Content-Encoding.")
-            begin, size = _extent(response)
-            chunks = _chunks(response)
+            extent = extent_of(response)
+            if not (extent.is_delimited or self.is_verified):
+                raise SourceError(
+                    f"{shown(self.url)}: the server sends no size, so a download that is cut short would go unnoticed. "
+                    "Add #sha256=… to the address, or download it yourself and give its path."
+                )
+            begin, chunks = extent.begin, at_most_bytes(read_chunks(response), extent.count)
             first = b"" if begin else next(chunks, b"")
             self._refuse_page(first)
-            yield Body(chain([first], chunks), begin, size, _version(response.headers))
+            yield Body(chain([first], chunks), begin, extent.size, version_of(response.headers))
 
     def read(self, start: int, length: int) -> bytes:
         """The bytes of a range, fewer only where the file ends."""
@@ -64,10 +87,11 @@ class WebFile:
                 raise SourceError(
                     f"{shown(self.url)}: the server does not serve byte ranges. Fetch the file, and give its path."
                 )
-            begin, size = _extent(response)
-            if begin != start:
-                raise RetryableError(f"the server sent byte {begin} instead of {start}")
-            content = collect(_chunks(response))[:length]
+            extent = extent_of(response)
+            size = extent.size
+            if extent.begin != start:
+                raise RetryableError(f"the server sent byte {extent.begin} instead of {start}")
+            content = collect(at_most_bytes(read_chunks(response), extent.count))[:length]
         if len(content) < length and (size is None or start + len(content) < size):
             raise RetryableError(f"received {len(content)} of {length} bytes", received=content)
         return content
@@ -75,7 +99,7 @@ class WebFile:
     def size(self) -> int:
         """The size, from a request for one byte: an address that is signed for GET may refuse HEAD."""
         with self._get({"Range": "bytes=0-0"}, OK_OR_PAST_THE_END) as response:
-            size = 0 if response.status == 416 else _extent(response)[1]
+            size = 0 if response.status == 416 else extent_of(response).size
         if size is None:
             raise SourceError(f"{shown(self.url)}: the server does not send the size. Fetch it, and give its path.")
         return size
@@ -90,16 +114,16 @@ class WebFile:
 
     @contextmanager
     def _get(self, headers: Mapping[str, str], accepted: tuple[int, ...]) -> Iterator[HTTPResponse]:
-        with _following_redirects(self.url, {**_HEADERS, **headers}, self.credentials, self.timeout) as response:
+        with following_redirects(self.url, headers, self.credentials, self.timeout) as response:
             if response.status not in accepted:
-                raise self._failure(response)
+                raise self._failure(response, is_conditional=not _CONDITIONS.isdisjoint(headers))
             yield response
 
-    def _failure(self, response: HTTPResponse) -> Exception:
+    def _failure(self, response: HTTPResponse, is_conditional: bool) -> Exception:
         status = response.status
-        what = f"the server answered {status} {response.reason}"
+        what = f"the server answered {status} {printable(response.reason)}"
         if status == 304:
-            return NotModified()
+            return NotModified() if is_conditional else RetryableError(f"{what} to a request without conditions")
         if status == 416:  # the part is longer than the file is now
             return RetryableError(what, restart=True)
         if is_transient(status):
@@ -113,10 +137,8 @@ class WebFile:
         begin = first[:512].lstrip().lower()
         if name.endswith((".html", ".htm")) or not begin.startswith((b"<!doctype html", b"<html")):
             return
-        title = re.search(rb"<title[^>]*>\s*(.*?)\s*</title>", first[:20_000], re.IGNORECASE | re.DOTALL)
-        named = f" ({without_secrets(title[1].decode(errors='replace')[:80])!r})" if title else ""
         raise SourceError(
-            f"{shown(self.url)} is a web page{named}, not a file. Use the address that downloads it; "
+            f"{shown(self.url)} is a web page{title_of(first)}, not a file. Use the address that downloads it; "
             "if it needs a login, download it yourself and give its path."
         )
 
@@ -137,63 +159,18 @@ def netrc_credentials(host: str) -> Mapping[str, str]:
     return {"Authorization": _basic(found[0], found[2] or "")} if found else {}
 
 
-def seconds_until(retry_after: str | None) -> float:
-    """Seconds from now, whichever of its two forms the Retry-After header has."""
-    if not retry_after:
-        return 0.0
-    if retry_after.strip().isdigit():
-        return float(retry_after)
-    moment = email.utils.parsedate_tz(retry_after)
-    return max(0.0, email.utils.mktime_tz(moment) - time.time()) if moment else 0.0
-
-
-# ---- a response
-
-
-def _chunks(response: HTTPResponse) -> Iterator[bytes]:
-    while True:
-        try:
-            chunk = response.read1(CHUNK)
-        except (OSError, HTTPException, ValueError) as error:
-            raise RetryableError(_reason(error)) from error
-        if not chunk:
-            return
-        yield chunk
-
-
-def _extent(response: HTTPResponse) -> tuple[int, int | None]:
-    """The first byte of the body, and the size of the whole file."""
-    length = response.headers["Content-Length"]
-    if response.status != 206:
-        return 0, int(length) if length and length.isdigit() else None
-    found = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", response.headers.get("Content-Range", ""))
-    if not found:
-        raise RetryableError("the server sent a part without Content-Range")
-    return int(found[1]), None if found[3] == "*" else int(found[3])
-
-
-def _version(headers: HTTPMessage) -> str | None:
-    """A strong ETag, or else Last-Modified."""
-    tag = headers.get("ETag", "")
-    return tag if tag.startswith('"') else headers.get("Last-Modified")
-
-
-def _reason(error: BaseException) -> str:
-    return without_secrets(str(error)) or type(error).__name__
-
-
 # ---- redirects
 
 
 @contextmanager
-def _following_redirects(
+def following_redirects(
     url: str, headers: Mapping[str, str], credentials: Mapping[str, str], timeout: float
 ) -> Iterator[HTTPResponse]:
     """The response at the end of all redirects. Credentials never leave the host that they are for."""
     for _ in range(REDIRECTS + 1):
         where = urlsplit(url)
         route = _route(where)
-        connection, response = _request(route, where, {**headers, **credentials}, timeout)
+        connection, response = _request(route, where, {**_HEADERS, **headers, **credentials}, timeout)
         try:
             location = response.headers.get("Location") if response.status in _MOVED else None
             if location is None:
@@ -201,12 +178,23 @@ def _following_redirects(
                 return
         finally:
             _release(route, connection, response)
-        url = urljoin(url, quote(location, encoding="iso-8859-1", safe=string.punctuation))
-        credentials = _credentials_after(where, urlsplit(url), credentials)
+        after = _target(url, location)
+        url, credentials = after.geturl(), credentials_after(where, after, credentials)
     raise SourceError(f"{shown(url)} was redirected more than {REDIRECTS} times.")
 
 
-def _credentials_after(before: SplitResult, after: SplitResult, credentials: Mapping[str, str]) -> Mapping[str, str]:
+def _target(url: str, location: str) -> SplitResult:
+    try:
+        target = urlsplit(urljoin(url, quote(location, encoding="iso-8859-1", safe=string.punctuation)))
+        is_sound = bool(target.hostname) and target.port != 0
+    except ValueError:
+        is_sound = False
+    if not is_sound and not re.match(r"(?!https?:)[a-z][a-z0-9.+-]*:", location, re.IGNORECASE):
+        raise SourceError(f"{shown(url)} redirects to {printable(location)!r}, which is no web address.")
+    return target
+
+
+def credentials_after(before: SplitResult, after: SplitResult, credentials: Mapping[str, str]) -> Mapping[str, str]:
     is_downgrade = (before.scheme, after.scheme) == ("https", "http")
     if after.scheme not in ("http", "https") or is_downgrade or "@" in after.netloc:
         raise SourceError(
@@ -256,22 +244,35 @@ def _request(
         try:
             connection.request("GET", target, headers=headers)
             return connection, connection.getresponse()
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, ValueError) as error:  # ValueError: a host that no name can be
             connection.close()
             # The server may have closed a kept connection long ago; another is tried at once.
             if not is_kept or isinstance(error, TimeoutError):
-                raise RetryableError(_reason(error)) from error
+                raise RetryableError(reason_of(error)) from error
 
 
 def _connection(route: _Route, timeout: float) -> tuple[HTTPConnection, bool]:
     """A connection, and whether it was used before."""
+    while True:
+        try:
+            connection = _idle_on(route).pop()
+        except IndexError:
+            return _connect(route, timeout), False
+        if not _has_unasked_bytes(connection):
+            connection.timeout = timeout
+            connection.sock.settimeout(timeout)
+            return connection, True
+        connection.close()
+
+
+def _has_unasked_bytes(connection: HTTPConnection) -> bool:
+    """Whether the server has closed the connection, or sent what would pass for the next response."""
     try:
-        connection = _idle_on(route).pop()
-    except IndexError:
-        return _connect(route, timeout), False
-    connection.timeout = timeout
-    connection.sock.settimeout(timeout)
-    return connection, True
+        poll = select.poll()
+        poll.register(connection.sock, select.POLLIN)
+        return bool(poll.poll(0))
+    except (OSError, ValueError):
+        return True
 
 
 def _connect(route: _Route, timeout: float) -> HTTPConnection:
@@ -290,12 +291,15 @@ def _release(route: _Route, connection: HTTPConnection, response: HTTPResponse) 
     """Keep the connection if the whole response was read, or little of it is left."""
     try:
         if not response.isclosed() and response.length is not None and response.length <= SMALL:
+            if connection.sock is not None:
+                connection.sock.settimeout(DRAIN_SECONDS)
             response.read()
-    except (OSError, HTTPException):
+    except (OSError, HTTPException, ValueError):
         pass
     if response.isclosed() and not response.length and connection.sock is not None:
         _idle_on(route).append(connection)
     else:
+        response.close()  # it has the socket, where the server is to end the connection
         connection.close()
 
 

@@ -21,6 +21,7 @@ class CachedSource:
     entry: Entry
     used: float
     is_whole: bool
+    index: Path  # where it is recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ def contents(cache: Cache) -> list[CachedSource]:
     for path in (cache.folder / "index").glob("*.json"):
         try:
             entry = entry_from(json.loads(path.read_bytes()))
-            found.append(CachedSource(entry, path.stat().st_mtime, cache.has(entry)))
+            found.append(CachedSource(entry, path.stat().st_mtime, cache.has(entry), path))
         except (OSError, ValueError, KeyError, TypeError):  # written by another version: it will be fetched again
             continue
     return sorted(found, key=lambda kept: -kept.used)
@@ -62,9 +63,9 @@ def damaged(cache: Cache, remove: bool) -> Iterator[tuple[Path, list[str]]]:
 def prune(cache: Cache, days: float) -> Pruned:
     """Remove sources that were not used for so many days, and whatever no source needs."""
     now = time.time()
-    old = [kept for kept in contents(cache) if now - kept.used >= days * DAY]
+    old = [kept for kept in contents(cache) if now - kept.used >= days * DAY or _is_misnamed(cache, kept)]
     for kept in old:
-        cache.index(kept.entry.source).unlink(missing_ok=True)
+        kept.index.unlink(missing_ok=True)
     live = [kept.entry for kept in contents(cache)]
     needed = {file.sha256 for entry in live for file in entry.files.values()}
     places = {cache.place_of(entry).parent for entry in live}
@@ -74,6 +75,11 @@ def prune(cache: Cache, days: float) -> Pruned:
             shutil.rmtree(folder, ignore_errors=True)
     removed = [_remove(path) for path in list(_unneeded(cache, needed, now, days))]
     return Pruned(tuple(kept.entry.source for kept in old), len(removed), sum(removed))
+
+
+def _is_misnamed(cache: Cache, kept: CachedSource) -> bool:
+    """Whether an earlier version recorded it with a credential in its name; it is found by another name now."""
+    return kept.index != cache.index(kept.entry.source)
 
 
 def objects(cache: Cache) -> list[Path]:

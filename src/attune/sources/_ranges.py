@@ -21,7 +21,7 @@ def read_range(address: str, start: int, length: int) -> bytes:
             content += ranges.read(address, start + len(content), length - len(content))
         except RetryableError as failure:
             content += failure.received
-            retries.wait(failure, has_advanced=bool(failure.received))
+            retries.wait(failure, len(content))
             continue
         if len(content) < length:
             raise SourceError(

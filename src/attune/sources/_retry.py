@@ -1,6 +1,7 @@
 """The one retry policy of downloads, API requests and range reads.
 
-Waits grow and are jittered, a server's Retry-After is honored, and failures are counted anew once bytes have advanced.
+Waits grow and are jittered, a server's Retry-After is honored within bounds, and failures are counted anew once bytes
+have advanced beyond all that was reached before.
 """
 
 import random
@@ -12,6 +13,10 @@ from typing import TypeVar
 from attune.errors import SourceError
 
 T = TypeVar("T")
+
+LITTLE = 1 << 18  # bytes between two failures; a server that brings less is not waited for without end
+MOST_LITTLE = 100  # so many times
+LONGEST_PAUSE = 300.0  # seconds in all that a server's Retry-After is obeyed for one transfer
 
 
 class RetryableError(Exception):
@@ -42,10 +47,14 @@ class RetryPolicy:
     def wait(self, failures: int, at_least: float = 0.0) -> None:
         """Sleep before the next try; the jitter keeps ranks from asking all at once."""
         wait = min(self.longest_wait, self.first_wait * 2 ** (failures - 1)) * random.uniform(0.5, 1.5)
-        time.sleep(max(wait, min(at_least, 4 * self.longest_wait)))
+        time.sleep(max(wait, at_least))
 
 
 RANGE_READS = RetryPolicy(tries=7, first_wait=0.25, longest_wait=8.0)
+
+
+def unreported(reason: str) -> None:
+    """Show no failures."""
 
 
 @dataclass(slots=True)
@@ -55,21 +64,41 @@ class Retries:
     address: str
     policy: RetryPolicy
     advice: str = "Check the address and the network."
+    report: Callable[[str], None] = unreported  # why there is a wait
     failures: int = 0
+    reached: int = 0  # the furthest byte so far
+    little: int = 0  # failures after fewer than LITTLE new bytes
+    paused: float = 0.0  # for Retry-After
 
-    def wait(self, failure: RetryableError, has_advanced: bool = False) -> None:
-        """Wait before the next try, or raise SourceError after the last."""
-        self.failures = 1 if has_advanced else self.failures + 1
-        if self.failures >= self.policy.tries:
-            raise SourceError(
-                f"{self.address} could not be read: {failure} ({self.failures} attempts in a row). {self.advice}"
-            ) from failure
-        self.policy.wait(self.failures, failure.after_seconds)
+    def wait(self, failure: RetryableError, reached: int = 0) -> None:
+        """Wait before the next try, or raise SourceError after the last. `reached` is how far the transfer has come."""
+        advanced = reached - self.reached
+        self.failures = 1 if advanced > 0 else self.failures + 1
+        self.little += advanced < LITTLE
+        self.reached = max(self.reached, reached)
+        reason, pause = self._reason_and_pause(failure)
+        if self.failures >= self.policy.tries or self.little >= MOST_LITTLE:
+            attempts = f"{self.failures} attempts in a row"
+            if self.failures < self.policy.tries:
+                attempts = f"{self.little} attempts that brought little"
+            raise SourceError(f"{self.address} could not be read: {reason} ({attempts}). {self.advice}") from failure
+        self.report(f"{reason}; attempt {self.failures + 1} of {self.policy.tries} follows")
+        self.paused += pause
+        self.policy.wait(self.failures, pause)
+
+    def _reason_and_pause(self, failure: RetryableError) -> tuple[str, float]:
+        """Why the try failed, and how much of the pause that the server asks for is granted."""
+        pause = min(failure.after_seconds, 4 * self.policy.longest_wait, LONGEST_PAUSE - self.paused)
+        if failure.after_seconds <= pause:
+            return str(failure), pause
+        return f"{failure} and asked for a pause of {failure.after_seconds:,.0f} s, which is too long", pause
 
 
-def with_retries(address: str, request: Callable[[], T], policy: RetryPolicy) -> T:
+def with_retries(
+    address: str, request: Callable[[], T], policy: RetryPolicy, report: Callable[[str], None] = unreported
+) -> T:
     """The result of a request that may fail for a while."""
-    retries = Retries(address, policy)
+    retries = Retries(address, policy, report=report)
     while True:
         try:
             return request()

@@ -42,7 +42,10 @@ def _upload(client: Any, path: Path, bucket: str, key: str) -> None:
 def read_files(client: Any, bucket: str, prefix: str) -> Mapping[str, str]:
     """The SHA-256 of each file that was pushed below a prefix."""
     body = client.get_object(Bucket=bucket, Key=f"{prefix}{FILES}")["Body"].read()
-    return {name: str(file["sha256"]) for name, file in json.loads(body)["files"].items()}
+    try:
+        return {name: str(file["sha256"]) for name, file in json.loads(body)["files"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SourceError(f"s3://{bucket}/{prefix}{FILES} is damaged ({error!r}). Push the model again.") from error
 
 
 def _require_free(client: Any, bucket: str, prefix: str, address: str) -> None:

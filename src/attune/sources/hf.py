@@ -14,7 +14,9 @@ from attune.sources import Source
 from attune.sources._addresses import HubAddress, hub_endpoint, read_hub
 from attune.sources._cache import Cache, Entry
 from attune.sources._fetch import ListFiles, Listing, RemoteFile, fetch
-from attune.sources._http import WebFile, seconds_until, web_ranges
+from attune.sources._http import WebFile, web_ranges
+from attune.sources._hub_api import ADVICE, HubFile, HubQuestion, hub_credentials
+from attune.sources._responses import seconds_until
 from attune.sources._retry import RANGE_READS, NotModified, RetryableError, RetryPolicy, is_transient, with_retries
 from attune.sources._verify import Hashes
 
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 _OTHERS = ("*.h5", "*.msgpack", "*.ot", "*.onnx", "*.onnx_data", "*.tflite", "*.gguf", "*.mlmodel", "*.mlpackage/*")
 _PICKLED = ("*.bin", "*.bin.index.json", "*.pt", "*.pth", "*.ckpt")
 _REPLACED = ("task", "assets", "training", "predictions")  # files of an earlier push are no part of this model
-ADVICE = "Check the name and the revision; for private or gated models set HF_TOKEN, or run `hf auth login`."
 LOOK_SECONDS = 2.0
 
 
@@ -80,8 +81,7 @@ def is_model(name: str, cache: Cache) -> bool:
 def _exists(url: str) -> bool:
     """Whether there is something at an address; requested once, since ranks and stages ask the same again."""
     try:
-        with WebFile(url, LOOK_SECONDS, {}).open(0, None):
-            return True
+        return HubQuestion(url, LOOK_SECONDS).exists(url)
     except (SourceError, RetryableError):
         return False
 
@@ -94,25 +94,31 @@ def _list_files(
     locked: Entry | None,
     names: Sequence[str] | None = None,
 ) -> Listing:
-    from huggingface_hub import RepoFile
-
-    api = _api()
-    with _translated_errors(address):
-        wanted = locked.revision if locked else hub.revision
-        commit = str(api.repo_info(hub.repo, revision=wanted, repo_type=hub.kind, timeout=policy.timeout).sha)
-        if known and known.revision == commit:
-            raise NotModified
-        tree = list(api.list_repo_tree(hub.repo, recursive=True, revision=commit, repo_type=hub.kind))
-    files = {entry.path: entry for entry in tree if isinstance(entry, RepoFile)}
+    _require_repo_name(address, hub)
+    question = HubQuestion(address, policy.timeout)
+    commit = question.commit_of(hub, locked.revision if locked else hub.revision)
+    if known and known.revision == commit:
+        raise NotModified
+    files = question.files_of(hub, commit)
     chosen, is_folder = (_named(address, hub, files, names), True) if names else _chosen(address, hub, files)
 
     def remote(path: str) -> RemoteFile:
         web = _web_file(hub, path, commit, policy)
         entry = files[path]
-        hashes = Hashes(sha256=entry.lfs.sha256) if entry.lfs else Hashes(git=entry.blob_id)
-        return RemoteFile(web.open, entry.size, entry.lfs.sha256 if entry.lfs else entry.blob_id, hashes)
+        hashes = Hashes(sha256=entry.sha256) if entry.sha256 else Hashes(git=entry.git)
+        return RemoteFile(web.open, entry.size, entry.sha256 or entry.git, hashes)
 
     return Listing({name: remote(path) for name, path in chosen.items()}, commit, is_folder)
+
+
+def _require_repo_name(address: str, hub: HubAddress) -> None:
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils._validators import validate_repo_id
+
+    try:
+        validate_repo_id(hub.repo)
+    except HFValidationError as error:
+        raise SourceError(f"{address} is not a Hub address: {error}.") from error
 
 
 def _file_at(address: str) -> WebFile:
@@ -123,14 +129,13 @@ def _file_at(address: str) -> WebFile:
 
 
 def _web_file(hub: HubAddress, path: str, revision: str, policy: RetryPolicy) -> WebFile:
-    from huggingface_hub import get_token, hf_hub_url
+    from huggingface_hub import hf_hub_url
 
     url = hf_hub_url(hub.repo, path, repo_type=hub.kind, revision=revision, endpoint=hub_endpoint())
-    credentials = {"Authorization": f"Bearer {token}"} if (token := get_token()) else {}
-    return WebFile(url, policy.timeout, credentials, is_fixed=True, advice=ADVICE)
+    return WebFile(url, policy.timeout, hub_credentials(), is_fixed=True, advice=ADVICE, is_verified=True)
 
 
-def _chosen(address: str, hub: HubAddress, files: Mapping[str, Any]) -> tuple[dict[str, str], bool]:
+def _chosen(address: str, hub: HubAddress, files: Mapping[str, HubFile]) -> tuple[dict[str, str], bool]:
     """What to fetch, as names with their paths in the repository; and whether that is a folder."""
     if hub.path in files:
         return {PurePosixPath(hub.path).name: hub.path}, False
@@ -143,7 +148,7 @@ def _chosen(address: str, hub: HubAddress, files: Mapping[str, Any]) -> tuple[di
     return {name: path for name, path in below.items() if name in names}, True
 
 
-def _named(address: str, hub: HubAddress, files: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
+def _named(address: str, hub: HubAddress, files: Mapping[str, HubFile], names: Sequence[str]) -> dict[str, str]:
     paths = {name: str(PurePosixPath(hub.path) / name) for name in names}
     missing = [name for name, path in paths.items() if path not in files]
     if missing:

@@ -5,7 +5,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from attune.sources import Source
-from attune.sources._addresses import read_web
+from attune.sources._addresses import read_web, require_openable
 from attune.sources._cache import Cache, Entry
 from attune.sources._fetch import ListFiles, Listing, RemoteFile, fetch
 from attune.sources._http import WebFile, netrc_credentials, web_ranges
@@ -18,8 +18,15 @@ def find(address: str, cache: Cache) -> Path:
     web = read_web(address)
 
     def list_files(known: Entry | None, locked: Entry | None) -> Listing:
+        require_openable(web.url)
         version = next(iter(known.files.values())).version if known else None
-        file = WebFile(web.url, cache.retry.timeout, netrc_credentials(web.host), known=version or None)
+        file = WebFile(
+            web.url,
+            cache.retry.timeout,
+            netrc_credentials(web.host),
+            known=version or None,
+            is_verified=web.sha256 is not None,
+        )
         return Listing({web.name: RemoteFile(file.open, hashes=Hashes(sha256=web.sha256))})
 
     return fetch(web.shown, list_files, cache, is_fixed=web.sha256 is not None)
@@ -40,6 +47,7 @@ def beside(address: str, names: Sequence[str], cache: Cache) -> ListFiles:
 
 
 def _file_at(address: str) -> WebFile:
+    require_openable(address)
     web = read_web(address)
     return WebFile(web.url, RANGE_READS.timeout, netrc_credentials(web.host))
 

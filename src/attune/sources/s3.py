@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -23,6 +24,7 @@ from attune.sources._s3_client import open_client, read_chunks, shared_client, s
 from attune.sources._s3_push import BEGUN, FILES, push_folder, read_files
 from attune.sources._verify import Hashes
 
+MOST_PAGES = 2000  # of a listing, with a thousand objects each
 _MD5 = re.compile(r"[0-9a-f]{32}")
 
 
@@ -177,8 +179,13 @@ def _named(place: _Place, found: Mapping[str, Any], names: Sequence[str]) -> dic
 
 
 def _list(place: _Place, prefix: str) -> Iterable[Mapping[str, Any]]:
-    pages = place.client.get_paginator("list_objects_v2").paginate(Bucket=place.bucket, Prefix=prefix)
-    return [each for page in pages for each in page.get("Contents", ())]
+    pages = iter(place.client.get_paginator("list_objects_v2").paginate(Bucket=place.bucket, Prefix=prefix))
+    found = [each for page in islice(pages, MOST_PAGES) for each in page.get("Contents", ())]
+    if next(pages, None) is not None:
+        raise SourceError(f"{place.address}: more than {len(found):,} objects. Choose a longer prefix.")
+    if not all({"Key", "ETag", "Size"} <= each.keys() for each in found):
+        raise SourceError(f"{place.address}: the server's listing lacks keys, sizes or ETags. Check AWS_ENDPOINT_URL.")
+    return found
 
 
 def _hashes(place: _Place, key: str, head: Mapping[str, Any]) -> Hashes:
@@ -230,9 +237,22 @@ def _open(place: _Place, key: str, tag: str, version_id: str | None, start: int,
             if status_of(error) in (412, 416):
                 raise RetryableError("the object changed during the download", restart=True) from error
             raise
-    begin = int(answer["ContentRange"].split()[1].partition("-")[0]) if "ContentRange" in answer else 0
+    begin = _begin(answer, start)
     with closing(answer["Body"]) as stream:
-        yield Body(read_chunks(place.address, stream), begin, begin + int(answer["ContentLength"]), tag)
+        yield Body(read_chunks(place.address, stream), begin, None, tag)
+
+
+def _begin(answer: Mapping[str, Any], start: int) -> int:
+    """The first byte of an answer; its size is known from the listing."""
+    status = answer["ResponseMetadata"]["HTTPStatusCode"]
+    if status not in (200, 206) or (status == 206 and not start):
+        raise RetryableError(f"the server answered {status} where {'a part' if start else 'the object'} was requested")
+    if status == 200:
+        return 0
+    found = re.match(r"bytes ([0-9]{1,18})-", answer.get("ContentRange", ""))
+    if not found:
+        raise RetryableError("the server sent a part without a Content-Range of bytes")
+    return int(found[1])
 
 
 SOURCE = Source(find, push, beside, ByteRanges(read_range, size_of, list_prefix))

@@ -103,6 +103,7 @@ def make_bundle(path: Path, folder: Path, address: str, site: Site) -> None:
     if not run.checkpoints.is_dir():
         open_pretrained(path)
         shutil.copytree(path, folder)
+        _remove_secrets(folder)
         return
     export_model(str(path.absolute()), folder, site)
     training = folder / "training"
@@ -115,6 +116,15 @@ def make_bundle(path: Path, folder: Path, address: str, site: Site) -> None:
     if (path / "scores.json").is_file():
         shutil.copy(path / "scores.json", folder)
     write_text(folder / "README.md", model_card(_facts(run, recipe, address, folder)))
+
+
+def _remove_secrets(folder: Path) -> None:
+    """Of the texts that attune writes; earlier versions, and people, leave credentials in addresses there."""
+    texts = [*folder.glob("recipe.yaml"), *folder.glob("README.md"), *folder.glob("training/*")]
+    for path in filter(Path.is_file, texts):
+        written = path.read_text(encoding="utf-8", errors="surrogateescape")
+        if without_secrets(written) != written:
+            path.write_bytes(without_secrets(written).encode(errors="surrogateescape"))
 
 
 def pull(source: str, to: Path, site: Site) -> Path:
@@ -150,7 +160,7 @@ def _headline(path: Path) -> str:
 
 
 def _name(address: str) -> str:
-    return address.rstrip("/").rpartition("/")[2].partition("@")[0]
+    return shown(address).rstrip("/").rpartition("/")[2].partition("@")[0]
 
 
 def _facts(run: Run, recipe: Recipe, address: str, folder: Path) -> CardFacts:
@@ -160,7 +170,7 @@ def _facts(run: Run, recipe: Recipe, address: str, folder: Path) -> CardFacts:
     task = catalog.find(catalog.TASKS, recipe.task.name)
     return CardFacts(
         name=_name(address),
-        address=address,
+        address=shown(address),
         family=recipe.model.family,
         task=recipe.task.name,
         pipeline_tag=task.pipeline_tag if isinstance(task, HubTask) else None,
