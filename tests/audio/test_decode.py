@@ -1,6 +1,6 @@
 import math
-import tracemalloc
 import struct
+import tracemalloc
 from pathlib import Path
 
 import numpy as np

@@ -140,7 +140,11 @@ def _whole(fields: dict[str, Any], field: str) -> int | None:
     """An integer of at least 0, else None: a corpus may have a text column of the same name."""
     value = fields.get(field)
     text = value if isinstance(value, str) else json.dumps(value)
-    if not isinstance(value, int | str) or isinstance(value, bool) or not (text.isdecimal() and len(text) <= MOST_DIGITS):
+    if (
+        not isinstance(value, int | str)
+        or isinstance(value, bool)
+        or not (text.isdecimal() and len(text) <= MOST_DIGITS)
+    ):
         return None
     del fields[field]
     return int(text)
