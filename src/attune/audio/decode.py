@@ -4,6 +4,7 @@ Samples are complete and finite: a truncated file, a slice beyond the end or a N
 believed: a file cannot hold more samples than its bytes allow, and memory follows what is decoded, not what is claimed.
 """
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -107,7 +108,7 @@ def _opened(path: Path | str, content: bytes | None) -> Iterator[soundfile.Sound
     """An open recording; errors of libsndfile become DataErrors."""
     size = _size(Path(path)) if content is None else len(content)
     try:
-        file = soundfile.SoundFile(path if content is None else BytesIO(content))
+        file = soundfile.SoundFile(os.fsencode(path) if content is None else BytesIO(content))
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: a headerless .raw file
         raise _damaged(path) from error
     with file:
