@@ -27,6 +27,9 @@ test: check
 quick: $(ready_for_tests)
 	@$(together) -m "not recipe and not gpu and not network"
 
+fuzz: $(ready_for_tests)
+	@CASES=$(or $(CASES),5000) .venv/bin/pytest tests/fuzz
+
 check: $(ready_for_tests)
 	@scripts/check
 
