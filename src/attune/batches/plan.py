@@ -126,7 +126,8 @@ def _cut_by_seconds(seconds: Seconds, budget: float, first_share: float) -> Rows
     while start < len(seconds):
         starts.append(start)
         # Lengths rise but for the jitter, so no more than this many can fit.
-        window = seconds[start : start + int(limit / seconds[start] * (1 + 2 * LENGTH_JITTER)) + 1]
+        most = min(limit / float(seconds[start]) * (1 + 2 * LENGTH_JITTER), len(seconds))
+        window = seconds[start : start + int(most) + 1]
         padded = np.maximum.accumulate(window) * np.arange(1, len(window) + 1)
         start += max(1, int(np.searchsorted(padded, limit, side="right")))
         limit = budget
