@@ -32,38 +32,11 @@ batches: {{micro_seconds: 8, micros_per_step: 2}}
 optimizer: {{lr: 0.01, weight_decay: 0.01}}
 train: {{steps: 12, warmup: 2, clip: 1.0, eval_every: 6, save_every: 3, keep_last: 2, keep_best: dev.wer, log_every: 1}}
 """
+NUMBERS = ("0", "-1", "1.5", "0x7f", "1e300", "1e308", "-1e308", "1e-300", "nan", "inf", "-inf")
 EXTREMES = (
-    *(
-        "0",
-        "-1",
-        "1e300",
-        "1e308",
-        "-1e308",
-        "1e-300",
-        "nan",
-        "inf",
-        "-inf",
-        str(1 << 31),
-        str(1 << 62),
-        "9" * 30,
-        "9" * 5000,
-    ),
-    *(
-        "null",
-        "true",
-        '""',
-        "[]",
-        "{}",
-        "[[[[]]]]",
-        "é",
-        "\\ud800",
-        '"\\u0000"',
-        "../../x",
-        "/dev/zero",
-        "~",
-        "1.5",
-        "0x7f",
-    ),
+    *NUMBERS,
+    *(str(1 << 31), str(1 << 62), "9" * 30, "9" * 5000),
+    *("null", "true", '""', "[]", "{}", "[[[[]]]]", "é", "\\ud800", '"\\u0000"', "../../x", "/dev/zero", "~"),
 )
 
 
