@@ -1,6 +1,6 @@
 # `make demo` and `make test` each work alone on a fresh clone: they make what they need, once.
 
-.PHONY: help demo test quick check docs demo-data gpu-matrix clean
+.PHONY: help demo test quick fuzz check docs demo-data gpu-matrix clean
 .DEFAULT_GOAL := help
 
 ready := .venv/ready
@@ -13,6 +13,7 @@ help:
 	@echo "make demo        fine-tune a small model on this machine and see what it learned (3 minutes)"
 	@echo "make test        everything: style, types, all tests"
 	@echo "make quick       the tests that take seconds"
+	@echo "make fuzz        thousands of damaged files through the command line (CASES=5000 of each kind)"
 	@echo "make check       style and types"
 	@echo "make docs        build the documentation site: build/site/index.html"
 	@echo "make gpu-matrix  every family with every option on a CUDA device: build/gpu-matrix/matrix.md"
@@ -27,6 +28,9 @@ test: check
 
 quick: $(ready_for_tests)
 	@$(together) -m "not recipe and not gpu and not network"
+
+fuzz: $(ready_for_tests)
+	@CASES=$(or $(CASES),5000) $(pytest) tests/fuzz
 
 check: $(ready_for_tests)
 	@scripts/check

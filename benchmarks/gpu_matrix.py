@@ -83,6 +83,15 @@ class Result:
         return self.code == 0 or (self.code == 2 and "Traceback" not in self.message)
 
 
+LORA_TARGETS = {"contextnet": "enc, pred", "conformer": "linear_q, linear_v", "ssl": "projection"}
+
+
+def words_of(family: str, option: str) -> list[str]:
+    """The overrides of an option; LoRA adapts other layers in each family."""
+    targets = [f"adapt.targets=[{layers}]" for name, layers in LORA_TARGETS.items() if name in family]
+    return [*OPTIONS[option], *(targets if option == "LoRA" else [])]
+
+
 def fits(family: str, option: str) -> bool:
     """Whether a family has the option at all."""
     if option == "pack":
@@ -126,7 +135,7 @@ def run_case(number: int, family: str, options: tuple[str, ...], root: Path, dev
     recipe.write_text(text)
     site = ["--device", device, "--workers", "0"]
     begun = time.perf_counter()
-    done = attune("train", str(recipe), *(word for option in options for word in OPTIONS[option]), *site)
+    done = attune("train", str(recipe), *(word for option in options for word in words_of(family, option)), *site)
     if done.returncode == 0 and "strict" in options:
         done = attune("verify", str(run), *site)
     peak = None

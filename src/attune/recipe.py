@@ -41,6 +41,7 @@ from attune.trust import require_trusted
 
 DEFAULT = "default"
 MAX_SECONDS = 30.0
+MOST_MICROS = 10_000  # each is computed in its turn, empty ones too
 
 # A run may go on under another one of these when asked to; under anything else it would be another experiment.
 SCHEDULE_KEYS = frozenset(
@@ -114,7 +115,9 @@ class BatchesConfig:
 
     micro_seconds: Annotated[float | None, Field(gt=0, description="Padded audio in one micro-batch.")] = None
     micro_utterances: Annotated[Count | None, Field(description="Utterances in one micro-batch.")] = None
-    micros_per_step: Annotated[Count, Field(description="Micro-batches in one step, over all devices together.")] = 1
+    micros_per_step: Annotated[
+        Count, Field(le=MOST_MICROS, description="Micro-batches in one step, over all devices together.")
+    ] = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 import math
 import struct
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -181,3 +182,54 @@ def test_a_recording_is_read_from_its_bytes(tmp_path):
     assert audio_seconds("elsewhere.tar", content) == 0.1
     with pytest.raises(DataError, match=r"elsewhere\.tar is not audio"):
         read_audio("elsewhere.tar", content=content[20:])
+
+
+def flac_that_claims(path: Path, frames: int, rate: int = 16000) -> Path:
+    """A FLAC file whose STREAMINFO has other numbers than its frames."""
+    content = bytearray(write(path, tone(0.5)).read_bytes())
+    packed = int.from_bytes(content[18:26], "big")
+    packed = packed & ~((1 << 36) - 1) | frames
+    packed = packed & ((1 << 44) - 1) | rate << 44
+    content[18:26] = packed.to_bytes(8, "big")
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("read", [read_audio, audio_seconds])
+def test_a_header_that_claims_more_samples_than_its_file_can_hold_is_refused(tmp_path, read):
+    path = flac_that_claims(tmp_path / "a.flac", frames=(1 << 36) - 1)
+    with pytest.raises(DataError, match=r"a\.flac is not audio, or its header is damaged \(68,719,476,735 samples at"):
+        read(path)
+
+
+def test_memory_follows_what_is_decoded_not_what_is_claimed(tmp_path):
+    path = flac_that_claims(tmp_path / "a.flac", frames=1 << 26)
+    tracemalloc.start()
+    with pytest.raises(DataError, match="is corrupt or truncated"):
+        read_audio(path)
+    assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("read", [read_audio, audio_seconds])
+@pytest.mark.parametrize("rate", [1, 999, 1_000_001, 0x7FFF_FFFF])
+def test_a_rate_that_no_recording_has_is_refused(tmp_path, read, rate):
+    content = bytearray(write(tmp_path / "a.wav", tone(0.5)).read_bytes())
+    content[24:28] = rate.to_bytes(4, "little")
+    (tmp_path / "a.wav").write_bytes(content)
+    with pytest.raises(DataError, match=f"header is damaged .*at {rate:,} Hz"):
+        read(tmp_path / "a.wav")
+
+
+def test_a_long_recording_is_read_in_pieces_and_whole(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.wav", noise(1.0))
+    whole = read_audio(path)
+    monkeypatch.setattr("attune.audio.decode.PIECE", 1000)
+    assert (read_audio(path) == whole).all()
+
+
+def test_a_path_that_no_system_could_have_is_refused():
+    with pytest.raises(DataError, match="does not exist"):
+        read_audio("a\0b.wav")
+    with pytest.raises(DataError, match="does not exist"):
+        read_audio("a" * 5000)

@@ -1,10 +1,14 @@
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from attune.audio.augment import open_augmenter
@@ -140,3 +144,44 @@ def test_full_shared_memory_is_done_without(tmp_path):
     words = [sys.executable, "-c", COMPARE, str(manifest), str(tmp_path / "index")]
     done = subprocess.run([*SMALL_SHARED_MEMORY, *words], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("drops", [False, True])
+def test_a_recording_whose_header_lies_is_a_bad_row_wherever_it_is_read(tmp_path, workers, drops):
+    manifest = make_corpus(tmp_path, utterances=2, seed=3)
+    content = bytearray((tmp_path / "audio/00001.wav").read_bytes())
+    content[24:28] = (1).to_bytes(4, "little")  # Hz: a second of it would be four hours
+    (tmp_path / "audio/00001.wav").write_bytes(content)
+    reader = Reader(open_manifest(manifest, tmp_path / "index"), letters, drops_bad_rows=drops)
+    expected = r"manifest\.jsonl:2: utterance '00001': .*00001\.wav .*header is damaged"
+    if drops:
+        (loaded,) = load(reader, micros(1), workers)
+        assert loaded.batch.ids == ("00000",)
+        assert re.search(expected, loaded.dropped[0].reason)
+    else:
+        with pytest.raises(DataError, match=expected):
+            list(load(reader, micros(1), workers))
+
+
+@pytest.mark.parametrize("has_checksums", [False, True])
+def test_a_damaged_parquet_page_is_a_bad_row(tmp_path, has_checksums):
+    recordings = make_corpus(tmp_path, utterances=2).parent / "audio"
+    contents = [path.read_bytes() for path in sorted(recordings.iterdir())]
+    table = pyarrow.table({"audio": pyarrow.array(contents, pyarrow.binary())})
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(
+        table, path, row_group_size=1, compression="zstd", use_dictionary=False, write_page_checksum=has_checksums
+    )
+    damaged = bytearray(path.read_bytes())
+    first = 200 if has_checksums else 4  # samples; or the page's header, without which nothing tells
+    damaged[first : first + 16] = bytes(byte ^ 0xFF for byte in damaged[first : first + 16])
+    path.write_bytes(damaged)
+    rows = [{"id": f"u{row}", "audio": "a.parquet", "row": row, "seconds": 1, "text": "a"} for row in (0, 1)]
+    manifest = tmp_path / "manifest.jsonl"
+    manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    reader = Reader(open_manifest(manifest, tmp_path / "index"), letters, drops_bad_rows=True)
+    batch, dropped = reader.read(np.arange(2))
+    assert batch.ids == ("u1",)
+    assert re.search(r"jsonl:1: utterance 'u0': .*a\.parquet is damaged in row group 0: ", dropped[0].reason)
+    assert "\n" not in dropped[0].reason

@@ -97,3 +97,10 @@ def test_the_ranks_share_all_slots_in_order(micros, ranks, aligned):
 
 def test_aligned_shares_are_whole_branches():
     assert [list(slots_of(rank, 2, 6, aligned=True)) for rank in range(2)] == [[0, 1, 2, 3], [4, 5]]
+
+
+def test_a_budget_beyond_all_numbers_takes_every_utterance():
+    seconds = np.linspace(0.1, 20, 50)
+    plan = plan_epoch(seconds, np.arange(50), Budget(1.7e308, None, 1), seed=1, epoch=0)
+    assert sorted(plan.order) == list(range(50)) and plan.micros == 1
+    assert plan_in_order(seconds, Budget(float("inf"), None, 1)).micros == 1

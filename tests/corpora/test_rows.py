@@ -55,6 +55,8 @@ def test_a_byte_order_mark_is_no_part_of_the_row():
         (b'{"id": "u", "audio": "a.wav", "seconds": -1}', "seconds is -1.0; expected more than 0"),
         (b'{"id": "u", "audio": "a.wav", "seconds": NaN}', "seconds is nan; expected a number"),
         (b'{"id": "u", "audio": "a.wav", "seconds": 1' + b"0" * 400 + b"}", "expected a number"),
+        (b'{"id": "u", "audio": "a.wav", "seconds": 1e308}', r"seconds is 1e\+308; expected a number"),
+        (b'{"id": "u", "audio": "a.wav", "start": 1e308}', r"start is 1e\+308; expected a number"),
         (b'{"id": "u", "audio": "a.wav", "seconds": true}', "seconds is True; expected a number"),
         (b'{"id": "u", "audio": "a.wav", "duration": "long"}', "seconds is 'long'; expected a number"),
         (b'{"id": "u", "audio": "a.wav", "start": -0.1}', "start is -0.1; expected 0 or more"),
@@ -75,3 +77,8 @@ def test_a_bad_row_keeps_its_id():
 
 def test_text_without_audio_needs_no_length():
     assert read_row(b'{"id": "u", "text": "Hi", "seconds": 0}').audio is None
+
+
+def test_a_number_of_thousands_of_digits_is_no_channel():
+    row = read_row(b'{"audio": "a.wav", "channel": "%s"}' % (b"9" * 5000))
+    assert row.channel is None and len(row.labels["channel"]) == 5000

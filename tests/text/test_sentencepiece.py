@@ -101,3 +101,11 @@ def test_a_damaged_file_is_named(tmp_path, content):
 def test_training_is_quiet(capfd):
     SentencePieceTokenizer.learn(TEXTS, "unigram", 44)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_model_with_bytes_that_are_no_text_is_named(tmp_path, pieces):
+    last = pieces.pieces[-1].encode()
+    at = pieces.model.rindex(last)
+    (tmp_path / "tokenizer.model").write_bytes(pieces.model[:at] + b"\xff" * len(last) + pieces.model[at + len(last) :])
+    with pytest.raises(ModelError, match=r"Cannot read the tokenizer .*tokenizer\.model: 'utf-8' codec"):
+        SentencePieceTokenizer.load(tmp_path)

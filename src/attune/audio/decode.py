@@ -1,8 +1,10 @@
 """Audio files to samples: mono float32 at one rate, from wav, flac, mp3, ogg or opus at any rate and channel count.
 
-Samples are complete and finite: a truncated file, a slice beyond the end or a NaN is a DataError.
+Samples are complete and finite: a truncated file, a slice beyond the end or a NaN is a DataError. A header is not
+believed: a file cannot hold more samples than its bytes allow, and memory follows what is decoded, not what is claimed.
 """
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +24,11 @@ Samples = npt.NDArray[np.float32]
 
 # Manifests round their times and some headers only estimate a length; more than this missing is an error.
 SLACK_SECONDS = 0.1
+
+RATES = range(1000, 1_000_001)  # Hz; outside, the header is damaged, and resampling would multiply the samples
+MOST_PER_BYTE = 500  # samples; digital silence in FLAC or Opus comes to 350
+SMALL = 1 << 26  # samples; below this their number is not checked
+PIECE = 1 << 22  # samples decoded at once
 
 
 def read_audio(
@@ -99,31 +106,35 @@ def audio_seconds(path: Path | str, content: bytes | None = None) -> float:
 @contextmanager
 def _opened(path: Path | str, content: bytes | None) -> Iterator[soundfile.SoundFile]:
     """An open recording; errors of libsndfile become DataErrors."""
-    if content is None:
-        _require_bytes(Path(path))
+    size = _size(Path(path)) if content is None else len(content)
     try:
-        file = soundfile.SoundFile(path if content is None else BytesIO(content))
+        file = soundfile.SoundFile(os.fsencode(path) if content is None else BytesIO(content))
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: a headerless .raw file
-        raise DataError(
-            f"{path} is not audio, or its header is damaged. "
-            "Expected wav, flac, mp3, ogg or opus: convert it, download it again, or remove its row."
-        ) from error
+        raise _damaged(path) from error
     with file:
         if _is_cut_off(file.extra_info):
             raise _truncated(path, "the file ends early")
         if file.frames == 0:
             raise _without_samples(path)
+        if file.samplerate not in RATES or file.frames * file.channels > max(SMALL, MOST_PER_BYTE * size):
+            claim = f"{file.frames:,} samples at {file.samplerate:,} Hz in {size:,} bytes"
+            raise _damaged(path, f" ({claim})")
         try:
             yield file
         except soundfile.SoundFileError as error:
             raise _truncated(path, str(error)) from error
 
 
-def _require_bytes(path: Path) -> None:
-    if not path.is_file():
+def _size(path: Path) -> int:
+    try:
+        is_file, size = path.is_file(), path.stat().st_size
+    except (OSError, ValueError):  # ValueError: a path that no system could have
+        is_file, size = False, 0
+    if not is_file:
         raise DataError(f"{path} does not exist, or is not a file. Audio paths are relative to the manifest's folder.")
-    if path.stat().st_size == 0:
+    if size == 0:
         raise DataError(f"{path} is empty (0 bytes). Download or recreate the file.")
+    return size
 
 
 def _is_cut_off(log: str) -> bool:
@@ -149,10 +160,28 @@ def _read_slice(file: soundfile.SoundFile, path: Path | str, start: float, secon
     # An MP3 frame depends on earlier frames, and libsndfile does not decode those after a seek.
     lead = min(first, rate) if file.format == "MP3" else 0
     file.seek(first - lead)
-    frames: Samples = file.read(lead + wanted, dtype="float32", always_2d=True)[lead:]  # (T, channels)
+    frames = _read_frames(file, lead + wanted)[lead:]
     if len(frames) < min(wanted, file.frames - first) - slack or len(frames) == 0:
         raise _truncated(path, f"decoded {len(frames) / rate:.2f} s of {wanted / rate:.2f} s")
     return frames
+
+
+def _read_frames(file: soundfile.SoundFile, count: int) -> Samples:
+    """So many frames, or as many as there are: (T, channels)."""
+    pieces: list[Samples] = []
+    most = max(1, PIECE // file.channels)
+    while count > 0:
+        piece: Samples = file.read(min(count, most), dtype="float32", always_2d=True)
+        pieces.append(piece)
+        count = count - len(piece) if len(piece) == min(count, most) else 0
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
+def _damaged(path: Path | str, detail: str = "") -> DataError:
+    return DataError(
+        f"{path} is not audio, or its header is damaged{detail}. "
+        "Expected wav, flac, mp3, ogg or opus: convert it, download it again, or remove its row."
+    )
 
 
 def _without_samples(path: Path | str) -> DataError:

@@ -126,7 +126,7 @@ class Reader:
         try:
             audio = read_utterance(utterance, content=content()) if self.reads_audio else np.zeros(0, np.float32)
         except DataError as error:
-            raise DataError(f"{utterance.where}: {error}") from error
+            raise DataError(f"{utterance.where}: utterance {utterance.id!r}: {error}") from error
         target = self.target(utterance) if self.target else ()
         if self.augmenter:
             generator = generator_for(self.seed, epoch, _in_turn(utterance.id, turn))

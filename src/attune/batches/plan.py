@@ -76,8 +76,10 @@ def plan_in_order(seconds: Seconds, budget: Budget) -> Plan:
     if budget.micro_seconds is None:
         starts = _cut_by_count(len(rows), budget.micro_utterances or 1, 1.0)
     else:
-        # Evaluation never refuses an utterance for its length: one that exceeds the budget goes alone.
-        starts = _cut_by_seconds(np.minimum(seconds[rows], budget.micro_seconds), budget.micro_seconds, 1.0)
+        # Evaluation never refuses an utterance for its length: one that exceeds the budget goes alone, and one without
+        # audio counts as a second, until reading it tells whether that is a bad row.
+        lengths = np.where(seconds[rows] > 0, seconds[rows], 1.0)
+        starts = _cut_by_seconds(np.minimum(lengths, budget.micro_seconds), budget.micro_seconds, 1.0)
     return Plan(rows, np.append(starts, len(rows)).astype(np.int64), budget.micros_per_step)
 
 
@@ -124,7 +126,8 @@ def _cut_by_seconds(seconds: Seconds, budget: float, first_share: float) -> Rows
     while start < len(seconds):
         starts.append(start)
         # Lengths rise but for the jitter, so no more than this many can fit.
-        window = seconds[start : start + int(limit / seconds[start] * (1 + 2 * LENGTH_JITTER)) + 1]
+        most = min(limit / float(seconds[start]) * (1 + 2 * LENGTH_JITTER), len(seconds))
+        window = seconds[start : start + int(most) + 1]
         padded = np.maximum.accumulate(window) * np.arange(1, len(window) + 1)
         start += max(1, int(np.searchsorted(padded, limit, side="right")))
         limit = budget

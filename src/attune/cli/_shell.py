@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import importlib
+import io
 import keyword
 import os
 import pkgutil
@@ -22,6 +23,7 @@ INTRODUCTION = "Fine-tune and evaluate pretrained speech models."
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; an AttuneError is printed without traceback."""
+    _settle_streams()
     try:
         with preserve_environment():  # a program may run several commands
             code = _run(sys.argv[1:] if argv is None else list(argv))
@@ -40,15 +42,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141  # as a shell reports SIGPIPE: the reader, such as `head`, has exited
     except Exception as error:
         report_failure(str(error), type(error).__name__)
-        if not isinstance(error, OSError) or error.errno not in DISK_FULL:
+        if not isinstance(error, OSError) or not (error.errno in DISK_FULL or error.filename):
             raise
-        _print_disk_full(error)
+        _print_os_error(error)
         return 1
 
 
-def _print_disk_full(error: OSError) -> None:
-    where = f" for {error.filename}" if error.filename else ""
-    print(f"Disk full{where} ({error.strerror}). Free some space and run the same command again.", file=sys.stderr)
+def _settle_streams() -> None:
+    """A closed stream takes nothing; what a stream cannot encode is written as an escape."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115, PTH123  # for as long as the process
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # and its number would be given to the next file that is opened
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123
+        elif isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _print_os_error(error: OSError) -> None:
+    if error.errno in DISK_FULL:
+        where = f" for {error.filename}" if error.filename else ""
+        message = f"Disk full{where} ({error.strerror}). Free some space and run the same command again."
+    else:  # of a file or folder that was there and may be used, as far as attune could check before
+        message = f"{error.filename}: {error.strerror}. Check the path and its permissions, then run the command again."
+    print(message, file=sys.stderr)
     try:
         sys.stdout.flush()
     except OSError:

@@ -72,6 +72,8 @@ def _header(reader: Any, path: Path) -> list[str]:
         raise DataError(
             f"The header of {path} is not valid CSV: {error}. The first line must name the columns."
         ) from error
+    if not _is_text("".join(header)):
+        raise DataError(f"The first line of {path} is not UTF-8 text. Save the file as UTF-8.")
     known = {name for names in NAMES.values() for name in names}
     if not known.intersection(header) or len(set(header)) < len(header):
         raise DataError(
@@ -79,3 +81,11 @@ def _header(reader: Any, path: Path) -> list[str]:
             f"Found: {', '.join(header)[:200] or 'nothing'}."
         )
     return header
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # an invalid byte, as it was read
+        return False
+    return True

@@ -29,6 +29,10 @@ NAMES = {
 }
 
 
+MOST_SECONDS = 1e9  # 30 years: more is a mistake, and would overflow as a number of samples
+MOST_DIGITS = 18  # of a whole number
+
+
 class BadRow(Exception):
     """Why a row is invalid; the scan lists it and continues."""
 
@@ -128,7 +132,7 @@ def _number(fields: dict[str, Any], field: str, names: tuple[str, ...] | None = 
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not math.isfinite(number):
+    if not abs(number) < MOST_SECONDS:
         raise BadRow(f"{field} is {reprlib.repr(value)}; expected a number of seconds")
     return number
 
@@ -137,7 +141,11 @@ def _whole(fields: dict[str, Any], field: str) -> int | None:
     """An integer of at least 0, else None: a corpus may have a text column of the same name."""
     value = fields.get(field)
     text = value if isinstance(value, str) else json.dumps(value)
-    if not isinstance(value, int | str) or isinstance(value, bool) or not text.isdecimal():
+    if (
+        not isinstance(value, int | str)
+        or isinstance(value, bool)
+        or not (text.isdecimal() and len(text) <= MOST_DIGITS)
+    ):
         return None
     del fields[field]
     return int(text)

@@ -7,6 +7,7 @@ reads its row group. `copy=true` writes each recording to its own file.
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -143,9 +144,10 @@ def _copied(name: str, cell: _Cell, to: Path) -> Path:
 def _arrow_cells(path: Path, options: Options) -> Iterator[tuple[dict[str, Any], _Cell]]:
     import pyarrow
 
-    file = pyarrow.memory_map(str(path))
-    whole = file.read_buffer(file.size())
-    for batch in _arrow_batches(whole):
+    with _explained(path, "Arrow"):
+        file = pyarrow.memory_map(str(path))
+        whole = file.read_buffer(file.size())
+    for batch in _each(path, "Arrow", _arrow_batches(whole)):
         _require_column(path, batch.schema, options)
         others = batch.drop_columns([options.audio]).to_pylist()
         contents, paths = _contents_and_paths(batch.column(options.audio))
@@ -186,16 +188,36 @@ def _byte_ranges(contents: Any, base: int) -> list[tuple[int, int]]:
 def _parquet_cells(path: Path, options: Options) -> Iterator[tuple[dict[str, Any], _Cell]]:
     import pyarrow.parquet
 
-    try:
-        file = pyarrow.parquet.ParquetFile(path)
-    except (OSError, pyarrow.ArrowInvalid) as error:
-        raise DataError(f"Cannot read {path} as Parquet: {error}") from error
+    with _explained(path, "Parquet"):
+        file = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
     _require_column(path, file.schema_arrow, options)
     _require_readable(path, file.schema_arrow, options)
-    for number, fields in enumerate(row for batch in file.iter_batches(BATCH) for row in batch.to_pylist()):
+    batches = _each(path, "Parquet", file.iter_batches(BATCH))
+    for number, fields in enumerate(row for batch in batches for row in batch.to_pylist()):
         audio = fields.pop(options.audio)
         audio = {"bytes": audio} if isinstance(audio, bytes) else audio or {}
         yield fields, _Cell(audio.get("bytes"), audio.get("path"), row=number)
+
+
+def _each(path: Path, kind: str, batches: Iterator[Any]) -> Iterator[Any]:
+    """Batches one after the other; what is damaged in one is reported with its file."""
+    while True:
+        with _explained(path, kind):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
+
+
+@contextmanager
+def _explained(path: Path, kind: str) -> Iterator[None]:
+    import pyarrow
+
+    try:
+        yield
+    except (OSError, pyarrow.ArrowException, MemoryError) as error:  # a damaged size is an allocation that fails
+        reason = " ".join(str(error).split())
+        raise DataError(f"Cannot read {path} as {kind}: {reason}. Download it again.") from error
 
 
 def _require_column(path: Path, schema: Any, options: Options) -> None:

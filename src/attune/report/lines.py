@@ -19,10 +19,10 @@ class Lines:
         require_writable(path, REMEDY)
         text = path.read_bytes() if path.exists() else b""
         whole = text[: text.rfind(b"\n") + 1]
-        for number, line in enumerate(whole.decode().splitlines(), 1):
+        for number, line in enumerate(whole.split(b"\n")[:-1], 1):
             try:
                 self.ids.add(str(json.loads(line)["id"]))
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise DataError(f"{path}:{number} is not a result: {line[:60]!r}. Name another file.") from error
         with explain_write_errors(path, REMEDY), path.open("ab") as file:
             file.truncate(len(whole))
@@ -30,7 +30,16 @@ class Lines:
     def add(self, name: str, **values: object) -> None:
         """Append one result."""
         with explain_write_errors(self.path, REMEDY), self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"id": name, **values}, ensure_ascii=False) + "\n")
+            # A name that is not UTF-8 can be written as escapes alone.
+            file.write(json.dumps({"id": name, **values}, ensure_ascii=not _is_text(name)) + "\n")
             file.flush()
             os.fsync(file.fileno())
         self.ids.add(name)
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

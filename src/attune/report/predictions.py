@@ -92,7 +92,7 @@ def _lines(path: Path) -> list[str]:
 def _parse(line: str) -> Prediction:
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON ({error})") from error
     if not isinstance(row, dict):
         raise ValueError("not a JSON object")

@@ -47,7 +47,7 @@ def parquet_recording(path: Path, row: int) -> bytes:
     group, first = _group_of(path, row)
     key = (str(path), group)
     if key not in _groups:
-        _groups[key] = _opened(str(path)).read_row_group(group, columns=[_audio_bytes(path)]).combine_chunks()
+        _groups[key] = _read_group(path, group)
         while len(_groups) > GROUPS:
             _groups.popitem(last=False)
     _groups.move_to_end(key)
@@ -57,6 +57,16 @@ def parquet_recording(path: Path, row: int) -> bytes:
     if not recording:
         raise DataError(f"{path}: row {row} has no audio in it.")
     return bytes(recording)
+
+
+def _read_group(path: Path, group: int) -> Any:
+    from pyarrow import ArrowException
+
+    try:
+        return _opened(str(path)).read_row_group(group, columns=[_audio_bytes(path)]).combine_chunks()
+    except (OSError, ArrowException, MemoryError) as error:  # a damaged size is an allocation that fails
+        reason = " ".join(str(error).split())
+        raise DataError(f"{path} is damaged in row group {group}: {reason}. Download it again.") from error
 
 
 def _group_of(path: Path, row: int) -> tuple[int, int]:
@@ -99,7 +109,8 @@ def _opened(path: str) -> Any:
         except ModuleNotFoundError as error:
             raise DataError("Reading Parquet needs pyarrow: pip install 'attune-speech[data]'.") from error
         try:
-            _files[path] = pyarrow.parquet.ParquetFile(path, memory_map=True)
-        except (OSError, pyarrow.ArrowInvalid) as error:
+            # Where pages have checksums, a flipped byte is found; elsewhere only if it breaks the encoding.
+            _files[path] = pyarrow.parquet.ParquetFile(path, memory_map=True, page_checksum_verification=True)
+        except (OSError, pyarrow.ArrowException, MemoryError) as error:
             raise DataError(f"{path} cannot be read as Parquet: {error}") from error
     return _files[path]

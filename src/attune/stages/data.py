@@ -64,12 +64,26 @@ def open_manifests(
 def training_rows(recipe: Recipe, corpus: Corpus) -> Selection:
     """The utterances that training uses: neither too short nor too long."""
     chosen = select(corpus, recipe.data.min_seconds, recipe.data.longest_seconds)
+    if recipe.batches.micro_seconds is not None:
+        chosen = _with_audio(chosen, corpus, recipe)
     if not len(chosen.rows):
         raise DataError(
             f"No training utterance is left of {len(corpus)}: {chosen.too_long} are longer than data.max_seconds "
             f"({recipe.data.longest_seconds:g}) and {chosen.too_short} shorter than data.min_seconds."
         )
     return chosen
+
+
+def _with_audio(chosen: Selection, corpus: Corpus, recipe: Recipe) -> Selection:
+    """Micro-batches by seconds need audio: a row without it is a bad row."""
+    has_audio = corpus.seconds[chosen.rows] > 0
+    if has_audio.all() or recipe.data.bad_rows == "drop":
+        return replace(chosen, rows=chosen.rows[has_audio])
+    first = corpus[int(chosen.rows[~has_audio][0])]
+    raise DataError(
+        f"{first.where}: utterance {first.id!r} has no audio, and batches.micro_seconds counts audio. Add its audio, "
+        "set data.bad_rows=drop, or, for a task of text alone, batches.micro_utterances."
+    )
 
 
 def budget_of(recipe: Recipe) -> Budget:

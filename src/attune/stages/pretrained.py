@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from attune import catalog
@@ -26,6 +26,7 @@ from attune.files import sync, write_text
 from attune.recipe import Recipe
 from attune.run import Run
 from attune.seeds import derive
+from attune.tensor_files import read_safetensors
 from attune.training import checkpoint
 from attune.training.adapt import merge_lora
 from attune.training.settings import AdaptConfig
@@ -142,10 +143,7 @@ def _copy(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> list[s
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file; half precision on disk is widened."""
-    try:
-        tensors = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise ModelError(f"{path} cannot be read as safetensors: {error}") from error
+    tensors = read_safetensors(path)
     return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
 
 

@@ -1,5 +1,6 @@
 """`.nemo` files are read as data, whatever is in them, and written so that they can be read again."""
 
+import gzip
 import io
 import os
 import pickle
@@ -11,11 +12,22 @@ import torch
 
 from attune.errors import AttuneError, ModelError
 from attune.families.transducer import FAMILY, TransducerConfig
-from attune.families.transducer.archive import CONFIG, WEIGHTS, Archive, read_archive, resolved, write_archive
+from attune.families.transducer.archive import (
+    CONFIG,
+    WEIGHTS,
+    Archive,
+    read_archive,
+    resolved,
+    tokenizer_files,
+    write_archive,
+)
 from attune.families.transducer.front_end import FrontEnd
 from attune.families.transducer.shape import read_shape
+from attune.families.transducer.vocabulary import OwnPieces
+from attune.families.transducer.weights import import_weights
 from attune.plain_yaml import read_data, write_data
 from attune.tasks.transcribe import Transcribe, TranscribeConfig
+from attune.text.protobuf import fields
 
 from transducers import GOLDEN, golden_folder
 
@@ -265,3 +277,78 @@ def test_a_hybrid_model_is_the_transducer_in_it(tmp_path, archive):
 
 def _parts(archive, tensors):
     return archive.config, archive.config_text, tensors, archive.files
+
+
+@pytest.mark.parametrize("mode", ["w:", "w:gz"])
+def test_one_flipped_byte_of_a_weight_is_found(tmp_path, mode):
+    members = dict(raw_members(golden_folder("contextnet") / "model.nemo"))
+    name = next(name for name in members if name.endswith(WEIGHTS))
+    damaged = bytearray(members[name])
+    damaged[len(damaged) // 2] ^= 1
+    with pytest.raises(ModelError, match="the checksum of .* in it is wrong"):
+        read_archive(write_tar(tmp_path / "bad.nemo", [*{**members, name: bytes(damaged)}.items()], mode))
+
+
+def test_the_checksum_of_a_compressed_archive_is_compared(tmp_path):
+    path = write_tar(tmp_path / "bad.nemo", raw_members(golden_folder("contextnet") / "model.nemo"), "w:gz")
+    content = bytearray(path.read_bytes())
+    content[-8] ^= 1  # of the CRC at its end
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match="cannot be read as a .nemo archive: CRC check failed"):
+        read_archive(path)
+
+
+def test_members_that_nobody_wants_are_not_decompressed(tmp_path):
+    huge = tarfile.TarInfo("unwanted")
+    huge.size = 1 << 40  # of which no more is there than its header
+    path = tmp_path / "bad.nemo"
+    path.write_bytes(gzip.compress(huge.tobuf() + bytes(1024)))
+    with pytest.raises(ModelError, match=r"its member 'unwanted' of 1,099,511,627,776 bytes it is more than 100 times"):
+        read_archive(path)
+
+
+@pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE, tarfile.REGTYPE])
+def test_a_header_with_an_impossible_size_is_refused(tmp_path, kind):
+    header = tarfile.TarInfo(CONFIG)
+    header.type, header.size = kind, 1 << 40 if kind != tarfile.REGTYPE else -512
+    path = tmp_path / "bad.nemo"
+    path.write_bytes(gzip.compress(header.tobuf(tarfile.GNU_FORMAT) + bytes(1024)))
+    with pytest.raises(ModelError, match="a header in it claims -?[0-9,]+ bytes"):
+        read_archive(path)
+
+
+@pytest.mark.timeout(20)
+def test_references_to_references_do_not_grow_without_bound():
+    config = {f"a{depth}": {str(each): f"${{a{depth + 1}}}" for each in range(8)} for depth in range(9)}
+    with pytest.raises(ModelError, match="lead to more than 500,000 values"):
+        resolved(config)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("n_layers", 10**7, r"encoder\.n_layers of the configuration is 1e\+07; expected 1 to 1,000"),
+        ("n_layers", -3, r"encoder\.n_layers of the configuration is -3; expected 1 to 1,000"),
+        ("d_model", "nan", r"encoder\.d_model of the configuration is not a number: 'nan'"),
+        ("d_model", 1e300, r"encoder\.d_model of the configuration is 1e\+300; expected 1 to 1,000,000"),
+        ("d_model", 900_000, "describes .* weights; at most 10,000,000,000 are read"),
+        ("d_model", 8_000, "describes a model of at least .* weights, and has"),
+        ("dropout", 7, r"encoder\.dropout of the configuration is 7; expected 0 to 1"),
+    ],
+)
+def test_sizes_that_no_model_has_are_refused_before_it_is_built(tmp_path, key, value, message):
+    archive = read_archive(golden_folder("conformer") / "model.nemo")
+    path = tmp_path / "bad.nemo"
+    write_archive(path, with_config(archive, encoder={**archive.config["encoder"], key: value}))
+    with pytest.raises(ModelError, match=message):
+        import_weights(path, tmp_path)
+
+
+def test_a_sentencepiece_model_with_bytes_that_are_no_text_is_named(tmp_path):
+    archive = read_archive(golden_folder("contextnet") / "model.nemo")
+    name = tokenizer_files(archive.config)["model_path"]
+    *_, (_, field, content) = (each for each in fields(archive.files[name]) if each[0] == 1)  # the last piece
+    broken = archive.files[name].replace(field, field.replace(content[2 : 2 + content[1]], b"\xff" * content[1]), 1)
+    (tmp_path / "a.model").write_bytes(broken)
+    with pytest.raises(ModelError, match=r"a\.model is damaged: a token in it is not UTF-8 text"):
+        _ = OwnPieces(tmp_path / "a.model").pieces

@@ -164,6 +164,15 @@ def test_a_tokenizer_with_more_tokens_than_the_weights_is_refused(folder, assets
             lambda folder: write_config(folder, decoder_attention_heads=3),
             "decoder_attention_heads 3, which do not divide",
         ),
+        (lambda folder: write_config(folder, encoder_layers=10**7), "encoder_layers 10000000, where at most 1,000"),
+        (lambda folder: write_config(folder, d_model=10**6), "describes a model of .* weights; at most 10,000,000,000"),
+        (lambda folder: write_config(folder, d_model=8000), "at least .* weights, and there are .* Is it the config"),
+        (lambda folder: (folder / "config.json").write_text("[" * 100_000), "config.json cannot be read"),
+        (
+            lambda folder: pickle_instead(folder, {"a": torch.ones(1).expand(8 << 30)}),
+            "'a' claims 34,359,738,368 bytes, and 4 are stored",
+        ),
+        (lambda folder: pickle_instead(folder, {"a": torch.ones(4).to_sparse()}), "'a' is sparse, quantized"),
         (lambda folder: write_config(folder, dropout="a lot"), "has dropout 'a lot', where a number from 0 to 1"),
         (lambda folder: (folder / "generation_config.json").write_text("[]"), "generation_config.json cannot be read"),
         (

@@ -7,13 +7,14 @@ plain files of a sensible size, tensors are read with `weights_only`, and the co
 from __future__ import annotations
 
 import io
-import pickle
+import lzma
 import re
 import tarfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Self
 
 import torch
 from torch import Tensor
@@ -21,13 +22,23 @@ from torch import Tensor
 from attune.errors import ModelError
 from attune.files import completed
 from attune.plain_yaml import Plain, read_data
+from attune.tensor_files import BadTensorFile, read_pickled, require_bounded
 
 CONFIG, WEIGHTS = "model_config.yaml", "model_weights.ckpt"
 MOST_MEMBERS = 1000
 MOST_CONFIG_BYTES, MOST_FILE_BYTES = 8_000_000, 64_000_000  # a configuration; a tokenizer's file
-MOST_GROWTH = 100  # of compressed tensors: what grows more is made to fill the memory
+MOST_GROWTH = 100  # of a compressed archive: what grows more is made to fill the memory
+MOST_PADDING = 1_000_000  # bytes of a long name, or after the last member
 REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 MOST_REFERENCES = 10  # that lead to one another
+MOST_VALUES = 500_000  # once references are replaced
+_DESCRIBING = (
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +54,15 @@ class Archive:
 def read_archive(path: Path) -> Archive:
     """Read a `.nemo` file as data; whatever in it is not what it should be is refused."""
     try:
-        with tarfile.open(path, "r:*") as tar:
+        with tarfile.open(path, "r:*", tarinfo=_Member) as tar:
             members = _members(tar, path)
+            _read_to_the_end(tar, path)
             text = _read(tar, _named(members, CONFIG, path), MOST_CONFIG_BYTES, path).decode("utf-8")
             config = resolved(_as_section(read_data(text, f"{path}:{CONFIG}"), path))
             tensors = _tensors(tar, _named(members, WEIGHTS, path), path)
             wanted = sorted(set(tokenizer_files(config).values()))
             files = {name: _read(tar, _named(members, name, path), MOST_FILE_BYTES, path) for name in wanted}
-    except (OSError, EOFError, tarfile.TarError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError, ValueError, MemoryError) as error:
         raise ModelError(f"{path} cannot be read as a .nemo archive: {error}") from error
     return Archive(config, text, tensors, files)
 
@@ -79,7 +91,13 @@ def tokenizer_files(config: Mapping[str, Plain]) -> dict[str, str]:
 def resolved(config: Mapping[str, Plain]) -> dict[str, Plain]:
     """The configuration with its `${a.b}` replaced by what they point at; anything cleverer is left as it is."""
 
+    count = 0
+
     def resolve(value: Plain, depth: int) -> Plain:
+        nonlocal count
+        count += 1
+        if count > MOST_VALUES:
+            raise ModelError(f"The configuration's references lead to more than {MOST_VALUES:,} values.")
         if isinstance(value, dict):
             return {key: resolve(child, depth) for key, child in value.items()}
         if isinstance(value, list):
@@ -109,9 +127,27 @@ def _as_section(config: Plain, path: Path) -> dict[str, Plain]:
     return config
 
 
+class _Member(tarfile.TarInfo):
+    """A header that is not believed: a name or an attribute of gigabytes would be read into memory at once."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        member = super().frombuf(buf, encoding, errors)
+        if member.size < 0 or (member.type in _DESCRIBING and member.size > MOST_PADDING):
+            raise tarfile.ReadError(f"a header in it claims {member.size:,} bytes")
+        return member
+
+
 def _members(tar: tarfile.TarFile, path: Path) -> dict[str, tarfile.TarInfo]:
     members: dict[str, tarfile.TarInfo] = {}
+    left = max(MOST_FILE_BYTES, MOST_GROWTH * path.stat().st_size)
     for member in tar:
+        left -= member.size
+        if left < 0:  # before it is skipped, which would decompress it
+            raise ModelError(
+                f"{path} is refused: with its member {member.name!r} of {member.size:,} bytes it is more than "
+                f"{MOST_GROWTH} times as large as its file."
+            )
         name = PurePosixPath(member.name)
         if name.is_absolute() or ".." in name.parts:
             raise ModelError(f"{path} is refused: its member {member.name!r} points out of the archive.")
@@ -122,6 +158,15 @@ def _members(tar: tarfile.TarFile, path: Path) -> dict[str, tarfile.TarInfo]:
         if member.isfile():
             members[str(name)] = member
     return members
+
+
+def _read_to_the_end(tar: tarfile.TarFile, path: Path) -> None:
+    """Past the last member, where a compressed file has its checksum: only a reader that arrives there compares it."""
+    left = MOST_PADDING
+    while tar.fileobj and (content := tar.fileobj.read(1 << 16)):
+        left -= len(content)
+        if left < 0:
+            raise ModelError(f"{path} is refused: more than {MOST_PADDING:,} bytes come after its last member.")
 
 
 def _named(members: Mapping[str, tarfile.TarInfo], name: str, path: Path) -> tarfile.TarInfo:
@@ -146,16 +191,20 @@ def _read(tar: tarfile.TarFile, member: tarfile.TarInfo, most: int, path: Path) 
 
 
 def _tensors(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> dict[str, Tensor]:
-    content = io.BytesIO(_read(tar, member, MOST_GROWTH * path.stat().st_size, path))
+    content = _read(tar, member, MOST_GROWTH * path.stat().st_size, path)
     try:
-        tensors = torch.load(content, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
+        tensors = read_pickled(io.BytesIO(content), len(content))
+    except Exception as error:  # damaged bytes make unpickling fail in any way
         raise ModelError(
             f"{path} is refused: {WEIGHTS} in it is not a plain file of tensors, and nothing else is loaded. "
-            f"({str(error).splitlines()[0]})"
+            f"({str(error).partition(chr(10))[0] or type(error).__name__})"
         ) from error
     if not isinstance(tensors, dict) or not all(
         isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in tensors.items()
     ):
         raise ModelError(f"{path} is refused: {WEIGHTS} in it is not a plain dictionary of tensors.")
+    try:
+        require_bounded(tensors, len(content))
+    except BadTensorFile as error:
+        raise ModelError(f"{path} is refused: {WEIGHTS} in it is no plain file of tensors: {error}.") from error
     return tensors

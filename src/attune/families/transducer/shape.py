@@ -14,6 +14,7 @@ from attune.errors import ModelError
 from attune.plain_yaml import Plain
 from attune.types import SAMPLE_RATE
 
+MOST_SIZE, MOST_LAYERS, MOST_WEIGHTS = 1_000_000, 1000, 10**10  # far beyond every model there is
 Activation = Literal["relu", "tanh", "sigmoid"]
 
 SUPPORTED = (
@@ -64,6 +65,11 @@ class ContextNetShape:
         """Of the frames that come out."""
         return self.blocks[-1].filters
 
+    @property
+    def weights(self) -> int:
+        """How many there are at least."""
+        return sum((block.repeat - 1) * block.filters**2 + block.kernel * block.filters for block in self.blocks)
+
 
 @dataclass(frozen=True, slots=True)
 class ConformerShape:
@@ -84,6 +90,11 @@ class ConformerShape:
     dropout_before: float
     dropout_positions: float
     dropout_attention: float
+
+    @property
+    def weights(self) -> int:
+        """How many there are at least."""
+        return self.width * self.layers * (4 * self.width + 2 * self.inner + self.kernel) + 9 * self.channels
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +136,12 @@ class TransducerShape:
     loss: LossShape
     durations: tuple[int, ...]
 
+    @property
+    def weights(self) -> int:
+        """How many there are at least; the outputs depend on the tokens."""
+        net, joint = self.prediction, self.joint.width * (self.encoder.width + self.prediction.width)
+        return self.encoder.weights + 8 * net.layers * net.width**2 + net.width + joint
+
 
 @dataclass(frozen=True, slots=True)
 class _Section:
@@ -153,20 +170,36 @@ class _Section:
     def number(self, key: str, default: float | None = None) -> float:
         text = self.text(key, None if default is None else str(default))
         try:
-            return float(text)
-        except ValueError as error:
-            raise ModelError(f"{self.name}{key} of the configuration is not a number: {text!r}.") from error
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            raise ModelError(f"{self.name}{key} of the configuration is not a number: {text!r:.60}.")
+        return number
 
-    def whole(self, key: str, default: int | None = None) -> int:
+    def whole(self, key: str, default: int | None = None, least: int = -1, most: int = MOST_SIZE) -> int:
         number = self.number(key, default)
         if not number.is_integer():
-            raise ModelError(f"{self.name}{key} of the configuration is not a whole number: {self.text(key)!r}.")
+            raise ModelError(f"{self.name}{key} of the configuration is not a whole number: {self.text(key)!r:.60}.")
+        if not least <= number <= most:
+            raise ModelError(f"{self.name}{key} of the configuration is {number:g}; expected {least} to {most:,}.")
         return int(number)
+
+    def size(self, key: str, default: int | None = None, most: int = MOST_SIZE) -> int:
+        """A whole number of at least 1."""
+        return self.whole(key, default, 1, most)
+
+    def rate(self, key: str, default: float | None = None) -> float:
+        """A number from 0 to 1."""
+        rate = self.number(key, default)
+        if not 0 <= rate <= 1:
+            raise ModelError(f"{self.name}{key} of the configuration is {rate:g}; expected 0 to 1.")
+        return rate
 
     def first(self, key: str) -> int:
         """The one number of a list, or a number."""
         value = self.values.get(key)
-        return _Section({key: value[0]}, self.name).whole(key) if isinstance(value, list) and value else self.whole(key)
+        return _Section({key: value[0]}, self.name).size(key) if isinstance(value, list) and value else self.size(key)
 
     def flag(self, key: str, default: bool) -> bool:
         return self.text(key, str(default)).lower() in ("true", "yes", "on", "1")
@@ -198,7 +231,7 @@ def read_shape(config: Mapping[str, Plain]) -> TransducerShape:
     if kind not in encoders:
         raise ModelError(f"The encoder is a {kind or 'nameless one'}. {SUPPORTED}")
     durations = _durations(root)
-    return TransducerShape(
+    shape = TransducerShape(
         _front_end(root.section("preprocessor")),
         encoders[kind](root.section("encoder")),
         _prediction(root.section("decoder")),
@@ -206,6 +239,9 @@ def read_shape(config: Mapping[str, Plain]) -> TransducerShape:
         _loss(root, durations),
         durations,
     )
+    if shape.weights > MOST_WEIGHTS:
+        raise ModelError(f"The configuration describes {shape.weights:,} weights; at most {MOST_WEIGHTS:,} are read.")
+    return shape
 
 
 def _front_end(section: _Section) -> FrontEndShape:
@@ -219,12 +255,12 @@ def _front_end(section: _Section) -> FrontEndShape:
     section.require_number("mag_power", 2.0)
     if section.whole("sample_rate", SAMPLE_RATE) != SAMPLE_RATE:
         raise ModelError(f"The model hears {section.text('sample_rate')} Hz; attune's audio has {SAMPLE_RATE}.")
-    window = section.whole("n_window_size", round(section.number("window_size", 0.02) * SAMPLE_RATE))
+    window = section.size("n_window_size", round(section.number("window_size", 0.02) * SAMPLE_RATE))
     return FrontEndShape(
-        bins=section.whole("features", 64),
+        bins=section.size("features", 64),
         window=window,
-        hop=section.whole("n_window_stride", round(section.number("window_stride", 0.01) * SAMPLE_RATE)),
-        transform=section.whole("n_fft") if section.has("n_fft") else 1 << (window - 1).bit_length(),
+        hop=section.size("n_window_stride", round(section.number("window_stride", 0.01) * SAMPLE_RATE)),
+        transform=section.size("n_fft") if section.has("n_fft") else 1 << (window - 1).bit_length(),
         dither=section.number("dither", 1e-5),
         preemphasis=section.number("preemph", 0.0 if "preemph" in section.values else 0.97),  # NeMo's null is none
     )
@@ -234,7 +270,7 @@ def _contextnet(section: _Section) -> ContextNetShape:
     section.require("normalization_mode", "batch", default="batch")
     section.require("conv_mask", "true", "True", default="true")
     blocks = section.values.get("jasper")
-    if not isinstance(blocks, list) or not blocks:
+    if not isinstance(blocks, list) or not 0 < len(blocks) <= MOST_LAYERS:
         raise ModelError("encoder.jasper of the configuration is not a list of blocks.")
     mode, read = section.text("residual_mode", "add"), []
     for index, values in enumerate(blocks):
@@ -242,7 +278,7 @@ def _contextnet(section: _Section) -> ContextNetShape:
         mode = block.text("residual_mode", mode)  # a block without one has that of the block before
         read.append(_block(block, mode))
     activation = section.require("activation", "relu", "swish", default="relu")
-    return ContextNetShape(section.whole("feat_in"), activation, tuple(read))
+    return ContextNetShape(section.size("feat_in"), activation, tuple(read))
 
 
 def _block(block: _Section, mode: str) -> ContextNetBlockShape:
@@ -255,15 +291,15 @@ def _block(block: _Section, mode: str) -> ContextNetBlockShape:
         raise ModelError(f"{block.name}residual_mode is {mode!r}, which attune does not do (add, stride_add).")
     kernel = max(int(block.first("kernel") * block.number("kernel_size_factor", 1.0)), 1)
     return ContextNetBlockShape(
-        filters=block.whole("filters"),
-        repeat=block.whole("repeat"),
+        filters=block.size("filters"),
+        repeat=block.size("repeat", most=MOST_LAYERS),
         kernel=kernel + (kernel % 2 == 0),
         stride=block.first("stride"),
         dilation=block.first("dilation"),
-        dropout=block.number("dropout"),
+        dropout=block.rate("dropout"),
         residual=block.flag("residual", True),
         separable=block.flag("separable", False),
-        squeeze=block.whole("se_reduction_ratio", 8) if block.flag("se", False) else None,
+        squeeze=block.size("se_reduction_ratio", 8) if block.flag("se", False) else None,
         strides_last=block.flag("stride_last", False),
         residual_strides=mode == "stride_add",
     )
@@ -283,23 +319,23 @@ def _conformer(section: _Section) -> ConformerShape:
     if not isinstance(context, list) or any(str(side) != "-1" for side in context):
         raise ModelError(f"The encoder's attention is limited to {context}, which attune does not do. {SUPPORTED}")
     subsampling = section.require("subsampling", "striding", "dw_striding", default="striding")
-    width, channels = section.whole("d_model"), section.whole("subsampling_conv_channels", -1)
+    width, channels = section.size("d_model"), section.whole("subsampling_conv_channels", -1)
     return ConformerShape(
-        bins=section.whole("feat_in"),
+        bins=section.size("feat_in"),
         width=width,
-        layers=section.whole("n_layers"),
-        heads=section.whole("n_heads", 4),
-        inner=width * section.whole("ff_expansion_factor", 4),
-        kernel=section.whole("conv_kernel_size", 31),
+        layers=section.size("n_layers", most=MOST_LAYERS),
+        heads=section.size("n_heads", 4),
+        inner=width * section.size("ff_expansion_factor", 4),
+        kernel=section.size("conv_kernel_size", 31),
         subsampling="striding" if subsampling == "striding" else "dw_striding",
-        factor=section.whole("subsampling_factor", 4),
+        factor=section.size("subsampling_factor", 4),
         channels=width if channels == -1 else channels,
         scales_input=section.flag("xscaling", True),
         has_bias=section.flag("use_bias", True),
-        dropout=section.number("dropout", 0.1),
-        dropout_before=section.number("dropout_pre_encoder", 0.1),
-        dropout_positions=section.number("dropout_emb", 0.1),
-        dropout_attention=section.number("dropout_att", 0.0),
+        dropout=section.rate("dropout", 0.1),
+        dropout_before=section.rate("dropout_pre_encoder", 0.1),
+        dropout_positions=section.rate("dropout_emb", 0.1),
+        dropout_attention=section.rate("dropout_att", 0.0),
     )
 
 
@@ -310,14 +346,14 @@ def _prediction(section: _Section) -> PredictionShape:
     is_stateless = kind == "StatelessTransducerDecoder"
     if not is_stateless and (section.has("normalization_mode") or not section.flag("blank_as_pad", True)):
         raise ModelError("The LSTM prediction net has a norm, or no row for the blank, which attune does not do.")
-    if net.whole("rnn_hidden_size", -1) > 0 and net.whole("rnn_hidden_size") != net.whole("pred_hidden"):
+    if net.whole("rnn_hidden_size", -1) > 0 and net.whole("rnn_hidden_size") != net.size("pred_hidden"):
         raise ModelError("The LSTM prediction net has a projection (rnn_hidden_size), which attune does not do.")
     return PredictionShape(
-        width=net.whole("pred_hidden"),
-        layers=0 if is_stateless else net.whole("pred_rnn_layers", 1),
-        context=section.whole("context_size", 1) if is_stateless else None,
+        width=net.size("pred_hidden"),
+        layers=0 if is_stateless else net.size("pred_rnn_layers", 1, MOST_LAYERS),
+        context=section.size("context_size", 1) if is_stateless else None,
         has_norm=is_stateless and section.require("normalization_mode", "None", "layer", default="None") == "layer",
-        dropout=net.number("dropout", 0.0),
+        dropout=net.rate("dropout", 0.0),
     )
 
 
@@ -327,7 +363,7 @@ def _joint(section: _Section) -> JointShape:
     net = section.section("jointnet")
     activations: dict[str, Activation] = {"relu": "relu", "tanh": "tanh", "sigmoid": "sigmoid"}
     activation = net.require("activation", *activations, default="relu")
-    return JointShape(net.whole("joint_hidden"), activations[activation], net.number("dropout", 0.0))
+    return JointShape(net.size("joint_hidden"), activations[activation], net.rate("dropout", 0.0))
 
 
 def _durations(root: _Section) -> tuple[int, ...]:

@@ -72,7 +72,10 @@ class OwnPieces:
     @property
     def pieces(self) -> tuple[str, ...]:
         """How every label is written."""
-        return tuple(self.processor.id_to_piece(label) for label in range(self.processor.get_piece_size()))
+        try:
+            return tuple(self.processor.id_to_piece(label) for label in range(self.processor.get_piece_size()))
+        except UnicodeDecodeError as error:
+            raise ModelError(f"{self.path} is damaged: a token in it is not UTF-8 text ({error}).") from error
 
     def encode(self, text: str) -> tuple[int, ...]:
         """The labels that spell a text."""

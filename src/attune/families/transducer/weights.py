@@ -12,7 +12,7 @@ from attune.errors import ModelError
 from attune.families.transducer.archive import CONFIG, Archive, read_archive, tokenizer_files, write_archive
 from attune.families.transducer.model import TransducerModel
 from attune.families.transducer.names import from_nemo, to_nemo
-from attune.families.transducer.shape import SUPPORTED, read_shape
+from attune.families.transducer.shape import SUPPORTED, TransducerShape, read_shape
 from attune.files import write_text
 from attune.plain_yaml import Plain, write_data
 from attune.text import tokenizers
@@ -21,6 +21,7 @@ from attune.text.tokenizers.sentencepiece import SentencePieceTokenizer
 MODEL = "nemo.collections.asr.models.rnnt_bpe_models.EncDecRNNTBPEModel"
 MODELS = ("EncDecRNNTBPEModel", "EncDecHybridRNNTCTCBPEModel")
 NEMO = "model.nemo"
+SMALL = 10**8  # weights; below this a configuration is compared with its weights one by one
 
 
 def import_weights(path: Path, assets: Path) -> Mapping[str, Tensor]:
@@ -31,7 +32,7 @@ def import_weights(path: Path, assets: Path) -> Mapping[str, Tensor]:
     kind = str(archive.config.get("target", "")).rpartition(".")[2]
     if kind not in MODELS:
         raise ModelError(f"{path} holds a {kind or 'model without a name'}. {SUPPORTED}")
-    read_shape(archive.config)
+    _require_described(read_shape(archive.config), archive, path)
     if not tokenizer_files(archive.config).get("model_path"):
         raise ModelError(f"{path} has no SentencePiece model. {SUPPORTED}")
     write_text(assets / CONFIG, archive.config_text)
@@ -41,6 +42,13 @@ def import_weights(path: Path, assets: Path) -> Mapping[str, Tensor]:
         (assets / name).write_bytes(content)
     tensors = from_nemo(archive.tensors)
     return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+
+
+def _require_described(shape: TransducerShape, archive: Archive, path: Path) -> None:
+    """Refuse a shape that needs far more weights than there are, before a model of that size is built."""
+    found = sum(tensor.numel() for tensor in archive.tensors.values())
+    if shape.weights > max(SMALL, 2 * found):
+        raise ModelError(f"{path} describes a model of at least {shape.weights:,} weights, and has {found:,}.")
 
 
 def _without_ctc(archive: Archive) -> Archive:

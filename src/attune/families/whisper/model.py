@@ -44,10 +44,13 @@ class WhisperModel(nn.Module):
 
     def loss(self, batch: Batch) -> Loss:
         """Cross-entropy, summed over every token after the start of the transcript; the end is one of them."""
+        positions = (
+            self.shape.target_positions
+        )  # a batch that is padded for a CUDA graph may be wider; nothing is there
         with attention_kernels(self.plans, batch.audio.device):
             windows, states = self.encode(batch)
-            logits = self.model.decoder(batch.tokens.ids[:, :-1], states, windows.mask())
-        labels = self.labels(batch)
+            logits = self.model.decoder(batch.tokens.ids[:, :-1][:, :positions], states, windows.mask())
+        labels = self.labels(batch)[:, :positions]
         total = F.cross_entropy(
             logits.flatten(0, 1).float(), labels.flatten(), ignore_index=NOT_LEARNED, reduction="sum"
         )

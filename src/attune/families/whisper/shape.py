@@ -1,12 +1,17 @@
 """What config.json has about a Whisper model, as far as attune needs to know."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attune.errors import ModelError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MULTILINGUAL_VOCABULARY = 51_865  # the smallest; English-only models have one token less
 
@@ -23,6 +28,9 @@ _SIZES = {  # attune's names and transformers'
     "source_positions": "max_source_positions",
     "target_positions": "max_target_positions",
 }
+# Far beyond every Whisper there is: what a damaged config.json asks for would fill the memory before it is refused.
+MOST_LAYERS, MOST_MELS, MOST_SIZE, MOST_WEIGHTS = 1000, 1000, 1_000_000, 10**10
+SMALL = 10**8  # weights; below this a config.json is compared with its weights one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,14 @@ class WhisperShape:
         """Whether language and task are part of the prompt."""
         return self.vocabulary >= MULTILINGUAL_VOCABULARY
 
+    @property
+    def weights(self) -> int:
+        """How many a model has at least."""
+        layers = self.encoder_layers * (self.width + self.encoder_inner)
+        layers += self.decoder_layers * (self.width + self.decoder_inner)
+        positions = self.source_positions + self.target_positions
+        return self.width * (self.width + layers + self.vocabulary + positions + self.mels)
+
 
 def read_shape(path: Path) -> WhisperShape:
     """The shape that a config.json of transformers describes."""
@@ -72,19 +88,32 @@ def shape_of(written: Mapping[str, Any], path: Path) -> WhisperShape:
                 f"{path} has {part}_attention_heads {sizes[f'{part}_heads']}, which do not divide d_model "
                 f"{sizes['width']}. Is it the config.json of these weights?"
             )
-    return WhisperShape(
+    shape = WhisperShape(
         **sizes,
         dropout=_rate(written, "dropout", path),
         attention_dropout=_rate(written, "attention_dropout", path),
         activation_dropout=_rate(written, "activation_dropout", path),
     )
+    if shape.weights > MOST_WEIGHTS:
+        raise ModelError(f"{path} describes a model of {shape.weights:,} weights; at most {MOST_WEIGHTS:,} are read.")
+    return shape
+
+
+def require_described(shape: WhisperShape, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Refuse a shape that needs far more weights than there are, before a model of that size is built."""
+    found = sum(tensor.numel() for tensor in tensors.values())
+    if shape.weights > max(SMALL, 2 * found):
+        raise ModelError(
+            f"{path} describes a model of at least {shape.weights:,} weights, and there are {found:,}. "
+            "Is it the config.json of these weights?"
+        )
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """The values by name that a file of transformers' holds."""
     try:
         written = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path} cannot be read: {error}") from error
     if not isinstance(written, dict):
         raise ModelError(f"{path} cannot be read: it is not a JSON object of names and values. Fetch it again.")
@@ -105,6 +134,9 @@ def _size(written: Mapping[str, Any], key: str, path: Path) -> int:
     size = written[key]
     if type(size) is not int or size < 1:
         raise ModelError(f"{path} has {key} {size!r:.60}, where a number of at least 1 is expected.")
+    most = MOST_LAYERS if key.endswith("_layers") else MOST_MELS if key == "num_mel_bins" else MOST_SIZE
+    if size > most:
+        raise ModelError(f"{path} has {key} {size!r:.60}, where at most {most:,} is expected.")
     return size
 
 

@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from attune.errors import ModelError
 from attune.families.whisper.labels import DecoderPrompt, WhisperVocabulary
 from attune.families.whisper.openai import config_of, generation_config_of, renamed, require_same_kind
-from attune.families.whisper.shape import WhisperShape, read_json, read_shape, shape_of, suppressed
+from attune.families.whisper.shape import WhisperShape, read_json, read_shape, require_described, shape_of, suppressed
 from attune.files import write_text
+from attune.tensor_files import BadTensorFile, read_pickled, read_safetensors, require_bounded
 from attune.text.languages import base_language
 
 CONFIG, GENERATION, PREPROCESSOR = "config.json", "generation_config.json", "preprocessor_config.json"
@@ -71,6 +70,8 @@ def export_files(prompt: DecoderPrompt, assets: Path, folder: Path) -> None:
 
 def _import_folder(folder: Path, assets: Path) -> dict[str, Tensor]:
     shape = read_shape(folder / CONFIG)
+    tensors = _read_tensors(folder)
+    require_described(shape, tensors, folder / CONFIG)
     shutil.copy(folder / CONFIG, assets)
     tokenizer = _import_tokenizer(folder, assets)
     vocabulary = WhisperVocabulary(tokenizer, shape.is_multilingual)
@@ -80,7 +81,7 @@ def _import_folder(folder: Path, assets: Path) -> dict[str, Tensor]:
         generation = _with_own(generation, folder / GENERATION, shape)
     _write_json(assets / GENERATION, generation)
     _write_preprocessor(assets, shape.mels)
-    return _read_tensors(folder)
+    return tensors
 
 
 def _with_own(made: Mapping[str, Any], path: Path, shape: WhisperShape) -> dict[str, Any]:
@@ -128,13 +129,15 @@ def _import_pt(path: Path, assets: Path, tokenizer: Path | None) -> dict[str, Te
     _write_json(assets / TOKENIZER_CONFIG, {"tokenizer_class": "WhisperTokenizer"})
     config = config_of(checkpoint["dims"], path)
     shape = shape_of(config, path)
+    tensors = _as_tensors(checkpoint["model_state_dict"], path)
+    require_described(shape, tensors, path)
     vocabulary = WhisperVocabulary(tokenizer, shape.is_multilingual)
     require_same_kind(tokenizer, vocabulary, path, shape)
     ends = {"bos_token_id": vocabulary.end, "eos_token_id": vocabulary.end, "pad_token_id": vocabulary.end}
     _write_json(assets / CONFIG, {**config, **ends, "decoder_start_token_id": vocabulary.start})
     _write_json(assets / GENERATION, generation_config_of(vocabulary, shape.target_positions))
     _write_preprocessor(assets, shape.mels)
-    return renamed(_as_tensors(checkpoint["model_state_dict"], path))
+    return renamed(tensors)
 
 
 def _write_preprocessor(assets: Path, mels: int) -> None:
@@ -170,16 +173,14 @@ def _read_file(path: Path) -> dict[str, Tensor]:
     if path.suffix != ".safetensors":
         return _as_tensors(_load_pt(path), path)
     _require_content(path)
-    try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise ModelError(f"{path} cannot be read as safetensors: {error}") from error
+    return read_safetensors(path)
 
 
 def _load_pt(path: Path) -> Any:
     _require_content(path)
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with path.open("rb") as file:
+            return read_pickled(file, path.stat().st_size)
     except Exception as error:  # damaged bytes make unpickling fail in any way
         raise ModelError(f"{path} cannot be read as tensors: {_reason(error)}") from error
 
@@ -199,6 +200,8 @@ def _require_content(path: Path) -> None:
 
 def _reason(error: Exception) -> str:
     """Why torch did not read a file, without its advice to let the file run code."""
+    if isinstance(error, BadTensorFile):
+        return f"{error}."
     code = re.search(r"GLOBAL (\S+)", str(error))
     if code:
         return f"it brings code along ({code[1]}), which is not run. Save the tensors alone, best as safetensors."
@@ -213,6 +216,10 @@ def _as_tensors(loaded: object, path: Path) -> dict[str, Tensor]:
     other = [name for name, each in loaded.items() if not (isinstance(name, str) and isinstance(each, Tensor))]
     if other:
         raise ModelError(f"{path} holds more than weights: {other[0]!r:.60} is no tensor. Save the weights alone.")
+    try:
+        require_bounded(loaded, path.stat().st_size)
+    except BadTensorFile as error:
+        raise ModelError(f"{path} is refused: {error}.") from error
     return loaded
 
 

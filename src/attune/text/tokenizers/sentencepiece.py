@@ -49,9 +49,9 @@ class SentencePieceTokenizer:
         """Read a model file that attune wrote."""
         try:
             pieces = cls(path.read_bytes())
-            is_ours = pieces.model and pieces._processor.id_to_piece(BLANK) == BLANK_PIECE
-        except (OSError, RuntimeError) as error:
-            raise ModelError(f"Cannot read the tokenizer {path}: {error}") from error
+            is_ours = pieces.model and pieces.pieces[BLANK] == BLANK_PIECE
+        except (OSError, RuntimeError, UnicodeDecodeError, IndexError) as error:
+            raise ModelError(f"Cannot read the tokenizer {path}: {error}. Copy or train it again.") from error
         if not is_ours:
             raise ModelError(f"{path} was not written by attune: its first token is not {BLANK_PIECE}.")
         return pieces

@@ -1,0 +1,95 @@
+"""Files of tensors that others wrote, read as data: nothing in them is executed, and none outgrows its own bytes.
+
+A file may lie about everything: sizes that it does not have, tensors that repeat one number a billion times, tuples
+within tuples whose hash takes forever. What torch does not check is checked here, before or right after it reads.
+"""
+
+from __future__ import annotations
+
+import pickletools
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from attune.errors import ModelError
+
+MOST_PICKLE_BYTES = 16_000_000  # names and shapes; 10,000 tensors need a few million
+MOST_SHARING = 4  # tensors may share memory, as tied weights do, so that all together they have more than the file
+LEGACY_PICKLES = 5  # before the numbers, in a file of torch before 1.6
+_TUPLES = {"TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"}
+
+
+class BadTensorFile(Exception):
+    """Why a file of torch's is refused, as half a sentence."""
+
+
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file."""
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:  # of types that torch does not have
+        raise ModelError(f"{path} cannot be read as safetensors: {' '.join(str(error).split())}") from error
+
+
+def read_pickled(file: IO[bytes], size: int) -> object:
+    """What `torch.save` wrote into a file of so many bytes; if it is damaged, BadTensorFile or what torch raises."""
+    if zipfile.is_zipfile(file):
+        _check_zip(file, size)
+    else:
+        file.seek(0)
+        for _ in range(LEGACY_PICKLES):
+            _check_pickle(file)
+    file.seek(0)
+    return torch.load(file, map_location="cpu", weights_only=True)
+
+
+def require_bounded(tensors: Mapping[str, Tensor], size: int) -> None:
+    """Refuse tensors that are not plain numbers in memory, or that have more of them than a file of `size` bytes."""
+    for name, tensor in tensors.items():
+        is_plain = tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_complex()
+        if not is_plain or tensor.device.type != "cpu":
+            raise BadTensorFile(f"{name!r:.80} is sparse, quantized, complex or without values; expected plain numbers")
+        if tensor.nbytes > tensor.untyped_storage().nbytes():
+            raise BadTensorFile(
+                f"{name!r:.80} claims {tensor.nbytes:,} bytes, and {tensor.untyped_storage().nbytes():,} are stored"
+            )
+    total = sum(tensor.nbytes for tensor in tensors.values())
+    if total > MOST_SHARING * size:
+        raise BadTensorFile(f"its tensors claim {total:,} bytes, and the file has {size:,}")
+
+
+def _check_zip(file: IO[bytes], size: int) -> None:
+    """Sizes and checksums, which torch does not look at, and the pickle in it."""
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+            raise BadTensorFile("its members are compressed, which torch does not do")
+        if sum(member.file_size for member in members) > size:
+            raise BadTensorFile("its members claim more bytes than it has")
+        damaged = archive.testzip()
+        if damaged is not None:
+            raise BadTensorFile(f"the checksum of {damaged!r:.80} in it is wrong. Fetch it again")
+        for member in members:
+            if member.filename.endswith(".pkl"):
+                with archive.open(member) as pickled:
+                    _check_pickle(pickled)
+
+
+def _check_pickle(pickled: IO[bytes]) -> None:
+    """Refuse a tuple that is used twice: of tuples within tuples, a hash would take forever. torch writes none."""
+    tuples: set[object] = set()
+    before = ""
+    for opcode, argument, place in pickletools.genops(pickled):
+        if (place or 0) > MOST_PICKLE_BYTES:
+            raise BadTensorFile(f"its list of tensors has more than {MOST_PICKLE_BYTES:,} bytes")
+        if opcode.name in ("BINPUT", "LONG_BINPUT"):
+            (tuples.add if before in _TUPLES else tuples.discard)(argument)
+        elif opcode.name in ("BINGET", "LONG_BINGET") and argument in tuples:
+            raise BadTensorFile("it has a tuple in several places; expected nothing but tensors by their names")
+        before = opcode.name
