@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,11 +12,14 @@ from attune.contracts import ModelSection
 from attune.corpora import open_corpus
 from attune.families.ssl import FAMILY as SSL
 from attune.families.ssl import SslConfig
+from attune.files import sha256
 from attune.run import Run
+from attune.stages.verify import compared, read_values
 from attune.testing import check_family, check_task, make_corpus
 from attune.testing.data import DIGITS, speak
 from attune.types import SAMPLE_RATE, Prediction
 
+from processes import kill, start, wait, wait_for_step
 from toy import diarize, enhance, lm, verify_speaker
 
 RECIPE = """\
@@ -30,7 +32,7 @@ batches: {{micro_utterances: 4, micros_per_step: 2}}
 optimizer: {{lr: {lr}, weight_decay: 0}}
 train: {{steps: 24, eval_every: 6, save_every: 6, keep_best: dev.{metric}, keep_last: 4}}
 """
-TESTS = Path(__file__).parent  # where `toy` is
+PARTS = ("model", "optimizer")
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ def test_its_model_keeps_the_promises_of_a_family(case, utterances, tmp_path):
 
 @pytest.mark.recipe
 def test_a_recipe_trains_keeps_the_best_and_is_the_same_at_any_batch_size_on_ranks_and_after_a_kill(
-    case, tmp_path, monkeypatch, capsys
+    case, tmp_path, capsys
 ):
     for split, count, seed in (("train", 24, 1), ("dev", 8, 2)):
         (tmp_path / split).mkdir()
@@ -167,7 +169,6 @@ def test_a_recipe_trains_keeps_the_best_and_is_the_same_at_any_batch_size_on_ran
     task = case.task.format(folder=tmp_path) if "{{" in case.task else case.task
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(RECIPE.format(folder=tmp_path, task=task, family=case.family, lr=case.lr, metric=case.metric))
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))  # for the processes that `verify` starts
     assert main(["check", str(recipe)]) == 0
     assert main(["train", str(recipe), "--workers", "0"]) == 0
     run = Run(tmp_path / "run")
@@ -184,5 +185,33 @@ def test_a_recipe_trains_keeps_the_best_and_is_the_same_at_any_batch_size_on_ran
     assert main(["evaluate", str(run.folder), "--on", "dev", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["scores"][case.metric]
     assert found["unit"] == metric.unit and found["value"] == pytest.approx(best, rel=1e-4)
-    assert main(["verify", str(run.folder), "--json", "--workers", "0"]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == 4
+    assert_same_at_any_batch_size_and_on_ranks(run, tmp_path)
+    assert_same_bits_after_a_kill(recipe, tmp_path)
+
+
+def assert_same_at_any_batch_size_and_on_ranks(run, folder):
+    """What `attune verify` compares, in processes that start at once."""
+    found = {}
+    for name, ranks, words in (("alone", 1, ["--batch=1"]), ("eight", 1, ["--batch=8"]), ("ranks", 2, [])):
+        (folder / name).mkdir()
+        out = ["--out", str(folder / name / "predictions.jsonl"), "--workers=0", *words]
+        assert wait(start(["evaluate", str(run.folder), "--on", "dev", *out], ranks)) == [0] * ranks
+        found[name] = read_values(folder / name)
+    assert compared("batch", "dev", found["alone"], found["eight"]).holds
+    assert compared("ranks", "dev", found["alone"], found["ranks"]).holds
+
+
+def assert_same_bits_after_a_kill(recipe, folder):
+    def words(name):
+        changes = "train.steps=4", "train.save_every=1", "train.eval_every=null", "train.keep_best=null"
+        return ["train", str(recipe), f"run={folder / name}", *changes, "--workers=0"]
+
+    def ending(name):
+        return [sha256(folder / name / "checkpoints/step-000004" / f"{each}.safetensors") for each in PARTS]
+
+    assert wait(start(words("quiet"))) == [0]
+    processes = start(words("killed"))
+    wait_for_step(folder / "killed", 2)
+    kill(processes)
+    assert wait(start(words("killed"))) == [0]
+    assert ending("killed") == ending("quiet")

@@ -52,12 +52,17 @@ def verify(run: Run, split: str, scratch: Path, ranks: int, options: Sequence[st
 
 
 def _predictions(run: Run, split: str, folder: Path, *words: str) -> list[Prediction]:
-    """What an evaluation writes; audio that it predicts is read into the values."""
+    """What an evaluation writes."""
     folder.mkdir()
     out = folder / "predictions.jsonl"
     # Exit 1 with a file of predictions: an utterance has none, which is for the recipe to allow.
     _attune("evaluate", run.folder, "--on", split, "--out", out, *words, may_exit_1=out.exists)
-    found = read_predictions(out)
+    return read_values(folder)
+
+
+def read_values(folder: Path) -> list[Prediction]:
+    """The predictions in a folder, with the samples of those that are audio."""
+    found = read_predictions(folder / "predictions.jsonl")
     return [replace(each, value=_samples(folder / each.file)) if each.file else each for each in found]
 
 

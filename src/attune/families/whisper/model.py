@@ -44,9 +44,7 @@ class WhisperModel(nn.Module):
 
     def loss(self, batch: Batch) -> Loss:
         """Cross-entropy, summed over every token after the start of the transcript; the end is one of them."""
-        positions = (
-            self.shape.target_positions
-        )  # a batch that is padded for a CUDA graph may be wider; nothing is there
+        positions = self.shape.target_positions  # padded for a CUDA graph, a batch may have more, all empty
         with attention_kernels(self.plans, batch.audio.device):
             windows, states = self.encode(batch)
             logits = self.model.decoder(batch.tokens.ids[:, :-1][:, :positions], states, windows.mask())
