@@ -201,9 +201,13 @@ def test_without_a_restart_the_status_says_who_was_killed(recipe, tmp_path):
         os.kill(family(launcher.pid)[0][0], signal.SIGKILL)
 
     command = [sys.executable, "-m", "attune", *words(recipe, run, "--devices=2", "--workers=0", steps=100_000)]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as launcher:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as launcher:
         shoot()
-        assert launcher.wait(20) == 1
+        errors = launcher.communicate(timeout=20)[1]
+    assert launcher.returncode == 1
+    assert (
+        errors.startswith("Rank 0 was killed by SIGKILL. Run the same command to go on") and "\nframe #" not in errors
+    )
     assert json.loads((run / "status.json").read_text())["message"] == "Rank 0 was killed by SIGKILL."
 
 

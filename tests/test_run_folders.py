@@ -9,6 +9,7 @@ from attune.cli import main
 from attune.errors import CheckpointError, Preempted
 from attune.run import Run
 from attune.site import this_site
+from attune.stages.context import Stepped
 from attune.stages.train import Request, train
 from attune.training import checkpoint
 from attune.world import World
@@ -105,3 +106,15 @@ def test_damaged_records_of_a_run_are_reported_in_a_line_or_made_anew(recipe, tm
     assert "start.json is missing or unreadable" in capsys.readouterr().err
     with pytest.raises(CheckpointError):
         run.start()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # TensorBoard's own thread
+def test_a_run_whose_folder_is_moved_away_ends_with_a_line(recipe, tmp_path):
+    run = tmp_path / "run"
+    loaded = recipes.load(recipe, [f"run={run}", "train.eval_every=null", "train.keep_best=null"]).recipe
+    events = train(loaded, Request(["attune"]), this_site(0, "cpu"), World.alone())
+    with pytest.raises(CheckpointError, match=f"{run} is gone"):
+        for event in events:
+            if isinstance(event, Stepped) and run.exists():
+                run.rename(tmp_path / "moved")
+    assert not run.exists()

@@ -182,8 +182,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> LoadedRecipe:
     problems = Problems()
     written = _read(path, problems)
     tree = _put_on_top(written.tree, read_overrides(overrides, problems))
-    if (path.parent / "model.safetensors").is_file():  # a model's own recipe, which may come from anybody
-        require_trusted(tree)
+    require_trusted(tree, path)
     readers = {section: partial(_read_choice, slot) for section, slot in _SLOTS.items()}
     values = config.parse_fields(tree, Recipe, problems, readers=readers)
     if written.is_whole:

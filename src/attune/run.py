@@ -228,8 +228,9 @@ def _require_own(folder: Path) -> None:
         raise CheckpointError(f"run: {folder} is no folder for a run. Give it one of its own, such as run=runs/NAME.")
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     is_run = "recipe.yaml" in names and not names.isdisjoint({".lock", "status.json"})
-    if names - {".lock"} and not is_run:
-        some = ", ".join(sorted(names - {".lock"})[:4])
+    found = sorted(name for name in names if not name.startswith("."))  # a launcher leaves hidden ones
+    if found and not is_run:
+        some = ", ".join(found[:4])
         raise CheckpointError(
             f"run: {folder} has files that are no run ({some} …), and a run would overwrite them. "
             "Give it a new or empty folder, such as run=runs/NAME."

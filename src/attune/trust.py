@@ -7,6 +7,7 @@ that the user names: in an override, or by having imported them.
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from attune.errors import ConfigError
 from attune.plain_yaml import OVERRIDE, Node, join
@@ -15,8 +16,10 @@ NAMES = ("task.name", "model.family", "task.normalizer")
 _SCHEME = re.compile(r"([A-Za-z_]\w*(?:\.\w+)+)://")  # of a source that is a module
 
 
-def require_trusted(recipe: Node) -> None:
-    """Refuse a recipe that names a module which nobody here has named."""
+def require_trusted(recipe: Node, path: Path) -> None:
+    """Refuse a model's own recipe that names a module which nobody here has named."""
+    if not (path.parent / "model.safetensors").is_file():
+        return
     found = [(key, node, name) for key, node, name in _modules(recipe, "") if name not in sys.modules]
     if found:
         key, node, name = found[0]

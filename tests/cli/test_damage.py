@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -74,6 +75,8 @@ def test_a_manifest_that_may_not_be_read_is_a_line(tmp_path):
 def test_a_log_that_may_not_be_written_is_a_line(tmp_path):
     recipe = write_recipe(tmp_path, make_corpus(tmp_path, utterances=2))
     (tmp_path / "run").mkdir()
+    (tmp_path / "run/.lock").touch()
+    shutil.copy(recipe, tmp_path / "run/recipe.yaml")
     (tmp_path / "run/log.jsonl").touch(0o444)
     result = attune("train", recipe, "--device", "cpu")
     assert result.returncode in (1, 2)

@@ -125,7 +125,10 @@ def start_ranks(
     def log(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    return start_group(lambda: ranks_wanted(arguments), arguments.words, restarts, may_restart, log)
+    outcome = start_group(lambda: ranks_wanted(arguments), arguments.words, restarts, may_restart, log)
+    if outcome.code == 1 and not outcome.error_kind:  # a rank that had no words of its own: it was killed
+        log(f"{outcome.reason} Run the same command to go on; --restarts N does it by itself. Memory: attune doctor.")
+    return outcome
 
 
 def report_loss(reason: str, is_reporter: bool) -> None:

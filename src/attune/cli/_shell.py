@@ -26,6 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _settle_streams()
     try:
         with preserve_environment():  # a program may run several commands
+            os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # who loses a rank reads our words, not C++ stacks
             code = _run(sys.argv[1:] if argv is None else list(argv))
         sys.stdout.flush()
         return code

@@ -79,7 +79,7 @@ def _fit(ray: Any, work: Work, cluster: Cluster, restarts: int) -> str:
         num_workers=most if least == most else (least, most),  # type: ignore[arg-type]
         use_gpu=_uses_gpu(ray, cluster.device),
     )
-    storage = work.run / "ray"
+    storage = work.run / ".ray"
     trainer = TorchTrainer(
         _worker,
         train_loop_config={"work": work, "timeout": cluster.timeout},

@@ -93,6 +93,11 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
             _set_status(run, world, "failed", "It was left before its end.")
             raise
         except BaseException as error:
+            if isinstance(error, OSError | CheckpointError) and not run.folder.exists():
+                raise CheckpointError(
+                    f"{run.folder} is gone: it was moved or removed while this run was training in it. Put it back, "
+                    "or go on from where it is now with run=…"
+                ) from error
             _set_status(run, world, "failed", str(error), type(error).__name__)
             raise
         _set_status(run, world, "done")

@@ -64,7 +64,8 @@ def save(checkpoints: Path, checkpoint: Checkpoint) -> Path:
         set_aside(final)
     partial = _unique(checkpoints, f".{final.name}.part")
     try:
-        partial.mkdir(parents=True)
+        checkpoints.mkdir(exist_ok=True)  # but not its parent: a run that was moved away is not begun again beside it
+        partial.mkdir()
         _write(partial, checkpoint)
         partial.rename(final)
         sync(checkpoints)

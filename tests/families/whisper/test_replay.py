@@ -17,7 +17,7 @@ def shape(tmp_path_factory):
 
 def said_step_by_step(shape, device, uses_step):
     torch.manual_seed(3)
-    decoder = Decoder(shape, saves_memory=False).to(device).eval()
+    decoder = Decoder(shape, saves_memory=False, plans=False).to(device).eval()
     states = torch.randn(3, 40, decoder.embed_positions.weight.shape[1]).to(device)
     tokens = torch.randint(0, 100, (3, 12)).to(device)
     encoded = decoder.project_encoded(states)
