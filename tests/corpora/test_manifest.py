@@ -130,7 +130,11 @@ def test_problems_of_a_csv_are_named_by_its_own_lines(data):
 
 @pytest.mark.parametrize("audio", ["https://h/a.wav?jwt=5ecret", "https://h/a.wav?k=5ecret", "s3://KEY:5ecret@b/a.wav"])
 def test_what_opens_an_address_is_in_no_index(data, audio):
-    rows = opened(write(data / "m.jsonl", {"audio": audio, "seconds": 0.5, "text": "a"}, {"audio": audio, "text": 1}))
+    rows = opened(
+        write(
+            data / "m.jsonl", {"audio": audio, "seconds": 0.5, "text": "a"}, {"audio": audio, "seconds": 0.5, "text": 1}
+        )
+    )
     assert (rows[0].audio, len(rows)) == (audio, 1)
     assert "5ecret" not in rows[0].id
     table = opened(write(data / "m.csv", "audio,seconds,text", f"{audio},0.5,a", "audio/a.wav,0.5,b"))
