@@ -127,7 +127,7 @@ def start_ranks(
 
     outcome = start_group(lambda: ranks_wanted(arguments), arguments.words, restarts, may_restart, log)
     if outcome.code == 1 and not outcome.error_kind:  # a rank that had no words of its own: it was killed
-        log(f"{outcome.reason} Run the same command to go on; --restarts N does it by itself. Memory: attune doctor.")
+        log(f"{outcome.reason} Run the same command to go on; if memory ran out, look at attune check --fit first.")
     return outcome
 
 
