@@ -38,7 +38,7 @@ def fbank(audio: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
 
 def log_mel(audio: Tensor, lengths: Tensor, bins: int = 80) -> tuple[Tensor, Tensor]:
     """Kaldi's log-mel energies (B, F, bins) without dither, and the number of frames of each row (B,)."""
-    dtype = _compute_dtype(audio.device)
+    dtype = precise_dtype(audio.device)
     counts = 1 + (lengths - WINDOW).clamp(min=0) // HOP
     samples = audio.to(dtype).masked_fill(~within(lengths, audio.shape[1]), 0)
     # An utterance shorter than one window is padded with silence.
@@ -88,7 +88,8 @@ def _mask_padding(frames: Tensor, lengths: Tensor) -> Tensor:
     return frames.masked_fill(~within(lengths, frames.shape[1])[..., None], 0)
 
 
-def _compute_dtype(device: torch.device) -> torch.dtype:
+def precise_dtype(device: torch.device) -> torch.dtype:
+    """What sums are taken in, so that their order does not show."""
     return torch.float32 if device.type == "mps" else torch.float64  # Apple's GPUs have no float64
 
 
