@@ -10,7 +10,7 @@ import pickletools
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import torch
 from safetensors import SafetensorError
@@ -59,7 +59,7 @@ def read_pickled(file: IO[bytes], size: int, toolkits: tuple[str, ...] = ()) -> 
         for _ in range(LEGACY_PICKLES):
             _check_pickle(file)
     file.seek(0)
-    foreign = [(ForeignRecord, name) for name in _foreign_classes(file, toolkits)] if toolkits else []
+    foreign: list[Any] = [(ForeignRecord, name) for name in _foreign_classes(file, toolkits)] if toolkits else []
     with torch.serialization.safe_globals(foreign):
         return torch.load(file, map_location="cpu", weights_only=True)
 

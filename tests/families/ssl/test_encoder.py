@@ -2,28 +2,20 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import transformers
 
 from attune import catalog
-from attune.batches.load import Reader
-from attune.corpora import open_manifest
 from attune.families.ssl.upstream import UPSTREAMS
-from attune.testing import make_corpus
 
 from tiny_upstreams import ENCODERS, make_encoder
+from upstream_checks import farthest, layers_of, open_upstream, recordings
 
 
 @pytest.fixture(scope="module")
 def audio(tmp_path_factory):
-    """Recordings of very unlike lengths."""
-    folder = tmp_path_factory.mktemp("corpus")
-    reader = Reader(list(open_manifest(make_corpus(folder, utterances=5), folder / "index")))
-    batch, _ = reader.read(np.arange(5))
-    rows = [row[:length] for row, length in zip(batch.audio, batch.lengths.tolist(), strict=True)]
-    return [rows[0][:2100], rows[1][:16_000], rows[2], torch.cat([rows[3], rows[4], rows[0]])]
+    return recordings(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture(scope="module")
@@ -33,24 +25,9 @@ def saved(tmp_path_factory):
     def open_checkpoint(name):
         model, folder, assets = make_encoder(name), tmp_path_factory.mktemp(name), tmp_path_factory.mktemp("assets")
         model.save_pretrained(folder)
-        plug_in = catalog.find(UPSTREAMS, ENCODERS[name][0])
-        weights = plug_in.read(folder, assets)
-        upstream = plug_in.build(assets)
-        upstream.load_state_dict(weights)
-        return model, upstream.eval()
+        return model, open_upstream(ENCODERS[name][0], folder, assets)
 
     return open_checkpoint
-
-
-def layers_of(upstream, rows):
-    """All layers of each row, cut to its own frames, computed together."""
-    lengths = torch.tensor([len(row) for row in rows])
-    padded = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
-    with torch.inference_mode():
-        layers, counts = upstream(padded, lengths)
-        layers = list(layers)
-    assert counts.tolist() == [upstream.frames(len(row)) for row in rows]
-    return [[layer[index, :count] for layer in layers] for index, count in enumerate(counts.tolist())]
 
 
 def layers_of_transformers(model, row):
@@ -64,10 +41,6 @@ def layers_of_transformers(model, row):
     with torch.inference_mode():
         found = model(**inputs, output_hidden_states=True)
     return [*(layer[0] for layer in found.hidden_states[:-1]), found.last_hidden_state[0]]
-
-
-def farthest(one, other):
-    return max(float((a - b[: len(a)]).abs().max()) for a, b in zip(one, other, strict=True))
 
 
 @pytest.mark.parametrize("name", ENCODERS)

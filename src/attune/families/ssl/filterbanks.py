@@ -22,7 +22,7 @@ class FilterbankUpstream(nn.Module):
         super().__init__()
         self.features = features
         self.count = count
-        self.widths = (width,)
+        self.widths: tuple[int, ...] = (width,)
 
     def forward(self, audio: Tensor, lengths: Tensor, masks: Masks | None = None) -> tuple[list[Tensor], Tensor]:
         """One layer (B, F, D), and how many frames are each row's own."""

@@ -28,7 +28,7 @@ def import_weights(path: Path, assets: Path) -> Mapping[str, Tensor]:
     """Write the configuration and the tokenizer to `assets`; the weights, under the model's own names."""
     if path.is_dir():
         raise ModelError(f"{path} is a folder; a transducer starts from a .nemo file, a model folder or a run.")
-    archive = _without_ctc(read_archive(path))
+    archive = without_ctc(read_archive(path))
     kind = str(archive.config.get("target", "")).rpartition(".")[2]
     if kind not in MODELS:
         raise ModelError(f"{path} holds a {kind or 'model without a name'}. {SUPPORTED}")
@@ -51,7 +51,7 @@ def _require_described(shape: TransducerShape, archive: Archive, path: Path) -> 
         raise ModelError(f"{path} describes a model of at least {shape.weights:,} weights, and has {found:,}.")
 
 
-def _without_ctc(archive: Archive) -> Archive:
+def without_ctc(archive: Archive) -> Archive:
     """A hybrid model as the transducer it is, without its second head."""
     if "aux_ctc" not in archive.config:
         return archive

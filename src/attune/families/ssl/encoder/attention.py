@@ -58,7 +58,7 @@ class SelfAttention(nn.Module):
         match self.positions:
             case "gated":
                 gates = self.gru_rel_pos_linear(self._by_head(hidden))  # (B, H, F, 8)
-                reset, update = gates.unflatten(-1, (2, 4)).sum(-1).sigmoid().chunk(2, dim=-1)
+                reset, update = gates.view(*gates.shape[:-1], 2, 4).sum(-1).sigmoid().chunk(2, dim=-1)
                 bias: Tensor = (reset * (update * self.gru_rel_pos_const - 1) + 2) * places
                 return bias
             case "relative":
@@ -69,7 +69,7 @@ class SelfAttention(nn.Module):
         return None
 
     def _by_head(self, states: Tensor) -> Tensor:
-        return states.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return states.view(*states.shape[:2], self.heads, -1).transpose(1, 2)
 
 
 class Places(nn.Module):
@@ -138,7 +138,7 @@ def _rotations(count: int, size: int, base: float, device: torch.device) -> Tens
 
 def _rotated(hidden: Tensor, rotations: Tensor, heads: int) -> Tensor:
     """The input of queries and keys (B, F, D), turned by its place."""
-    by_head = hidden.unflatten(-1, (heads, -1))  # (B, F, H, D / H)
+    by_head = hidden.view(*hidden.shape[:2], heads, -1)  # (B, F, H, D / H)
     first, second = by_head.chunk(2, dim=-1)
     cosines, sines = rotations[:, :, None]
     return (by_head * cosines + torch.cat([-second, first], dim=-1) * sines).flatten(2)

@@ -13,7 +13,8 @@ from torch import Tensor
 from attune.errors import ModelError
 from attune.tensor_files import ForeignRecord
 
-TOOLKITS = ("argparse", "fairseq", "omegaconf", "s3prl", "enum")  # whose records such a file may hold
+# Whose records such a file may hold, beside its weights.
+TOOLKITS = ("argparse", "enum", "fairseq", "numpy", "omegaconf", "optimizers", "s3prl")
 CONVS = "[(512,10,5)] + [(512,3,2)] * 4 + [(512,2,2)] * 2"
 EXPECTED = "Expected fairseq's `cfg` (or `args`) and `model`, or S3PRL's `model_cfg`, `task_cfg` and `model_weight`."
 _NAMES = {  # transformers' and fairseq's

@@ -24,7 +24,7 @@ def seamless_fbank(audio: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         if normed.shape[1] % FRAMES_STACKED:
             spare = 1 if normed.shape[1] == 1 else -1
             normed = torch.nn.functional.pad(normed, (0, 0, 0, spare))
-        stacked = normed.unflatten(1, (-1, FRAMES_STACKED)).flatten(2)
+        stacked = normed.reshape(len(normed), -1, FRAMES_STACKED * normed.shape[2])
         return stacked, (counts // FRAMES_STACKED).clamp(min=1)
 
 

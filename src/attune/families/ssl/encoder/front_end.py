@@ -42,7 +42,8 @@ class ConvLayer(nn.Module):
             hidden = strided_conv(hidden, self.conv)
             if self.layer_norm is not None:
                 hidden = self.layer_norm(hidden)
-        return self.activation(hidden)
+        activated: Tensor = self.activation(hidden)
+        return activated
 
     def _normed_over_time(self, audio: Tensor, counts: Tensor) -> Tensor:
         """The first convolution and its group norm (B, T, C) of samples (B, T)."""

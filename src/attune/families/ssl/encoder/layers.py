@@ -43,7 +43,8 @@ class TransformerLayer(nn.Module):
         """The next frames (B, F, D)."""
         if self.norms_first:
             hidden = hidden + self.dropout(self.attention(self.layer_norm(hidden), mask, places))
-            return hidden + self.feed_forward(self.final_layer_norm(hidden))
+            added: Tensor = self.feed_forward(self.final_layer_norm(hidden))
+            return hidden + added
         hidden = self.layer_norm(hidden + self.dropout(self.attention(hidden, mask, places)))
         normed: Tensor = self.final_layer_norm(hidden + self.feed_forward(hidden))
         return normed

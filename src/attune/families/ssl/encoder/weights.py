@@ -56,6 +56,7 @@ def _read_folder(kind: str, folder: Path, assets: Path) -> dict[str, Tensor]:
 def _read_file(kind: str, path: Path, assets: Path) -> dict[str, Tensor]:
     described: Described = describe(read_pt(path, TOOLKITS), path)
     _require_kind(kind, described.config["model_type"], path)
+    shape_of(described.config, path)  # a mistake in it is the file's
     write_json(assets / CONFIG, described.config)
     # As fairseq normalizes, by a layer norm.
     write_json(assets / PREPROCESSOR, {"do_normalize": described.normalizes, "least_variance": 1e-5})
