@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -40,6 +40,12 @@ class SslConfig:
         Field(description="Which layers: 0 is nearest the input, -1 the output. Unset: the weighted sum of all."),
     ] = None
     normalize: Annotated[bool, Field(description="Norm each layer's frames before they are added up.")] = False
+    cache: Annotated[
+        str | None, Field(min_length=1, description="A folder that keeps a frozen upstream's features, for any task.")
+    ] = None
+    cache_precision: Annotated[
+        Literal["bf16", "fp32"], Field(description="What kept features are computed and written in.")
+    ] = "bf16"
     stack: Annotated[
         int | None,
         Field(ge=1, description="How many neighbouring frames become one. Unset: 3 where frames are 10 ms, else 1."),
@@ -55,6 +61,7 @@ class SslConfig:
 
 def build(config: SslConfig, task: Task, assets: Path) -> TaskModel:
     """The encoder with the task's head on it, with random weights."""
+    from attune.families.ssl.cache import StoredFeatures
     from attune.families.ssl.featurizer import LayerFeaturizer, chosen_layers
     from attune.families.ssl.model import SslModel
 
@@ -66,11 +73,15 @@ def build(config: SslConfig, task: Task, assets: Path) -> TaskModel:
     stack = config.stack or (1 if upstream.stride >= SLOW_STRIDE else 3)
     head = task.head(featurizer.width * stack)
     pieces = task.pieces if isinstance(task, TokenizedTask) else ()
+    model = SslModel(upstream, featurizer, stack, head)
+    if config.cache:
+        model.cache = StoredFeatures(Path(config.cache).expanduser(), config.cache_precision, model.frozen)
     return TaskModel(
-        model=SslModel(upstream, featurizer, stack, head),
+        model=model,
         codec=TaskCodec(task, pieces),
         scorer=head.scorer_kind,
         limits=Limits(upstream.max_seconds),
+        cache=model.cache,
     )
 
 

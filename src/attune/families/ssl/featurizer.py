@@ -1,7 +1,7 @@
 """The layers of an upstream as one sequence of features: one layer, or a learned softmax-weighted sum of several."""
 
 # B batch, F frames, D width
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import torch
 import torch.nn.functional as F
@@ -31,19 +31,32 @@ class LayerFeaturizer(nn.Module):
             self.weights = nn.Parameter(torch.zeros(len(chosen)))
 
     def forward(self, layers: Iterable[Tensor]) -> Tensor:
-        """Features (B, F, D) of layers, the one nearest the input first; none is asked for beyond the last chosen."""
-        total: Tensor | None = None
-        shares = self.weights.softmax(0) if len(self.chosen) > 1 else None
+        """Features (B, F, D) of all layers, the one nearest the input first."""
+        return self.combine(self.pick(layers))
+
+    def pick(self, layers: Iterable[Tensor]) -> Iterator[Tensor]:
+        """The chosen ones; none is asked for beyond the last of them."""
         for index, layer in enumerate(layers):
             if index in self.chosen:
-                layer = F.layer_norm(layer, layer.shape[-1:]) if self.normalizes else layer
-                share = None if shares is None else shares[self.chosen.index(index)]
-                total = _added(total, layer, share)
+                yield layer
             if index == self.chosen[-1]:
-                break
+                return
+
+    def combine(self, chosen: Iterable[Tensor]) -> Tensor:
+        """Features (B, F, D) of the chosen layers."""
+        total: Tensor | None = None
+        shares = self.weights.softmax(0) if len(self.chosen) > 1 else None
+        for place, layer in enumerate(chosen):
+            layer = F.layer_norm(layer, layer.shape[-1:]) if self.normalizes else layer
+            total = _added(total, layer, None if shares is None else shares[place])
         if total is None:
             raise ConfigError(f"model.layers: the upstream has no layer {self.chosen[0]}.")
         return total
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the sum will always be the same, as its weights do not learn."""
+        return len(self.chosen) > 1 and not self.weights.requires_grad
 
     def layer_weights(self) -> dict[int, float]:
         """How much each layer counts, by its number; all together 1."""
@@ -53,10 +66,11 @@ class LayerFeaturizer(nn.Module):
 
 
 def _added(total: Tensor | None, layer: Tensor, share: Tensor | None) -> Tensor:
+    """The next sum; many half-precision layers add up in float32."""
     if share is None:
         return layer
     if total is None:
-        return share * layer
+        return share * (layer.float() if layer.dtype in (torch.bfloat16, torch.float16) else layer)
     return torch.addcmul(total, layer, share)
 
 

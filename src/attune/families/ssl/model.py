@@ -1,11 +1,14 @@
 """An upstream with a task's head: layers, their weighted sum, and what the head learns from it."""
 
 # B batch, F frames, D width
+from typing import cast
+
 from torch import Tensor, nn
 
 from attune.audio.features import stack_frames
 from attune.audio.masking import mask_features
 from attune.contracts import Head
+from attune.families.ssl.cache import StoredFeatures
 from attune.families.ssl.featurizer import LayerFeaturizer
 from attune.families.ssl.frozen import FrozenUpstream, is_frozen
 from attune.families.ssl.upstream import Upstream
@@ -21,7 +24,8 @@ class SslModel(nn.Module):
         self.featurizer = featurizer
         self.stack = stack
         self.head = head
-        self._frozen = FrozenUpstream()
+        self.frozen = FrozenUpstream(upstream, featurizer)
+        self.cache: StoredFeatures | None = None
 
     def loss(self, batch: Batch) -> Loss:
         """The head's loss, summed over the batch."""
@@ -45,12 +49,15 @@ class SslModel(nn.Module):
 
         An upstream that learns hides what the masks say in its own way; otherwise parts of its features are hidden.
         """
-        if is_frozen(self.upstream):
-            layers, counts = self._frozen(self.upstream, batch.audio, batch.lengths)
-        elif masks and self.upstream.applies_masks:
-            layers, counts = self.upstream(batch.audio, batch.lengths, masks)
-            masks = None
+        if self.cache:
+            layers, counts = self.cache.features(batch)
+            features = next(layers) if self.featurizer.is_fixed else self.featurizer.combine(layers)
+            features = features.to(next(cast(nn.Module, self.head).parameters()).dtype)
+        elif is_frozen(self.upstream):
+            layers, counts = self.frozen(batch.audio, batch.lengths)
+            features = self.featurizer(layers)
         else:
-            layers, counts = self.upstream(batch.audio, batch.lengths)
-        features = self.featurizer(layers)
+            is_masked = masks is not None and self.upstream.applies_masks
+            layers, counts = self.upstream(batch.audio, batch.lengths, masks if is_masked else None)
+            features, masks = self.featurizer(layers), None if is_masked else masks
         return (mask_features(features, counts, masks) if masks else features), counts
