@@ -69,6 +69,9 @@ class FrozenUpstream:
         state = (dtype, *self.version())
         if self._narrow is None or self._made_from != state:
             self._narrow, self._made_from = copy.deepcopy(module).to(dtype), state
+            for old, new in zip(module.modules(), self._narrow.modules(), strict=True):
+                if old._compiled_call_impl is not None:  # a copy is not compiled, as train.compile asks for
+                    new.compile(dynamic=True)
         return self._narrow
 
 
