@@ -214,6 +214,14 @@ class HalfPrecisionModel(Protocol):
 
 
 @runtime_checkable
+class LayerWeighted(Protocol):
+    """A model whose head sees a weighted sum of an encoder's layers; the weights go into scores and the model card."""
+
+    def layer_weights(self) -> Mapping[int, float]:
+        """How much each layer counts, by its number from the input; all together 1."""
+
+
+@runtime_checkable
 class StepStatistics(Protocol):
     """A module with statistics of a whole step, which are summed over micro-batches and ranks as gradients are."""
 

@@ -13,7 +13,7 @@ import torch
 from attune.batches.load import LoadedMicroBatch, Reader, load, readers_watched
 from attune.batches.plan import Budget, plan_in_order
 from attune.catalog import suggestion
-from attune.contracts import Task, TaskModel
+from attune.contracts import LayerWeighted, SpeechModel, Task, TaskModel
 from attune.corpora import ChunkedCorpus, Corpus, CorpusSample
 from attune.decoding.fusion import Fusion
 from attune.decoding.ngram import END, NGram, read_arpa
@@ -58,6 +58,7 @@ class Evaluation:
     total: int | None = None  # utterances of the whole set, where only a sample of it was scored
     sets: Mapping[str, Scores] = field(default_factory=dict)  # each manifest's own scores, when there are several
     manifest: str | None = None  # what was scored, where it is no split of the recipe's
+    layer_weights: Mapping[int, float] = field(default_factory=dict)  # of an encoder's layers, where they are summed
 
     @property
     def title(self) -> str:
@@ -78,6 +79,7 @@ class Evaluation:
             "ranks": list(self.rank_counts),
             **({"manifest": self.manifest} if self.manifest else {}),
             **({"sample_of": self.total} if self.total else {}),
+            **({"layer_weights": dict(self.layer_weights)} if self.layer_weights else {}),
             **({"sets": {name: scores_json(scores) for name, scores in self.sets.items()}} if self.sets else {}),
         }
 
@@ -247,7 +249,12 @@ def evaluate(
         problems=tuple(problem for _, found in parts for problem in found),
         total=whole.total if isinstance(whole, CorpusSample) else None,
         sets=_by_set(whole, predictions, loaded.task, context),
+        layer_weights=_layer_weights(loaded.task_model.model),
     )
+
+
+def _layer_weights(model: SpeechModel) -> Mapping[int, float]:
+    return model.layer_weights() if isinstance(model, LayerWeighted) else {}
 
 
 def _prediction(

@@ -66,7 +66,9 @@ def build(config: SslConfig, task: Task, assets: Path) -> TaskModel:
     from attune.families.ssl.model import SslModel
 
     if not isinstance(task, HeadTask):
-        raise ConfigError("An encoder needs a task with a head, such as transcribe or classify. Set task.name.")
+        raise ConfigError(
+            "An encoder needs a task with a head, such as transcribe or classify, and this one has none. Set task.name."
+        )
     upstream = catalog.find(UPSTREAMS, config.upstream).build(assets)
     chosen = chosen_layers(config.layers, len(upstream.widths))
     featurizer = LayerFeaturizer(upstream.widths, chosen, config.normalize)

@@ -40,6 +40,10 @@ class SslModel(nn.Module):
         """How many frames the head gets to see."""
         return -(-self.upstream.frames(samples) // self.stack)
 
+    def layer_weights(self) -> dict[int, float]:
+        """How much each of the upstream's layers counts; empty where it has but one."""
+        return self.featurizer.layer_weights() if len(self.upstream.widths) > 1 else {}
+
     def graph_samples(self, samples: int) -> int | None:
         """None: LSTM layers look at the lengths."""
         return None

@@ -90,7 +90,9 @@ class OwnPieces:
 def own_codec(assets: Path, task: Task) -> TransducerCodec:
     """The tokens that came with the weights, for the task's text."""
     if not isinstance(task, TextTask):
-        raise ConfigError("A transducer learns text, and this task has none. Set task.name=transcribe.")
+        raise ConfigError(
+            "A transducer learns text, and this task has none. Use model.family=ssl, or task.name=transcribe."
+        )
     pieces, text, language = own_pieces(assets), task.text, task.language
     return TransducerCodec(
         pieces.pieces,
@@ -102,7 +104,9 @@ def own_codec(assets: Path, task: Task) -> TransducerCodec:
 def task_codec(task: Task) -> TransducerCodec:
     """The tokens that the task learned from its text."""
     if not isinstance(task, TokenizedTask):
-        raise ConfigError("A transducer learns tokens of text, and this task has none. Set task.name=transcribe.")
+        raise ConfigError(
+            "A transducer learns tokens of text, and this task has none. Use model.family=ssl, or task.name=transcribe."
+        )
     target, read = task.target, task.read
     return TransducerCodec(
         task.pieces[1:],

@@ -102,7 +102,7 @@ class WhisperCodec:
 def build_whisper(config: WhisperConfig, task: Task, assets: Path) -> TaskModel:
     """The model that the files in `assets` describe, with random weights."""
     if not isinstance(task, TextTask):
-        raise ConfigError("Whisper learns text, and this task has none. Set task.name=transcribe.")
+        raise ConfigError("Whisper learns text, and this task has none. Use model.family=ssl, or task.name=transcribe.")
     shape = read_shape(assets / "config.json")
     vocabulary = WhisperVocabulary(assets / "tokenizer.json", shape.is_multilingual)
     prompt = DecoderPrompt(task.language, config.speech_task, config.timestamps)
