@@ -17,7 +17,7 @@ from attune.metrics import Json, Metric, Prediction, Scores
 from attune.scorers import ScorerKind
 from attune.types import (
     Batch,
-    CachedRow,
+    FeatureCache,
     LoadedRow,
     Loss,
     Output,
@@ -214,14 +214,6 @@ class HalfPrecisionModel(Protocol):
 
 
 @runtime_checkable
-class LayerWeighted(Protocol):
-    """A model whose head sees a weighted sum of an encoder's layers; the weights go into scores and the model card."""
-
-    def layer_weights(self) -> Mapping[int, float]:
-        """How much each layer counts, by its number from the input; all together 1."""
-
-
-@runtime_checkable
 class StepStatistics(Protocol):
     """A module with statistics of a whole step, which are summed over micro-batches and ranks as gradients are."""
 
@@ -327,16 +319,6 @@ class TimestampTokens:
 Times = FrameTimes | TimestampTokens
 Pack = Callable[[Sequence[LoadedRow]], list[LoadedRow]]  # joins rows of a micro-batch, for training
 DetectLanguages = Callable[[Scorer], list[str]]  # the language code of each row
-
-
-class FeatureCache(Protocol):
-    """Keeps what a frozen part of a model computes, so that it is computed once for each utterance."""
-
-    def lookup(self) -> Callable[[Utterance], CachedRow | None]:
-        """What finds the features of an utterance, in any process; its weights are those that the model has now."""
-
-    def note(self, seconds: float) -> str:
-        """How large it will be for so much audio, and where; raises ConfigError where there is no room."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,10 @@ from attune import catalog, config
 from attune.audio.settings import AugmentConfig
 from attune.batches.settings import MixConfig, StreamConfig
 from attune.catalog import Kind
-from attune.contracts import Family, ModelSection, Section, TaskType, TextTask
+from attune.contracts import Family, ModelSection, Section, TaskType
 from attune.decoding.settings import DecodeConfig
 from attune.errors import ConfigError
+from attune.families import refuse_pair
 from attune.plain_yaml import (
     Node,
     Plain,
@@ -319,7 +320,9 @@ def _disagreements(sections: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     data: DataConfig | None = sections.get("data")
     batches: BatchesConfig | None = sections.get("batches")
     train: TrainConfig | None = sections.get("train")
-    yield from _wrong_pair(sections.get("task"), sections.get("model"))
+    task, model = sections.get("task"), sections.get("model")
+    if task and model and (refusal := refuse_pair(task.name, model.family, model.config)):
+        yield "task.name", refusal
     if data:
         yield from _disagreements_in_data(data)
     if data and data.min_seconds >= data.longest_seconds:
@@ -337,20 +340,6 @@ def _disagreements(sections: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "decode.lm", "a language model needs search: beam"
     if decode and decode.final and decode.final.lm and decode.final.search == "greedy":
         yield "decode.final.lm", "a language model needs search: beam"
-
-
-def _wrong_pair(task: TaskChoice | None, model: ModelChoice | None) -> Iterator[tuple[str, str]]:
-    """A family that learns text, with a task that has none."""
-    if task is None or model is None:
-        return
-    learns_text = catalog.find(catalog.FAMILIES, model.family).vocabulary.is_own(model.config)
-    # Of a class, this asks what its instances have.
-    if learns_text and not isinstance(catalog.find(catalog.TASKS, task.name), TextTask):
-        yield (
-            "task.name",
-            f"{model.family.capitalize()} cannot {task.name}: it learns text, and this task has none. Use "
-            "model.family=ssl, which puts a head on an encoder (attune list upstreams), or task.name=transcribe",
-        )
 
 
 def _disagreements_in_data(data: DataConfig) -> Iterator[tuple[str, str]]:

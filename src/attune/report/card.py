@@ -112,7 +112,9 @@ def _scores(scores: Mapping[str, Any]) -> str:
 
 def _layers(scores: Mapping[str, Any]) -> str:
     """How much each layer of the encoder counts, where there are several, with a bar for each."""
-    found = next((scored["layer_weights"] for scored in scores.values() if scored.get("layer_weights")), {})
+    found: Mapping[str, float] = next(
+        (scored["layer_weights"] for scored in scores.values() if scored.get("layer_weights")), {}
+    )
     if len(found) < 2:
         return ""
     most = max(found.values())

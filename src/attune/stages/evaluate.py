@@ -13,7 +13,7 @@ import torch
 from attune.batches.load import LoadedMicroBatch, Reader, load, readers_watched
 from attune.batches.plan import Budget, plan_in_order
 from attune.catalog import suggestion
-from attune.contracts import LayerWeighted, SpeechModel, Task, TaskModel
+from attune.contracts import SpeechModel, Task, TaskModel
 from attune.corpora import ChunkedCorpus, Corpus, CorpusSample
 from attune.decoding.fusion import Fusion
 from attune.decoding.ngram import END, NGram, read_arpa
@@ -28,7 +28,7 @@ from attune.site import Site
 from attune.sources import locate
 from attune.stages.data import read_back
 from attune.stages.pretrained import LoadedModel
-from attune.types import Metric, Output, Prediction, Score, Scores, ScoringContext, Utterance, Waveform
+from attune.types import LayerWeighted, Metric, Output, Prediction, Score, Scores, ScoringContext, Utterance, Waveform
 from attune.world import World
 
 DECODED_AT_ONCE = 4  # micro-batches: without gradients there is room for more, and a search is as long as one of them

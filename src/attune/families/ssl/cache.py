@@ -35,7 +35,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 @dataclass
-class Shards:
+class FeatureShards:
     """The files of one folder, as a process that reads them knows them."""
 
     folder: Path
@@ -67,7 +67,7 @@ class Shards:
             if path in self.opened:
                 continue
             try:
-                shard = safe_open(path, "pt")
+                shard: Any = safe_open(path, "pt")
                 samples = json.loads(shard.metadata()[SAMPLES])
             except (OSError, SafetensorError, TypeError, KeyError, ValueError) as error:
                 raise DataError(f"{path} is damaged ({error}). Remove it: its features are computed again.") from error
@@ -89,7 +89,7 @@ class StoredFeatures:
     def lookup(self) -> Callable[[Utterance], CachedRow | None]:
         """What finds the features of an utterance, in any process."""
         self.flush()
-        return Shards(self.folder())
+        return FeatureShards(self.folder())
 
     def note(self, seconds: float) -> str:
         """How large the features of so much audio are, and where they are kept."""

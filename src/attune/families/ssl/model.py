@@ -1,6 +1,7 @@
 """An upstream with a task's head: layers, their weighted sum, and what the head learns from it."""
 
 # B batch, F frames, D width
+from collections.abc import Iterable
 from typing import cast
 
 from torch import Tensor, nn
@@ -53,9 +54,10 @@ class SslModel(nn.Module):
 
         An upstream that learns hides what the masks say in its own way; otherwise parts of its features are hidden.
         """
+        layers: Iterable[Tensor]
         if self.cache:
             layers, counts = self.cache.features(batch)
-            features = next(layers) if self.featurizer.is_fixed else self.featurizer.combine(layers)
+            features = next(iter(layers)) if self.featurizer.is_fixed else self.featurizer.combine(layers)
             features = features.to(next(cast(nn.Module, self.head).parameters()).dtype)
         elif is_frozen(self.upstream):
             layers, counts = self.frozen(batch.audio, batch.lengths)
