@@ -94,14 +94,18 @@ def begin_model(
     world.barrier()
     loaded = build_model(recipe, folders.task, folders.assets)
     init = _load_pretrained_weights(loaded, local, source, imported, folders)
-    return BegunModel(loaded, init, adapt(loaded.task_model.module, recipe.adapt, recipe.seed, init.new_tensors))
+    return BegunModel(loaded, init, _adapt(loaded, recipe, init.new_tensors))
 
 
 def rebuild_model(recipe: Recipe, folders: ModelFolders, new_tensors: tuple[str, ...]) -> BegunModel:
     """The model of a run that began before, to be filled from a checkpoint."""
     loaded = build_model(recipe, folders.task, folders.assets)
-    adapted = adapt(loaded.task_model.module, recipe.adapt, recipe.seed, new_tensors)
-    return BegunModel(loaded, InitReport(new_tensors), adapted)
+    return BegunModel(loaded, InitReport(new_tensors), _adapt(loaded, recipe, new_tensors))
+
+
+def _adapt(loaded: LoadedModel, recipe: Recipe, new_tensors: tuple[str, ...]) -> Adapted:
+    targets = _family(recipe).lora_targets
+    return adapt(loaded.task_model.module, recipe.adapt, recipe.seed, new_tensors, targets)
 
 
 def open_pretrained_source(recipe: Recipe, site: Site) -> PretrainedSource:

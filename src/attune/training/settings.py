@@ -12,7 +12,7 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 Patterns = tuple[Annotated[str, Field(min_length=1)], ...]
 
 BETAS = (0.9, 0.98)
-RANK, ALPHA, DROPOUT, TARGETS = 16, 32.0, 0.0, ("q_proj", "v_proj")  # of LoRA
+RANK, ALPHA, DROPOUT, TARGETS = 16, 32.0, 0.0, None  # of LoRA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +34,10 @@ class AdaptConfig:
     rank: Annotated[int, Field(gt=0, description="LoRA: the rank of the additions.")] = RANK
     alpha: Annotated[float, Field(gt=0, description="LoRA: the additions are scaled by alpha / rank.")] = ALPHA
     dropout: Annotated[float, Field(ge=0, lt=1, description="LoRA: dropout on what the additions see.")] = DROPOUT
-    targets: Annotated[Patterns, Field(min_length=1, description="LoRA: the linear layers that get additions.")] = (
-        TARGETS
-    )
+    targets: Annotated[
+        Annotated[Patterns, Field(min_length=1)] | None,
+        Field(description="LoRA: the linear layers that get additions, such as q_proj. null: the family's own."),
+    ] = TARGETS
 
     def __post_init__(self) -> None:
         lora = (self.rank, self.alpha, self.dropout, self.targets)

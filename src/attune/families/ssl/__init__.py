@@ -32,4 +32,9 @@ def build(config: SslConfig, task: Task, assets: Path) -> TaskModel:
     return TaskModel(SslModel(upstream, config.stack, head), TaskCodec(task, pieces), head.scorer_kind)
 
 
-FAMILY = Family(config=SslConfig, build=build, architecture_settings=("upstream", "stack"))
+FAMILY = Family(
+    config=SslConfig,
+    build=build,
+    architecture_settings=("upstream", "stack"),
+    lora_targets=(("q_proj", "v_proj"), ("head.projection",)),  # fbank has no attention
+)
