@@ -51,6 +51,13 @@ train: {{steps: 2, eval_every: 1}}
     return folder / "recipe.yaml"
 
 
+@pytest.mark.parametrize("width", [2**62, 10**13])
+def test_a_model_larger_than_memory_is_a_line(width, tmp_path, capsys):
+    recipe = write_recipe(tmp_path, make_corpus(tmp_path, utterances=2))
+    assert main(["check", str(recipe), f"task.head.width={width}"]) == 2
+    assert "does not fit into memory" in capsys.readouterr().out
+
+
 def test_an_error_of_the_system_is_a_line_with_its_path(monkeypatch, capsys):
     def run(arguments):
         Path("/nowhere/at all").write_text("x")

@@ -29,6 +29,7 @@ from attune.seeds import derive
 from attune.tensor_files import read_safetensors
 from attune.training import checkpoint
 from attune.training.adapt import merge_lora
+from attune.training.memory import is_out_of_memory
 from attune.training.settings import AdaptConfig
 
 WEIGHTS = "model.safetensors"
@@ -105,7 +106,14 @@ def build_model(recipe: Recipe, task_folder: Path, assets: Path) -> LoadedModel:
     task = catalog.find(catalog.TASKS, recipe.task.name)(recipe.task.config, task_folder)
     family = catalog.find(catalog.FAMILIES, recipe.model.family)
     torch.manual_seed(derive(recipe.seed, "weights"))
-    return LoadedModel(task, family.build(recipe.model.config, task, assets))
+    try:
+        return LoadedModel(task, family.build(recipe.model.config, task, assets))
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise ModelError(
+            "This recipe's model does not fit into memory. Check its sizes, such as task.head.width and model.preset."
+        ) from None
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
