@@ -99,7 +99,7 @@ def _parse(line: str) -> Prediction:
     wrong = [*_missing(row), *_mistyped(row)]
     if wrong:
         raise ValueError("; ".join(wrong))
-    return Prediction(row["id"], row["value"], row["reference"], row.get("score"), row.get("file"))
+    return Prediction(row["id"], row["value"], row["reference"], row.get("score"), row.get("file"), row.get("language"))
 
 
 def _missing(row: Mapping[str, Json]) -> list[str]:
@@ -110,6 +110,8 @@ def _mistyped(row: Mapping[str, Json]) -> list[str]:
     wrong = [] if isinstance(row.get("id", ""), str) else ["'id' is not a string"]
     if not isinstance(row.get("score"), int | float | None) or isinstance(row.get("score"), bool):
         wrong.append("'score' is neither a number nor null")
+    if not isinstance(row.get("language"), str | None):
+        wrong.append("'language' is neither a text nor null")
     file = row.get("file")
     if file is not None and not (isinstance(file, str) and _is_inside(PurePath(file))):
         wrong.append("'file' is not a path inside the folder of the predictions")
@@ -137,6 +139,7 @@ def _line(prediction: Prediction) -> str:
         # JSON has no infinity, and -0.0 and 0.0 are one score.
         "score": round(score, 3) + 0.0 if score is not None and math.isfinite(score) else None,
         **({} if prediction.file is None else {"file": prediction.file}),
+        **({} if prediction.language is None else {"language": prediction.language}),
     }
     try:
         return json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"

@@ -28,7 +28,7 @@ from attune.site import Site
 from attune.sources import locate
 from attune.stages.data import read_back
 from attune.stages.pretrained import LoadedModel
-from attune.types import Metric, Output, Prediction, Score, Scores, ScoringContext, Utterance, Waveform
+from attune.types import Hypothesis, Metric, Output, Prediction, Score, Scores, ScoringContext, Utterance, Waveform
 from attune.world import World
 
 DECODED_AT_ONCE = 4  # micro-batches: without gradients there is room for more, and a search is as long as one of them
@@ -258,7 +258,8 @@ def _prediction(
     if isinstance(output, Waveform):
         file = write_waveform(context.folder, context.split, utterance.id, output)
         return Prediction(utterance.id, None, reference, output.score, file)
-    return Prediction(utterance.id, loaded.task_model.codec.read(output), reference, output.score)
+    language = output.language if isinstance(output, Hypothesis) else None
+    return Prediction(utterance.id, loaded.task_model.codec.read(output), reference, output.score, language=language)
 
 
 def _rank_counts(
