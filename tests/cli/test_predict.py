@@ -1,4 +1,5 @@
 import csv
+import io
 import json
 import shutil
 
@@ -6,36 +7,19 @@ import pytest
 
 from attune.api import load as load_model
 from attune.cli import main
-from attune.corpora import open_corpus
-from attune.recipe import load
-from attune.run import Run
-from attune.site import this_site
-from attune.stages.begin import begin_model
-from attune.stages.pretrained import ModelFolders, export
-from attune.world import World
 
-from tiny import write_recipe
 from tiny_whisper import MULTILINGUAL, write_whisper
-
-
-def make_model(folder, *overrides):
-    """A model that has learned nothing; what it predicts is the same every time."""
-    recipe = load(write_recipe(folder, utterances=3), overrides).recipe
-    run = Run(folder)
-    corpus = open_corpus("train", [folder / "train/manifest.jsonl"], run.data)
-    begun = begin_model(recipe, corpus, ModelFolders(run.task, run.assets), this_site(), World.alone())
-    export(run.model, recipe, run, begun.loaded.task_model)
-    return run.model
+from untrained import write_model
 
 
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory):
-    return make_model(tmp_path_factory.mktemp("classifier"), "task={name: classify, label: text}", "train.keep_best=null")
+    return write_model(tmp_path_factory.mktemp("classifier"), "task={name: classify, label: text}", "train.keep_best=null")
 
 
 @pytest.fixture(scope="module")
 def transcriber(tmp_path_factory):
-    return make_model(tmp_path_factory.mktemp("transcriber"))
+    return write_model(tmp_path_factory.mktemp("transcriber"))
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +122,7 @@ def test_whisper_tells_segments_and_the_language_it_detected(whisper, recordings
     found = json.loads(attune(capsys, *words, "--json", "--out", "x.csv").out)
     assert all(row["language"] in ("en", "be", "th", "no") for row in found)
     assert all(segment["start"] < segment["end"] < 4 for row in found for segment in row["segments"])
-    assert [row["language"] for row in csv.DictReader((recordings / "x.csv").read_text().splitlines())] == [
+    assert [row["language"] for row in csv.DictReader(io.StringIO((recordings / "x.csv").read_text()))] == [
         row["language"] for row in found
     ]
     if chunking == "vad":
