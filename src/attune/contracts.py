@@ -211,10 +211,7 @@ class StepStatistics(Protocol):
 
     @classmethod
     def settle(cls, modules: Sequence[Self], totals: Sequence[Tensor]) -> None:
-        """Give all modules of this kind their sums over the step, once its weights have been updated.
-
-        All together: a model may have a hundred of them, and a device waits for every small operation.
-        """
+        """Give all modules of this kind, in few operations, their sums over the step, after its weights are updated."""
 
 
 class Codec(Protocol):
@@ -388,7 +385,8 @@ class Family(Generic[ConfigT]):
 
     `build(config, task, assets)` makes the model with random weights; `assets` is a folder with whatever else it must
     know. Weights are trained under the `architecture_settings`, imported ones under their defaults: an evaluation must
-    keep them. `sources` are the settings that name files, wherever those are.
+    keep them. `sources` are the settings that name files, wherever those are. LoRA adapts the layers of `lora_targets`:
+    the first group of patterns that the model has.
     """
 
     config: type[Section]
@@ -398,3 +396,4 @@ class Family(Generic[ConfigT]):
     vocabulary: VocabularyRules[ConfigT] = field(default_factory=VocabularyRules)
     architecture_settings: tuple[str, ...] = ()
     sources: tuple[str, ...] = ("weights",)
+    lora_targets: tuple[tuple[str, ...], ...] = (("q_proj", "v_proj"),)

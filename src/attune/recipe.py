@@ -51,7 +51,7 @@ SCHEDULE_KEYS = frozenset(
 DEVICE_KEYS = frozenset({"train.shard"})
 
 Manifests = tuple[Annotated[str, Field(min_length=1)], ...]
-Count = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(gt=0, le=10**9)]
 CHECKED = GetPydanticSchema(lambda source, handler: core_schema.any_schema())  # by the plug-in's own dataclass
 
 

@@ -199,6 +199,7 @@ class Hypothesis:
     confidences: tuple[float, ...] = ()
     nbest: tuple[Hypothesis, ...] = ()  # the next best, where the search was asked for them
     filtered_log_prob: float | None = None
+    language: str | None = None  # given or detected, of a model that detects languages
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +265,15 @@ class Word:
     text: str
     start: float  # seconds
     confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class TextSegment:
+    """A piece of a transcript from `start` to `end`, in seconds of the recording."""
+
+    start: float
+    end: float
+    text: str
 
 
 @dataclass(frozen=True, slots=True)

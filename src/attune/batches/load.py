@@ -123,6 +123,11 @@ class Reader:
     def _read_one(
         self, utterance: Utterance, content: Callable[[], bytes | None], epoch: int, turn: int
     ) -> tuple[Samples, Target]:
+        if self.reads_audio and utterance.audio is None:
+            raise DataError(
+                f"{utterance.where}: utterance {utterance.id!r} has no audio. Give its row an `audio` path, or set "
+                "data.bad_rows=drop."
+            )
         try:
             audio = read_utterance(utterance, content=content()) if self.reads_audio else np.zeros(0, np.float32)
         except DataError as error:

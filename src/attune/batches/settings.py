@@ -27,4 +27,4 @@ class StreamConfig:
         tuple[Annotated[str, Field(min_length=1)], ...],
         Field(min_length=1, description="Tar files: paths, globs, addresses, {000..127}."),
     ]
-    window: Annotated[int, Field(gt=0, description="Utterances that are shuffled together.")] = 2000
+    window: Annotated[int, Field(gt=0, le=10**9, description="Utterances that are shuffled together.")] = 2000

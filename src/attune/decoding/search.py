@@ -88,10 +88,15 @@ class Search:
 
 def decode_batch(task_model: TaskModel, batch: Batch, settings: Search) -> list[Output]:
     """The output for each utterance of a batch."""
-    found = search(task_model.model.scorer(batch), settings)
-    if not settings.fallback:
+    scorer = task_model.model.scorer(batch)
+    # Before the search, which lets go of the rows that have ended.
+    languages = task_model.detect_languages(scorer) if task_model.detect_languages else None
+    found = search(scorer, settings)
+    if settings.fallback:
+        found = list(fallback.redecode(task_model, batch, [require_hypothesis(each) for each in found]))
+    if languages is None:
         return found
-    return list(fallback.redecode(task_model, batch, [require_hypothesis(each) for each in found]))
+    return [replace(require_hypothesis(each), language=one) for each, one in zip(found, languages, strict=True)]
 
 
 def search(scorer: Scorer, settings: Search) -> list[Output]:

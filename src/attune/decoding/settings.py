@@ -15,9 +15,9 @@ class SearchConfig:
     search: Annotated[
         Literal["greedy", "beam"], Field(description="The best token at each step, or a beam of hypotheses.")
     ] = "greedy"
-    beam: Annotated[int, Field(gt=0, description="How many hypotheses a beam search keeps.")] = 8
+    beam: Annotated[int, Field(gt=0, le=10_000, description="How many hypotheses a beam search keeps.")] = 8
     length_power: Annotated[
-        float, Field(ge=0, description="A beam ranks by score / length ** this; 0 prefers short ones. Not for CTC.")
+        float, Field(ge=0, le=100, description="A beam ranks by score / length ** this; 0 prefers short ones. Not for CTC.")
     ] = 1.0
     fallback: Annotated[
         bool,
@@ -34,7 +34,9 @@ class SearchConfig:
             min_length=1, description="An n-gram model to fuse in a beam search: an ARPA file over the model's tokens."
         ),
     ] = None
-    lm_weight: Annotated[float, Field(ge=0, description="The weight of the language model's log-probabilities.")] = 0.3
+    lm_weight: Annotated[
+        float, Field(ge=0, le=1000, description="The weight of the language model's log-probabilities.")
+    ] = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

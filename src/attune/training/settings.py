@@ -7,12 +7,13 @@ from pydantic import Field
 
 from attune.types import Precision
 
-Count = Annotated[int, Field(gt=0)]
+MOST_STEPS = 10**9  # beyond it, numbers are mistakes, and some no longer fit into what computes with them
+Count = Annotated[int, Field(gt=0, le=MOST_STEPS)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Patterns = tuple[Annotated[str, Field(min_length=1)], ...]
 
 BETAS = (0.9, 0.98)
-RANK, ALPHA, DROPOUT, TARGETS = 16, 32.0, 0.0, ("q_proj", "v_proj")  # of LoRA
+RANK, ALPHA, DROPOUT, TARGETS = 16, 32.0, 0.0, None  # of LoRA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +32,13 @@ class AdaptConfig:
         int | None,
         Field(ge=0, description="Train this many last layers of each stack of layers, and what comes after the stack."),
     ] = None
-    rank: Annotated[int, Field(gt=0, description="LoRA: the rank of the additions.")] = RANK
-    alpha: Annotated[float, Field(gt=0, description="LoRA: the additions are scaled by alpha / rank.")] = ALPHA
+    rank: Annotated[int, Field(gt=0, le=65_536, description="LoRA: the rank of the additions.")] = RANK
+    alpha: Annotated[float, Field(gt=0, le=1e6, description="LoRA: the additions are scaled by alpha / rank.")] = ALPHA
     dropout: Annotated[float, Field(ge=0, lt=1, description="LoRA: dropout on what the additions see.")] = DROPOUT
-    targets: Annotated[Patterns, Field(min_length=1, description="LoRA: the linear layers that get additions.")] = (
-        TARGETS
-    )
+    targets: Annotated[
+        Annotated[Patterns, Field(min_length=1)] | None,
+        Field(description="LoRA: the linear layers that get additions, such as q_proj. null: the family's own."),
+    ] = TARGETS
 
     def __post_init__(self) -> None:
         lora = (self.rank, self.alpha, self.dropout, self.targets)
@@ -52,8 +54,8 @@ class OptimizerConfig:
         Literal["adamw", "adamw8bit", "bitsandbytes", "adafactor"],
         Field(description="The optimizer; bitsandbytes is that package's 8-bit AdamW, adamw8bit attune's own."),
     ] = "adamw"
-    lr: Annotated[float, Field(gt=0, description="The highest learning rate, reached after the warmup.")]
-    weight_decay: Annotated[float, Field(ge=0, description="For matrices; biases and norms never decay.")] = 0.0
+    lr: Annotated[float, Field(gt=0, le=100, description="The highest learning rate, reached after the warmup.")]
+    weight_decay: Annotated[float, Field(ge=0, le=100, description="For matrices; biases and norms never decay.")] = 0.0
     betas: Annotated[tuple[Beta, Beta], Field(description="AdamW's memory of gradients and their squares.")] = BETAS
     layer_decay: Annotated[
         float | None, Field(gt=0, le=1, description="Each layer nearer the input learns this much more slowly.")
@@ -69,7 +71,7 @@ class TrainConfig:
     """How long to train, how exactly, and what to keep."""
 
     steps: Annotated[Count, Field(description="Optimizer steps in all.")]
-    warmup: Annotated[int, Field(ge=0, description="Steps over which the learning rate rises.")] = 0
+    warmup: Annotated[int, Field(ge=0, le=MOST_STEPS, description="Steps over which the learning rate rises.")] = 0
     schedule: Annotated[
         Literal["linear", "cosine", "constant"], Field(description="How the learning rate falls after the warmup.")
     ] = "linear"

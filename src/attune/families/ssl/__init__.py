@@ -16,7 +16,7 @@ class SslConfig:
 
     upstream: Annotated[Literal["fbank"], Field(description="The encoder; fbank has no weights of its own.")] = "fbank"
     weights: Annotated[str | None, Field(description="A model folder or run to start from.")] = None
-    stack: Annotated[int, Field(ge=1, description="How many neighbouring frames become one.")] = 3
+    stack: Annotated[int, Field(ge=1, le=1000, description="How many neighbouring frames become one.")] = 3
 
 
 def build(config: SslConfig, task: Task, assets: Path) -> TaskModel:
@@ -32,4 +32,9 @@ def build(config: SslConfig, task: Task, assets: Path) -> TaskModel:
     return TaskModel(SslModel(upstream, config.stack, head), TaskCodec(task, pieces), head.scorer_kind)
 
 
-FAMILY = Family(config=SslConfig, build=build, architecture_settings=("upstream", "stack"))
+FAMILY = Family(
+    config=SslConfig,
+    build=build,
+    architecture_settings=("upstream", "stack"),
+    lora_targets=(("q_proj", "v_proj"), ("head.projection",)),  # fbank has no attention
+)

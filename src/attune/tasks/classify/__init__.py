@@ -37,7 +37,7 @@ LABELS = "labels.json"
 class LabelHeadConfig:
     """The module on top of the encoder: a projection and the mean over time."""
 
-    width: Annotated[int, Field(ge=1, description="Width of the projection.")] = 256
+    width: Annotated[int, Field(ge=1, le=65_536, description="Width of the projection.")] = 256
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,8 +45,10 @@ if TYPE_CHECKING:
 class CtcHeadConfig:
     """The module on top of the encoder: a projection and bidirectional LSTM layers, as in SUPERB."""
 
-    layers: Annotated[int, Field(ge=1, description="Bidirectional LSTM layers.")] = 2
-    width: Annotated[int, Field(ge=1, description="Width of the projection and of each LSTM direction.")] = 256
+    layers: Annotated[int, Field(ge=1, le=100, description="Bidirectional LSTM layers.")] = 2
+    width: Annotated[
+        int, Field(ge=1, le=65_536, description="Width of the projection and of each LSTM direction.")
+    ] = 256
     dropout: Annotated[float, Field(ge=0, lt=1, description="Dropout before each layer.")] = 0.2
 
 
@@ -58,7 +60,9 @@ class TranscribeConfig:
         Literal["characters", "unigram", "bpe"],
         Field(description="What is predicted: characters, or SentencePiece tokens of one of its two kinds."),
     ] = "characters"
-    vocabulary: Annotated[int | None, Field(ge=3, description="How many SentencePiece tokens, with the blank.")] = None
+    vocabulary: Annotated[
+        int | None, Field(ge=3, le=10**6, description="How many SentencePiece tokens, with the blank.")
+    ] = None
     tokenizer: Annotated[
         str | None, Field(description="A file of `attune tokenizer` that has them, instead of learning them anew.")
     ] = None
