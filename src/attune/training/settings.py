@@ -52,7 +52,10 @@ class OptimizerConfig:
 
     name: Annotated[
         Literal["adamw", "adamw8bit", "bitsandbytes", "adafactor"],
-        Field(description="The optimizer; bitsandbytes is that package's 8-bit AdamW, adamw8bit attune's own."),
+        Field(
+            description="The optimizer; bitsandbytes is that package's 8-bit AdamW, adamw8bit attune's own. "
+            "adafactor keeps to lr for every tensor: no relative steps."
+        ),
     ] = "adamw"
     lr: Annotated[float, Field(gt=0, le=100, description="The highest learning rate, reached after the warmup.")]
     weight_decay: Annotated[float, Field(ge=0, le=100, description="For matrices; biases and norms never decay.")] = 0.0

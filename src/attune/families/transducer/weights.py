@@ -65,7 +65,7 @@ def export_nemo(model: TransducerModel, assets: Path, folder: Path) -> None:
     tensors = to_nemo(model.state_dict(), model.shape)
     if not any((folder / "task").iterdir()):
         text = (assets / CONFIG).read_text(encoding="utf-8")
-        files = {name: (assets / name).read_bytes() for name in set(tokenizer_files(model.described).values())}
+        files = {name: (assets / name).read_bytes() for name in sorted(set(tokenizer_files(model.described).values()))}
         write_archive(folder / NEMO, Archive(model.described, text, tensors, files))
         return
     tokenizer = tokenizers.load(folder / "task")
