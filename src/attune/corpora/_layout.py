@@ -9,10 +9,11 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from attune import catalog
+from attune.audio import containers
 from attune.corpora._rows import Row
 from attune.errors import DataError
 
-AUDIO_FILES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".sph", ".aiff", ".au")
+AUDIO_FILES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".sph", ".aiff", ".au", *containers.SUFFIXES)
 
 # A list of names, or one alone: `labels=digit` is `labels='[digit]'`.
 Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
