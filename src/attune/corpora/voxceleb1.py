@@ -13,13 +13,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from attune.corpora._layout import CorpusPaths, Layout, RowOrSkipped, Skipped, find_files, first_existing, read_fields
+from attune.corpora._layout import CorpusPaths, Layout, RowOrSkipped, Skipped, first_existing, read_fields
 from attune.corpora._rows import Row
 from attune.errors import DataError
 from attune.files import write_text
 
 PARTS = {"1": "train", "2": "dev", "3": "test"}
-ROOTS = ("wav", "dev/wav", "test/wav", "vox1_dev_wav/wav", "vox1_test_wav/wav")
+ROOTS = ("wav", "dev/wav", "test/wav", "vox1_dev_wav/wav", "vox1_test_wav/wav", "aac", "dev/aac", "test/aac")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +38,6 @@ def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipp
     """The three parts of the identification split; or of verification, where no two share a speaker."""
     roots = [corpus.folder / root for root in ROOTS if (corpus.folder / root).is_dir()]
     if not roots:
-        if next(find_files(corpus.folder, ".m4a"), None):
-            raise DataError(
-                f"{corpus.source} has .m4a files, which attune does not decode. Convert them, e.g. with "
-                "`ffmpeg -i IN.m4a -ac 1 -ar 16000 OUT.wav`, into a folder wav/ with the same names."
-            )
         raise DataError(f"{corpus.source} has no folder {', '.join(ROOTS)}.")
     if options.task == "identification":
         listed = first_existing(corpus, options.split)
@@ -94,10 +89,11 @@ def _write_trials(path: Path, trials: Iterable[tuple[str, str, str]]) -> None:
 
 
 def _row(roots: list[Path], name: str) -> RowOrSkipped:
-    """The row of `id10001/VIDEO/00001.wav` in whichever folder it was unpacked to."""
+    """The row of `id10001/VIDEO/00001.wav`, or .m4a, in whichever folder it was unpacked to."""
     if Path(name).is_absolute() or ".." in Path(name).parts:
         return Skipped(name, "path outside the corpus")
-    found = next((root / name for root in roots if (root / name).is_file()), roots[0] / name)
+    paths = [path for root in roots for path in (root / name, (root / name).with_suffix(".m4a"))]
+    found = next((path for path in paths if path.is_file()), paths[0])
     speaker = name.split("/")[0]
     return Row(name.rpartition(".")[0], str(found), speaker=speaker, labels={"video": name.split("/")[1]})
 
