@@ -32,7 +32,7 @@ def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipp
                 f"{corpus.source} has .m4a files, which attune does not decode. Convert them, e.g. with "
                 "`ffmpeg -i IN.m4a -ac 1 -ar 16000 OUT.wav`, into a folder wav/ with the same names."
             )
-        raise DataError(f"{corpus.source} has no folder {', '.join(ROOTS)}.")
+        raise DataError(f"{corpus.source} has no folder {', '.join(ROOTS)}. Give --from the folder that has it.")
     splits: dict[str, Iterator[RowOrSkipped]] = {}
     if (corpus.folder / options.split).exists():
         chosen = corpus.folder / options.split
