@@ -67,7 +67,7 @@ def test_a_server_that_brings_a_byte_at_a_time_is_left(waits):
 
 def test_a_pause_without_end_is_bounded_and_reported(waits):
     reported = []
-    with pytest.raises(SourceError, match="asked for a pause of 99,999,999 s, which is too long"):
+    with pytest.raises(SourceError, match="asked to wait 99,999,999 s, which is too long"):
         with_retries("x://a", failing(9, after_seconds=99_999_999.0), RetryPolicy(), reported.append)
     assert sum(waits) <= 300 + 5 * 45
     assert reported[0] == "busy and asked to wait 99,999,999 s, which is too long; attempt 2 of 6"

@@ -104,7 +104,7 @@ def test_links_and_devices_are_refused(tmp_path, kind):
 
 def test_a_huge_member_is_refused_before_it_is_read(tmp_path):
     members = [(CONFIG, b" " * 9_000_000)]
-    with pytest.raises(ModelError, match="9,000,000 bytes; 8,000,000 are allowed"):
+    with pytest.raises(ModelError, match="9,000,000 bytes; at most 8,000,000 are allowed"):
         read_archive(write_tar(tmp_path / "bad.nemo", members, "w:gz"))
 
 
@@ -303,7 +303,7 @@ def test_members_that_nobody_wants_are_not_decompressed(tmp_path):
     huge.size = 1 << 40  # of which no more is there than its header
     path = tmp_path / "bad.nemo"
     path.write_bytes(gzip.compress(huge.tobuf() + bytes(1024)))
-    with pytest.raises(ModelError, match=r"its member 'unwanted' of 1,099,511,627,776 bytes it is more than 100 times"):
+    with pytest.raises(ModelError, match=r"its member 'unwanted' \(1,099,511,627,776 bytes\) it unpacks to more than 100 times"):
         read_archive(path)
 
 
@@ -313,14 +313,14 @@ def test_a_header_with_an_impossible_size_is_refused(tmp_path, kind):
     header.type, header.size = kind, 1 << 40 if kind != tarfile.REGTYPE else -512
     path = tmp_path / "bad.nemo"
     path.write_bytes(gzip.compress(header.tobuf(tarfile.GNU_FORMAT) + bytes(1024)))
-    with pytest.raises(ModelError, match="a header in it claims -?[0-9,]+ bytes"):
+    with pytest.raises(ModelError, match="its header claims -?[0-9,]+ bytes"):
         read_archive(path)
 
 
 @pytest.mark.timeout(20)
 def test_references_to_references_do_not_grow_without_bound():
     config = {f"a{depth}": {str(each): f"${{a{depth + 1}}}" for each in range(8)} for depth in range(9)}
-    with pytest.raises(ModelError, match="lead to more than 500,000 values"):
+    with pytest.raises(ModelError, match="expand to more than 500,000 values"):
         resolved(config)
 
 

@@ -124,7 +124,7 @@ def test_a_language_is_found_by_its_locale_and_a_wrong_one_gets_advice(vocabular
     ("text", "reason"),
     [
         ("<|1.00|> a<|0.50|>", "must rise"),
-        ("<|95.00|> a<|97.50|>", "within its 2.00 s"),
+        ("<|95.00|> a<|97.50|>", "within 2.00 s"),
         ("<|0.00|> a<|1.00|> b<|2.00|>", "needs a timestamp before and after"),
         ("a<|2.00|>", "needs a timestamp before and after"),
     ],
