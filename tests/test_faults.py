@@ -122,7 +122,7 @@ def test_a_killed_rank_or_reader_is_replaced_and_the_run_ends_in_the_same_bits(r
         os.kill(family(launcher.pid)[1][0], signal.SIGKILL)
         said = launcher.communicate(timeout=120)[1]
     assert launcher.returncode == 0, said
-    assert "killed by SIGKILL" in said and "A process that reads audio was killed" in said
+    assert "killed by SIGKILL" in said and "A loader worker was killed" in said
     assert "(0 restarts left)" in said
     assert bits(run, 40) == quiet
     assert Run(run).state() == "done"
@@ -149,8 +149,8 @@ def test_a_reader_killed_while_a_step_is_shown_is_told_in_words(recipe, tmp_path
 
     assert wait(start(words(recipe, run, "--workers=1"), 1, kill_while_shown)) == [1]
     said = (errors / "0").read_text()
-    assert "A process that reads audio was killed" in said and "Traceback" not in said
-    assert (Run(run).state(), Run(run).status().message) == ("failed", "It was left before its end.")
+    assert "A loader worker was killed" in said and "Traceback" not in said
+    assert (Run(run).state(), Run(run).status().message) == ("failed", "Left before the end.")
 
 
 def family(launcher: int) -> tuple[list[int], list[int]]:

@@ -276,7 +276,7 @@ def join_values(values: Sequence[Json]) -> str:
     """Texts with a space between them; what is no text cannot be joined."""
     texts = [value for value in values if isinstance(value, str)]
     if len(texts) < len(values):
-        raise ConfigError("data.long_rows=split is for text: this task's predictions cannot be joined. Use drop.")
+        raise ConfigError("data.long_rows=split works for text only. Set data.long_rows=drop.")
     return " ".join(filter(None, texts))
 
 

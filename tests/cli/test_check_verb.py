@@ -113,7 +113,7 @@ def test_a_manifest_is_checked_alone(tmp_path, capsys):
     ("words", "message"),
     [
         (["nowhere.yaml"], "nowhere.yaml: no such file"),
-        (["nowhere.jsonl"], "There is no file or folder nowhere.jsonl"),
+        (["nowhere.jsonl"], "No file or folder nowhere.jsonl"),
         (["folder"], "folder is a folder. Give a recipe"),
         (["folder.jsonl"], "folder.jsonl is a folder. Give a manifest"),
         (["empty.jsonl"], "Manifest empty.jsonl has no rows"),

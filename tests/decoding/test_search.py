@@ -139,7 +139,7 @@ SCORERS = {
 @pytest.mark.parametrize("kind", SCORERS)
 def test_every_scorer_has_a_kind(kind):
     assert kind_of(SCORERS[kind]) == kind
-    with pytest.raises(TypeError, match="returned dict, which is no scorer"):
+    with pytest.raises(TypeError, match="returned dict, which is not a scorer"):
         kind_of({})
 
 
@@ -161,13 +161,13 @@ WITHOUT_BEAM = ("label", "embedding", "activity", "waveform", "likelihood")
 @pytest.mark.parametrize(
     ("settings", "kinds", "message"),
     [
-        (Search("beam"), WITHOUT_BEAM, "decode.search=beam: a"),
+        (Search("beam"), WITHOUT_BEAM, "decode.search=beam does not work with a"),
         (Search(fallback=True), ("ctc", "transducer", *WITHOUT_BEAM), "decode.fallback is for attention models"),
         (Search(length_power=0.5), ("ctc", *WITHOUT_BEAM), "decode.length_power has no effect on a"),
         (Search("beam", nbest=3), ("ctc",), "nbest: a CTC model has no n-best list"),
         (Search(nbest=3), ("tokens", "transducer"), "nbest needs decode.search=beam"),
-        (Search(fusion=FUSION), WITHOUT_BEAM, "decode.lm cannot be used with a"),
-        (Search(fusion=FUSION), ("ctc", "tokens", "transducer"), "does not use a language model"),
+        (Search(fusion=FUSION), WITHOUT_BEAM, "decode.lm does not work with a"),
+        (Search(fusion=FUSION), ("ctc", "tokens", "transducer"), "uses no language model"),
     ],
 )
 def test_settings_that_a_kind_cannot_use_are_refused(settings, kinds, message):

@@ -33,7 +33,7 @@ def test_a_file_address_is_unquoted(tmp_path):
 
 def test_a_missing_file_is_named_with_the_folder_it_was_looked_for_from(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SourceError, match=rf"There is no file or folder lost\.wav \(from {tmp_path}\)"):
+    with pytest.raises(SourceError, match=rf"No file or folder lost\.wav \(from {tmp_path}\)"):
         locate("lost.wav", Cache(tmp_path))
 
 

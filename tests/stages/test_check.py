@@ -242,7 +242,7 @@ def test_a_task_that_cannot_be_prepared_is_a_trouble(recipe, train):
 
 @pytest.mark.parametrize(
     ("override", "trouble"),
-    [("data.max_seconds=0.2", "No training utterance is left"), ("batches.micro_seconds=1", "does not fit into")],
+    [("data.max_seconds=0.2", "training utterances are left out"), ("batches.micro_seconds=1", "does not fit into")],
 )
 def test_an_epoch_that_cannot_be_planned_is_a_trouble(recipe, override, trouble):
     found = checked(recipe, override)
@@ -286,7 +286,7 @@ def test_a_stream_is_looked_into_and_one_that_is_not_there_is_told(recipe):
     found = checked(recipe, *stream, f"data.stream.shards=[{recipe.parent}/shards]")
     assert found.can_run and [split.rows.name for split in found.splits] == ["dev", "test"]
     short = checked(recipe, *stream, f"data.stream.shards=[{recipe.parent}/shards]", "data.max_seconds=0.2")
-    assert "those of 0.1 to 0.2 s are trained on" in short.troubles[0]
+    assert "training takes 0.1 to 0.2 s" in short.troubles[0]
     (trouble,) = checked(recipe, *stream, f"data.stream.shards=[{recipe.parent}/bad.tar]").troubles
     assert trouble.endswith("bad.tar: a: no recording in the sample")
     (trouble,) = checked(recipe, *stream, "data.stream.shards=[nowhere]").troubles
@@ -311,7 +311,7 @@ def test_a_score_that_the_task_does_not_have_cannot_decide(recipe):
     ("override", "trouble"),
     [
         ("adapt={freeze: [encodr]}", "no part 'encodr'"),
-        ("adapt={freeze: ['*']}", "nothing is left to train"),
+        ("adapt={freeze: ['*']}", "no parameter is left to train"),
         ("augment={noise: {folder: /nowhere/at/all}}", "/nowhere/at/all"),
         ("task.normalizer=whisper_english", "whisper_english"),
         ("optimizer.name=bitsandbytes", "attune-speech[bnb]"),

@@ -84,7 +84,7 @@ def test_a_lock_of_another_recipe_is_told(site, tmp_path, capsys):
     other = {"source": "x", "revision": "", "files": {}, "is_folder": False}
     (tmp_path / "lock.json").write_text(json.dumps({"format": 1, "sources": [other]}))
     assert main(["fetch", str(tmp_path / "recipe.yaml"), "--locked", str(tmp_path / "lock.json")]) == 2
-    assert "is not in the lock. Was it made by another recipe?" in capsys.readouterr().err
+    assert "is not in the lock. Use the lock of the same recipe." in capsys.readouterr().err
 
 
 def test_a_recipe_says_what_it_needs_and_a_run_that_goes_on_needs_no_weights():

@@ -75,7 +75,7 @@ def test_an_exported_model_says_what_the_run_says(run, site, tmp_path):
 def test_an_export_never_replaces_what_is_no_model(run, site, tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis/chapter.tex").touch()
-    with pytest.raises(ModelError, match="is there already and is not a model"):
+    with pytest.raises(ModelError, match="already exists and is not an attune model"):
         export_model(str(run.folder), tmp_path / "thesis", site)
     assert (tmp_path / "thesis/chapter.tex").exists()
 
@@ -184,7 +184,7 @@ def test_a_whisper_goes_out_and_is_trained_on_from_there(hub, tmp_path, monkeypa
     card = hub.repos["models/team/small"].commits[hub.repos["models/team/small"].branches["main"]]["README.md"]
     assert b"library_name: transformers" in card.content
     assert b"| `model.window` | trimmed |" in card.content
-    assert b"transformers computes 30 s, for which it was not trained." in card.content
+    assert b"transformers pads to 30 s, which this model was not trained for" in card.content
 
 
 def test_the_verbs(run, hub, tmp_path, monkeypatch, capsys):

@@ -106,9 +106,7 @@ def _wanted(arguments: Namespace, results: ResultFile | None) -> list[str]:
     return results.wanted(paths) if results else paths
 
 
-def _transcribed(
-    arguments: Namespace, wanted: Sequence[str], recognizer: Recognizer | None
-) -> Iterator[TranscriptRow]:
+def _transcribed(arguments: Namespace, wanted: Sequence[str], recognizer: Recognizer | None) -> Iterator[TranscriptRow]:
     if not wanted:
         return
     if arguments.launch == "ray":

@@ -48,7 +48,7 @@ def expand_shards(sources: Sequence[str]) -> tuple[str, ...]:
     """The shards that folders, globs, `{000..127}` and prefixes such as `s3://bucket/prefix/` name, in their order."""
     found = [shard for source in sources for braced in _braces(source) for shard in _expand(braced)]
     if len(set(found)) < len(found):
-        raise DataError(f"A shard is named twice in {', '.join(sources)}.")
+        raise DataError(f"A shard is named twice in {', '.join(sources)}. Name it once.")
     return tuple(found)
 
 
@@ -224,4 +224,4 @@ class _RangeFile(io.RawIOBase):
 
 
 def _missing(address: str) -> int:
-    raise DataError(f"Shard {shown(address)} does not exist.")
+    raise DataError(f"Shard {shown(address)} does not exist. Check the path.")

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from attune.corpora._layout import CorpusPaths, Layout, RowOrSkipped, Skipped, first_existing, read_fields
+from attune.corpora._layout import CorpusPaths, Layout, RowOrSkipped, Skipped, find_files, first_existing, read_fields
 from attune.corpora._rows import Row
 from attune.errors import DataError
 from attune.files import write_text
@@ -38,7 +38,7 @@ def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipp
     """The three parts of the identification split; or of verification, where no two share a speaker."""
     roots = [corpus.folder / root for root in ROOTS if (corpus.folder / root).is_dir()]
     if not roots:
-        raise DataError(f"{corpus.source} has no folder {', '.join(ROOTS)}.")
+        raise DataError(f"{corpus.source} has no folder {', '.join(ROOTS)}. Give --from the folder that has it.")
     if options.task == "identification":
         listed = first_existing(corpus, options.split)
         return {split: _identification(roots, listed, part) for part, split in PARTS.items()}

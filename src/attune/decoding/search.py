@@ -117,17 +117,17 @@ def require_usable(settings: Search, kind: ScorerKind) -> None:
 def _unusable(settings: Search, kind: ScorerKind) -> Iterator[str]:
     name, is_greedy = NAMES[kind], settings.kind == "greedy"
     if settings.kind == "beam" and kind not in BEAMS:
-        yield f"decode.search=beam: {name} has nothing to search. Set it to greedy."
+        yield f"decode.search=beam does not work with {name}. Use greedy."
     if settings.fallback and kind != "tokens":
-        yield f"decode.fallback is for attention models, and this is {name}. Set it to false."
+        yield f"decode.fallback is for attention models; this is {name}. Set it to false."
     if settings.length_power != LENGTH_POWER and kind not in RANKED_BY_LENGTH:
         yield f"decode.length_power has no effect on {name}. Leave it at {LENGTH_POWER:g}."
     if settings.nbest and (is_greedy or kind not in RANKED_BY_LENGTH):
         yield "nbest needs decode.search=beam." if kind in RANKED_BY_LENGTH else f"nbest: {name} has no n-best list."
     if settings.fusion and kind not in BEAMS:
-        yield f"decode.lm cannot be used with {name}. Leave it out."
+        yield f"decode.lm does not work with {name}. Remove it."
     elif settings.fusion and is_greedy:
-        yield f"decode.lm: greedy search of {name} does not use a language model. Set decode.search=beam."
+        yield f"decode.lm: greedy search of {name} uses no language model. Set decode.search=beam."
 
 
 def _search(scorer: Scorer, settings: Search) -> list[Output]:

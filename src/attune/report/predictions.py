@@ -134,8 +134,8 @@ def _describe(path: Path, problems: list[str]) -> str:
     shown = problems[:SHOWN_PROBLEMS]
     if len(problems) > len(shown):
         shown.append(f"and {len(problems) - len(shown)} more")
-    expected = 'Each line should be {"id": "…", "value": … or null, "reference": …}, and each id should come once.'
-    return "\n  ".join([f"{path} cannot be scored:", *shown]) + f"\n{expected}"
+    expected = 'Expected on each line {"id": "…", "value": … or null, "reference": …}, each id once.'
+    return "\n  ".join([f"Cannot score {path}:", *shown]) + f"\n{expected}"
 
 
 def _line(prediction: Prediction) -> str:

@@ -19,10 +19,8 @@ def find(address: str, cache: Cache) -> Path:
     else:
         path, is_bare = Path(address).expanduser(), bool(_BARE.fullmatch(address))
     if not path.exists():
-        hint = f" If you mean a model on the Hub, write hf://{address}." if is_bare else ""
-        raise SourceError(
-            f"There is no file or folder {path} (from {Path.cwd()}). Check the path, or fetch it first.{hint}"
-        )
+        hint = f" For a model on the Hub, write hf://{address}." if is_bare else ""
+        raise SourceError(f"No file or folder {path} (from {Path.cwd()}). Check the path.{hint}")
     if is_bare and path.is_dir():
         _require_one_reading(address, path, cache)
     return path
@@ -36,7 +34,7 @@ def read_range(address: str, start: int, length: int) -> bytes:
             file.seek(start)
             return file.read(length)
     except OSError as error:
-        raise SourceError(f"{path} cannot be read: {error.strerror}.") from error
+        raise SourceError(f"Cannot read {path}: {error.strerror}.") from error
 
 
 def size_of(address: str) -> int:
@@ -45,7 +43,7 @@ def size_of(address: str) -> int:
     try:
         return path.stat().st_size
     except OSError as error:
-        raise SourceError(f"{path} cannot be read: {error.strerror}.") from error
+        raise SourceError(f"Cannot read {path}: {error.strerror}.") from error
 
 
 def _range_path(address: str) -> Path:

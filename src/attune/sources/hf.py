@@ -41,7 +41,7 @@ def push(folder: Path, address: str, message: str) -> str:
     """Commit all files of a folder at once, to a repository that is created if there is none."""
     hub = read_hub(address)
     if hub.path or hub.is_fixed:
-        raise SourceError(f"{address} cannot be pushed to. Expected hf://ORG/NAME, maybe with @BRANCH.")
+        raise SourceError(f"Cannot push to {address}. Expected hf://ORG/NAME or hf://ORG/NAME@BRANCH.")
     api = _api()
 
     def upload() -> str:
@@ -144,7 +144,7 @@ def _chosen(address: str, hub: HubAddress, files: Mapping[str, HubFile]) -> tupl
     names = set(below) if hub.kind == "dataset" or hub.path else set(_needed(below))
     if not names:
         has = f"It has {', '.join(sorted(files)[:8])}" if files else "It is empty"
-        raise SourceError(f"{address}: there is no {hub.path or 'file'} in this repository. {has}.")
+        raise SourceError(f"{address}: no {hub.path or 'file'} in this repository. {has}.")
     return {name: path for name, path in below.items() if name in names}, True
 
 
@@ -153,7 +153,7 @@ def _named(address: str, hub: HubAddress, files: Mapping[str, HubFile], names: S
     missing = [name for name, path in paths.items() if path not in files]
     if missing:
         raise SourceError(
-            f"{address} names {missing[0]}, which the repository lacks ({len(missing)} missing in total)."
+            f"{address} names {missing[0]}, which the repository does not have ({len(missing)} missing in total)."
         )
     return paths
 

@@ -186,7 +186,7 @@ def _open_all(recipe: Recipe, scratch: Path, site: Site, troubles: list[str]) ->
             if sources:
                 corpora[split] = open_corpus(split, [fetch_manifest(source, site.cache) for source in sources], scratch)
                 if not len(corpora[split]):
-                    raise DataError("No row can be used.")
+                    raise DataError("No valid row.")
     return corpora
 
 
@@ -204,8 +204,8 @@ def _look_into_stream(recipe: Recipe, troubles: list[str]) -> list[Utterance]:
         shortest, longest = recipe.data.min_seconds, recipe.data.longest_seconds
         if seconds and not any(shortest <= each <= longest for each in seconds):
             troubles.append(
-                f"data.stream: its first utterances have {min(seconds):.2f} to {max(seconds):.2f} s, and "
-                f"those of {shortest:g} to {longest:g} s are trained on (data.min_seconds, data.max_seconds)."
+                f"data.stream: the first utterances are {min(seconds):.2f} to {max(seconds):.2f} s long; training "
+                f"takes {shortest:g} to {longest:g} s (data.min_seconds, data.max_seconds)."
             )
         return streamed
     return []
@@ -313,7 +313,7 @@ def _check_targets(
 
 def _require_usable(utterance: Utterance, loaded: LoadedModel, is_learned: bool) -> None:
     if utterance.audio is None and loaded.task.needs_audio:
-        raise DataError(f"utterance {utterance.id!r} has no audio. Give its row an `audio` path, or leave it out.")
+        raise DataError(f"utterance {utterance.id!r} has no audio. Add `audio` to its row, or remove the row.")
     if not is_learned:
         loaded.task.reference(utterance)
         loaded.task_model.codec.prompt(utterance)
@@ -322,8 +322,8 @@ def _require_usable(utterance: Utterance, loaded: LoadedModel, is_learned: bool)
     frames, needed = frames_of(utterance, loaded), loaded.task_model.codec.frames_needed(target)
     if frames < needed:
         raise DataError(
-            f"utterance {utterance.id!r} needs {needed} frames for its target, "
-            f"and {utterance.seconds:.2f} s of audio give {frames}. Correct its text, or leave it out."
+            f"utterance {utterance.id!r} needs {needed} frames for its target; its {utterance.seconds:.2f} s of "
+            f"audio give {frames}. Correct its text, or remove the row."
         )
 
 

@@ -107,11 +107,11 @@ def describe_sample(count: int, total: int) -> str:
 def kept_metric(recipe: Recipe, task: Task) -> Metric | None:
     """The metric of `train.keep_best`; settings that do not go with the task's scores are refused."""
     if recipe.train.eval_utterances and task.scored_over == "set":
-        raise ConfigError("train.eval_utterances: this task is scored over whole sets, not over samples. Leave it out.")
+        raise ConfigError("train.eval_utterances: this task is scored over whole sets, not over samples. Remove it.")
     name = recipe.train.keep_best
     declared = {f"dev.{metric.name}": metric for metric in task.metrics}
     if name is not None and name not in declared:
-        raise ConfigError(f"train.keep_best: the task has no score {name!r}{suggestion(name, declared)}")
+        raise ConfigError(f"train.keep_best: this task has no score {name!r}{suggestion(name, declared)}")
     return declared[name] if name else None
 
 
@@ -176,7 +176,7 @@ def search_of(config: SearchConfig, built: TaskModel, site: Site, world: World) 
 def _read_lm(source: str, built: TaskModel, site: Site, world: World) -> NGram:
     pieces = built.codec.pieces
     if not pieces:
-        raise ModelError(f"decode.lm: {source} cannot be used: this model has no text tokens. Leave it out.")
+        raise ModelError(f"decode.lm: this model has no text tokens for {source}. Remove decode.lm.")
     end = pieces.index(END) if built.scorer == "tokens" and END in pieces else None
     device = torch.device("cpu") if built.scorer == "ctc" else world.device  # where the beam is
     return read_arpa(locate(source, site.cache), pieces, device, end)
@@ -240,7 +240,7 @@ def evaluate(
             yield Decoding(corpus.name, min(len(corpus), len(mine) * world.size), len(corpus))
     took = time.monotonic() - began
     if any(world.gather(bool(stopped))):
-        raise Preempted(f"Asked to stop: {corpus.name} is not decoded to its end. Run the same command to go on.")
+        raise Preempted(f"Stopped while decoding {corpus.name}. Run the same command to resume.")
     parts = world.gather((mine, problems, took))
     whole = corpus.whole if isinstance(corpus, ChunkedCorpus) else corpus
     by_rank = _by_rank(loaded, corpus, [part for part, _, _ in parts])

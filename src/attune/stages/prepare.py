@@ -136,7 +136,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("w")
     except OSError as error:
-        raise DataError(f"Manifests cannot be written to {folder}: {error.strerror}.") from error
+        raise DataError(f"Cannot write manifests to {folder}: {error.strerror}.") from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -180,7 +180,7 @@ def learn_tokens(sources: Sequence[str], file: Path, wish: TokenizerRequest, sit
         written = [(each.text, each.language) for each in corpus if each.text is not None]
         texts = [normalize(strip_timestamps(text, language)) for text, language in written]
     if not texts:
-        raise DataError(f"There is no text in {', '.join(sources)} to learn tokens from.")
+        raise DataError(f"{', '.join(sources)} has no text to train a tokenizer on.")
     pieces = SentencePieceTokenizer.learn(texts, wish.kind, wish.size)
     with completed(file) as partial:
         partial.write_bytes(pieces.model)

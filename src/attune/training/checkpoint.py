@@ -71,8 +71,8 @@ def save(checkpoints: Path, checkpoint: Checkpoint) -> Path:
         sync(checkpoints)
     except OSError as error:
         raise CheckpointError(
-            f"The checkpoint of step {checkpoint.progress.position.step} could not be written: {error.strerror}. "
-            f"Earlier checkpoints in {checkpoints} are untouched; make room and run the same command again."
+            f"Cannot write the checkpoint of step {checkpoint.progress.position.step}: {error.strerror}. Earlier "
+            f"checkpoints in {checkpoints} are intact. Free some space and run the same command again."
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -136,7 +136,7 @@ def damage(folder: Path) -> str | None:
         if not (folder / name).is_file():
             return f"{name} is missing"
         if sha256(folder / name) != listed[name]:
-            return f"{name} does not have the SHA-256 it was written with"
+            return f"{name} has a wrong SHA-256"
     return None
 
 

@@ -57,13 +57,13 @@ def _require_parakeet(shape: TransducerShape) -> ConformerShape:
     encoder = shape.encoder
     if not isinstance(encoder, ConformerShape) or encoder.subsampling != "dw_striding" or shape.prediction.context:
         raise ModelError(
-            "transformers has a format for FastConformer encoders with LSTM prediction nets only, and this model is "
-            "another. Its model.nemo is what others can load."
+            "transformers supports FastConformer with an LSTM prediction net only; this model is another. Other "
+            "toolkits can load its model.nemo."
         )
     if shape.prediction.width != shape.joint.width:
         raise ModelError(
-            f"In transformers' format the prediction net is as wide as the joint; here they have "
-            f"{shape.prediction.width} and {shape.joint.width}. The model.nemo is what others can load."
+            f"transformers needs a prediction net as wide as the joint; this model has {shape.prediction.width} "
+            f"and {shape.joint.width}. Other toolkits can load its model.nemo."
         )
     if shape.durations != tuple(range(len(shape.durations))):
         raise ModelError(
