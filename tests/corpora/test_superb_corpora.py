@@ -157,10 +157,10 @@ def test_libri2mix_has_sources_and_with_rttm_files_who_speaks_when(tmp_path):
         prepare("libri2mix", tmp_path, tmp_path / "no", mixture="mix_both")
 
 
-def test_covost2_has_the_translation_as_text(tmp_path):
+def test_covost2_has_the_translation_as_a_label(tmp_path):
     splits, left_out = prepare("covost2", covost2(tmp_path), tmp_path / "to")
     row = splits["dev"][0]
-    assert (row.text, row.language, row.labels["sentence"]) == ("Er sagte „ja“.", "de", 'He said "yes".')
+    assert (row.text, row.language, row.labels["translation"]) == ('He said "yes".', "en", "Er sagte „ja“.")
     assert left_out["dev"] == {"rejected by the translators": 1, "path outside clips/": 1}
 
 

@@ -1,4 +1,4 @@
-"""CoVoST 2: translated Common Voice; the text is the translation, the label `sentence` the transcript.
+"""CoVoST 2: Common Voice recordings with their transcripts, and the label `translation`.
 
 Expects covost_v2.SOURCE_TARGET.{train,dev,test}.tsv, as CoVoST's own script writes them, beside Common Voice's clips/.
 """
@@ -49,10 +49,10 @@ def _rows(table: Path, clips: Path, options: Options) -> Iterator[RowOrSkipped]:
             yield Row(
                 Path(record["path"]).stem,
                 str(clips / record["path"]),
-                text=record["translation"],
+                text=record["sentence"],
                 speaker=record["client_id"] or None,
-                language=options.target,
-                labels={"sentence": record["sentence"], "source": options.source},
+                language=options.source,
+                labels={"translation": record["translation"], "target": options.target},
             )
 
 
