@@ -19,8 +19,8 @@ from attune.processes import RUN_ID_VARIABLE, find_run_processes
 from attune.run import Run
 
 from cluster import ENVIRONMENT, head, node
-from processes import start, wait, wait_for_step
-from tiny import attune, write_recipe
+from processes import attune, start, wait, wait_for_step
+from tiny import write_recipe
 
 pytestmark = [pytest.mark.recipe, pytest.mark.ray]
 

@@ -1,8 +1,5 @@
-"""A whole experiment in seconds: a corpus of tones, a small model, a recipe, and the command line in a process."""
+"""A whole experiment in seconds: a corpus of tones, a small model and a recipe."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 from attune.batches.collate import collate
@@ -28,17 +25,6 @@ def write_recipe(folder: Path, utterances: int = 24, text: str = RECIPE) -> Path
     recipe = folder / "recipe.yaml"
     recipe.write_text(text.format(folder=folder, train=train, dev=dev))
     return recipe
-
-
-def attune(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "attune", *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env={**os.environ, **environment},
-    )
 
 
 def batch_of(rows):
