@@ -118,21 +118,18 @@ def assert_none_left(name):
     assert not list(find_run_processes(name))
 
 
-def test_a_killed_rank_or_reader_is_replaced_and_the_run_ends_in_the_same_bits(recipe, quiet, tmp_path):
+def test_a_group_whose_reader_is_killed_starts_again_and_the_run_ends_in_the_same_bits(recipe, quiet, tmp_path):
     run = tmp_path / "run"
     command = [sys.executable, "-m", "attune", *words(recipe, run, "--devices=2", "--workers=1", steps=40)]
-    with subprocess.Popen([*command, "--restarts=2"], stderr=subprocess.PIPE, text=True) as launcher:
+    with subprocess.Popen([*command, "--restarts=1"], stderr=subprocess.PIPE, text=True) as launcher:
         wait_for_step(run, 3)
-        (ranks, readers) = family(launcher.pid)
-        assert len(ranks) == 2 and readers
+        ranks, readers = family(launcher.pid)
+        assert len(ranks) == 2
         (name,) = {each.run for each in find_run_processes() if each.pid in ranks}
-        os.kill(ranks[1], signal.SIGKILL)
-        wait_for_new(run, {*ranks, *readers}, launcher.pid)
-        os.kill(family(launcher.pid)[1][0], signal.SIGKILL)
+        os.kill(readers[0], signal.SIGKILL)
         said = launcher.communicate(timeout=120)[1]
     assert launcher.returncode == 0, said
-    assert "killed by SIGKILL" in said and "A process that reads audio was killed" in said
-    assert "(0 restarts left)" in said
+    assert "A process that reads audio was killed" in said and "(0 restarts left)" in said
     assert not list(find_run_processes(name))
     assert bits(run, 40) == quiet
     assert Run(run).state() == "done"
@@ -170,20 +167,6 @@ def family(launcher: int) -> tuple[list[int], list[int]]:
     return ranks, sorted(each.pid for each in found if each.parent in ranks)
 
 
-def wait_for_new(run: Path, old: set[int], launcher: int) -> None:
-    """Wait until new ranks and readers are at work in place of the old ones."""
-    before = len((run / "log.jsonl").read_text().splitlines())
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        ranks, readers = family(launcher)
-        if ranks and readers and not old & {*ranks, *readers}:
-            lines = (run / "log.jsonl").read_text().splitlines()[before:]
-            if any('"resumed"' in line for line in lines) and '"step"' in lines[-1]:
-                return
-        time.sleep(0.01)
-    raise AssertionError("no new ranks")
-
-
 def test_a_group_whose_device_is_gone_starts_again_on_fewer_and_says_why_it_ended(recipe, tmp_path):
     run, told = tmp_path / "run", []
     there = [2]
@@ -197,7 +180,7 @@ def test_a_group_whose_device_is_gone_starts_again_on_fewer_and_says_why_it_ende
     settings = [*QUIET, "train.strict=true", "--workers=0"]
     command = ["train", str(recipe), f"run={run}", "train.steps=20", "train.save_every=1", *settings]
     outcome = start_group(lambda: there[0], command, restarts=1, log=told.append)
-    assert outcome.code == 0 and "Restarting on 1 ranks" in told[0]
+    assert outcome.code == 0 and told[0].startswith("Rank 1 was killed by SIGKILL. Restarting on 1 ranks")
     assert wait(start([*command[:2], f"run={tmp_path / 'quiet'}", *command[3:]], 1)) == [0]
     assert bits(run, 20) == bits(tmp_path / "quiet", 20)
     assert '"ranks": 1' in [line for line in (run / "log.jsonl").read_text().splitlines() if '"resumed"' in line][-1]

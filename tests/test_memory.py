@@ -14,7 +14,7 @@ from attune.stages.fit import Fit, _propose, _Used
 from attune.world import World
 
 from processes import attune, kill, start
-from tiny import write_recipe
+from tiny import EPOCH, write_recipe
 
 GIB = 2**30
 
@@ -64,12 +64,12 @@ def test_the_worst_batch_is_run_and_a_larger_one_proposed_also_for_a_mix_in_whic
     done = attune("check", recipe, "--no-audio", "--fit", "--json", *mix)
     assert done.returncode == 0, done.stderr
     fit = json.loads(done.stdout)["fit"]
-    assert fit["before"] < fit["peak"] < fit["limit"] and fit["proposed"] > fit["now"] == 8
-    assert fit["setting"] == "batches.micro_seconds" and fit["seconds"] <= 8
+    assert fit["before"] < fit["peak"] < fit["limit"] and fit["proposed"] > fit["now"] == 2
+    assert fit["setting"] == "batches.micro_seconds" and fit["seconds"] <= 2
 
 
 def test_the_worst_batch_has_the_most_padded_audio(recipe, tmp_path):
-    loaded = load(recipe).recipe
+    loaded = load(recipe, [EPOCH]).recipe
     corpus = open_split(loaded, "train", tmp_path, Site(tmp_path, 0), World.alone())
     rows = worst_micro_batch(corpus, planner(loaded, corpus, training_rows(loaded, corpus))(0)).rows
     assert corpus.seconds[rows].max() * len(rows) <= 8 < corpus.seconds[rows].max() * (len(rows) + 1) + 2
