@@ -16,10 +16,10 @@ from pathlib import Path
 import torch._dynamo
 import torch.utils.tensorboard  # noqa: F401
 
-import attune.families.ssl
-import attune.stages.train
-import attune.tasks.transcribe  # noqa: F401
 from attune.cli import main
+from attune.families import ssl  # noqa: F401
+from attune.stages import train  # noqa: F401
+from attune.tasks import transcribe  # noqa: F401
 
 FORK = multiprocessing.get_context("fork")
 
