@@ -84,10 +84,11 @@ def _require_own_weights(folder: Path, own: Recipe, wished: Recipe) -> None:
 
 def _recipe(path: Path, overrides: Sequence[str]) -> Recipe:
     """A recipe under overrides; what they say of `decode` is about the search that evaluates: the final one."""
-    recipe = recipes.load(path, overrides).recipe
-    if recipe.decode.final is None:
-        return recipe
-    return recipes.load(path, [re.sub(r"^decode\.(?!final\b)", "decode.final.", each) for each in overrides]).recipe
+    of_decode = re.compile(r"^decode\.(?!final\b)")
+    others = [each for each in overrides if not of_decode.match(each)]
+    if recipes.load(path, others).recipe.decode.final is None:
+        return recipes.load(path, overrides).recipe
+    return recipes.load(path, [of_decode.sub("decode.final.", each) for each in overrides]).recipe
 
 
 def load_eval_target(pretrained: Pretrained, site: Site, world: World) -> LoadedModel:

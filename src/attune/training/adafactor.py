@@ -1,8 +1,8 @@
 """Adafactor (arXiv 1804.04235) whose learning rate is the schedule's, for tensors of any size.
 
 The paper multiplies the rate by the RMS of each tensor, and torch's Adafactor always does where that is above a
-threshold. Here it never happens: one step changes a tensor by at most the rate, in RMS, as users of the other optimizers
-expect. The memory is that of the paper, means of squared gradients by row and column, without a first moment.
+threshold. Here it never happens: one step changes a tensor by at most the rate, in RMS, as with the other optimizers.
+The memory is that of the paper, means of squared gradients by row and column, without a first moment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_RMS = 1.0  # of an update before the rate; more is scaled down
 
 
 class Adafactor(Optimizer):
-    """Adafactor without relative steps; torch's settings are those that its state is named after."""
+    """Adafactor without relative steps; the names of its state are those of torch's."""
 
     def __init__(self, params: Iterable[Tensor] | Iterable[dict[str, Any]], lr: float) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": 0.0})

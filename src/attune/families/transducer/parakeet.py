@@ -67,7 +67,7 @@ def _require_parakeet(shape: TransducerShape) -> ConformerShape:
         )
     if shape.durations != tuple(range(len(shape.durations))):
         raise ModelError(
-            f"transformers takes the number of a TDT duration for the duration itself, so durations must be 0, 1, 2 and "
+            f"transformers takes the number of a TDT duration for the duration itself, so they must be 0, 1, 2 and "
             f"so on; here they are {', '.join(map(str, shape.durations))}. The model.nemo is what others can load."
         )
     return encoder
