@@ -13,9 +13,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from attune.errors import AttuneError, ConfigError, Preempted, RankLost, TrainingError
 from attune.processes import preserve_environment, report_failure
+
+if TYPE_CHECKING:
+    from attune.cli._completion import Command
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 INTRODUCTION = "Fine-tune and evaluate pretrained speech models."
@@ -118,6 +122,13 @@ def parser_of(name: str) -> argparse.ArgumentParser:
     )
     verb.add_arguments(parser)
     return parser
+
+
+def described_verbs() -> dict[str, Command]:
+    """What each verb takes, for completion in a shell."""
+    from attune.cli._completion import command_of
+
+    return {name: command_of(_load(name).HELP, parser_of(name)) for name in verbs()}
 
 
 def _run_without_verb(words: list[str]) -> int:
