@@ -270,7 +270,9 @@ def test_an_address_of_a_runs_file_is_used_from_the_cache_and_never_requested(ca
         locate(f"{url}/get?id=5ecret", cache)
         (kept,) = cache.used
         assert locate(kept, cache).read_bytes() == b"1"
-        with pytest.raises(SourceError, match="the value of id may be secret and is not written.*Use the original recipe"):
+        with pytest.raises(
+            SourceError, match="the value of id may be secret and is not written.*Use the original recipe"
+        ):
             locate(kept.replace("/get", "/other"), cache)
     assert len(site.asked) == 1
 

@@ -325,9 +325,7 @@ def test_a_server_that_does_not_answer_is_asked_again_and_no_key_is_blamed(s3, c
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{nobody.getsockname()[1]}")
-        with pytest.raises(
-            SourceError, match=r"Could not connect.* \(3 attempts in a row\). Check the URL"
-        ) as failure:
+        with pytest.raises(SourceError, match=r"Could not connect.* \(3 attempts in a row\). Check the URL") as failure:
             locate("s3://speech/a.bin", cache)
         with pytest.raises(SourceError, match="Check the network and AWS_ENDPOINT_URL") as of_push:
             push(cache.folder, "s3://speech/mine/", "")

@@ -34,11 +34,11 @@ def site(folder):
 
 
 def checked(recipe, *overrides, decodes=False):
-    return finished(check_recipe(load(recipe, overrides).recipe, decodes, site(recipe.parent)))
+    return finished(check_recipe(load(recipe, overrides).recipe, None if decodes else 0, site(recipe.parent)))
 
 
 def checked_manifest(manifest, decodes=True):
-    return finished(check_manifest(str(manifest), decodes, site(manifest.parent)))
+    return finished(check_manifest(str(manifest), None if decodes else 0, site(manifest.parent)))
 
 
 def edit(manifest: Path, **rows):
@@ -153,7 +153,7 @@ def test_no_policy_excuses_a_split_without_a_single_good_row(recipe, dev):
 
 def test_bad_audio_is_found_by_decoding_only(recipe, train):
     (train.parent / "audio/00005.wav").write_text("this is text")
-    assert checked(recipe).splits[0].rows.bad_audio is None
+    assert (checked(recipe).splits[0].rows.bad_audio, checked(recipe).splits[0].rows.decoded) == ((), 0)
     assert checked(recipe).can_run
     found = checked(recipe, decodes=True)
     assert "is not audio" in reasons(found.splits[0].rows.bad_audio)["6"]

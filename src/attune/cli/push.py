@@ -5,14 +5,14 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-HELP = "upload a model with its recipe, scores, log and card to the Hugging Face Hub or to S3"
+HELP = "upload a model with its recipe, scores, log and card to the Hugging Face Hub, S3 or a folder"
 EXAMPLE = "attune push runs/demo hf://my-team/demo"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Take a run and the URL to upload to."""
     parser.add_argument("run", help="run or model folder")
-    parser.add_argument("to", metavar="URL", help="hf://ORG/NAME or s3://BUCKET/PREFIX/")
+    parser.add_argument("to", metavar="URL", help="hf://ORG/NAME, s3://BUCKET/PREFIX/ or a new folder")
 
 
 def run(arguments: Namespace) -> int:

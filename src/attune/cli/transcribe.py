@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attune.cli._ranks import add_launch, cluster_of, devices
-from attune.cli._terminal import add_json, at_least, print_json
+from attune.cli._terminal import add_json, at_least, json_lines, print_json
 from attune.errors import AttuneError, ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.set_defaults(workers=None, timeout=None, offline=False)
     parser.add_argument(
         "--out",
-        type=Path,
-        metavar="FILE",
-        help="append each transcript to this .jsonl; files already in it are skipped",
+        type=json_lines,
+        metavar="FILE.jsonl",
+        help="append each transcript to this file; audio already in it is skipped",
     )
     parser.add_argument(
         "--chunking",
@@ -69,7 +69,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--long", type=_former_chunking, help=SUPPRESS)
     parser.add_argument("--language", metavar="CODE", help="language of the audio, e.g. be (multilingual models)")
-    parser.add_argument("--fallback", action="store_true", help="decode repetitive output again, see decode.fallback")
+    parser.add_argument("--fallback", action="store_true", help="decode repetitive output again (decode.fallback)")
     parser.add_argument(
         "--nbest", type=at_least(1), default=0, metavar="N", help="with --json: the N best hypotheses of a beam search"
     )
@@ -86,7 +86,7 @@ def run(arguments: Namespace) -> int:
     from attune.report.lines import Lines
 
     if arguments.launch == "ray" and arguments.out is None:
-        raise ConfigError("--launch ray needs --out FILE, to which each transcript is appended.")
+        raise ConfigError("--launch ray needs --out FILE.jsonl.")
     if arguments.nbest and (not arguments.json or arguments.launch == "ray"):
         raise ConfigError("--nbest needs --json (and does not work with --launch ray).")
     if arguments.nbest and arguments.chunking == "timestamps":

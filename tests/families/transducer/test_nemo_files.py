@@ -175,7 +175,10 @@ def test_references_are_looked_up_and_never_executed():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"target": "nemo.collections.asr.models.EncDecCTCModelBPE"}, "EncDecCTCModelBPE.*attune supports RNN-T and TDT"),
+        (
+            {"target": "nemo.collections.asr.models.EncDecCTCModelBPE"},
+            "EncDecCTCModelBPE.*attune supports RNN-T and TDT",
+        ),
         ({"encoder": {"_target_": "nemo.SqueezeformerEncoder"}}, "SqueezeformerEncoder.*ContextNet"),
         ({"tokenizer": {"type": "wpe"}}, "no SentencePiece model"),
         ({"loss": {"loss_name": "multiblank_rnnt"}}, "'multiblank_rnnt'"),
@@ -219,7 +222,9 @@ def test_what_a_conformer_does_otherwise_is_named(change):
 )
 def test_what_a_front_end_does_otherwise_is_named(archive, change):
     (name,) = change
-    with pytest.raises(ModelError, match=rf"preprocessor\.{name} .*(attune supports|attune does not support|not a number)"):
+    with pytest.raises(
+        ModelError, match=rf"preprocessor\.{name} .*(attune supports|attune does not support|not a number)"
+    ):
         read_shape({**archive.config, "preprocessor": {**archive.config["preprocessor"], **change}})
 
 
@@ -303,7 +308,9 @@ def test_members_that_nobody_wants_are_not_decompressed(tmp_path):
     huge.size = 1 << 40  # of which no more is there than its header
     path = tmp_path / "bad.nemo"
     path.write_bytes(gzip.compress(huge.tobuf() + bytes(1024)))
-    with pytest.raises(ModelError, match=r"its member 'unwanted' \(1,099,511,627,776 bytes\) it unpacks to more than 100 times"):
+    with pytest.raises(
+        ModelError, match=r"its member 'unwanted' \(1,099,511,627,776 bytes\) it unpacks to more than 100 times"
+    ):
         read_archive(path)
 
 

@@ -221,7 +221,9 @@ def test_what_cannot_be_learned_or_heard_is_named(folders, corpus, tmp_path):
         built.codec.target(replace(corpus[0], seconds=31.0))
     with pytest.raises(DataError, match="lasts 31.0 s"):
         built.codec.prompt(replace(corpus[0], seconds=31.0))
-    with pytest.raises(DataError, match=r"manifest.jsonl:1: utterance '00000' cannot be used for training. The text has 503"):
+    with pytest.raises(
+        DataError, match=r"manifest.jsonl:1: utterance '00000' cannot be used for training. The text has 503"
+    ):
         built.codec.target(replace(corpus[0], text="x" * 500))
 
 

@@ -165,7 +165,10 @@ def test_a_tokenizer_with_more_tokens_than_the_weights_is_refused(folder, assets
             "decoder_attention_heads 3, which do not divide",
         ),
         (lambda folder: write_config(folder, encoder_layers=10**7), "encoder_layers 10000000; expected at most 1,000"),
-        (lambda folder: write_config(folder, d_model=10**6), "describes a model of .* weights; attune reads at most 10,000,000,000"),
+        (
+            lambda folder: write_config(folder, d_model=10**6),
+            "describes a model of .* weights; attune reads at most 10,000,000,000",
+        ),
         (lambda folder: write_config(folder, d_model=8000), "at least .* weights, but there are .* Is it the config"),
         (lambda folder: (folder / "config.json").write_text("[" * 100_000), "Cannot read .*config.json"),
         (
@@ -174,7 +177,10 @@ def test_a_tokenizer_with_more_tokens_than_the_weights_is_refused(folder, assets
         ),
         (lambda folder: pickle_instead(folder, {"a": torch.ones(4).to_sparse()}), "'a' is sparse, quantized"),
         (lambda folder: write_config(folder, dropout="a lot"), "has dropout 'a lot'; expected a number from 0 to 1"),
-        (lambda folder: (folder / "generation_config.json").write_text("[]"), "generation_config.json is not a JSON object"),
+        (
+            lambda folder: (folder / "generation_config.json").write_text("[]"),
+            "generation_config.json is not a JSON object",
+        ),
         (
             lambda folder: (folder / "generation_config.json").write_text('{"suppress_tokens": "1, 2"}'),
             "generation_config.json has suppress_tokens '1, 2'; expected a list of numbers",
