@@ -169,7 +169,7 @@ def test_the_recipe_in_the_bundle_makes_the_model_again(run, site, tmp_path):
 
 def test_nothing_is_pulled_over_what_is_there(run, site, tmp_path):
     (tmp_path / "mine").mkdir()
-    with pytest.raises(SourceError, match="is there already"):
+    with pytest.raises(SourceError, match="already exists"):
         pull(str(run.folder), tmp_path / "mine", site)
 
 

@@ -4,7 +4,7 @@ from attune.corpora._chunked import ChunkedCorpus
 from attune.corpora._inspect import inspect_audio, inspect_corpus
 from attune.corpora._layout import CORPORA, CorpusPaths, Layout, NoOptions, RowOrSkipped, Skipped
 from attune.corpora._manifest import Corpus, Manifest, RowProblem, open_corpus, open_manifest
-from attune.corpora._prepare import Prepared, prepare_split
+from attune.corpora._prepare import Prepared, prepare_split, remove_splits
 from attune.corpora._remote import fetch_manifest
 from attune.corpora._rows import Row
 from attune.corpora._sample import CorpusSample
@@ -40,6 +40,7 @@ __all__ = [
     "open_manifest",
     "prepare_split",
     "read_shard",
+    "remove_splits",
     "require_valid_rows",
     "select",
     "to_utterance",

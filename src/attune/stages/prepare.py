@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from attune import catalog, config
-from attune.corpora import CORPORA, CorpusPaths, Layout, Prepared, open_corpus, prepare_split
+from attune.corpora import CORPORA, CorpusPaths, Layout, Prepared, open_corpus, prepare_split, remove_splits
 from attune.errors import ConfigError, DataError
 from attune.files import completed, write_text
 from attune.plain_yaml import Problems, read_overrides
@@ -19,7 +19,7 @@ from attune.sources import locate, shown
 from attune.text.timestamps import strip_timestamps
 from attune.text.tokenizers.sentencepiece import SentencePieceTokenizer
 
-RECORD = "corpus.json"
+RECORD, COMPLETE = "corpus.json", "complete"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class PrepareRequest:
     source: str
     to: Path
     options: Sequence[str] = ()
+    force: bool = False  # write again what is there
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +49,16 @@ def prepare_corpus(order: PrepareRequest, jobs: int, site: Site) -> Generator[Pr
     to = order.to.absolute()
     with _alone_in(to):
         splits = layout.read(CorpusPaths(source, to), options)
-        _claim(to, {"corpus": order.corpus, "from": shown(source), "options": config.to_plain(options)})
+        claim = {"corpus": order.corpus, "from": shown(source), "options": config.to_plain(options)}
+        replaces = _claim(to, claim, order.force)
         prepared = []
         for split, found in splits.items():
-            steps = prepare_split(split, found, to, jobs)
+            steps = prepare_split(split, found, to, jobs, replaces)
             prepared.append((yield from _progress_of(split, steps)))
+        if any(split.rows for split in prepared):
+            if replaces:
+                remove_splits(to, splits)
+            _record(to, {**claim, COMPLETE: True})
         return tuple(prepared)
 
 
@@ -85,16 +91,35 @@ def _alone_in(folder: Path) -> Iterator[None]:
         yield
 
 
-def _claim(to: Path, claim: dict[str, Any]) -> None:
-    """Say what the folder is for; refuse one that is for something else."""
-    record = to / RECORD
-    if not record.exists():
-        write_text(record, json.dumps(claim, indent=1, ensure_ascii=False) + "\n")
-        return
-    before = json.loads(record.read_text(encoding="utf-8"))
-    changed = [f"  {key}: {before.get(key)} there, {claim[key]} here" for key in claim if before.get(key) != claim[key]]
-    if changed:
-        raise ConfigError("\n".join([f"{to} holds manifests made otherwise:", *changed, "Give another --to."]))
+def _claim(to: Path, claim: dict[str, Any], force: bool) -> bool:
+    """Record what the folder is for; returns whether the manifests in it are to be replaced.
+
+    A folder that is for something else is refused, unless nothing came of that: a mistake can be corrected.
+    """
+    path = to / RECORD
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    is_complete = before.pop(COMPLETE, True) and bool(before)
+    changed = _differences(before, claim) if before else []
+    if changed and is_complete and not force:
+        raise ConfigError(
+            f"{to} is already prepared with other settings ({', '.join(changed)}). Use another --to, or --force."
+        )
+    _record(to, {**claim, COMPLETE: False} if changed or not is_complete else {**claim, COMPLETE: True})
+    return force or bool(changed)
+
+
+def _differences(before: dict[str, Any], claim: dict[str, Any]) -> list[str]:
+    """Each setting that is another now: audio: 'audio' → 'Filename'."""
+    flat = [{**each, **each["options"]} for each in (before, claim)]
+    return [
+        f"{key}: {flat[0].get(key)!r} → {value!r}"
+        for key, value in flat[1].items()
+        if key != "options" and flat[0].get(key) != value
+    ]
+
+
+def _record(to: Path, claim: dict[str, Any]) -> None:
+    write_text(to / RECORD, json.dumps(claim, indent=1, ensure_ascii=False) + "\n")
 
 
 @dataclass(frozen=True, slots=True)
