@@ -206,7 +206,7 @@ def test_without_a_restart_the_status_says_who_was_killed(recipe, tmp_path):
         errors = launcher.communicate(timeout=20)[1]
     assert launcher.returncode == 1
     assert (
-        errors.startswith("Rank 0 was killed by SIGKILL. Run the same command to go on") and "\nframe #" not in errors
+        errors.startswith("Rank 0 was killed by SIGKILL. Run the same command to resume") and "\nframe #" not in errors
     )
     assert json.loads((run / "status.json").read_text())["message"] == "Rank 0 was killed by SIGKILL."
 

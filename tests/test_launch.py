@@ -28,7 +28,7 @@ def test_two_devices_train_and_evaluate(recipe, tmp_path):
     run = tmp_path / "run"
     done = attune("train", recipe, f"run={run}", "train.steps=3", "train.eval_every=3", "--devices", 2)
     assert done.returncode == 0, done.stderr
-    assert "is the model of step 3" in done.stdout
+    assert "has the model of step 3" in done.stdout
     scored = attune("evaluate", run, "--on", "dev", "--devices", 2, "--json")
     assert scored.returncode == 0 and '"num_scored_sents": 6' in scored.stdout
 

@@ -146,7 +146,7 @@ def test_a_lock_brings_back_the_revision_that_was_used(hub, cache, tmp_path):
     [
         ("hf://org/none", "the Hub has no such repository, or you have no access. Check the name.*HF_TOKEN"),
         ("hf://org/tiny@nope", "the Hub has no such revision"),
-        ("hf://org/tiny/none.json", "there is no none.json in this repository. It has README.md, config.json"),
+        ("hf://org/tiny/none.json", "no none.json in this repository. It has README.md, config.json"),
         ("hf://tiny", "is not a Hub address. Expected hf://ORG/NAME"),
         ("hf://org/tiny/../x", "is not a Hub address"),
     ],

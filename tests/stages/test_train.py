@@ -391,7 +391,7 @@ def test_an_export_that_fails_is_told_and_leaves_nothing(recipe_file, site, tmp_
 
     with monkeypatch.context() as patched:
         patched.setattr("attune.stages.pretrained.save_file", full)
-        with pytest.raises(ModelError, match=r"could not be written: .*No space left.*same command"):
+        with pytest.raises(ModelError, match=r"Cannot write .*No space left.*same command"):
             events_of(recipe, site)
     assert not list(run.glob(".model.*"))
     (run / ".model.01234567.part").mkdir()  # as a kill leaves it
