@@ -54,6 +54,24 @@ def test_training_in_a_pipe_prints_whole_lines(attune, recipe, tmp_path):
     assert "24 utterances" in out and "step 4/4" in out and "dev wer" in out and "normalizer: none" in out
 
 
+def test_exported_weights_can_be_read_by_others_as_any_new_file(trained, tmp_path):
+    (tmp_path / "new").touch()
+    files = [trained / "model/model.safetensors", *trained.glob("checkpoints/*/model.safetensors")]
+    assert {path.stat().st_mode for path in files} == {(tmp_path / "new").stat().st_mode}
+
+
+def test_a_finished_run_says_so(attune, recipe, trained):
+    words = ["train", recipe, f"run={trained}", "train.steps=6", "train.eval_every=3", "--workers=0"]
+    code, out, _ = attune(*words)
+    assert code == 0 and f"{trained}: finished, 6 steps\n" in out and "resuming" not in out
+
+
+def test_what_is_not_required_is_not_called_required(attune, capsys):
+    with pytest.raises(SystemExit):
+        attune("train")
+    assert capsys.readouterr().err.endswith("the following arguments are required: recipe\n")
+
+
 def test_training_says_what_it_did_as_json(attune, recipe, tmp_path):
     settings = ["train.steps=3", "train.eval_every=3", "--workers=0", "--json"]
     code, out, err = attune("train", recipe, f"run={tmp_path / 'run'}", *settings)

@@ -65,6 +65,7 @@ def test_many_sets_are_rows_and_only_the_first_score_has_an_interval():
         (Score(WER, 9.53, 8.04, 11.01), "9.5 % (95 % CI 8.0–11.0)"),
         (Score(WER, 2.053, 1.61, 2.44), "2.05 % (95 % CI 1.61–2.44)"),
         (Score(SI_SDR, 9.5, math.nan, math.nan), "9.50 dB"),
+        (Score(WER, 100.0, 100.0, 100.0), "100.00 %"),
     ],
 )
 def test_a_line_has_the_decimals_that_the_interval_supports(score, text):

@@ -61,7 +61,7 @@ def brief_score(score: Score) -> str:
     if math.isnan(score.value):
         return "nothing scored"
     width = score.high - score.low
-    if math.isnan(width):
+    if not width > 0:  # none, or nothing to estimate: every utterance is wrong
         return with_unit(score.value, score.metric.unit)
     digits = 0 if width >= WIDE else 1 if width >= WIDE / 10 else 2
     value = f"{score.value:.{max(1, digits)}f} {score.metric.unit}".rstrip()
