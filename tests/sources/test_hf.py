@@ -224,6 +224,15 @@ def test_nothing_is_pushed_to_a_file_or_a_commit(hub, tmp_path):
         push(tmp_path, "https://host/a", "")
 
 
+def test_a_push_that_fails_says_that_nothing_was_uploaded(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr("attune.sources._retry.time.sleep", lambda seconds: None)
+    with pytest.raises(
+        SourceError, match=r"^Upload to hf://org/new failed: cannot reach the Hub.*Nothing was uploaded"
+    ):
+        push(tmp_path, "hf://org/new", "first")
+
+
 COMMIT = {"sha": "1" * 40}
 
 

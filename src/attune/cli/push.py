@@ -19,11 +19,15 @@ def run(arguments: Namespace) -> int:
     """Upload everything in one commit."""
     from attune.run import Run
     from attune.site import this_site
+    from attune.sources import is_remote
     from attune.stages.publish import push_model
 
     url = push_model(arguments.run, arguments.to, this_site(device="cpu"))
     print(f"pushed to {url}")
-    print(f"Load it: attune pull {arguments.to} --to DIR, or model.weights={arguments.to} in a recipe")
+    if is_remote(arguments.to):
+        print(f"Load it: attune pull {arguments.to} --to DIR, or model.weights={arguments.to} in a recipe")
+    else:
+        print(f"Look at its card: {arguments.to}/README.md")
     folder = Path(arguments.run)
     if Run(folder).checkpoints.is_dir() and not (folder / "scores.json").is_file():
         print(f"The model card has no scores. Run `attune evaluate {arguments.run} --on dev`, and push again.")
