@@ -105,7 +105,7 @@ def test_whoever_is_killed_nothing_is_left_and_the_run_ends_in_the_same_bits(rec
         said = launcher.communicate(timeout=20)[1]
     assert launcher.returncode == (-9 if victim == "launcher" else 1)
     if victim == "rank 0":
-        assert said.startswith("Rank 0 was killed by SIGKILL. Run the same command to go on")
+        assert said.startswith("Rank 0 was killed by SIGKILL. Run the same command to resume")
         assert "\nframe #" not in said
         assert json.loads((run / "status.json").read_text())["message"] == "Rank 0 was killed by SIGKILL."
     assert wait(start(settings, 2)) == [0, 0]

@@ -331,14 +331,14 @@ class ImportedCheckpoint:
 
     tensors: Mapping[str, Tensor]
     overrides: tuple[str, ...] = ()  # task.language=be
+    notes: tuple[str, ...] = ()  # what training from it should report
 
 
 @dataclass(frozen=True, slots=True)
 class Importer(Generic[ConfigT]):
     """Reads checkpoints of other toolkits, each once.
 
-    `recognizes(path)` tells whether a file or folder looks like one of these. `read(config, path, assets)` writes what
-    the model must know besides its weights (an architecture, a tokenizer) to the folder `assets`.
+    `recognizes(path)`: whether it looks like one; `read(config, path, assets)` writes architecture and tokenizer there.
     """
 
     recognizes: Callable[[Path], bool]
@@ -349,8 +349,8 @@ class Importer(Generic[ConfigT]):
 class Exporters:
     """Writes models for other toolkits.
 
-    `beside(model, assets, folder)` adds files to an exported model's folder, so that others can load it.
-    `to_transformers(model, folder, to)` writes an exported folder as transformers has it, where that is another folder.
+    `beside(model, assets, folder)` adds files to an exported model's folder, so that others can load it;
+    `to_transformers(model, folder, to)` writes one as transformers has it.
     """
 
     beside: Callable[[SpeechModel, Path, Path], None] | None = None

@@ -14,7 +14,7 @@ from typing import IO
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from attune.errors import ModelError
@@ -35,6 +35,14 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         return load_file(path)
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:  # of types that torch does not have
         raise ModelError(f"{path} is not a valid safetensors file: {' '.join(str(error).split())}") from error
+
+
+def write_safetensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+    """Write a safetensors file with the permissions of any new file; the library gives it to its owner alone."""
+    path.touch()
+    mode = path.stat().st_mode
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata)
+    path.chmod(mode)
 
 
 def read_pickled(file: IO[bytes], size: int) -> object:

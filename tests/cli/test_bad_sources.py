@@ -26,7 +26,7 @@ def places(tmp_path, monkeypatch):
 
 def test_each_is_an_error_and_leaves_nothing(places, tmp_path, capsys):
     expected = {
-        "gopher://host/a": "no source 'gopher'",
+        "gopher://host/a": "Unknown scheme 'gopher'",
         "htps://host/a": "did you mean 'https'",
         "hf://org/none": "the Hub has no such repository",
         f"{places}/none": "answered 404",

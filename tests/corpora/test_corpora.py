@@ -345,7 +345,7 @@ def test_the_verb_prepares_keeps_what_is_finished_and_refuses_another_source(tmp
     assert before == {path.name: path.stat().st_mtime_ns for path in (tmp_path / "to").glob("*.jsonl")}
     other = ["prepare", "folder", "--from", str(source), "--to", str(tmp_path / "to")]
     assert main(other) == 2
-    assert "holds manifests made otherwise" in capsys.readouterr().err
+    assert "is already prepared with other settings" in capsys.readouterr().err
 
 
 def test_several_processes_that_prepare_at_once_do_it_once(tmp_path):

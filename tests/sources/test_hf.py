@@ -146,7 +146,7 @@ def test_a_lock_brings_back_the_revision_that_was_used(hub, cache, tmp_path):
     [
         ("hf://org/none", "the Hub has no such repository, or you have no access. Check the name.*HF_TOKEN"),
         ("hf://org/tiny@nope", "the Hub has no such revision"),
-        ("hf://org/tiny/none.json", "there is no none.json in this repository. It has README.md, config.json"),
+        ("hf://org/tiny/none.json", "no none.json in this repository. It has README.md, config.json"),
         ("hf://tiny", "is not a Hub address. Expected hf://ORG/NAME"),
         ("hf://org/tiny/../x", "is not a Hub address"),
     ],
@@ -222,6 +222,15 @@ def test_nothing_is_pushed_to_a_file_or_a_commit(hub, tmp_path):
         push(tmp_path, "hf://org/new/file", "")
     with pytest.raises(SourceError, match=r"Cannot push to https://host/a\. Use hf://"):
         push(tmp_path, "https://host/a", "")
+
+
+def test_a_push_that_fails_says_that_nothing_was_uploaded(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr("attune.sources._retry.time.sleep", lambda seconds: None)
+    with pytest.raises(
+        SourceError, match=r"^Upload to hf://org/new failed: cannot reach the Hub.*Nothing was uploaded"
+    ):
+        push(tmp_path, "hf://org/new", "first")
 
 
 COMMIT = {"sha": "1" * 40}

@@ -185,7 +185,7 @@ def saying(*responses):
         (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 9\r\n\r\nwrong", "sent the Content-Length '5, 9'"),
         (b"HTTP/1.1 200 OK\r\n\r\nwrong", "sends no size, so a truncated download would go unnoticed"),
         (b"HTTP/1.1 304 Not Modified\r\n\r\n", "304 Not Modified to a request without conditions"),
-        (b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n", r"302 Found \(a redirect to nowhere\)"),
+        (b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n", r"302 Found \(a redirect without a target\)"),
         (
             b"HTTP/1.1 302 Found\r\nLocation: http://[\r\nContent-Length: 0\r\n\r\n",
             "to 'http://\\[', which is not a web address",

@@ -229,7 +229,7 @@ def test_a_file_larger_than_the_disk_is_refused_before_it_comes(cache, monkeypat
     from attune.sources._fetch import Listing, RemoteFile, fetch
 
     remote = RemoteFile(lambda start, version: pytest.fail("opened"), size=1 << 60)
-    with pytest.raises(SourceError, match=r"needs 1152921504.6 GB, and .* GB free"):
+    with pytest.raises(SourceError, match=r"needs 1152921504.6 GB; .* GB free"):
         fetch("test://large", lambda known, locked: Listing({"large": remote}), cache)
 
 
@@ -314,7 +314,7 @@ def test_a_lock_gives_exactly_what_was_used(cache, tmp_path, monkeypatch):
         site.files["/a"] = b"now!"
         assert locate(f"{url}/a", cache.locked_to(dict(cache.used))).read_bytes() == b"then"
         elsewhere = replace(cache, folder=tmp_path / "elsewhere").locked_to(dict(cache.used))
-        with pytest.raises(SourceError, match=rf"/a is not what it was when it was locked \({tag_of(b'then')}\)"):
+        with pytest.raises(SourceError, match=rf"/a has changed since it was locked \({tag_of(b'then')}\)"):
             locate(f"{url}/a", elsewhere)
         site.files["/a"] = b"then"
         assert locate(f"{url}/a", elsewhere).read_bytes() == b"then"
@@ -364,4 +364,4 @@ def test_a_stall_is_reported_while_it_lasts(tmp_path, monkeypatch):
         assert locate(f"{url}/a", cache).read_bytes() == WEIGHTS
     stalled = [each for each in seen if each.stalled]
     assert stalled[0].done == 1 << 20 and stalled[0].stalled.startswith("no data from the server (")
-    assert any("asked for a pause of 99,999,999 s, which is too long; attempt" in each.stalled for each in stalled)
+    assert any("asked to wait 99,999,999 s, which is too long; attempt" in each.stalled for each in stalled)

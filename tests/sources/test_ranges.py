@@ -87,7 +87,7 @@ def test_netrc_opens_its_host(url, behavior, tmp_path, monkeypatch):
 
 def test_off_the_network_nothing_is_asked(url, behavior, monkeypatch):
     monkeypatch.setenv("ATTUNE_OFFLINE", "1")
-    with pytest.raises(SourceError, match="forbids the network"):
+    with pytest.raises(SourceError, match="needs the network, and --offline"):
         read_range(f"{url}/a.bin", 7, 10)
     assert not behavior.requests
 
@@ -176,7 +176,7 @@ def test_a_source_of_another_package_serves_ranges_and_only_the_rest_is_read_aga
     with pytest.raises(SourceError, match="ends before byte 300005"):
         read_range(address, 299_995, 10)
     monkeypatch.setenv("ATTUNE_OFFLINE", "1")
-    with pytest.raises(SourceError, match="forbids the network"):
+    with pytest.raises(SourceError, match="needs the network, and --offline"):
         read_range(address, 0, 10)
 
 

@@ -76,7 +76,7 @@ def test_another_recipe_in_a_run_that_trained_nothing_is_locked_anew(site, tmp_p
 @pytest.mark.parametrize("text", ["", "[]", '{"format": 1}', '{"format": 9, "sources": []}'])
 def test_what_is_no_lock_is_told(tmp_path, text):
     (tmp_path / "lock").write_text(text)
-    with pytest.raises(SourceError, match="is no lock of sources|written by another version"):
+    with pytest.raises(SourceError, match="is not a lock file|written by another version"):
         read_lock(tmp_path / "lock")
 
 

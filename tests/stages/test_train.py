@@ -144,7 +144,7 @@ def test_a_finished_run_trains_no_further(finished, site):
 
 def test_a_directory_of_another_recipe_is_refused_with_the_difference(finished, site):
     recipe, _, _ = finished
-    with pytest.raises(CheckpointError, match=r"seed: 17 there, 18 here"):
+    with pytest.raises(CheckpointError, match=r"seed: 17 → 18"):
         events_of(replace(recipe, seed=18), site)
 
 
@@ -152,7 +152,7 @@ def test_a_changed_schedule_is_refused_unless_asked_for_and_its_rates_are_told(r
     first = loaded(recipe_file, tmp_path / "run", "train.steps=4", "data.test=[]")
     events_of(first, site)
     longer = loaded(recipe_file, tmp_path / "run", "train.steps=6", "data.test=[]")
-    with pytest.raises(CheckpointError, match=r"train.steps: 4 there, 6 here[\s\S]*--reschedule"):
+    with pytest.raises(CheckpointError, match=r"train.steps: 4 → 6[\s\S]*--reschedule"):
         events_of(longer, site)
     started = events_of(longer, site, reschedule=True)[0]
     (change,) = started.rescheduled
@@ -391,7 +391,7 @@ def test_an_export_that_fails_is_told_and_leaves_nothing(recipe_file, site, tmp_
 
     with monkeypatch.context() as patched:
         patched.setattr("attune.stages.pretrained.save_file", full)
-        with pytest.raises(ModelError, match=r"could not be written: .*No space left.*same command"):
+        with pytest.raises(ModelError, match=r"Cannot write .*No space left.*same command"):
             events_of(recipe, site)
     assert not list(run.glob(".model.*"))
     (run / ".model.01234567.part").mkdir()  # as a kill leaves it

@@ -5,7 +5,7 @@ from attune.corpora._detect import detect_corpus, is_archive, unpacked_root
 from attune.corpora._inspect import inspect_audio, inspect_corpus
 from attune.corpora._layout import CORPORA, CorpusPaths, Layout, NoOptions, RowOrSkipped, Skipped
 from attune.corpora._manifest import Corpus, Manifest, RowProblem, open_corpus, open_manifest
-from attune.corpora._prepare import Prepared, prepare_split
+from attune.corpora._prepare import Prepared, prepare_split, remove_splits
 from attune.corpora._remote import fetch_manifest
 from attune.corpora._rows import Row
 from attune.corpora._sample import CorpusSample
@@ -43,6 +43,7 @@ __all__ = [
     "open_manifest",
     "prepare_split",
     "read_shard",
+    "remove_splits",
     "require_valid_rows",
     "select",
     "to_utterance",

@@ -74,7 +74,7 @@ def push(folder: Path, source: str, message: str) -> str:
     """Upload a folder to `source`, whole or not at all."""
     upload = source_of(source).push
     if upload is None:
-        raise SourceError(f"Cannot push to {shown(source)}. Use hf://ORG/NAME or s3://BUCKET/PREFIX/.")
+        raise SourceError(f"Cannot push to {shown(source)}. Use hf://ORG/NAME, s3://BUCKET/PREFIX/ or a folder.")
     return upload(folder, source, message)
 
 

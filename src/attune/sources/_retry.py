@@ -64,6 +64,7 @@ class Retries:
     address: str
     policy: RetryPolicy
     advice: str = "Check the URL and the network."
+    failed: str = "Cannot read {address}"
     report: Callable[[str], None] = unreported  # why there is a wait
     failures: int = 0
     reached: int = 0  # the furthest byte so far
@@ -81,7 +82,8 @@ class Retries:
             attempts = f"{self.failures} attempts in a row"
             if self.failures < self.policy.tries:
                 attempts = f"{self.little} attempts with little progress"
-            raise SourceError(f"Cannot read {self.address}: {reason} ({attempts}). {self.advice}") from failure
+            failed = self.failed.format(address=self.address)
+            raise SourceError(f"{failed}: {reason} ({attempts}). {self.advice}") from failure
         self.report(f"{reason}; attempt {self.failures + 1} of {self.policy.tries}")
         self.paused += pause
         self.policy.wait(self.failures, pause)
@@ -98,7 +100,11 @@ def with_retries(
     address: str, request: Callable[[], T], policy: RetryPolicy, report: Callable[[str], None] = unreported
 ) -> T:
     """The result of a request that may fail for a while."""
-    retries = Retries(address, policy, report=report)
+    return repeated(request, Retries(address, policy, report=report))
+
+
+def repeated(request: Callable[[], T], retries: Retries) -> T:
+    """The result of a request, tried as often as `retries` allow."""
     while True:
         try:
             return request()

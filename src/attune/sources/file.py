@@ -1,10 +1,13 @@
 """Files and folders on this machine: plain paths and `file:` addresses."""
 
 import re
+import shutil
+import tempfile
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from attune.errors import SourceError
+from attune.files import explain_write_errors
 from attune.sources import ByteRanges, Source, is_address
 from attune.sources._cache import Cache
 from attune.sources.hf import is_model
@@ -24,6 +27,21 @@ def find(address: str, cache: Cache) -> Path:
     if is_bare and path.is_dir():
         _require_one_reading(address, path, cache)
     return path
+
+
+def push(folder: Path, address: str, message: str) -> str:
+    """Copy a folder to a path that is free yet; it appears whole."""
+    to = _read_address(address) if is_address(address) else Path(address).expanduser()
+    if _BARE.fullmatch(address) and not to.parent.is_dir():
+        raise SourceError(f"{address} could be a folder or a model on the Hub. Write ./{address} or hf://{address}.")
+    if to.exists():
+        raise SourceError(f"{to} already exists. Remove it, or choose another folder.")
+    with explain_write_errors(to, "Choose another folder.", SourceError):
+        to.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=to.parent, prefix=".") as scratch:
+            shutil.copytree(folder, Path(scratch) / "whole")
+            (Path(scratch) / "whole").rename(to)
+    return str(to)
 
 
 def read_range(address: str, start: int, length: int) -> bytes:
@@ -69,4 +87,4 @@ def _require_one_reading(address: str, path: Path, cache: Cache) -> None:
     )
 
 
-SOURCE = Source(find, ranges=ByteRanges(read_range, size_of))
+SOURCE = Source(find, push, ranges=ByteRanges(read_range, size_of))

@@ -289,7 +289,7 @@ def _load_pretrained_weights(
         nothing = folders.task.with_name("no-task")  # imported weights come without a task
         renamed = remap(model.model, imported.tensors, nothing, folders.assets) if remap else None
         report = _report(loaded, renamed or RemappedWeights(imported.tensors), source.external)
-        return replace(report, overrides=imported.overrides)
+        return replace(report, overrides=imported.overrides, notes=(*imported.notes, *report.notes))
     return InitReport()
 
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 
 from attune.batches.load import LoadedMicroBatch, Reader, load, readers_watched
-from attune.batches.plan import Budget, plan_in_order
+from attune.batches.plan import Budget, plan_in_order, spread
 from attune.catalog import suggestion
 from attune.contracts import Task, TaskModel
 from attune.corpora import ChunkedCorpus, Corpus, CorpusSample
@@ -202,7 +202,7 @@ def evaluation_batches(
         drops_long_rows=recipe.data.drops_long_rows,
     )
     plan = plan_in_order(corpus.seconds, Budget(None, batch, 1) if batch else _decoding_budget(recipe))
-    batches = list(share(plan, world))
+    batches = list(share(spread(plan, world.size), world))
     workers = min(site.workers, len(batches)) if len(batches) > 1 else 0  # one is read before a worker has started
     return load(reader, batches, workers, pins=world.device.type == "cuda")
 

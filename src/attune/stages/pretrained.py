@@ -15,7 +15,6 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from attune import catalog
@@ -26,7 +25,7 @@ from attune.files import sync, write_text
 from attune.recipe import Recipe
 from attune.run import Run
 from attune.seeds import derive
-from attune.tensor_files import read_safetensors
+from attune.tensor_files import read_safetensors, write_safetensors
 from attune.training import checkpoint
 from attune.training.adapt import merge_lora
 from attune.training.memory import is_out_of_memory
@@ -177,8 +176,7 @@ def _write_model(partial: Path, recipe: Recipe, run: Run, model: TaskModel) -> N
         (partial / part.name).mkdir(parents=True, exist_ok=True)
     plain = replace(recipe, adapt=AdaptConfig())  # the exported weights have all additions added in
     write_text(partial / "recipe.yaml", recipes.resolved_yaml(plain))
-    tensors = {name: tensor.contiguous() for name, tensor in model.module.state_dict().items()}
-    save_file(tensors, partial / WEIGHTS, FORMAT)
+    write_safetensors(model.module.state_dict(), partial / WEIGHTS, FORMAT)
     write_beside = catalog.find(catalog.FAMILIES, recipe.model.family).exporters.beside
     if write_beside:
         write_beside(model.model, run.assets, partial)

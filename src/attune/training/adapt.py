@@ -18,7 +18,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from attune.errors import ConfigError
 from attune.seeds import derive
 from attune.training.depth import layers_above
-from attune.training.packages import import_optional
+from attune.training.packages import import_optional, quiet
 from attune.training.settings import AdaptConfig
 
 MISSING = 'adapt.method=lora needs peft, which is not installed. Run: pip install "attune-speech[lora]"'
@@ -129,7 +129,7 @@ def _add_lora(
         target_modules="|".join(map(re.escape, chosen)),
         task_type=None,  # given a type, peft expects inputs by the names that text models use
     )
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), quiet():
         torch.manual_seed(derive(seed, "lora"))
         peft.inject_adapter_in_model(config, model)
     model.train(model.training)  # the new dropouts too

@@ -14,12 +14,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from attune.batches.load import Position
 from attune.errors import CheckpointError
 from attune.files import sha256, sync, write_text
+from attune.tensor_files import write_safetensors
 from attune.training.precision import LossScale
 from attune.training.progress import TrainingProgress
 
@@ -187,7 +188,7 @@ def _write(folder: Path, checkpoint: Checkpoint) -> None:
 def _save_tensors(tensors: Mapping[str, Tensor], path: Path) -> str:
     """Write the tensors; the SHA-256 of the file."""
     try:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+        write_safetensors(tensors, path)
     except SafetensorError as error:  # safetensors hides the operating system's error in its own
         raise OSError(None, str(error)) from error
     sync(path)

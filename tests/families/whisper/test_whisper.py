@@ -217,7 +217,7 @@ def test_trains_in_bfloat16_with_a_loss_in_float32(folders, corpus, tmp_path):
 
 def test_what_cannot_be_learned_or_heard_is_named(folders, corpus, tmp_path):
     built = build(folders["en"], tmp_path)
-    with pytest.raises(DataError, match=r"manifest.jsonl:1.*lasts 31.0 s; Whisper takes 30 s"):
+    with pytest.raises(DataError, match=r"manifest.jsonl:1.*is 31.0 s long; Whisper takes 30 s"):
         built.codec.target(replace(corpus[0], seconds=31.0))
     with pytest.raises(DataError, match="lasts 31.0 s"):
         built.codec.prompt(replace(corpus[0], seconds=31.0))

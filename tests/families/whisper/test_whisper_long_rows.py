@@ -140,12 +140,12 @@ def test_the_verb_tells_what_becomes_of_them(folder, capsys):
 
     assert main(["check", str(folder / "recipe.yaml"), "data.long_rows=split", "--no-audio"]) == 0
     out = capsys.readouterr().out
-    assert "train: 2 too long for the model, and left out" in out
-    assert "dev: 2 too long for the model at once; decoded in pieces that are cut in pauses" in out
+    assert "train: 2 too long for the model, skipped in training" in out
+    assert "dev: 2 too long for the model, decoded in pieces split at pauses" in out
     assert main(["check", str(folder / "recipe.yaml"), "data.long_rows=drop", "--no-audio"]) == 0
-    assert "dev: 2 too long for the model at once; they will have no prediction" in capsys.readouterr().out
+    assert "dev: 2 too long for the model, without a prediction" in capsys.readouterr().out
     assert main(["check", str(folder / "recipe.yaml"), "data.long_rows=drop", "data.max_seconds=30", "--no-audio"]) == 0
-    assert "the long ones: " in capsys.readouterr().out
+    assert "  too long: " in capsys.readouterr().out
 
 
 def test_a_text_without_room_is_left_out_of_training_like_a_long_recording(folder, tmp_path):

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
 from torch import Tensor
 
 from attune.errors import ModelError
@@ -21,6 +20,7 @@ from attune.families.transducer.names import to_nemo
 from attune.families.transducer.parakeet_tokens import BLANK, UNKNOWN, as_tokenizer
 from attune.families.transducer.shape import ConformerShape, TransducerShape
 from attune.files import completed, write_text
+from attune.tensor_files import write_safetensors
 from attune.types import SAMPLE_RATE
 
 RENAMES = (
@@ -50,7 +50,7 @@ def write_parakeet(model: TransducerModel, tokenizer: bytes, folder: Path) -> No
     names = {"tokenizer_class": "ParakeetTokenizer", "pad_token": BLANK, "unk_token": UNKNOWN}
     _write_json(folder / "tokenizer_config.json", names)
     with completed(folder / "model.safetensors") as partial:
-        save_file(_renamed(to_nemo(model.state_dict(), model.shape)), partial, {"format": "pt"})
+        write_safetensors(_renamed(to_nemo(model.state_dict(), model.shape)), partial, {"format": "pt"})
 
 
 def _require_parakeet(shape: TransducerShape) -> ConformerShape:
