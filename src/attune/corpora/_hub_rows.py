@@ -35,7 +35,9 @@ def class_names(schema: Any) -> dict[str, Sequence[str]]:
         return {}
 
 
-def hub_row(id: str, audio: str, fields: Mapping[str, Any], classes: Mapping[str, Sequence[str]], text: str | None) -> Row:
+def hub_row(
+    id: str, audio: str, fields: Mapping[str, Any], classes: Mapping[str, Sequence[str]], text: str | None
+) -> Row:
     """The row of a record, or BadRow; `text` names the column of the text where it is unusual."""
     plain = {name: _named(value, classes.get(name)) for name, value in fields.items()}
     plain = {name: value for name, value in plain.items() if isinstance(value, str | int | float)}
@@ -79,5 +81,3 @@ def explained(path: Path | str, kind: str) -> Iterator[None]:
     except (OSError, pyarrow.ArrowException, MemoryError) as error:  # a damaged size is an allocation that fails
         reason = " ".join(str(error).split())
         raise DataError(f"Cannot read {path} as {kind}: {reason}. Download it again.") from error
-
-

@@ -86,4 +86,3 @@ def _sample(
         return ShardSample(replace(row, seconds=seconds), number + 1, content)
     except (BadRow, DataError) as error:
         return ShardSample(Skipped(where, str(error)), number + 1)
-

@@ -66,7 +66,9 @@ def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipp
         for split, paths in _files(corpus, options, ".tar").items()
     }
     if any(tars.values()):
-        return {split: (each.found for path in paths for each in read_shard(str(path))) for split, paths in tars.items()}
+        return {
+            split: (each.found for path in paths for each in read_shard(str(path))) for split, paths in tars.items()
+        }
     raise DataError(
         f"{corpus.source} is neither a dataset written by save_to_disk nor a folder of Parquet files, nor has it "
         "audio/…/SPLIT/*.tar with transcript/…/SPLIT.tsv."

@@ -98,7 +98,9 @@ def _find(order: PrepareRequest, to: Path, site: Site) -> tuple[str, str]:
         return "shards", order.source
     if not named and order.source.startswith("hf://datasets/"):
         named = "huggingface"
-    path = (_located(order, catalog.find(CORPORA, named), site) if named else locate(order.source, site.cache)).absolute()
+    path = (
+        _located(order, catalog.find(CORPORA, named), site) if named else locate(order.source, site.cache)
+    ).absolute()
     if is_archive(path):
         path = _unpacked(path, to)
     return named or detect_corpus(path), str(path)
