@@ -62,6 +62,7 @@ class Layout:
     speakers_apart: bool = False  # no two splits share a speaker
     takes_addresses: bool = False
     notes: Callable[[CorpusPaths, Any], Iterable[str]] | None = None
+    choose: Callable[[Sequence[str], Any], Sequence[str]] | None = None  # the files that are needed of a remote source
 
 
 CORPORA: catalog.Kind[Layout] = catalog.Kind("corpora", "CORPUS")

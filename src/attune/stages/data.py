@@ -15,13 +15,14 @@ from attune.batches.mix import Share, draw, shares, turns
 from attune.batches.plan import Budget, Plan, Rows, plan_epoch
 from attune.batches.stream import Part, Shards, StreamRules, StreamSample, forget_all, forgetting, stream_micros
 from attune.corpora import (
+    SHARDS,
     Corpus,
     Selection,
     Skipped,
     expand_shards,
     fetch_manifest,
     open_corpus,
-    read_shard,
+    read_samples,
     require_valid_rows,
     select,
     to_utterance,
@@ -262,7 +263,7 @@ def open_stream(recipe: Recipe, run: Path, site: Site) -> Shards:
     stream = recipe.data.stream
     if stream is None:
         raise RuntimeError("the recipe has no data.stream")
-    names = expand_shards(stream.shards)
+    names = expand_shards(stream.shards, SHARDS)
     shards = Shards(names, samples_in, stream.window, recipe.seed, Path())
     own = hashlib.sha256(f"{run.absolute()} {recipe.seed} {shards.fingerprint}".encode()).hexdigest()[:16]
     return replace(shards, folder=(site.cache.folder / "stream" / own).absolute())
@@ -274,8 +275,8 @@ def _rules(recipe: Recipe) -> StreamRules:
 
 
 def samples_in(shard: str, start: int) -> Iterator[StreamSample]:
-    """The samples of a shard from a byte on, in their order; what cannot be one comes with the reason."""
-    for sample in read_shard(shard, start):
+    """The samples of a shard from a byte or row on, in their order; what cannot be one comes with the reason."""
+    for sample in read_samples(shard, start):
         if isinstance(sample.found, Skipped):
             yield StreamSample(None, b"", sample.end, f"{sample.found.which}: {sample.found.reason}")
         else:

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +28,7 @@ from attune.errors import ConfigError, DataError
 from attune.files import completed, write_text
 from attune.plain_yaml import Problems, read_overrides
 from attune.site import Site
-from attune.sources import is_address, locate, shown, unpack
+from attune.sources import is_address, is_remote, locate, locate_some, shown, unpack
 from attune.text.timestamps import strip_timestamps
 from attune.text.tokenizers.sentencepiece import SentencePieceTokenizer
 
@@ -102,12 +103,23 @@ def _find(order: PrepareRequest, to: Path, site: Site) -> tuple[str, str]:
         return named, order.source
     if not named and is_address(order.source) and order.source.partition("#")[0].endswith((".tar", "/")):
         return "shards", order.source
-    if named:
-        _options(catalog.find(CORPORA, named), order.options)  # a misspelled option is told before a download
-    path = locate(order.source, site.cache).absolute()
+    if not named and order.source.startswith("hf://datasets/"):
+        named = "huggingface"
+    path = (
+        _located(order, catalog.find(CORPORA, named), site) if named else locate(order.source, site.cache)
+    ).absolute()
     if is_archive(path):
         path = _unpacked(path, to)
     return named or detect_corpus(path), str(path)
+
+
+def _located(order: PrepareRequest, layout: Layout, site: Site) -> Path:
+    """The source of a known corpus, fetched; of a remote dataset, as much as the options ask for."""
+    options = _options(layout, order.options)  # a misspelled one is told before a download
+    if layout.choose is None or not is_remote(order.source) or order.source.endswith(".parquet"):
+        return locate(order.source, site.cache)
+    name = f"{order.source}#{hashlib.sha256(json.dumps(config.to_plain(options)).encode()).hexdigest()[:12]}"
+    return locate_some(order.source, partial(layout.choose, options=options), site.cache, name)
 
 
 def _unpacked(archive: Path, to: Path) -> Path:
