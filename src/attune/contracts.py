@@ -15,7 +15,18 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Protocol, Self, Ty
 from attune.errors import ConfigError
 from attune.metrics import Json, Metric, Prediction, Scores
 from attune.scorers import ScorerKind
-from attune.types import Batch, LoadedRow, Loss, Output, Scorer, ScoringContext, Target, Utterance, target_text
+from attune.types import (
+    Batch,
+    CachedRow,
+    LoadedRow,
+    Loss,
+    Output,
+    Scorer,
+    ScoringContext,
+    Target,
+    Utterance,
+    target_text,
+)
 
 if TYPE_CHECKING:  # recipes are read and listed without loading torch
     import torch
@@ -307,6 +318,16 @@ Pack = Callable[[Sequence[LoadedRow]], list[LoadedRow]]  # joins rows of a micro
 DetectLanguages = Callable[[Scorer], list[str]]  # the language code of each row
 
 
+class FeatureCache(Protocol):
+    """Keeps what a frozen part of a model computes, so that it is computed once for each utterance."""
+
+    def lookup(self) -> Callable[[Utterance], CachedRow | None]:
+        """What finds the features of an utterance, in any process; its weights are those that the model has now."""
+
+    def note(self, seconds: float) -> str:
+        """How large it will be for so much audio, and where; raises ConfigError where there is no room."""
+
+
 @dataclass(frozen=True, slots=True)
 class TaskModel:
     """A family's model for a task, and what belongs to it."""
@@ -318,6 +339,7 @@ class TaskModel:
     times: Times | None = None
     detect_languages: DetectLanguages | None = None  # where none was given
     pack: Pack | None = None
+    cache: FeatureCache | None = None
 
     @property
     def module(self) -> nn.Module:

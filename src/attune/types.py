@@ -127,6 +127,24 @@ def target_text(target: Target) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class CachedRow:
+    """The name under which features of an utterance are kept and, where they are there already, the features."""
+
+    key: str
+    samples: int = 0
+    layers: Tensor | None = None  # (L, F, D)
+
+
+@dataclass(frozen=True, slots=True)
+class CachedFeatures:
+    """What is kept of a batch, by row."""
+
+    keys: tuple[str, ...]
+    layers: Tensor | None = None  # (B, L, F, D), zero beyond own frames; None: some are not there yet
+    counts: Tensor | None = None  # (B,) own frames
+
+
+@dataclass(frozen=True, slots=True)
 class LoadedRow:
     """An utterance that is ready to be padded with others into a batch."""
 
@@ -134,6 +152,7 @@ class LoadedRow:
     audio: NDArray[np.float32]  # (T,); without samples where the task is about text alone
     target: Target
     turn: int = 0  # in a mix: how often the utterance was there before in this epoch
+    cached: CachedRow | None = None  # with its features, the audio may be left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +172,7 @@ class Batch:
     lengths: Tensor  # (B,) samples
     targets: Targets  # in decoding, what the search starts from
     masks: Masks | None = None  # how to hide parts of the features, in training only
+    cached: CachedFeatures | None = None  # where a frozen upstream's features are kept
 
     @property
     def tokens(self) -> TokenTargets:
@@ -179,7 +199,14 @@ class Batch:
             lengths=change(self.lengths),
             targets=with_tensors(self.targets, change),
             masks=self.masks and replace(self.masks, draws=change(self.masks.draws)),
+            cached=self.cached and _with_features(self.cached, change),
         )
+
+
+def _with_features(cached: CachedFeatures, change: Callable[[Tensor], Tensor]) -> CachedFeatures:
+    if cached.layers is None or cached.counts is None:
+        return cached
+    return replace(cached, layers=change(cached.layers), counts=change(cached.counts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from attune.scorers import SEARCHED, WITHOUT_MASKS
 from attune.site import Site
 from attune.sources import locate, read_range, shown, size_of
 from attune.stages.pretrained import LoadedModel
-from attune.types import SAMPLE_RATE, Hypothesis, Json, Utterance, tokens_of
+from attune.types import SAMPLE_RATE, CachedRow, Hypothesis, Json, Utterance, tokens_of
 from attune.world import World
 
 SHOWN = 160  # characters of a target
@@ -169,7 +169,20 @@ def training_reader(recipe: Recipe, corpus: Corpus | None, loaded: LoadedModel, 
         augmenter=_augmenter(recipe.augment, built.limits.max_seconds, site) if recipe.augment else None,
         seed=recipe.seed,
         rows=len(corpus) if corpus and recipe.data.mix else None,
+        cached=_cached(recipe, loaded),
+        cached_needs_audio=built.scorer == "waveform",
     )
+
+
+def _cached(recipe: Recipe, loaded: LoadedModel) -> Callable[[Utterance], CachedRow | None] | None:
+    """What finds features that are kept; they are those of the recordings as they are."""
+    cache, augment = loaded.task_model.cache, recipe.augment
+    if cache and augment and replace(augment, masks=None) != AugmentConfig():
+        raise ConfigError(
+            "model.cache keeps the features of recordings as they are. Leave out augment.speeds, rooms, noise and "
+            "gain_db (masks may stay), or model.cache."
+        )
+    return cache.lookup() if cache else None
 
 
 def recordings_of(recipe: Recipe, site: Site) -> str:

@@ -200,6 +200,8 @@ def evaluation_batches(
         reads_audio=loaded.task.needs_audio,
         drops_bad_rows=recipe.data.bad_rows == "drop",
         drops_long_rows=recipe.data.drops_long_rows,
+        cached=loaded.task_model.cache.lookup() if loaded.task_model.cache else None,
+        cached_needs_audio=loaded.task_model.scorer == "waveform",
     )
     plan = plan_in_order(corpus.seconds, Budget(None, batch, 1) if batch else _decoding_budget(recipe))
     batches = list(share(spread(plan, world.size), world))
