@@ -49,7 +49,7 @@ def test_eer_and_cost_equal_those_of_scikit_learn():
     for seed in range(20):
         scores, is_target = random_trials(seed, 500, seed % 2 == 0)
         accepts, hits, _ = metrics.roc_curve(is_target, scores)
-        root = optimize.brentq(lambda x: 1 - x - interpolate.interp1d(accepts, hits)(x), 0.0, 1.0)
+        root = optimize.brentq(lambda x, roc=interpolate.interp1d(accepts, hits): 1 - x - roc(x), 0.0, 1.0)
         found = curve(scores, is_target)
         assert equal_error_rate(*found) == pytest.approx(100 * root, abs=1e-6)
         assert min_detection_cost(*found) == pytest.approx(min(0.01 * (1 - hits) + 0.99 * accepts) / 0.01)

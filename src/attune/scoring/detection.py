@@ -67,12 +67,8 @@ def min_detection_cost(
 
 def score_trials(scores: Sequence[float], is_target: Sequence[bool], names: Sequence[str]) -> dict[str, Score]:
     """EER and minDCF of trials with their 95 % intervals; `names` are the trials' unique names."""
-    trials = Trials.of(np.array(scores, np.float64), np.array(is_target, np.bool_)) if names else None
-    found = {}
-    for metric, function in ((EER, equal_error_rate), (MIN_DCF, min_detection_cost)):
-
-        def value(rows: NDArray[np.int64], function=function) -> float:  # type: ignore[no-untyped-def]
-            return float(function(*trials.rates(rows))) if trials else math.nan
-
-        found[metric.name] = bootstrap.statistic(metric, value, names)
-    return found
+    trials = Trials.of(np.array(scores, np.float64), np.array(is_target, np.bool_))
+    return {
+        EER.name: bootstrap.statistic(EER, lambda rows: equal_error_rate(*trials.rates(rows)), names),
+        MIN_DCF.name: bootstrap.statistic(MIN_DCF, lambda rows: min_detection_cost(*trials.rates(rows)), names),
+    }

@@ -1,8 +1,8 @@
 """Slot filling: which slots are found, and how their values are spelled, as SUPERB scores them.
 
-Slot-type F1 is a mean over utterances of the F1 of two sets of slot types: 1 where both are empty, 0 where one is. (It is
-not the chunk F1 of the CoNLL evaluation.) Slot-value CER compares each reference value with the nearest hypothesis value
-of the same slot type, or with nothing where there is none.
+Slot-type F1 is a mean over utterances of the F1 of two sets of slot types: 1 where both are empty, 0 where one is. (It
+is not the chunk F1 of the CoNLL evaluation.) Slot-value CER compares each reference value with the nearest hypothesis
+value of the same slot type, or with nothing where there is none.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from attune.recipe import Recipe
 from attune.run import Run
 from attune.site import Site
 from attune.sources import locate
+from attune.stages.pairs import require_fit
 from attune.stages.pretrained import (
     LoadedModel,
     ModelFolders,
@@ -86,6 +87,7 @@ def begin_model(
     The folders are written by the first rank; each is complete as soon as it is there. What an earlier attempt left is
     replaced: the utterances, or the weights it started from, may have been others.
     """
+    require_fit(recipe)
     local = with_local_files(recipe, site)
     source = open_pretrained_source(local, site)
     if world.is_first:

@@ -21,15 +21,16 @@ class SslConfig:
 
 def build(config: SslConfig, task: Task, assets: Path) -> TaskModel:
     """The encoder with the task's head on it, with fresh weights."""
+    from attune.audio.features import HOP
     from attune.families.ssl.model import SslModel
     from attune.families.ssl.upstreams import UPSTREAMS
 
     if not isinstance(task, HeadTask):
         raise ConfigError("An encoder needs a task with a head, such as transcribe or classify. Set task.name.")
     upstream = UPSTREAMS[config.upstream]()
-    head = task.head(upstream.width * config.stack)
+    head = task.head(upstream.width * config.stack, HOP * config.stack)
     pieces = task.pieces if isinstance(task, TokenizedTask) else ()
     return TaskModel(SslModel(upstream, config.stack, head), TaskCodec(task, pieces), head.scorer_kind)
 
 
-FAMILY = Family(config=SslConfig, build=build, architecture_settings=("upstream", "stack"))
+FAMILY = Family(config=SslConfig, build=build, architecture_settings=("upstream", "stack"), takes="head")

@@ -41,7 +41,7 @@ class SslModel(nn.Module):
 
     def scorer(self, batch: Batch) -> Scorer:
         """What the head says about the batch, for a search."""
-        return self.head.scorer(*stack_frames(*self._frames(batch), self.stack))
+        return self.head.scorer(*stack_frames(*self._frames(batch), self.stack), batch)
 
     def frames(self, samples: int) -> int:
         """How many frames the head gets to see."""

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 class CtcHeadConfig:
     """The module on top of the encoder: a projection and bidirectional LSTM layers, as in SUPERB."""
 
-    layers: Annotated[int, Field(ge=1, description="Bidirectional LSTM layers.")] = 2
+    layers: Annotated[int, Field(ge=0, description="Bidirectional LSTM layers.")] = 2
     width: Annotated[int, Field(ge=1, description="Width of the projection and of each LSTM direction.")] = 256
     dropout: Annotated[float, Field(ge=0, lt=1, description="Dropout before each layer.")] = 0.2
 
@@ -150,7 +150,7 @@ class Transcribe:
         tokens = tokens_of(target)
         return len(tokens) + sum(left == right for left, right in pairwise(tokens))
 
-    def head(self, width: int) -> CtcHead:
+    def head(self, width: int, stride: int) -> CtcHead:
         """Projection, bidirectional LSTM layers and a distribution over tokens for each frame."""
         from attune.tasks.transcribe.head import CtcHead
 
