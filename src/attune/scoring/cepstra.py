@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,10 +30,17 @@ def mel_cepstrum(power: Frames, warp: float, order: int = ORDER) -> Frames:
 
 def frequency_transform(cepstrum: Frames, warp: float, order: int) -> Frames:
     """Oppenheim's recursion: the cepstrum on a frequency axis that an all-pass filter has bent by `warp`."""
-    out = np.zeros((len(cepstrum), order + 1))
-    for column in range(cepstrum.shape[1] - 1, -1, -1):
+    return cepstrum @ _transform(cepstrum.shape[1], warp, order)
+
+
+@cache
+def _transform(size: int, warp: float, order: int) -> Frames:
+    """The recursion as a matrix (size, order + 1): what it makes of each coefficient alone."""
+    out = np.zeros((size, order + 1))
+    for column in range(size - 1, -1, -1):
         before = out.copy()
-        out[:, 0] = cepstrum[:, column] + warp * before[:, 0]
+        out[:, 0] = warp * before[:, 0]
+        out[column, 0] += 1
         out[:, 1] = (1 - warp**2) * before[:, 0] + warp * before[:, 1]
         for place in range(2, order + 1):
             out[:, place] = before[:, place - 1] + warp * (before[:, place] - out[:, place - 1])

@@ -1,9 +1,10 @@
-"""A vocabulary of written symbols (phones, characters, tags) for CTC heads: blank, end and unknown, then the symbols."""
+"""A vocabulary of symbols (phones, characters, tags) for CTC heads: blank, end and unknown, then the symbols."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from attune.tasks._names import read_names, write_names
@@ -42,4 +43,4 @@ def save_symbols(folder: Path, symbols: Iterable[str]) -> None:
 
 def frames_for(tokens: Sequence[int]) -> int:
     """The fewest frames in which CTC can emit the tokens: one each, and a blank between two equal ones."""
-    return len(tokens) + sum(left == right for left, right in zip(tokens, tokens[1:], strict=False))
+    return len(tokens) + sum(left == right for left, right in pairwise(tokens))

@@ -16,10 +16,10 @@ from pydantic import Field
 from attune.contracts import TaskType
 from attune.errors import DataError
 from attune.scoring.slots import SLOT_TYPE_F1, SLOT_VALUE_CER, Slot, score_slots
-from attune.scoring.texts import texts_of
 from attune.tasks._symbols import Symbols, frames_for, save_symbols
 from attune.tasks.transcribe import CtcHeadConfig
 from attune.types import (
+    Json,
     Metric,
     Output,
     Prediction,
@@ -84,9 +84,9 @@ class FillSlots:
         """Characters and tags, and an end."""
         return self.symbols.encode(_symbols(self.config, utterance))
 
-    def reference(self, utterance: Utterance) -> str:
-        """The text with its tags: play B-artist queen E-artist."""
-        return tagged_text(_symbols(self.config, utterance))
+    def reference(self, utterance: Utterance) -> Json:
+        """The text, and its slots in their order: {"text": "play queen", "slots": [["artist", "queen"]]}."""
+        return read_symbols(_symbols(self.config, utterance))
 
     def frames_needed(self, target: Target) -> int:
         """One for each symbol, and a blank between two equal ones."""
@@ -99,9 +99,9 @@ class FillSlots:
         config = self.config.head
         return CtcHead(width, config.width, config.layers, len(self.pieces), config.dropout)
 
-    def read(self, output: Output) -> str:
-        """The text found, with its tags."""
-        return tagged_text(self.symbols.decode(require_hypothesis(output).tokens))
+    def read(self, output: Output) -> Json:
+        """The text and the slots found."""
+        return read_symbols(self.symbols.decode(require_hypothesis(output).tokens))
 
     def scoring_files(self, split: str) -> Mapping[str, str]:
         """None."""
@@ -109,29 +109,32 @@ class FillSlots:
 
     def score(self, predictions: Sequence[Prediction], context: ScoringContext) -> Scores:
         """Slot-type F1 and slot-value CER."""
-        pairs = [pair for pair in zip(*texts_of(predictions), strict=True) if pair[1] is not None]
-        values, counts = score_slots([(slots_of(reference), slots_of(str(found))) for reference, found in pairs])
-        return Scores(values, {**counts, "num_absent": len(predictions) - len(pairs)})
+        found = [each for each in predictions if not each.is_absent]
+        values, counts = score_slots([(slots_of(each.reference), slots_of(each.value)) for each in found])
+        return Scores(values, {**counts, "num_absent": len(predictions) - len(found)})
 
 
-def slots_of(text: str) -> list[Slot]:
-    """The slots of a text with tags; a value ends at its own end tag, at the next begin tag, or with the text."""
-    found: list[Slot] = []
+def read_symbols(symbols: Sequence[str]) -> Json:
+    """Text and slots of characters and tags; a value ends at any tag, or with the text."""
+    slots: list[Json] = []
     name: str | None = None
-    words: list[str] = []
-    for word in [*text.split(), END]:
-        if word.startswith((BEGIN, END)):
-            if name is not None:
-                found.append(Slot(name, " ".join(words)))
-            name, words = (word.removeprefix(BEGIN) if word.startswith(BEGIN) else None), []
-        else:
-            words.append(word)
-    return found
+    value = text = ""
+    for symbol in [*symbols, END]:
+        if len(symbol) == 1:
+            text, value = text + symbol, value + symbol
+            continue
+        if name is not None:
+            slots.append([name, " ".join(value.split())])
+        name, value = (symbol.removeprefix(BEGIN) if symbol.startswith(BEGIN) else None), ""
+    return {"text": " ".join(text.split()), "slots": slots}
 
 
-def tagged_text(symbols: Sequence[str]) -> str:
-    """Characters and tags as one text, with a space on both sides of each tag."""
-    return " ".join("".join(symbol if len(symbol) == 1 else f" {symbol} " for symbol in symbols).split())
+def slots_of(value: Json) -> list[Slot]:
+    """The slots of a prediction or a reference; anything else is refused."""
+    try:
+        return [Slot(str(name), str(filler)) for name, filler in value["slots"]]  # type: ignore[index, call-overload]
+    except (TypeError, KeyError, ValueError) as error:
+        raise DataError(f"Expected slots as [[type, value], ...], found {str(value)[:80]}.") from error
 
 
 def _symbols(config: FillSlotsConfig, utterance: Utterance) -> list[str]:
