@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Protocol, Self, Ty
 from attune.errors import ConfigError
 from attune.metrics import Json, Metric, Prediction, Scores
 from attune.scorers import ScorerKind
-from attune.task_roles import Head as Head
-from attune.task_roles import HeadTask as HeadTask
-from attune.task_roles import HubTask as HubTask
-from attune.task_roles import PromptedTask as PromptedTask
-from attune.task_roles import TaskKind as TaskKind
-from attune.task_roles import TextTask as TextTask
-from attune.task_roles import TokenizedTask as TokenizedTask
-from attune.task_roles import TunedTask as TunedTask
+from attune.roles import Head as Head
+from attune.roles import HeadTask as HeadTask
+from attune.roles import HubTask as HubTask
+from attune.roles import PromptedTask as PromptedTask
+from attune.roles import TaskKind as TaskKind
+from attune.roles import TextTask as TextTask
+from attune.roles import TokenizedTask as TokenizedTask
+from attune.roles import TunedTask as TunedTask
 from attune.types import Batch, LoadedRow, Loss, Output, Scorer, ScoringContext, Target, Utterance, target_text
 
 if TYPE_CHECKING:  # recipes are read and listed without loading torch

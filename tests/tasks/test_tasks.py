@@ -1,5 +1,6 @@
 """Every task keeps its promises: as a task, and as a model on an encoder."""
 
+import json
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ from attune.tasks._mask_settings import MaskHeadConfig
 from attune.tasks.convert_voice import ConvertVoiceConfig, VoiceHeadConfig
 from attune.tasks.diarize import ActivityHeadConfig, DiarizeConfig
 from attune.tasks.enhance import EnhanceConfig
+from attune.tasks.example import ExampleConfig
 from attune.tasks.fill_slots import FillSlotsConfig
 from attune.tasks.recognize_phonemes import RecognizePhonemesConfig
 from attune.tasks.separate import SeparateConfig
@@ -66,6 +68,11 @@ def some_words(folder):
     return corpora.words(folder, "a", 4, 1)
 
 
+def some_classes(folder):
+    rows = [json.loads(line) for line in some_words(folder).read_text().splitlines()]
+    return corpora.write(folder, "a", [{**row, "class": number % 3} for number, row in enumerate(rows)])
+
+
 CASES = {
     "recognize_phonemes": Case(RecognizePhonemesConfig(head=CtcHeadConfig(layers=0, width=8)), some_words),
     "fill_slots": Case(FillSlotsConfig(head=SMALL_CTC), some_words),
@@ -92,6 +99,7 @@ CASES = {
         lambda folder: corpora.parallel(folder, "a", 3, 1),
         the_sources("target"),
     ),
+    "example": Case(ExampleConfig(3), some_classes),
     "spot_queries": Case(None, lambda folder: corpora.searched(folder, "a", 8, 1), own_frames),
 }
 

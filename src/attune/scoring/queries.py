@@ -1,4 +1,4 @@
-"""Query-by-example spoken term detection: how well a query matches a document, and the term-weighted value.
+"""Query-by-example term detection: how well a query matches a document, and the term-weighted value.
 
 Maximum term-weighted value: 1 minus the mean over queries of P(miss) + β P(false alarm), at the one threshold on which
 it is highest. The prior and the costs are those of QUESST 2014.

@@ -28,7 +28,7 @@ TOKENS_AT_LEAST = 16
 KeysValues = tuple[Tensor, Tensor]  # (R, H, positions, D / H) each
 
 
-class Attention(nn.Module):
+class SharedAttention(nn.Module):
     """Attention of several heads; what is attended to is projected once."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -57,8 +57,8 @@ class TranslationLayer(nn.Module):
     def __init__(self, settings: TranslationHeadConfig, crosses: bool) -> None:
         super().__init__()
         width = settings.width
-        self.own = Attention(width, settings.heads)
-        self.cross = Attention(width, settings.heads) if crosses else None
+        self.own = SharedAttention(width, settings.heads)
+        self.cross = SharedAttention(width, settings.heads) if crosses else None
         self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3 if crosses else 2))
         self.dropout = nn.Dropout(settings.dropout)
