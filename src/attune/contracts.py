@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Protocol, Self, Ty
 
 from attune.errors import ConfigError
 from attune.metrics import Json, Metric, Prediction, Scores
-from attune.scorers import ScorerKind
 from attune.roles import Head as Head
 from attune.roles import HeadTask as HeadTask
 from attune.roles import HubTask as HubTask
@@ -23,6 +22,7 @@ from attune.roles import TaskKind as TaskKind
 from attune.roles import TextTask as TextTask
 from attune.roles import TokenizedTask as TokenizedTask
 from attune.roles import TunedTask as TunedTask
+from attune.scorers import ScorerKind
 from attune.types import Batch, LoadedRow, Loss, Output, Scorer, ScoringContext, Target, Utterance, target_text
 
 if TYPE_CHECKING:  # recipes are read and listed without loading torch

@@ -178,6 +178,7 @@ ScorerKind = Literal[
 
 SEARCHED: tuple[ScorerKind, ...] = ("ctc", "label", "tokens", "transducer")  # their outputs are hypotheses
 WITHOUT_MASKS: tuple[ScorerKind, ...] = ("waveform", "likelihood", "features")  # their models have no features to mask
+CROPPED: tuple[ScorerKind, ...] = ("label", "embedding")  # what is learned holds for any part of an utterance
 
 _KINDS: dict[type, ScorerKind] = {
     CtcScorer: "ctc",

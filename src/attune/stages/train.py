@@ -50,8 +50,8 @@ from attune.stages.evaluate import (
     search_of,
 )
 from attune.stages.finish import finish
-from attune.stages.pairs import require_fit
 from attune.stages.lock import extend_lock, gather_sources
+from attune.stages.pairs import require_fit
 from attune.stages.pretrained import LoadedModel, ModelFolders
 from attune.training import checkpoint
 from attune.training.checkpoint import Checkpoint, Damage
