@@ -23,6 +23,7 @@ from attune.metrics import Scores as Scores
 from attune.scorers import ActivityScorer as ActivityScorer
 from attune.scorers import CtcScorer as CtcScorer
 from attune.scorers import EmbeddingScorer as EmbeddingScorer
+from attune.scorers import FeatureScorer as FeatureScorer
 from attune.scorers import LabelScorer as LabelScorer
 from attune.scorers import LanguageModel as LanguageModel
 from attune.scorers import LikelihoodScorer as LikelihoodScorer
@@ -242,6 +243,14 @@ class Embedding:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Features:
+    """The frames of an utterance; they are written to a file beside the predictions."""
+
+    frames: NDArray[np.float32]  # (F, D)
+    score: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Activity:
     """How probable it is in each frame that each speaker (or class) is active."""
 
@@ -272,7 +281,7 @@ class Likelihood:
         return self.log_prob
 
 
-Output = Hypothesis | Embedding | Activity | Waveform | Likelihood  # of a search, for one utterance
+Output = Hypothesis | Embedding | Features | Activity | Waveform | Likelihood  # of a search, for one utterance
 
 
 def require_text(value: Json) -> str:

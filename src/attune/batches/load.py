@@ -195,7 +195,8 @@ def _of_audio(found: CachedRow | None, samples: int, has_features: bool) -> Cach
 def _at_pace(utterance: Utterance, factor: float) -> Utterance:
     """What the utterance is when its audio takes so many times as long."""
     text = utterance.text and scale_timestamps(utterance.text, factor)
-    return replace(utterance, seconds=utterance.seconds * factor, text=text)
+    segments = tuple(replace(each, start=each.start * factor, end=each.end * factor) for each in utterance.segments)
+    return replace(utterance, seconds=utterance.seconds * factor, text=text, segments=segments)
 
 
 def _require_no_signals(utterance: Utterance) -> None:

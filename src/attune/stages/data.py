@@ -30,7 +30,7 @@ from attune.corpora import (
 from attune.errors import ConfigError, DataError
 from attune.recipe import Recipe
 from attune.run import Run
-from attune.scorers import SEARCHED, WITHOUT_MASKS
+from attune.scorers import CROPPED, SEARCHED, WITHOUT_MASKS
 from attune.site import Site
 from attune.sources import locate, read_range, shown, size_of
 from attune.stages.pretrained import LoadedModel
@@ -157,6 +157,8 @@ def training_reader(recipe: Recipe, corpus: Corpus | None, loaded: LoadedModel, 
     """How training reads an utterance: audio and target, refusing targets that no alignment can reach."""
     if recipe.augment and recipe.augment.masks and loaded.task_model.scorer in WITHOUT_MASKS:
         raise ConfigError("augment.masks: this model has no features to mask. Remove it.")
+    if recipe.augment and recipe.augment.crop_seconds and loaded.task_model.scorer not in CROPPED:
+        raise ConfigError("augment.crop_seconds: this task learns from whole utterances. Remove it.")
     built = loaded.task_model
     return Reader(
         corpus or (),

@@ -69,7 +69,7 @@ def build(config: SslConfig, task: Task, assets: Path) -> TaskModel:
     chosen = chosen_layers(config.layers, len(upstream.widths))
     featurizer = LayerFeaturizer(upstream.widths, chosen, config.normalize)
     stack = config.stack or (1 if upstream.stride >= SLOW_STRIDE else 3)
-    head = task.head(featurizer.width * stack)
+    head = task.head(featurizer.width * stack, upstream.stride * stack)
     pieces = task.pieces if isinstance(task, TokenizedTask) else ()
     model = SslModel(upstream, featurizer, stack, head)
     if config.cache:
@@ -99,4 +99,5 @@ FAMILY = Family(
     importer=Importer(lambda path: False, read),
     architecture_settings=("upstream", "layers", "normalize", "stack"),
     lora_targets=(("q_proj", "v_proj"), ("head.projection",)),  # fbank has no attention
+    takes="head",
 )

@@ -34,7 +34,7 @@ class SslModel(nn.Module):
 
     def scorer(self, batch: Batch) -> Scorer:
         """What the head says about the batch, for a search."""
-        return self.head.scorer(*stack_frames(*self._features(batch, None), self.stack))
+        return self.head.scorer(*stack_frames(*self._features(batch, None), self.stack), batch)
 
     def frames(self, samples: int) -> int:
         """How many frames the head gets to see."""
