@@ -4,6 +4,8 @@ A row is a function of its own samples: the floor, 80 dB below the loudest energ
 """
 
 # B batch, T samples, F frames, M mel bins
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -59,8 +61,8 @@ class FrontEnd(nn.Module):
 
 def mel_bank(bins: int, transform: int) -> Tensor:
     """SpeechBrain's triangles (transform / 2 + 1, bins): each as wide to the right as it is to the left."""
-    top = 2595 * torch.log10(torch.tensor(1 + SAMPLE_RATE / 2 / 700))
-    edges = 700 * (10 ** (torch.linspace(0, float(top), bins + 2) / 2595) - 1)
+    top = 2595 * math.log10(1 + SAMPLE_RATE / 2 / 700)
+    edges = 700 * (10 ** (torch.linspace(0, top, bins + 2) / 2595) - 1)
     points = torch.linspace(0, SAMPLE_RATE // 2, transform // 2 + 1)[:, None]
     slope = (points - edges[1:-1]) / edges.diff()[:-1]
     return torch.minimum(1 + slope, 1 - slope).clamp(min=0)
