@@ -95,8 +95,9 @@ class Decoder(nn.Module):
 
     def forward(self, tokens: Tensor, attended: Attended) -> Tensor:
         """Logits (R, U, V) of what follows each of the tokens (R, U)."""
-        state, outputs = self.start(attended), []
+        state = self.start(attended)
+        outputs = [self.output.weight.new_zeros(len(tokens), 0, self.output.out_features)]
         for place in range(tokens.shape[1]):
             logits, state = self.step(tokens[:, place], attended, state)
-            outputs.append(logits)
-        return torch.stack(outputs, 1)
+            outputs.append(logits[:, None])
+        return torch.cat(outputs, 1)

@@ -31,7 +31,7 @@ class Tagged:
         return self.tag.rpartition(":")[2].rpartition(".")[2]
 
 
-Value: TypeAlias = "str | int | float | bool | None | Tagged | tuple[Value, ...] | dict[str, Value]"
+Value: TypeAlias = "str | int | float | bool | Tagged | tuple[Value, ...] | dict[str, Value] | None"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """An attention encoder-decoder as the loop trains it and the search decodes it."""
 
 # B batch, F frames, U tokens, V vocabulary
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from attune.audio.features import within
 from attune.audio.masking import mask_features
 from attune.families.aed.crdnn import Crdnn
 from attune.families.aed.decoder import Decoder
@@ -12,7 +12,6 @@ from attune.families.aed.front_end import FrontEnd
 from attune.families.aed.scorer import AedScorer
 from attune.families.aed.settings import AedConfig
 from attune.families.aed.shape import AedShape
-from attune.families.aed.vocabulary import END
 from attune.types import SAMPLE_RATE, Batch, Loss, TokenTargets
 
 
@@ -26,12 +25,12 @@ class AedModel(nn.Module):
         self.front_end = FrontEnd(shape)
         self.encoder = Crdnn(shape)
         self.decoder = Decoder(shape)
-        self.ctc = nn.Linear(shape.width, shape.tokens)
+        self.ctc = nn.Linear(shape.width, shape.tokens).requires_grad_(config.ctc_weight > 0)
 
     def loss(self, batch: Batch) -> Loss:
         """Attention and CTC, summed over tokens; the end of each text is one of them."""
         frames, lengths = self.encode(batch)
-        counts = batch.tokens.lengths + 1
+        counts = batch.tokens.lengths - 1  # of what is predicted: all but the token that begins
         total = (1 - self.ctc_weight) * self._attention_loss(frames, lengths, batch.tokens)
         if self.ctc_weight:
             total = total + self.ctc_weight * self._ctc_loss(frames, lengths, batch.tokens)
@@ -64,12 +63,10 @@ class AedModel(nn.Module):
         return self.shape.time_pooling * self.shape.hop / SAMPLE_RATE
 
     def _attention_loss(self, frames: Tensor, lengths: Tensor, targets: TokenTargets) -> Tensor:
-        begun = F.pad(targets.ids, (1, 0), value=END)
-        logits = self.decoder(begun, self.decoder.attend(frames, lengths)).float()
-        wanted = F.pad(targets.ids, (0, 1)).scatter(1, targets.lengths[:, None], END)
-        is_own = torch.arange(begun.shape[1], device=begun.device) <= targets.lengths[:, None]
+        logits = self.decoder(targets.ids[:, :-1], self.decoder.attend(frames, lengths)).float()
+        is_own = within(targets.lengths - 1, logits.shape[1])
         each = F.cross_entropy(
-            logits.flatten(0, 1), wanted.flatten(), reduction="none", label_smoothing=self.label_smoothing
+            logits.flatten(0, 1), targets.ids[:, 1:].flatten(), reduction="none", label_smoothing=self.label_smoothing
         )
         return each.masked_fill(~is_own.flatten(), 0).sum()
 
@@ -78,9 +75,9 @@ class AedModel(nn.Module):
         # On the CPU, because CUDA adds up the gradient of CTC in a new order every time: other bits after each resume.
         total = F.ctc_loss(
             log_probs.transpose(0, 1).cpu(),
-            targets.ids.cpu(),
+            targets.ids[:, 1:].cpu(),
             lengths.cpu(),
-            targets.lengths.cpu(),
+            (targets.lengths - 2).cpu(),
             reduction="sum",
             zero_infinity=True,  # a text may have more tokens than the utterance has frames
         )

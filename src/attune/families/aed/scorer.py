@@ -23,6 +23,11 @@ class AedScorer:
         self.attended = decoder.attend(frames, lengths)
         self.state: DecoderState = decoder.start(self.attended)
 
+    @property
+    def attention(self) -> Tensor:
+        """Where the decoder looked in the last step (R, F)."""
+        return self.state.attention
+
     @torch.no_grad()
     def advance(self, tokens: Tensor) -> Tensor:
         """Give each row its next token (R, 1): the log-probabilities (R, V) of what follows."""

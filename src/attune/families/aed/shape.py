@@ -40,7 +40,9 @@ class AedShape:
     tokens: int = 1000
 
     def __post_init__(self) -> None:
-        sizes = [value for each in fields(self) if each.name != "dropout" for value in _numbers(getattr(self, each.name))]
+        sizes = [
+            value for each in fields(self) if each.name != "dropout" for value in _numbers(getattr(self, each.name))
+        ]
         if any(not 0 < size < 10**6 for size in sizes) or len(self.channels) != len(self.frequency_pooling):
             raise ModelError(f"These are no sizes of an attention encoder-decoder: {self}.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -190,6 +191,8 @@ def _read(path: Path) -> dict[str, Tensor]:
         require_bounded(tensors, path.stat().st_size)
     except FileNotFoundError as error:
         raise ModelError(f"{path} is missing: the pretrainer of {FILE} names it.") from error
+    except pickle.UnpicklingError as error:
+        raise ModelError(f"{path} is refused: it holds more than tensors. Nothing in it was executed.") from error
     except (BadTensorFile, RuntimeError, ValueError, TypeError, EOFError, OSError) as error:
         raise ModelError(f"{path} cannot be read as a checkpoint: {' '.join(str(error).split())[:300]}") from error
     return tensors

@@ -1,4 +1,4 @@
-"""What the tokens stand for: SpeechBrain's own SentencePiece model, or the task's. Token 0 begins, ends and is blank."""
+"""What the tokens stand for: SpeechBrain's own SentencePiece model, or the task's. Token 0 begins and ends a text."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ class AedCodec:
     decode: Callable[[tuple[int, ...]], str]
 
     def target(self, utterance: Utterance) -> tuple[int, ...]:
-        """The tokens to learn, without the end."""
-        return self.encode(utterance)
+        """The tokens to learn, from the one that begins to the one that ends."""
+        return (END, *self.encode(utterance), END)
 
     def frames_needed(self, target: Target) -> int:
         """None in particular: attention may stay where it is."""
