@@ -31,4 +31,5 @@ FAMILY = Family(
     importer=Importer(recognizes, read),
     vocabulary=VocabularyRules(is_own=lambda config: config.tokens == "own"),
     architecture_settings=("size", "tokens"),
+    takes="tokens",
 )
