@@ -23,13 +23,13 @@ def read_folder(folder: Path) -> dict[str, Tensor]:
         if (folder / f"{name}.index.json").is_file():
             shards = _shards(folder / f"{name}.index.json")
             return {key: tensor for shard in shards for key, tensor in _read_file(folder / shard).items()}
-    raise ModelError(f"{folder} has no weights: neither model.safetensors nor pytorch_model.bin, whole or in parts.")
+    raise ModelError(f"{folder} has no weights: no model.safetensors and no pytorch_model.bin, whole or sharded.")
 
 
 def _shards(index: Path) -> list[str]:
     by_name = read_json(index).get("weight_map")
     if not isinstance(by_name, dict) or not all(map(_is_name, by_name.values())):
-        raise ModelError(f"{index} has no `weight_map` that maps weights to files. Fetch it again.")
+        raise ModelError(f"{index} has no `weight_map`. Download it again.")
     return sorted(set(by_name.values()))
 
 
@@ -52,7 +52,7 @@ def read_pt(path: Path, toolkits: tuple[str, ...] = ()) -> Any:
         with path.open("rb") as file:
             return read_pickled(file, path.stat().st_size, toolkits)
     except Exception as error:  # damaged bytes make unpickling fail in any way
-        raise ModelError(f"{path} cannot be read as tensors: {_reason(error)}") from error
+        raise ModelError(f"Cannot read tensors from {path}: {_reason(error)}") from error
 
 
 def _require_content(path: Path) -> None:
@@ -61,11 +61,11 @@ def _require_content(path: Path) -> None:
         with path.open("rb") as file:
             start = file.read(len(LFS_POINTER))
     except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise ModelError(f"Cannot read {path}: {error.strerror or error}") from error
     if not start:
-        raise ModelError(f"{path} is empty. Fetch it again.")
+        raise ModelError(f"{path} is empty. Download it again.")
     if start == LFS_POINTER:
-        raise ModelError(f"{path} is a pointer of git-lfs, not the file itself. Fetch the real one: git lfs pull")
+        raise ModelError(f"{path} is a git-lfs pointer, not the file. Run: git lfs pull")
 
 
 def _reason(error: Exception) -> str:
@@ -74,19 +74,19 @@ def _reason(error: Exception) -> str:
         return f"{error}."
     code = re.search(r"GLOBAL (\S+)", str(error))
     if code:
-        return f"it brings code along ({code[1]}), which is not run. Save the tensors alone, best as safetensors."
+        return f"it contains code ({code[1]}), which is not run. Save the tensors alone, e.g. as safetensors."
     is_advice = isinstance(error, pickle.UnpicklingError) or "weights_only" in str(error)
     detail = "" if is_advice else f" ({str(error).partition('. ')[0] or type(error).__name__})"
-    return f"it is damaged, or not a file of torch's{detail}. Fetch it again, or save its tensors as safetensors."
+    return f"it is damaged, or not a torch file{detail}. Download it again, or save its tensors as safetensors."
 
 
 def as_tensors(loaded: object, path: Path) -> dict[str, Tensor]:
     """Weights by their names, and nothing else."""
     if not isinstance(loaded, dict):
-        raise ModelError(f"{path} holds a {type(loaded).__name__}, where weights by their names are expected.")
+        raise ModelError(f"{path} has a {type(loaded).__name__}; expected weights by name.")
     other = [name for name, each in loaded.items() if not (isinstance(name, str) and isinstance(each, Tensor))]
     if other:
-        raise ModelError(f"{path} holds more than weights: {other[0]!r:.60} is no tensor. Save the weights alone.")
+        raise ModelError(f"{path} has more than weights: {other[0]!r:.60} is not a tensor. Save the weights alone.")
     try:
         require_bounded(loaded, path.stat().st_size)
     except BadTensorFile as error:
@@ -98,11 +98,11 @@ def fitted(tensors: Mapping[str, Tensor], own: Mapping[str, Tensor], path: Path)
     """Exactly the tensors that a module has (`own`), in float32; refused where one is missing or of another shape."""
     missing = [name for name in own if name not in tensors]
     if missing:
-        raise ModelError(f"{path} lacks {', '.join(missing[:3])}, which its own description asks for. Fetch it again.")
+        raise ModelError(f"{path} has no {', '.join(missing[:3])}, which its configuration needs. Download it again.")
     wrong = [name for name in own if own[name].shape != tensors[name].shape]
     if wrong:
-        shapes = f"{tuple(tensors[wrong[0]].shape)}, where {tuple(own[wrong[0]].shape)} is expected"
-        raise ModelError(f"{path} does not fit its own description: {wrong[0]} is {shapes}. Fetch it again.")
+        shapes = f"{tuple(tensors[wrong[0]].shape)}, expected {tuple(own[wrong[0]].shape)}"
+        raise ModelError(f"{path} does not fit its configuration: {wrong[0]} is {shapes}. Download it again.")
     return {name: _widened(tensors[name]) for name in own}
 
 

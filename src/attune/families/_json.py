@@ -14,9 +14,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         written = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{path} cannot be read: {error}") from error
+        raise ModelError(f"Cannot read {path}: {error}") from error
     if not isinstance(written, dict):
-        raise ModelError(f"{path} cannot be read: it is not a JSON object of names and values. Fetch it again.")
+        raise ModelError(f"{path} is not a JSON object. Download it again.")
     return written
 
 

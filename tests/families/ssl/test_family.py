@@ -193,15 +193,3 @@ def test_another_plug_ins_upstream_is_found_by_its_module(task, tmp_path, monkey
     (tmp_path / "own").mkdir()
     (tmp_path / "own/upstream.py").write_text("from attune.families.ssl.upstreams.fbank import UPSTREAM\n")
     assert FAMILY.build(SslConfig("own.upstream"), task, tmp_path).scorer == "label"
-
-
-@pytest.mark.parametrize("family", ["whisper", "transducer"])
-def test_a_family_of_text_refuses_other_tasks_and_names_what_fits(family, tmp_path, capsys):
-    from attune.cli import main
-
-    from tiny import write_recipe
-
-    recipe = write_recipe(tmp_path, utterances=4)
-    words = ["task.name=classify", f"model.family={family}", f"model.weights={tmp_path}", "--device=cpu", "--workers=0"]
-    assert main(["train", str(recipe), *words]) == 2
-    assert f"{family.capitalize()} cannot classify" in capsys.readouterr().err

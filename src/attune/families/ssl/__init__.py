@@ -29,26 +29,24 @@ class SslConfig:
     """Which encoder, and how its layers reach the head."""
 
     upstream: Annotated[
-        str, Field(min_length=1, description="The encoder, one of `attune list upstreams`; fbank has no weights.")
+        str, Field(min_length=1, description="Upstream encoder, see `attune list upstreams`; fbank has no weights.")
     ] = "fbank"
     weights: Annotated[
         str | None,
-        Field(description="A run or model folder, a transformers folder, or a .pt file of fairseq or S3PRL."),
+        Field(description="Run, model folder, transformers folder, or .pt file of fairseq or S3PRL to start from."),
     ] = None
     layers: Annotated[
         int | tuple[int, ...] | None,
-        Field(description="Which layers: 0 is nearest the input, -1 the output. Unset: the weighted sum of all."),
+        Field(description="Layers to use: 0 is nearest the input, -1 the output (default: weighted sum of all)."),
     ] = None
-    normalize: Annotated[bool, Field(description="Norm each layer's frames before they are added up.")] = False
+    normalize: Annotated[bool, Field(description="Layer normalization of each layer before the weighted sum.")] = False
     cache: Annotated[
-        str | None, Field(min_length=1, description="A folder that keeps a frozen upstream's features, for any task.")
+        str | None, Field(min_length=1, description="Folder to cache a frozen upstream's features in, for any task.")
     ] = None
-    cache_precision: Annotated[
-        Literal["bf16", "fp32"], Field(description="What kept features are computed and written in.")
-    ] = "bf16"
+    cache_precision: Annotated[Literal["bf16", "fp32"], Field(description="Precision of cached features.")] = "bf16"
     stack: Annotated[
         int | None,
-        Field(ge=1, description="How many neighbouring frames become one. Unset: 3 where frames are 10 ms, else 1."),
+        Field(ge=1, le=1000, description="Neighboring frames to stack into one (default: 3 for 10 ms frames, else 1)."),
     ] = None
 
     def __post_init__(self) -> None:
@@ -66,14 +64,12 @@ def build(config: SslConfig, task: Task, assets: Path) -> TaskModel:
     from attune.families.ssl.model import SslModel
 
     if not isinstance(task, HeadTask):
-        raise ConfigError(
-            "An encoder needs a task with a head, such as transcribe or classify, and this one has none. Set task.name."
-        )
+        raise ConfigError("This family needs a task with a head, such as transcribe or classify. Set task.name.")
     upstream = catalog.find(UPSTREAMS, config.upstream).build(assets)
     chosen = chosen_layers(config.layers, len(upstream.widths))
     featurizer = LayerFeaturizer(upstream.widths, chosen, config.normalize)
     stack = config.stack or (1 if upstream.stride >= SLOW_STRIDE else 3)
-    head = task.head(featurizer.width * stack)
+    head = task.head(featurizer.width * stack, upstream.stride * stack)
     pieces = task.pieces if isinstance(task, TokenizedTask) else ()
     model = SslModel(upstream, featurizer, stack, head)
     if config.cache:
@@ -102,4 +98,6 @@ FAMILY = Family(
     # An encoder alone is no model that `attune import` could write: it has no task.
     importer=Importer(lambda path: False, read),
     architecture_settings=("upstream", "layers", "normalize", "stack"),
+    lora_targets=(("q_proj", "v_proj"), ("head.projection",)),  # fbank has no attention
+    takes="head",
 )

@@ -35,7 +35,7 @@ class SslModel(nn.Module):
 
     def scorer(self, batch: Batch) -> Scorer:
         """What the head says about the batch, for a search."""
-        return self.head.scorer(*stack_frames(*self._features(batch, None), self.stack))
+        return self.head.scorer(*stack_frames(*self._features(batch, None), self.stack), batch)
 
     def frames(self, samples: int) -> int:
         """How many frames the head gets to see."""
@@ -58,7 +58,9 @@ class SslModel(nn.Module):
         if self.cache:
             layers, counts = self.cache.features(batch)
             features = next(iter(layers)) if self.featurizer.is_fixed else self.featurizer.combine(layers)
-            features = features.to(next(cast(nn.Module, self.head).parameters()).dtype)
+            for weight in cast(nn.Module, self.head).parameters():
+                features = features.to(weight.dtype)  # what is kept may be narrower
+                break
         elif is_frozen(self.upstream):
             layers, counts = self.frozen(batch.audio, batch.lengths)
             features = self.featurizer(layers)

@@ -34,9 +34,11 @@ def import_weights(path: Path, assets: Path, tokenizer: Path | None) -> Mapping[
     }
     output = tensors.pop(OUTPUT, None)
     if output is not None and EMBEDDING not in tensors:
-        raise ModelError(f"{path} has {OUTPUT} and lacks {EMBEDDING}, which it is a copy of. Fetch the weights again.")
+        raise ModelError(f"{path} has {OUTPUT} but no {EMBEDDING}, which it copies. Download the weights again.")
     if output is not None and not torch.equal(output.float(), tensors[EMBEDDING].float()):
-        raise ModelError(f"{path} has an output layer of its own ({OUTPUT}); Whisper's is the embedding of tokens.")
+        raise ModelError(
+            f"{path} has a separate output layer ({OUTPUT}); attune supports Whisper with tied embeddings only."
+        )
     return {name: tensor.float() for name, tensor in tensors.items()}
 
 
@@ -94,17 +96,15 @@ def _import_tokenizer(folder: Path, assets: Path) -> Path:
             shutil.copy(folder / TOKENIZER_CONFIG, assets)
         return folder / TOKENIZER
     if not (folder / "vocab.json").is_file():
-        raise ModelError(
-            f"{folder} has neither tokenizer.json nor vocab.json. Copy them from the model it was made of."
-        )
+        raise ModelError(f"{folder} has neither tokenizer.json nor vocab.json. Copy them from the original model.")
     from transformers import WhisperTokenizer  # slow to load, and hardly ever needed
 
     try:
         WhisperTokenizer.from_pretrained(folder).save_pretrained(assets)
     except Exception as error:  # the library raises nothing more exact
         raise ModelError(
-            f"{folder} has a vocab.json that makes no tokenizer ({error}). Copy vocab.json and merges.txt, or "
-            "tokenizer.json, from the model it was made of."
+            f"{folder} has an invalid vocab.json ({error}). Copy vocab.json and merges.txt, or tokenizer.json, "
+            "from the original model."
         ) from error
     return assets / TOKENIZER
 
@@ -112,14 +112,13 @@ def _import_tokenizer(folder: Path, assets: Path) -> Path:
 def _import_pt(path: Path, assets: Path, tokenizer: Path | None) -> dict[str, Tensor]:
     checkpoint = read_pt(path)
     if not isinstance(checkpoint, dict) or not {"dims", "model_state_dict"} <= checkpoint.keys():
-        raise ModelError(f"{path} is not a checkpoint of OpenAI's Whisper: it lacks `dims` or `model_state_dict`.")
+        raise ModelError(f"{path} is not an OpenAI Whisper checkpoint: it has no `dims` or no `model_state_dict`.")
     tokenizer = tokenizer or path.parent
     tokenizer = tokenizer / TOKENIZER if tokenizer.is_dir() else tokenizer
     if not tokenizer.is_file():
         raise ModelError(
-            f"{path} comes without a tokenizer. Put the tokenizer.json of the same kind of Whisper "
-            "(multilingual or English-only) beside it, or name it: model.tokenizer=PATH in a recipe, "
-            "--tokenizer PATH for attune import."
+            f"{path} has no tokenizer. Put the tokenizer.json of the same Whisper (multilingual or English-only) "
+            "beside it, or set model.tokenizer=PATH in a recipe, --tokenizer PATH in attune import."
         )
     shutil.copy(tokenizer, assets / TOKENIZER)
     write_json(assets / TOKENIZER_CONFIG, {"tokenizer_class": "WhisperTokenizer"})
