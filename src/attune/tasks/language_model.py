@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,17 +122,20 @@ class LanguageModelTask:
         }
         ids = [each.id for each in found]
         values = {
-            metric.name: bootstrap.statistic(
-                metric, lambda rows, own=own: math.exp(min(700.0, -losses[rows].sum() / max(1.0, own[rows].sum()))), ids
-            )
+            metric.name: bootstrap.statistic(metric, partial(_perplexity, losses, own), ids)
             for metric, own in counts.items()
         }
         tokens, words = (int(own.sum()) for own in counts.values())
         return Scores(values, {"num_tokens": tokens, "num_words": words, "num_absent": len(predictions) - len(found)})
 
 
+def _perplexity(losses: NDArray[np.float64], counts: NDArray[np.float64], rows: NDArray[np.intp]) -> float:
+    return math.exp(min(700.0, -losses[rows].sum() / max(1.0, counts[rows].sum())))
+
+
 def _numbers(found: Sequence[Prediction], key: str) -> NDArray[np.float64]:
-    return np.array([float(each.value[key]) for each in found])  # type: ignore[index, call-overload]
+    values: list[Any] = [each.value for each in found]
+    return np.array([float(value[key]) for value in values])
 
 
 TASK: TaskType[LanguageModelConfig] = LanguageModelTask
