@@ -19,7 +19,7 @@ def test_the_demo_more_than_halves_the_error_on_unseen_speakers(tmp_path, monkey
         [sys.executable, "-m", "attune", "demo"], capture_output=True, text=True, timeout=560, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
-    told = re.search(r"WER on unseen speakers: ([\d.]+) % .* before, ([\d.]+) %", done.stdout)
+    told = re.search(r"wer on unseen speakers: ([\d.]+) % .* before, ([\d.]+) %", done.stdout)
     before, after = float(told[1]), float(told[2])
     assert after < before / 2
     assert Run(tmp_path / "runs/demo").state() == "done"

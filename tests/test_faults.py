@@ -105,7 +105,7 @@ def test_whoever_is_killed_nothing_is_left_and_the_run_ends_in_the_same_bits(rec
         said = launcher.communicate(timeout=20)[1]
     assert launcher.returncode == (-9 if victim == "launcher" else 1)
     if victim == "rank 0":
-        assert said.startswith("Rank 0 was killed by SIGKILL. Run the same command to go on")
+        assert said.startswith("Rank 0 was killed by SIGKILL. Run the same command to resume")
         assert "\nframe #" not in said
         assert json.loads((run / "status.json").read_text())["message"] == "Rank 0 was killed by SIGKILL."
     assert wait(start(settings, 2)) == [0, 0]
@@ -130,7 +130,7 @@ def test_a_group_whose_reader_is_killed_starts_again_and_the_run_ends_in_the_sam
         os.kill(readers[0], signal.SIGKILL)
         said = launcher.communicate(timeout=120)[1]
     assert launcher.returncode == 0, said
-    assert "A process that reads audio was killed" in said and "(0 restarts left)" in said
+    assert "A loader worker was killed" in said and "(0 restarts left)" in said
     assert not list(find_run_processes(name))
     assert bits(run, 40) == quiet
     assert Run(run).state() == "done"
@@ -157,8 +157,8 @@ def test_a_reader_killed_while_a_step_is_shown_is_told_in_words(recipe, tmp_path
 
     assert wait(start(words(recipe, run, "--workers=1"), 1, kill_while_shown)) == [1]
     said = (errors / "0").read_text()
-    assert "A process that reads audio was killed" in said and "Traceback" not in said
-    assert (Run(run).state(), Run(run).status().message) == ("failed", "It was left before its end.")
+    assert "A loader worker was killed" in said and "Traceback" not in said
+    assert (Run(run).state(), Run(run).status().message) == ("failed", "Left before the end.")
 
 
 def family(launcher: int) -> tuple[list[int], list[int]]:

@@ -123,7 +123,7 @@ def test_a_job_is_followed_and_ends_as_its_command_ends(recipe, cluster, tmp_pat
         **ENVIRONMENT,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "is the model of step 2" in done.stdout
+    assert "has the model of step 2" in done.stdout
     said: list[str] = []
     for code, expected in ((75, 75), (9, 1)):
         words = [sys.executable, "-c", f"print('on the cluster'); raise SystemExit({code})"]

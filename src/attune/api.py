@@ -72,7 +72,7 @@ def _require_chunking(chunking: str, long: str | None) -> None:
         former = FORMER_CHUNKING.get(long, "vad")
         raise ConfigError(f'load(long={long!r}) is now load(chunking="{former}").')
     if chunking not in get_args(Chunking):
-        raise ConfigError(f"chunking: there is no {chunking!r}. Use {' or '.join(get_args(Chunking))}.")
+        raise ConfigError(f"Unknown chunking {chunking!r}. Use {' or '.join(get_args(Chunking))}.")
 
 
 def _require_timestamps(recipe: Recipe) -> None:
@@ -139,4 +139,4 @@ def _world(device: str) -> World:
     try:
         return World(0, 1, choose_device(device))
     except RuntimeError as error:  # torch knows what kinds of devices there are
-        raise ConfigError(f"device: there is no {device!r}. Use auto, cpu or cuda.") from error
+        raise ConfigError(f"Unknown device {device!r}. Use auto, cpu or cuda.") from error

@@ -79,7 +79,7 @@ def made_of(shards, seconds):
 def test_a_stream_without_anything_to_train_on_says_why(shards):
     nothing = made_of(shards, {"a": [30.0, 31.0], "b": [0.0, 0.0]})
     bounds = rules(max_seconds=20.0, drops_bad_rows=True)
-    with pytest.raises(DataError, match="Nothing in the stream can be trained on") as told:
+    with pytest.raises(DataError, match="No utterance of the stream can be used") as told:
         next(stream_micros(Position(), nothing, bounds, Part(0, 1, False)))
     assert "b-1 is bad" in str(told.value) and "2 utterances of block" in str(told.value)
 
