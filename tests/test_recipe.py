@@ -154,6 +154,7 @@ def test_five_problems_are_reported_at_once_each_with_its_line(folder):
         ("task=toy.task", "override: task: expected keys and values, found 'toy.task'"),
         ("task.name=[x]", "override: task.name: expected a name, found a list of 1"),
         ("task={name: toy.family}", "override: task.name: Module 'toy.family' does not export TASK."),
+        ("run=s3://bucket/runs/x", "override: run: must be a local folder; upload the result with `attune push`"),
         ("task.name=./task.py", "override: task.name: Unknown task './task.py' (known: "),
         ("task.name=transcibe", "override: task.name: Unknown task 'transcibe'; did you mean "),
         ("task.language=tlh", "whole.yaml:3: task: Klingon needs a lexicon"),
@@ -189,12 +190,12 @@ def test_a_missing_base_is_a_problem_beside_the_others_but_hides_what_it_would_h
 def test_a_circle_of_bases_is_shown(folder):
     write("a.yaml", "base: b.yaml\n")
     write("b.yaml", "seed: 1\nbase: a.yaml\n")
-    assert problems("a.yaml") == ["b.yaml:2: base: the recipes refer to each other: a.yaml → b.yaml → a.yaml"]
+    assert problems("a.yaml") == ["b.yaml:2: base: circular: a.yaml → b.yaml → a.yaml"]
 
 
 def test_a_recipe_is_not_its_own_base(folder):
     write("a.yaml", "base: ./a.yaml\n")
-    assert problems("a.yaml") == ["a.yaml:1: base: the recipes refer to each other: a.yaml → a.yaml"]
+    assert problems("a.yaml") == ["a.yaml:1: base: circular: a.yaml → a.yaml"]
 
 
 def test_a_base_is_one_path(folder):
