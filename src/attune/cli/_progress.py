@@ -131,6 +131,8 @@ def _show_start(event: Started, display: Display) -> None:
             f"  {share.name}: {share.utterances:,} utterances, {share.seconds / 3600:.2f} h, {share.times:.4g} times "
             f"an epoch: {share.drawn:,} utterances, {share.part:.1%} of its audio"
         )
+    for leak in event.leaks:
+        display.say(f"warning: {leak}")
     if isinstance(event.dev, CorpusSample):
         display.say(f"dev: {describe_sample(len(event.dev), event.dev.total)}; the final scores have all")
     if event.new_tensors:

@@ -77,7 +77,7 @@ def guess_columns(
         )
     if not found["start"]:  # a duration is trusted for a segment; a whole recording is measured
         found |= {"end": None, "seconds": given.get("seconds")}
-    return Columns(audio, **found)
+    return Columns(audio, *(found[name] for name in USUAL if name != "audio"))
 
 
 def other_columns(header: Sequence[str], columns: Columns) -> tuple[str, ...]:

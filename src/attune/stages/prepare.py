@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -112,7 +111,8 @@ def _located(order: PrepareRequest, layout: Layout, site: Site) -> Path:
     if layout.choose is None or not is_remote(order.source) or order.source.endswith(".parquet"):
         return locate(order.source, site.cache)
     name = f"{order.source}#{hashlib.sha256(json.dumps(config.to_plain(options)).encode()).hexdigest()[:12]}"
-    return locate_some(order.source, partial(layout.choose, options=options), site.cache, name)
+    choose = layout.choose
+    return locate_some(order.source, lambda names: choose(names, options), site.cache, name)
 
 
 def _unpacked(archive: Path, to: Path) -> Path:
