@@ -145,7 +145,7 @@ def _read_container(
     return np.concatenate(kept), rate
 
 
-def _bounded(recording: containers.Decoder, path: Path | str, content: bytes | None) -> Iterator[Samples]:
+def _bounded(recording: containers.ContainerReader, path: Path | str, content: bytes | None) -> Iterator[Samples]:
     """The decoded pieces, as many as the file's bytes allow."""
     size = _size(Path(path)) if content is None else len(content)
     total = 0

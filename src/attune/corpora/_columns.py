@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from attune.corpora._layout import AUDIO_FILES
@@ -51,7 +51,7 @@ class Columns:
     end: str | None = None
     seconds: str | None = None
     split: str | None = None
-    labels: tuple[str, ...] = ()
+    labels: tuple[str, ...] = field(default=(), kw_only=True)
 
     def describe(self) -> str:
         """One line: audio = Filename, text = Transcript …"""

@@ -107,7 +107,7 @@ def _find(order: PrepareRequest, to: Path, site: Site) -> tuple[str, str]:
 
 def _located(order: PrepareRequest, layout: Layout, site: Site) -> Path:
     """The source of a known corpus, fetched; of a remote dataset, as much as the options ask for."""
-    options = _options(layout, order.options)  # a misspelled one is told before a download
+    options = _options(layout, order.options)  # a misspelled one is reported before a download
     if layout.choose is None or not is_remote(order.source) or order.source.endswith(".parquet"):
         return locate(order.source, site.cache)
     name = f"{order.source}#{hashlib.sha256(json.dumps(config.to_plain(options)).encode()).hexdigest()[:12]}"
