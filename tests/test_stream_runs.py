@@ -8,10 +8,10 @@ import pytest
 from attune.files import sha256
 
 from miniatures import put
-from processes import kill, start, wait, wait_for_step
+from processes import attune, kill, start, wait, wait_for_step
 from range_server import Behavior, serving
 from servers.hub import Hub, serve_hub
-from tiny import attune, write_recipe
+from tiny import write_recipe
 
 pytestmark = pytest.mark.recipe
 

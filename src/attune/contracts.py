@@ -211,10 +211,7 @@ class StepStatistics(Protocol):
 
     @classmethod
     def settle(cls, modules: Sequence[Self], totals: Sequence[Tensor]) -> None:
-        """Give all modules of this kind their sums over the step, once its weights have been updated.
-
-        All together: a model may have a hundred of them, and a device waits for every small operation.
-        """
+        """Give all modules of this kind, in few operations, their sums over the step, after its weights are updated."""
 
 
 class Codec(Protocol):
@@ -279,7 +276,7 @@ def join_values(values: Sequence[Json]) -> str:
     """Texts with a space between them; what is no text cannot be joined."""
     texts = [value for value in values if isinstance(value, str)]
     if len(texts) < len(values):
-        raise ConfigError("data.long_rows=split is for text: this task's predictions cannot be joined. Use drop.")
+        raise ConfigError("data.long_rows=split works for text only. Set data.long_rows=drop.")
     return " ".join(filter(None, texts))
 
 
@@ -334,14 +331,14 @@ class ImportedCheckpoint:
 
     tensors: Mapping[str, Tensor]
     overrides: tuple[str, ...] = ()  # task.language=be
+    notes: tuple[str, ...] = ()  # what training from it should report
 
 
 @dataclass(frozen=True, slots=True)
 class Importer(Generic[ConfigT]):
     """Reads checkpoints of other toolkits, each once.
 
-    `recognizes(path)` tells whether a file or folder looks like one of these. `read(config, path, assets)` writes what
-    the model must know besides its weights (an architecture, a tokenizer) to the folder `assets`.
+    `recognizes(path)`: whether it looks like one; `read(config, path, assets)` writes architecture and tokenizer there.
     """
 
     recognizes: Callable[[Path], bool]
@@ -352,8 +349,8 @@ class Importer(Generic[ConfigT]):
 class Exporters:
     """Writes models for other toolkits.
 
-    `beside(model, assets, folder)` adds files to an exported model's folder, so that others can load it.
-    `to_transformers(model, folder, to)` writes an exported folder as transformers has it, where that is another folder.
+    `beside(model, assets, folder)` adds files to an exported model's folder, so that others can load it;
+    `to_transformers(model, folder, to)` writes one as transformers has it.
     """
 
     beside: Callable[[SpeechModel, Path, Path], None] | None = None
@@ -388,7 +385,8 @@ class Family(Generic[ConfigT]):
 
     `build(config, task, assets)` makes the model with random weights; `assets` is a folder with whatever else it must
     know. Weights are trained under the `architecture_settings`, imported ones under their defaults: an evaluation must
-    keep them. `sources` are the settings that name files, wherever those are.
+    keep them. `sources` are the settings that name files, wherever those are. LoRA adapts the layers of `lora_targets`:
+    the first group of patterns that the model has.
     """
 
     config: type[Section]
@@ -398,3 +396,4 @@ class Family(Generic[ConfigT]):
     vocabulary: VocabularyRules[ConfigT] = field(default_factory=VocabularyRules)
     architecture_settings: tuple[str, ...] = ()
     sources: tuple[str, ...] = ("weights",)
+    lora_targets: tuple[tuple[str, ...], ...] = (("q_proj", "v_proj"),)

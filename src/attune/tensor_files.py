@@ -14,7 +14,7 @@ from typing import IO
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from attune.errors import ModelError
@@ -34,7 +34,15 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:  # of types that torch does not have
-        raise ModelError(f"{path} cannot be read as safetensors: {' '.join(str(error).split())}") from error
+        raise ModelError(f"{path} is not a valid safetensors file: {' '.join(str(error).split())}") from error
+
+
+def write_safetensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+    """Write a safetensors file with the permissions of any new file; the library gives it to its owner alone."""
+    path.touch()
+    mode = path.stat().st_mode
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata)
+    path.chmod(mode)
 
 
 def read_pickled(file: IO[bytes], size: int) -> object:
@@ -54,14 +62,14 @@ def require_bounded(tensors: Mapping[str, Tensor], size: int) -> None:
     for name, tensor in tensors.items():
         is_plain = tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_complex()
         if not is_plain or tensor.device.type != "cpu":
-            raise BadTensorFile(f"{name!r:.80} is sparse, quantized, complex or without values; expected plain numbers")
+            raise BadTensorFile(f"{name!r:.80} is sparse, quantized, complex or empty; expected plain numbers")
         if tensor.nbytes > tensor.untyped_storage().nbytes():
             raise BadTensorFile(
-                f"{name!r:.80} claims {tensor.nbytes:,} bytes, and {tensor.untyped_storage().nbytes():,} are stored"
+                f"{name!r:.80} claims {tensor.nbytes:,} bytes, but {tensor.untyped_storage().nbytes():,} are stored"
             )
     total = sum(tensor.nbytes for tensor in tensors.values())
     if total > MOST_SHARING * size:
-        raise BadTensorFile(f"its tensors claim {total:,} bytes, and the file has {size:,}")
+        raise BadTensorFile(f"its tensors claim {total:,} bytes, but the file has {size:,}")
 
 
 def _check_zip(file: IO[bytes], size: int) -> None:
@@ -69,12 +77,12 @@ def _check_zip(file: IO[bytes], size: int) -> None:
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
         if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-            raise BadTensorFile("its members are compressed, which torch does not do")
+            raise BadTensorFile("its members are compressed; torch writes them uncompressed")
         if sum(member.file_size for member in members) > size:
-            raise BadTensorFile("its members claim more bytes than it has")
+            raise BadTensorFile("its members claim more bytes than the file has")
         damaged = archive.testzip()
         if damaged is not None:
-            raise BadTensorFile(f"the checksum of {damaged!r:.80} in it is wrong. Fetch it again")
+            raise BadTensorFile(f"the checksum of {damaged!r:.80} is wrong. Download it again")
         for member in members:
             if member.filename.endswith(".pkl"):
                 with archive.open(member) as pickled:
@@ -91,5 +99,5 @@ def _check_pickle(pickled: IO[bytes]) -> None:
         if opcode.name in ("BINPUT", "LONG_BINPUT"):
             (tuples.add if before in _TUPLES else tuples.discard)(argument)
         elif opcode.name in ("BINGET", "LONG_BINGET") and argument in tuples:
-            raise BadTensorFile("it has a tuple in several places; expected nothing but tensors by their names")
+            raise BadTensorFile("it has a tuple in several places; expected tensors by name only")
         before = opcode.name

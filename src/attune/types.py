@@ -113,7 +113,9 @@ def with_tensors(record: Fields, change: Callable[[Tensor], Tensor]) -> Fields:
 def tokens_of(target: Target) -> tuple[int, ...]:
     """The token ids that a target is."""
     if not isinstance(target, tuple):
-        raise ModelError(f"This model learns tokens, and its task gives {type(target).__name__}.")
+        raise ModelError(
+            f"This model needs tokens; its task gives {type(target).__name__}. Choose another task or family."
+        )
     return target
 
 
@@ -156,7 +158,9 @@ class Batch:
     def tokens(self) -> TokenTargets:
         """The targets of a task that learns tokens or labels."""
         if not isinstance(self.targets, TokenTargets):
-            raise ModelError(f"This model learns tokens, and its task gives {type(self.targets).__name__}.")
+            raise ModelError(
+                f"This model needs tokens; its task gives {type(self.targets).__name__}. Choose another task or family."
+            )
         return self.targets
 
     def to(self, device: torch.device) -> Batch:
@@ -199,6 +203,7 @@ class Hypothesis:
     confidences: tuple[float, ...] = ()
     nbest: tuple[Hypothesis, ...] = ()  # the next best, where the search was asked for them
     filtered_log_prob: float | None = None
+    language: str | None = None  # given or detected, of a model that detects languages
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,14 +251,14 @@ Output = Hypothesis | Embedding | Activity | Waveform | Likelihood  # of a searc
 def require_text(value: Json) -> str:
     """The value of a task about text."""
     if not isinstance(value, str):
-        raise ModelError(f"Expected a task whose predictions are text; this one's are {type(value).__name__}.")
+        raise ModelError(f"Expected a task that predicts text; this one predicts {type(value).__name__}.")
     return value
 
 
 def require_hypothesis(output: Output) -> Hypothesis:
     """The output of a model that is searched for tokens or labels."""
     if not isinstance(output, Hypothesis):
-        raise ModelError(f"Expected a model whose output is tokens; this one's is of type {type(output).__name__}.")
+        raise ModelError(f"Expected a model that emits tokens; this one emits {type(output).__name__}.")
     return output
 
 
@@ -264,6 +269,15 @@ class Word:
     text: str
     start: float  # seconds
     confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class TextSegment:
+    """A piece of a transcript from `start` to `end`, in seconds of the recording."""
+
+    start: float
+    end: float
+    text: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ import soxr
 
 from attune.audio import containers
 from attune.audio.containers import Container
+from attune.audio.remarks import decoder_remarks, show
 from attune.errors import DataError
 from attune.types import SAMPLE_RATE, Utterance
 
@@ -207,13 +208,30 @@ def _read_slice(file: soundfile.SoundFile, path: Path | str, start: float, secon
     wanted = file.frames - first if seconds is None else round(seconds * rate)
     if not 0 <= first < file.frames or wanted <= 0 or first + wanted > file.frames + slack:
         raise _outside(path, file.frames / rate, start, start + wanted / rate)
-    # An MP3 frame depends on earlier frames, and libsndfile does not decode those after a seek.
-    lead = min(first, rate) if file.format == "MP3" else 0
-    file.seek(first - lead)
-    frames = _read_frames(file, lead + wanted)[lead:]
+    frames = _read_mp3(file, first, wanted) if file.format == "MP3" else _read_from(file, first, wanted)
     if len(frames) < min(wanted, file.frames - first) - slack or len(frames) == 0:
         raise _truncated(path, f"decoded {len(frames) / rate:.2f} s of {wanted / rate:.2f} s")
     return frames
+
+
+def _read_mp3(file: soundfile.SoundFile, first: int, wanted: int) -> Samples:
+    """The frames from `first` on. One depends on earlier ones, and libsndfile does not decode those after a seek."""
+    lead = min(first, file.samplerate)
+    with decoder_remarks() as remarks:
+        frames = _read_from(file, first - lead, lead + wanted)[lead:]
+    if remarks and lead:
+        # At low rates the decoder misses, and names, what came before the lead; of no consequence for what follows. How
+        # many remarks are about the lead is found by reading it alone. (Not in two parts: soundfile seeks after each.)
+        with decoder_remarks() as expected:
+            _read_from(file, first - lead, lead)
+        remarks = remarks[len(expected) :]
+    show(remarks)
+    return frames
+
+
+def _read_from(file: soundfile.SoundFile, first: int, count: int) -> Samples:
+    file.seek(first)
+    return _read_frames(file, count)
 
 
 def _read_frames(file: soundfile.SoundFile, count: int) -> Samples:

@@ -46,5 +46,5 @@ def _lengths(rows: Iterable[Tensor]) -> Tensor:
 
 def _tokens(target: Target) -> tuple[int, ...]:
     if not isinstance(target, tuple):
-        raise DataError("Some targets of a batch are tokens and others are not.")
+        raise DataError("Some targets of a batch are tokens, others are not. Let the codec return one kind.")
     return target

@@ -123,6 +123,11 @@ class Reader:
     def _read_one(
         self, utterance: Utterance, content: Callable[[], bytes | None], epoch: int, turn: int
     ) -> tuple[Samples, Target]:
+        if self.reads_audio and utterance.audio is None:
+            raise DataError(
+                f"{utterance.where}: utterance {utterance.id!r} has no audio. Give its row an `audio` path, or set "
+                "data.bad_rows=drop."
+            )
         try:
             audio = read_utterance(utterance, content=content()) if self.reads_audio else np.zeros(0, np.float32)
         except DataError as error:
@@ -168,8 +173,8 @@ def _at_pace(utterance: Utterance, factor: float) -> Utterance:
 def _require_no_signals(utterance: Utterance) -> None:
     if utterance.signals:
         raise ConfigError(
-            f"augment.speeds: utterance {utterance.id!r} has further recordings ({', '.join(utterance.signals)}), "
-            "which would not keep in time with it. Leave augment.speeds out."
+            f"augment.speeds cannot change utterance {utterance.id!r}: its other signals "
+            f"({', '.join(utterance.signals)}) would lose sync. Remove augment.speeds."
         )
 
 
@@ -190,7 +195,7 @@ def micros_from(
     while True:
         epoch_plan = plan(epoch)
         if not epoch_plan.steps:
-            raise DataError("The plan of an epoch has no steps: there is nothing to train on.")
+            raise DataError("An epoch has no steps. Check data.train, data.min_seconds and data.max_seconds.")
         for step_in_epoch in range(done, epoch_plan.steps):
             step += 1
             after = Position(step, epoch, step_in_epoch + 1)
@@ -234,8 +239,8 @@ def readers_watched() -> Iterator[None]:
         if READER not in str(error):
             raise
         raise ReaderLost(
-            "A process that reads audio was killed, perhaps for lack of memory. Run the same command to go on; "
-            "if it happens again, use fewer readers (--workers)."
+            "A loader worker was killed, perhaps out of memory. Run the same command to resume; if it happens "
+            "again, lower --workers."
         ) from error
 
 

@@ -6,6 +6,10 @@ import json
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from attune.metrics import Scores
 
 
 def add_recipe(parser: ArgumentParser) -> None:
@@ -17,7 +21,11 @@ def add_recipe(parser: ArgumentParser) -> None:
 def add_overrides(parser: ArgumentParser) -> None:
     """Take overrides, as `arguments.overrides`."""
     parser.add_argument(
-        "overrides", nargs="*", metavar="section.key=value", help="override a recipe value, e.g. optimizer.lr=1e-4"
+        "overrides",
+        nargs="*",
+        default=[],  # or else argparse calls them required
+        metavar="section.key=value",
+        help="override a recipe value, e.g. optimizer.lr=1e-4",
     )
 
 
@@ -36,6 +44,12 @@ def at_least(least: int) -> Callable[[str], int]:
         return value
 
     return number
+
+
+def print_normalizer_hint(scores: Scores, remedy: str) -> None:
+    """Say that texts were compared as they are, and how to ignore case and punctuation."""
+    if scores.conditions.get("normalizer") == "none":
+        print(f"normalizer none: case and punctuation count. To ignore them: {remedy}")
 
 
 def print_json(value: object) -> None:

@@ -7,7 +7,7 @@ from attune.corpora._layout import CORPORA, CorpusPaths, Layout, NoOptions, RowO
 from attune.corpora._leakage import Leak, find_leaks
 from attune.corpora._manifest import Corpus, Manifest, RowProblem, open_corpus, open_manifest
 from attune.corpora._parquet import SHARDS, read_samples
-from attune.corpora._prepare import Prepared, prepare_split
+from attune.corpora._prepare import Prepared, prepare_split, remove_splits
 from attune.corpora._remote import fetch_manifest
 from attune.corpora._rows import Row
 from attune.corpora._sample import CorpusSample
@@ -49,6 +49,7 @@ __all__ = [
     "prepare_split",
     "read_samples",
     "read_shard",
+    "remove_splits",
     "require_valid_rows",
     "select",
     "to_utterance",

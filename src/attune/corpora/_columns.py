@@ -67,9 +67,9 @@ def guess_columns(
     found = dict(given)
     taken = {name for name in given.values() if name}
     plain = {_plain(name): name for name in reversed(header) if name not in taken}
-    for field, names in USUAL.items():
-        if not found.get(field):
-            found[field] = next((plain.pop(name) for name in names if name in plain), None)
+    for what, names in USUAL.items():
+        if not found.get(what):
+            found[what] = next((plain.pop(name) for name in names if name in plain), None)
     audio = found.pop("audio") or _audio_like(header, records)
     if not audio:
         raise DataError(

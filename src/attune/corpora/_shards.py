@@ -52,7 +52,7 @@ def expand_shards(sources: Sequence[str], suffixes: tuple[str, ...] = (".tar",))
     """The shards that folders, globs, `{000..127}` and prefixes such as `s3://bucket/prefix/` name, in their order."""
     found = [shard for source in sources for braced in _braces(source) for shard in _expand(braced, suffixes)]
     if len(set(found)) < len(found):
-        raise DataError(f"A shard is named twice in {', '.join(sources)}.")
+        raise DataError(f"A shard is named twice in {', '.join(sources)}. Name it once.")
     return tuple(found)
 
 
@@ -250,4 +250,4 @@ class RangeFile(io.RawIOBase):
 
 
 def _missing(address: str) -> int:
-    raise DataError(f"Shard {shown(address)} does not exist.")
+    raise DataError(f"Shard {shown(address)} does not exist. Check the path.")

@@ -133,11 +133,11 @@ def diagnose_torch(torch: TorchBuild) -> DoctorFinding:
     if torch.usable:
         return DoctorFinding("torch", f"{what}; devices: {', '.join(torch.usable)}")
     if torch.has_nvidia and torch.hip:
-        remedy = "This machine has an NVIDIA GPU, and torch is built for ROCm. Install a CUDA build of torch."
+        remedy = "This machine has an NVIDIA GPU, but torch is built for ROCm. Install a CUDA build of torch."
     elif torch.has_nvidia and not torch.cuda:
-        remedy = "This machine has an NVIDIA GPU, and torch is built for the CPU. Install a CUDA build of torch."
+        remedy = "This machine has an NVIDIA GPU, but torch is built for the CPU. Install a CUDA build of torch."
     elif torch.has_amd and not torch.hip:
-        remedy = "This machine has an AMD GPU, and torch cannot use it. Install a ROCm build of torch."
+        remedy = "This machine has an AMD GPU, but torch cannot use it. Install a ROCm build of torch."
     elif torch.has_nvidia and "too old" in torch.error:
         remedy = (
             f"The driver {torch.driver} is too old for CUDA {torch.cuda}. Install a newer driver, or an older torch."

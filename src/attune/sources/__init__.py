@@ -76,7 +76,7 @@ def push(folder: Path, source: str, message: str) -> str:
     """Upload a folder to `source`, whole or not at all."""
     upload = source_of(source).push
     if upload is None:
-        raise SourceError(f"Nothing can be pushed to {shown(source)}. Use hf://ORG/NAME or s3://BUCKET/PREFIX/.")
+        raise SourceError(f"Cannot push to {shown(source)}. Use hf://ORG/NAME, s3://BUCKET/PREFIX/ or a folder.")
     return upload(folder, source, message)
 
 
@@ -96,7 +96,9 @@ def locate_beside(source: str, names: Sequence[str], cache: Cache) -> Path:
     """
     beside = source_of(source).beside
     if beside is None:
-        raise SourceError(f"{shown(source)} cannot name files that lie next to it. Fetch it, and give its path.")
+        raise SourceError(
+            f"Files beside {shown(source)} cannot be found by a relative path. Download it, and give its path."
+        )
     path = locate(source, cache)
     own = cache.used[shown(source)]
     for name in names:

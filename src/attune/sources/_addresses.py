@@ -92,8 +92,8 @@ def require_openable(address: str) -> None:
     names = digested(address)
     if names:
         raise SourceError(
-            f"{address} is not in the cache and cannot be requested: the value of {', '.join(names)} may be secret "
-            "and is not written into files. Use the recipe that the run began with."
+            f"{address} is not in the cache and cannot be requested: the value of {', '.join(names)} may be "
+            "secret and is not written into files. Use the original recipe of the run."
         )
 
 

@@ -67,8 +67,8 @@ class HubQuestion:
                 credentials = credentials_after(urlsplit(url), urlsplit(following), credentials)
             url = following
         raise SourceError(
-            f"{self.address}: {shown(hub_endpoint())} lists files without end ({len(files):,} so far). "
-            "Name one file or folder of it, or check HF_ENDPOINT."
+            f"{self.address}: {shown(hub_endpoint())} lists too many files ({len(files):,} so far). Name one file "
+            "or folder of it, or check HF_ENDPOINT."
         )
 
     def exists(self, url: str) -> bool:
@@ -119,8 +119,8 @@ class HubQuestion:
 
     def _not_the_hubs(self, what: str) -> SourceError:
         return SourceError(
-            f"{self.address}: {shown(hub_endpoint())} answered with {what}, which is not the Hub's answer. A login "
-            "page or a proxy may be in between: check the network and HF_ENDPOINT."
+            f"{self.address}: {shown(hub_endpoint())} answered with {what}, not as the Hub does. A login page or "
+            "a proxy may be in between: check the network and HF_ENDPOINT."
         )
 
 

@@ -97,7 +97,7 @@ def source_of(address: str) -> Source:
         if "." in scheme:
             raise SourceError(f"{shown(address)}: {error}") from error
         known = catalog.suggestion(scheme, catalog.names(SOURCES))
-        raise SourceError(f"There is no source {scheme!r} to get {shown(address)} from{known}") from error
+        raise SourceError(f"Unknown scheme {scheme!r} in {shown(address)}{known}") from error
 
 
 def _scheme(address: str) -> str:

@@ -17,7 +17,7 @@ from attune.sources._fetch import ListFiles, Listing, RemoteFile, fetch
 from attune.sources._http import WebFile, web_ranges
 from attune.sources._hub_api import HubFile, HubQuestion, hub_advice, hub_credentials
 from attune.sources._responses import seconds_until
-from attune.sources._retry import RANGE_READS, NotModified, RetryableError, RetryPolicy, is_transient, with_retries
+from attune.sources._retry import RANGE_READS, NotModified, Retries, RetryableError, RetryPolicy, is_transient, repeated
 from attune.sources._verify import Hashes
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ _OTHERS = ("*.h5", "*.msgpack", "*.ot", "*.onnx", "*.onnx_data", "*.tflite", "*.
 _PICKLED = ("*.bin", "*.bin.index.json", "*.pt", "*.pth", "*.ckpt")
 _REPLACED = ("task", "assets", "training", "predictions")  # files of an earlier push are no part of this model
 LOOK_SECONDS = 2.0
+NOT_PUSHED = "Nothing was uploaded. Check the network and HF_ENDPOINT, and push again."
 
 
 def find(address: str, cache: Cache) -> Path:
@@ -41,7 +42,7 @@ def push(folder: Path, address: str, message: str) -> str:
     """Commit all files of a folder at once, to a repository that is created if there is none."""
     hub = read_hub(address)
     if hub.path or hub.is_fixed:
-        raise SourceError(f"{address} cannot be pushed to. Expected hf://ORG/NAME, maybe with @BRANCH.")
+        raise SourceError(f"Cannot push to {address}. Expected hf://ORG/NAME or hf://ORG/NAME@BRANCH.")
     api = _api()
 
     def upload() -> str:
@@ -57,7 +58,7 @@ def push(folder: Path, address: str, message: str) -> str:
             )
             return str(repo)
 
-    return with_retries(address, upload, RetryPolicy())
+    return repeated(upload, Retries(address, RetryPolicy(), advice=NOT_PUSHED, failed="Upload to {address} failed"))
 
 
 def beside(address: str, names: Sequence[str], cache: Cache) -> ListFiles:
@@ -165,7 +166,7 @@ def _chosen(address: str, hub: HubAddress, files: Mapping[str, HubFile]) -> tupl
     names = set(below) if hub.kind == "dataset" or hub.path else set(_needed(below))
     if not names:
         has = f"It has {', '.join(sorted(files)[:8])}" if files else "It is empty"
-        raise SourceError(f"{address}: there is no {hub.path or 'file'} in this repository. {has}.")
+        raise SourceError(f"{address}: no {hub.path or 'file'} in this repository. {has}.")
     return {name: path for name, path in below.items() if name in names}, True
 
 
@@ -179,7 +180,7 @@ def _named(address: str, hub: HubAddress, files: Mapping[str, HubFile], names: S
     missing = [name for name, path in paths.items() if path not in files]
     if missing:
         raise SourceError(
-            f"{address} names {missing[0]}, which the repository lacks ({len(missing)} missing in total)."
+            f"{address} names {missing[0]}, which the repository does not have ({len(missing)} missing in total)."
         )
     return paths
 
@@ -219,11 +220,15 @@ def _translated_errors(address: str) -> Iterator[None]:
     except errors.HfHubHTTPError as error:
         raise _refusal(address, error) from error
     except OSError as error:  # all that the client raises without a response
-        raise RetryableError(without_secrets(str(error)) or type(error).__name__) from error
+        raise _unreachable(error) from error
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in ("httpx", "httpx2", "httpcore", "httpcore2"):
             raise
-        raise RetryableError(without_secrets(str(error)) or type(error).__name__) from error
+        raise _unreachable(error) from error
+
+
+def _unreachable(error: Exception) -> RetryableError:
+    return RetryableError(f"cannot reach the Hub, {without_secrets(str(error)) or type(error).__name__}")
 
 
 def _refusal(address: str, error: Any) -> Exception:

@@ -69,8 +69,9 @@ def training_rows(recipe: Recipe, corpus: Corpus) -> Selection:
         chosen = _with_audio(chosen, corpus, recipe)
     if not len(chosen.rows):
         raise DataError(
-            f"No training utterance is left of {len(corpus)}: {chosen.too_long} are longer than data.max_seconds "
-            f"({recipe.data.longest_seconds:g}) and {chosen.too_short} shorter than data.min_seconds."
+            f"All {len(corpus)} training utterances are left out: {chosen.too_long} are longer than "
+            f"data.max_seconds ({recipe.data.longest_seconds:g}), {chosen.too_short} shorter than "
+            "data.min_seconds. Change these limits."
         )
     return chosen
 
@@ -82,8 +83,8 @@ def _with_audio(chosen: Selection, corpus: Corpus, recipe: Recipe) -> Selection:
         return replace(chosen, rows=chosen.rows[has_audio])
     first = corpus[int(chosen.rows[~has_audio][0])]
     raise DataError(
-        f"{first.where}: utterance {first.id!r} has no audio, and batches.micro_seconds counts audio. Add its audio, "
-        "set data.bad_rows=drop, or, for a task of text alone, batches.micro_utterances."
+        f"{first.where}: utterance {first.id!r} has no audio, which batches.micro_seconds needs. Add its audio, "
+        "set data.bad_rows=drop, or, for text tasks, set batches.micro_utterances."
     )
 
 
@@ -145,14 +146,17 @@ def _turns(recipe: Recipe, corpus: Corpus, selection: Selection) -> list[float]:
     ]
     empty = [name for name, seconds in zip(corpus.sets, own, strict=True) if not len(seconds)]
     if mix is None or empty:
-        raise DataError(f"Nothing of {', '.join(empty)} is left to train on, so it cannot be mixed in.")
+        raise DataError(
+            f"No utterance of {', '.join(empty)} is left for training, so it cannot be mixed in. "
+            "Remove it, or change data.min_seconds and data.max_seconds."
+        )
     return turns([float(seconds.sum()) for seconds in own], mix.weights, mix.temperature)
 
 
 def training_reader(recipe: Recipe, corpus: Corpus | None, loaded: LoadedModel, site: Site) -> Reader:
     """How training reads an utterance: audio and target, refusing targets that no alignment can reach."""
     if recipe.augment and recipe.augment.masks and loaded.task_model.scorer in WITHOUT_MASKS:
-        raise ConfigError("augment.masks: this model has no features that could be masked. Leave it out.")
+        raise ConfigError("augment.masks: this model has no features to mask. Remove it.")
     built = loaded.task_model
     return Reader(
         corpus or (),

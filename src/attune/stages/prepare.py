@@ -20,6 +20,7 @@ from attune.corpora import (
     is_archive,
     open_corpus,
     prepare_split,
+    remove_splits,
     unpacked_root,
 )
 from attune.errors import ConfigError, DataError
@@ -30,7 +31,7 @@ from attune.sources import is_address, is_remote, locate, locate_some, shown, un
 from attune.text.timestamps import strip_timestamps
 from attune.text.tokenizers.sentencepiece import SentencePieceTokenizer
 
-RECORD = "corpus.json"
+RECORD, COMPLETE = "corpus.json", "complete"
 AUTO = "auto"  # the corpus is recognized by the files of its source
 
 
@@ -42,6 +43,7 @@ class PrepareRequest:
     source: str
     to: Path
     options: Sequence[str] = ()
+    force: bool = False  # write again what is there
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +80,18 @@ def prepare_corpus(
         options = _options(layout, order.options)
         paths = CorpusPaths(source, to)
         splits = layout.read(paths, options)
-        _claim(to, {"corpus": corpus, "from": shown(source), "options": config.to_plain(options)})
+        claim = {"corpus": corpus, "from": shown(source), "options": config.to_plain(options)}
+        replaces = _claim(to, claim, order.force)
         recognized = [f"{shown(order.source)}: read as {corpus}"] if order.corpus == AUTO else []
         yield Understood(corpus, (*recognized, *(layout.notes(paths, options) if layout.notes else ())))
         prepared = []
         for split, found in splits.items():
-            steps = prepare_split(split, found, to, jobs)
+            steps = prepare_split(split, found, to, jobs, replaces)
             prepared.append((yield from _progress_of(split, steps)))
+        if any(split.rows for split in prepared):
+            if replaces:
+                remove_splits(to, splits)
+            _record(to, {**claim, COMPLETE: True})
         return tuple(prepared)
 
 
@@ -148,22 +155,41 @@ def _alone_in(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("w")
     except OSError as error:
-        raise DataError(f"Manifests cannot be written to {folder}: {error.strerror}.") from error
+        raise DataError(f"Cannot write manifests to {folder}: {error.strerror}.") from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _claim(to: Path, claim: dict[str, Any]) -> None:
-    """Say what the folder is for; refuse one that is for something else."""
-    record = to / RECORD
-    if not record.exists():
-        write_text(record, json.dumps(claim, indent=1, ensure_ascii=False) + "\n")
-        return
-    before = json.loads(record.read_text(encoding="utf-8"))
-    changed = [f"  {key}: {before.get(key)} there, {claim[key]} here" for key in claim if before.get(key) != claim[key]]
-    if changed:
-        raise ConfigError("\n".join([f"{to} holds manifests made otherwise:", *changed, "Give another --to."]))
+def _claim(to: Path, claim: dict[str, Any], force: bool) -> bool:
+    """Record what the folder is for; returns whether the manifests in it are to be replaced.
+
+    A folder that is for something else is refused, unless nothing came of that: a mistake can be corrected.
+    """
+    path = to / RECORD
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    is_complete = before.pop(COMPLETE, True) and bool(before)
+    changed = _differences(before, claim) if before else []
+    if changed and is_complete and not force:
+        raise ConfigError(
+            f"{to} is already prepared with other settings ({', '.join(changed)}). Use another --to, or --force."
+        )
+    _record(to, {**claim, COMPLETE: False} if changed or not is_complete else {**claim, COMPLETE: True})
+    return force or bool(changed)
+
+
+def _differences(before: dict[str, Any], claim: dict[str, Any]) -> list[str]:
+    """Each setting that is another now: audio: 'audio' → 'Filename'."""
+    flat = [{**each, **each["options"]} for each in (before, claim)]
+    return [
+        f"{key}: {flat[0].get(key)!r} → {value!r}"
+        for key, value in flat[1].items()
+        if key != "options" and flat[0].get(key) != value
+    ]
+
+
+def _record(to: Path, claim: dict[str, Any]) -> None:
+    write_text(to / RECORD, json.dumps(claim, indent=1, ensure_ascii=False) + "\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +218,7 @@ def learn_tokens(sources: Sequence[str], file: Path, wish: TokenizerRequest, sit
         written = [(each.text, each.language) for each in corpus if each.text is not None]
         texts = [normalize(strip_timestamps(text, language)) for text, language in written]
     if not texts:
-        raise DataError(f"There is no text in {', '.join(sources)} to learn tokens from.")
+        raise DataError(f"{', '.join(sources)} has no text to train a tokenizer on.")
     pieces = SentencePieceTokenizer.learn(texts, wish.kind, wish.size)
     with completed(file) as partial:
         partial.write_bytes(pieces.model)

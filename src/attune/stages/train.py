@@ -91,13 +91,13 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
             _set_status(run, world, "preempted", str(stop))
             raise
         except GeneratorExit:
-            _set_status(run, world, "failed", "It was left before its end.")
+            _set_status(run, world, "failed", "Left before the end.")
             raise
         except BaseException as error:
             if isinstance(error, OSError | CheckpointError) and not run.folder.exists():
                 raise CheckpointError(
-                    f"{run.folder} is gone: it was moved or removed while this run was training in it. Put it back, "
-                    "or go on from where it is now with run=…"
+                    f"{run.folder} is gone: it was moved or removed during training. Put it back, or resume it "
+                    "where it is now with run=…"
                 ) from error
             _set_status(run, world, "failed", str(error), type(error).__name__)
             raise
@@ -213,16 +213,16 @@ def _require_same_data(run: Run, data: TrainingSet, recordings: str) -> None:
     start = run.start()
     if start.recordings and start.recordings != recordings:
         raise CheckpointError(
-            f"The recordings that augment names have changed since {run.folder} began. Put them back as "
-            "they were, or start a new run with model.weights set to this one."
+            f"The recordings of augment have changed since {run.folder} started. Restore them, or start a new run "
+            "with model.weights set to this one."
         )
     known = {name: found for name, found in data.parts.items() if name in start.parts}
     changed = [name for name, found in known.items() if found != start.parts[name]]
     if changed or start.data != data.fingerprint:
         which = f" ({', '.join(changed[:3])}{' …' if changed[3:] else ''})" if changed else ""
         raise CheckpointError(
-            f"The training data{which} has changed since {run.folder} began: its epochs would repeat some utterances "
-            "and leave out others. Put it back as it was, or start a new run with model.weights set to this one."
+            f"The training data{which} has changed since {run.folder} started, so its epochs would repeat some "
+            "utterances and miss others. Restore it, or start a new run with model.weights set to this one."
         )
 
 
@@ -287,9 +287,7 @@ def _steps(
         yield stepped
         if (yield from _after_step(training, step)):
             world.barrier()  # a rank that leaves early is taken for lost, and the first may still be saving
-            raise Preempted(
-                f"Asked to stop: step {step.progress.position.step} is saved. Run the same command to go on."
-            )
+            raise Preempted(f"Stopped: step {step.progress.position.step} is saved. Run the same command to resume.")
         number = step.progress.position.step
         if training.has_stalled:
             if world.is_first:

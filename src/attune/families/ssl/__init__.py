@@ -14,9 +14,9 @@ from attune.errors import ConfigError
 class SslConfig:
     """Which encoder, and how its frames reach the head."""
 
-    upstream: Annotated[Literal["fbank"], Field(description="The encoder; fbank has no weights of its own.")] = "fbank"
-    weights: Annotated[str | None, Field(description="A model folder or run to start from.")] = None
-    stack: Annotated[int, Field(ge=1, description="How many neighbouring frames become one.")] = 3
+    upstream: Annotated[Literal["fbank"], Field(description="Upstream encoder; fbank has no weights.")] = "fbank"
+    weights: Annotated[str | None, Field(description="Model folder or run to start from.")] = None
+    stack: Annotated[int, Field(ge=1, le=1000, description="Neighboring frames to stack into one.")] = 3
 
 
 def build(config: SslConfig, task: Task, assets: Path) -> TaskModel:
@@ -25,11 +25,16 @@ def build(config: SslConfig, task: Task, assets: Path) -> TaskModel:
     from attune.families.ssl.upstreams import UPSTREAMS
 
     if not isinstance(task, HeadTask):
-        raise ConfigError("An encoder needs a task with a head, such as transcribe or classify. Set task.name.")
+        raise ConfigError("This family needs a task with a head, such as transcribe or classify. Set task.name.")
     upstream = UPSTREAMS[config.upstream]()
     head = task.head(upstream.width * config.stack)
     pieces = task.pieces if isinstance(task, TokenizedTask) else ()
     return TaskModel(SslModel(upstream, config.stack, head), TaskCodec(task, pieces), head.scorer_kind)
 
 
-FAMILY = Family(config=SslConfig, build=build, architecture_settings=("upstream", "stack"))
+FAMILY = Family(
+    config=SslConfig,
+    build=build,
+    architecture_settings=("upstream", "stack"),
+    lora_targets=(("q_proj", "v_proj"), ("head.projection",)),  # fbank has no attention
+)

@@ -38,9 +38,11 @@ def import_weights(path: Path, assets: Path, tokenizer: Path | None) -> Mapping[
     }
     output = tensors.pop(OUTPUT, None)
     if output is not None and EMBEDDING not in tensors:
-        raise ModelError(f"{path} has {OUTPUT} and lacks {EMBEDDING}, which it is a copy of. Fetch the weights again.")
+        raise ModelError(f"{path} has {OUTPUT} but no {EMBEDDING}, which it copies. Download the weights again.")
     if output is not None and not torch.equal(output.float(), tensors[EMBEDDING].float()):
-        raise ModelError(f"{path} has an output layer of its own ({OUTPUT}); Whisper's is the embedding of tokens.")
+        raise ModelError(
+            f"{path} has a separate output layer ({OUTPUT}); attune supports Whisper with tied embeddings only."
+        )
     return {name: tensor.float() for name, tensor in tensors.items()}
 
 
@@ -98,17 +100,15 @@ def _import_tokenizer(folder: Path, assets: Path) -> Path:
             shutil.copy(folder / TOKENIZER_CONFIG, assets)
         return folder / TOKENIZER
     if not (folder / "vocab.json").is_file():
-        raise ModelError(
-            f"{folder} has neither tokenizer.json nor vocab.json. Copy them from the model it was made of."
-        )
+        raise ModelError(f"{folder} has neither tokenizer.json nor vocab.json. Copy them from the original model.")
     from transformers import WhisperTokenizer  # slow to load, and hardly ever needed
 
     try:
         WhisperTokenizer.from_pretrained(folder).save_pretrained(assets)
     except Exception as error:  # the library raises nothing more exact
         raise ModelError(
-            f"{folder} has a vocab.json that makes no tokenizer ({error}). Copy vocab.json and merges.txt, or "
-            "tokenizer.json, from the model it was made of."
+            f"{folder} has an invalid vocab.json ({error}). Copy vocab.json and merges.txt, or tokenizer.json, "
+            "from the original model."
         ) from error
     return assets / TOKENIZER
 
@@ -116,14 +116,13 @@ def _import_tokenizer(folder: Path, assets: Path) -> Path:
 def _import_pt(path: Path, assets: Path, tokenizer: Path | None) -> dict[str, Tensor]:
     checkpoint = _load_pt(path)
     if not isinstance(checkpoint, dict) or not {"dims", "model_state_dict"} <= checkpoint.keys():
-        raise ModelError(f"{path} is not a checkpoint of OpenAI's Whisper: it lacks `dims` or `model_state_dict`.")
+        raise ModelError(f"{path} is not an OpenAI Whisper checkpoint: it has no `dims` or no `model_state_dict`.")
     tokenizer = tokenizer or path.parent
     tokenizer = tokenizer / TOKENIZER if tokenizer.is_dir() else tokenizer
     if not tokenizer.is_file():
         raise ModelError(
-            f"{path} comes without a tokenizer. Put the tokenizer.json of the same kind of Whisper "
-            "(multilingual or English-only) beside it, or name it: model.tokenizer=PATH in a recipe, "
-            "--tokenizer PATH for attune import."
+            f"{path} has no tokenizer. Put the tokenizer.json of the same Whisper (multilingual or English-only) "
+            "beside it, or set model.tokenizer=PATH in a recipe, --tokenizer PATH in attune import."
         )
     shutil.copy(tokenizer, assets / TOKENIZER)
     _write_json(assets / TOKENIZER_CONFIG, {"tokenizer_class": "WhisperTokenizer"})
@@ -154,13 +153,13 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
         if (folder / f"{name}.index.json").is_file():
             shards = _shards(folder / f"{name}.index.json")
             return {key: tensor for shard in shards for key, tensor in _read_file(folder / shard).items()}
-    raise ModelError(f"{folder} has no weights: neither model.safetensors nor pytorch_model.bin, whole or in parts.")
+    raise ModelError(f"{folder} has no weights: no model.safetensors and no pytorch_model.bin, whole or sharded.")
 
 
 def _shards(index: Path) -> list[str]:
     by_name = read_json(index).get("weight_map")
     if not isinstance(by_name, dict) or not all(map(_is_name, by_name.values())):
-        raise ModelError(f"{index} has no `weight_map` that maps weights to files. Fetch it again.")
+        raise ModelError(f"{index} has no `weight_map`. Download it again.")
     return sorted(set(by_name.values()))
 
 
@@ -182,7 +181,7 @@ def _load_pt(path: Path) -> Any:
         with path.open("rb") as file:
             return read_pickled(file, path.stat().st_size)
     except Exception as error:  # damaged bytes make unpickling fail in any way
-        raise ModelError(f"{path} cannot be read as tensors: {_reason(error)}") from error
+        raise ModelError(f"Cannot read tensors from {path}: {_reason(error)}") from error
 
 
 def _require_content(path: Path) -> None:
@@ -191,11 +190,11 @@ def _require_content(path: Path) -> None:
         with path.open("rb") as file:
             start = file.read(len(LFS_POINTER))
     except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise ModelError(f"Cannot read {path}: {error.strerror or error}") from error
     if not start:
-        raise ModelError(f"{path} is empty. Fetch it again.")
+        raise ModelError(f"{path} is empty. Download it again.")
     if start == LFS_POINTER:
-        raise ModelError(f"{path} is a pointer of git-lfs, not the file itself. Fetch the real one: git lfs pull")
+        raise ModelError(f"{path} is a git-lfs pointer, not the file. Run: git lfs pull")
 
 
 def _reason(error: Exception) -> str:
@@ -204,18 +203,18 @@ def _reason(error: Exception) -> str:
         return f"{error}."
     code = re.search(r"GLOBAL (\S+)", str(error))
     if code:
-        return f"it brings code along ({code[1]}), which is not run. Save the tensors alone, best as safetensors."
+        return f"it contains code ({code[1]}), which is not run. Save the tensors alone, e.g. as safetensors."
     is_advice = isinstance(error, pickle.UnpicklingError) or "weights_only" in str(error)
     detail = "" if is_advice else f" ({str(error).partition('. ')[0] or type(error).__name__})"
-    return f"it is damaged, or not a file of torch's{detail}. Fetch it again, or save its tensors as safetensors."
+    return f"it is damaged, or not a torch file{detail}. Download it again, or save its tensors as safetensors."
 
 
 def _as_tensors(loaded: object, path: Path) -> dict[str, Tensor]:
     if not isinstance(loaded, dict):
-        raise ModelError(f"{path} holds a {type(loaded).__name__}, where weights by their names are expected.")
+        raise ModelError(f"{path} has a {type(loaded).__name__}; expected weights by name.")
     other = [name for name, each in loaded.items() if not (isinstance(name, str) and isinstance(each, Tensor))]
     if other:
-        raise ModelError(f"{path} holds more than weights: {other[0]!r:.60} is no tensor. Save the weights alone.")
+        raise ModelError(f"{path} has more than weights: {other[0]!r:.60} is not a tensor. Save the weights alone.")
     try:
         require_bounded(loaded, path.stat().st_size)
     except BadTensorFile as error:

@@ -37,7 +37,7 @@ LABELS = "labels.json"
 class LabelHeadConfig:
     """The module on top of the encoder: a projection and the mean over time."""
 
-    width: Annotated[int, Field(ge=1, description="Width of the projection.")] = 256
+    width: Annotated[int, Field(ge=1, le=65_536, description="Width of the projection.")] = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,8 @@ class Classify:
         names = sorted({_label(config, utterance) for utterance in utterances})
         if len(names) < 2:
             raise DataError(
-                f"Classifying needs at least two different values of {config.label!r}, and the training utterances "
-                f"have {len(names)}. Set task.label to the label to classify by."
+                f"Classification needs at least two values of {config.label!r}; the training set has "
+                f"{len(names)}. Set task.label."
             )
         write_text(folder / LABELS, json.dumps(names, ensure_ascii=False, indent=1) + "\n")
 
@@ -88,8 +88,8 @@ class Classify:
         name = self.reference(utterance)
         if name not in self.ids:
             raise DataError(
-                f"{utterance.where}: utterance {utterance.id!r} has the {self.config.label} {name!r}, "
-                f"which no training utterance had{suggestion(name, self.names)}"
+                f"{utterance.where}: utterance {utterance.id!r} has the {self.config.label} {name!r}, which the "
+                f"training set does not have{suggestion(name, self.names)}"
             )
         return (self.ids[name],)
 
@@ -132,7 +132,8 @@ def _label(config: ClassifyConfig, utterance: Utterance) -> str:
     labels = _labels(utterance)
     if config.label not in labels:
         raise DataError(
-            f"{utterance.where}: utterance {utterance.id!r} has no {config.label!r}{suggestion(config.label, labels)}"
+            f"{utterance.where}: utterance {utterance.id!r} has no label "
+            f"{config.label!r}{suggestion(config.label, labels)}"
         )
     return labels[config.label]
 
