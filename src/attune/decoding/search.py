@@ -22,6 +22,8 @@ from attune.types import (
     CtcScorer,
     Embedding,
     EmbeddingScorer,
+    Features,
+    FeatureScorer,
     Hypothesis,
     LabelScorer,
     Likelihood,
@@ -44,6 +46,7 @@ NAMES: dict[ScorerKind, str] = {
     "tokens": "an attention model",
     "transducer": "a transducer",
     "embedding": "an embedding model",
+    "features": "a model without a decoder",
     "activity": "a frame activity model",
     "waveform": "a waveform model",
     "likelihood": "a language model",
@@ -137,6 +140,8 @@ def _search(scorer: Scorer, settings: Search) -> list[Output]:
             return [*labels.best(scorer)]
         case EmbeddingScorer():
             return [*outputs.embeddings(scorer)]
+        case FeatureScorer():
+            return [*outputs.features(scorer)]
         case ActivityScorer():
             return [*outputs.activities(scorer)]
         case WaveformScorer():
@@ -182,7 +187,7 @@ def _is_nan(output: Output) -> bool:
             return output.score is not None and math.isnan(output.score)
         case Embedding():
             return any(map(math.isnan, output.vector))
-        case Activity():
+        case Activity() | Features():
             return bool(np.isnan(output.frames).any())
         case Waveform():
             return bool(np.isnan(output.samples).any())

@@ -25,6 +25,7 @@ from attune.run import Run
 from attune.site import Site
 from attune.sources import locate
 from attune.stages.adapter import base_of, is_adapter, read_adapter, with_base
+from attune.stages.pairs import require_fit
 from attune.stages.pretrained import (
     LoadedModel,
     ModelFolders,
@@ -88,6 +89,7 @@ def begin_model(
     The folders are written by the first rank; each is complete as soon as it is there. What an earlier attempt left is
     replaced: the utterances, or the weights it started from, may have been others.
     """
+    require_fit(recipe)
     local = with_local_files(recipe, site)
     source = open_pretrained_source(local, site)
     if world.is_first:

@@ -30,11 +30,11 @@ from attune.corpora import (
 from attune.errors import ConfigError, DataError
 from attune.recipe import Recipe
 from attune.run import Run
-from attune.scorers import SEARCHED, WITHOUT_MASKS
+from attune.scorers import CROPPED, SEARCHED, WITHOUT_MASKS
 from attune.site import Site
 from attune.sources import locate, read_range, shown, size_of
 from attune.stages.pretrained import LoadedModel
-from attune.types import SAMPLE_RATE, Hypothesis, Json, Utterance, tokens_of
+from attune.types import SAMPLE_RATE, CachedRow, Hypothesis, Json, Utterance, tokens_of
 from attune.world import World
 
 SHOWN = 160  # characters of a target
@@ -157,6 +157,8 @@ def training_reader(recipe: Recipe, corpus: Corpus | None, loaded: LoadedModel, 
     """How training reads an utterance: audio and target, refusing targets that no alignment can reach."""
     if recipe.augment and recipe.augment.masks and loaded.task_model.scorer in WITHOUT_MASKS:
         raise ConfigError("augment.masks: this model has no features to mask. Remove it.")
+    if recipe.augment and recipe.augment.crop_seconds and loaded.task_model.scorer not in CROPPED:
+        raise ConfigError("augment.crop_seconds: this task learns from whole utterances. Remove it.")
     built = loaded.task_model
     return Reader(
         corpus or (),
@@ -169,7 +171,20 @@ def training_reader(recipe: Recipe, corpus: Corpus | None, loaded: LoadedModel, 
         augmenter=_augmenter(recipe.augment, built.limits.max_seconds, site) if recipe.augment else None,
         seed=recipe.seed,
         rows=len(corpus) if corpus and recipe.data.mix else None,
+        cached=_cached(recipe, loaded),
+        cached_needs_audio=built.scorer == "waveform",
     )
+
+
+def _cached(recipe: Recipe, loaded: LoadedModel) -> Callable[[Utterance], CachedRow | None] | None:
+    """What finds features that are kept; they are those of the recordings as they are."""
+    cache, augment = loaded.task_model.cache, recipe.augment
+    if cache and augment and replace(augment, masks=None) != AugmentConfig():
+        raise ConfigError(
+            "model.cache keeps the features of recordings as they are. Leave out augment.speeds, rooms, noise and "
+            "gain_db (masks may stay), or model.cache."
+        )
+    return cache.lookup() if cache else None
 
 
 def recordings_of(recipe: Recipe, site: Site) -> str:

@@ -23,13 +23,24 @@ from attune.decoding.search import Search, require_usable
 from attune.decoding.settings import SearchConfig
 from attune.errors import AttuneError, ConfigError, DataError, ModelError, Preempted
 from attune.recipe import Recipe
-from attune.report.predictions import write_waveform
+from attune.report.predictions import write_features, write_waveform
 from attune.report.tables import scores_json
 from attune.site import Site
 from attune.sources import locate
 from attune.stages.data import read_back
 from attune.stages.pretrained import LoadedModel
-from attune.types import Hypothesis, Metric, Output, Prediction, Score, Scores, ScoringContext, Utterance, Waveform
+from attune.types import (
+    Features,
+    Hypothesis,
+    Metric,
+    Output,
+    Prediction,
+    Score,
+    Scores,
+    ScoringContext,
+    Utterance,
+    Waveform,
+)
 from attune.world import World
 
 DECODED_AT_ONCE = 4  # micro-batches: without gradients there is room for more, and a search is as long as one of them
@@ -200,6 +211,8 @@ def evaluation_batches(
         reads_audio=loaded.task.needs_audio,
         drops_bad_rows=recipe.data.bad_rows == "drop",
         drops_long_rows=recipe.data.drops_long_rows,
+        cached=loaded.task_model.cache.lookup() if loaded.task_model.cache else None,
+        cached_needs_audio=loaded.task_model.scorer == "waveform",
     )
     plan = plan_in_order(corpus.seconds, Budget(None, batch, 1) if batch else _decoding_budget(recipe))
     batches = list(share(spread(plan, world.size), world))
@@ -268,9 +281,11 @@ def _prediction(
     reference = loaded.task.reference(utterance)
     if output is None:
         return Prediction(utterance.id, None, reference)
+    place = context.folder, context.split, utterance.id
     if isinstance(output, Waveform):
-        file = write_waveform(context.folder, context.split, utterance.id, output)
-        return Prediction(utterance.id, None, reference, output.score, file)
+        return Prediction(utterance.id, None, reference, output.score, write_waveform(*place, output))
+    if isinstance(output, Features):
+        return Prediction(utterance.id, None, reference, output.score, write_features(*place, output))
     language = output.language if isinstance(output, Hypothesis) else None
     return Prediction(utterance.id, loaded.task_model.codec.read(output), reference, output.score, language=language)
 

@@ -25,6 +25,7 @@ from attune.files import sync, write_text
 from attune.recipe import Recipe
 from attune.run import Run
 from attune.seeds import derive
+from attune.stages.pairs import require_fit
 from attune.tensor_files import read_safetensors, write_safetensors
 from attune.training import checkpoint
 from attune.training.adapt import merge_lora
@@ -102,6 +103,7 @@ def open_pretrained(folder: Path, trusted: Sequence[str] = ()) -> Pretrained:
 
 def build_model(recipe: Recipe, task_folder: Path, assets: Path) -> LoadedModel:
     """Build the recipe's model, with weights that are a function of its seed."""
+    require_fit(recipe)
     task = catalog.find(catalog.TASKS, recipe.task.name)(recipe.task.config, task_folder)
     family = catalog.find(catalog.FAMILIES, recipe.model.family)
     torch.manual_seed(derive(recipe.seed, "weights"))

@@ -89,7 +89,9 @@ def _freeze_below(model: nn.Module, last_layers: int, fresh: Collection[str]) ->
 def _freeze(model: nn.Module, patterns: Sequence[str]) -> None:
     # Weights that two layers share are listed under both names: freezing either freezes them.
     parameters = dict(model.named_parameters(remove_duplicate=False))
-    parts = dict.fromkeys(part for name in parameters for part in _parts(name))
+    # A part may have no weights, as an upstream that is a filterbank: then it is frozen already.
+    modules = (name for name, _ in model.named_modules())
+    parts = dict.fromkeys(part for name in (*parameters, *modules) for part in _parts(name))
     frozen = set(_named("adapt.freeze", patterns, parts))
     for name, parameter in parameters.items():
         if frozen.intersection(_parts(name)):

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 class CtcHeadConfig:
     """The module on top of the encoder: a projection and bidirectional LSTM layers, as in SUPERB."""
 
-    layers: Annotated[int, Field(ge=1, le=100, description="Bidirectional LSTM layers.")] = 2
+    layers: Annotated[int, Field(ge=0, le=100, description="Bidirectional LSTM layers.")] = 2
     width: Annotated[int, Field(ge=1, le=65_536, description="Width of the projection and of each LSTM direction.")] = (
         256
     )
@@ -154,7 +154,7 @@ class Transcribe:
         tokens = tokens_of(target)
         return len(tokens) + sum(left == right for left, right in pairwise(tokens))
 
-    def head(self, width: int) -> CtcHead:
+    def head(self, width: int, stride: int) -> CtcHead:
         """Projection, bidirectional LSTM layers and a distribution over tokens for each frame."""
         from attune.tasks.transcribe.head import CtcHead
 
