@@ -72,7 +72,10 @@ def test_words_that_a_command_takes_are_completed(scripts):
 def test_every_command_and_option_is_in_the_scripts_of_other_shells(scripts, shell):
     text = (scripts / shell).read_text()
     assert all(f"{verb}" in text for verb in verbs())
-    option = {"zsh": "'--device[device type (default auto)]:value:(auto cpu cuda)'", "fish": "-l device -x -a 'auto cpu cuda'"}
+    option = {
+        "zsh": "'--device[device type (default auto)]:value:(auto cpu cuda)'",
+        "fish": "-l device -x -a 'auto cpu cuda'",
+    }
     assert option[shell] in text
     assert not any(line.count("'") % 2 for line in text.splitlines())
     program = shutil.which(shell)

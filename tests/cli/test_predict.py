@@ -14,7 +14,9 @@ from untrained import write_model
 
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory):
-    return write_model(tmp_path_factory.mktemp("classifier"), "task={name: classify, label: text}", "train.keep_best=null")
+    return write_model(
+        tmp_path_factory.mktemp("classifier"), "task={name: classify, label: text}", "train.keep_best=null"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +103,10 @@ def test_captions_are_a_file_per_recording(transcriber, recordings, capsys):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--out", "x.docx"], "--out x.docx: unknown format '.docx' (known: .csv, .json, .jsonl, .srt, .tsv, .txt, .vtt)"),
+        (
+            ["--out", "x.docx"],
+            "--out x.docx: unknown format '.docx' (known: .csv, .json, .jsonl, .srt, .tsv, .txt, .vtt)",
+        ),
         (["--out", "x.cvs"], "did you mean '.csv'?"),
         (["--out", "x", "--format", "doc"], "unknown format '.doc'"),
         (["--format", "srt"], "--format needs --out FOLDER."),

@@ -1,10 +1,10 @@
+from pathlib import Path
+
 import pytest
 
 from attune.errors import ConfigError
 from attune.report.formats import CAPTIONS, TABLES, caption_text, require_format, table_text
 from attune.types import TextSegment, Word
-
-from pathlib import Path
 
 ROWS = [{"id": "a", "value": 'so "it" is,\nnow', "score": -1.5}, {"id": "b\t1", "value": [1, 2], "score": None}]
 COLUMNS = ("id", "value", "score")

@@ -69,7 +69,9 @@ def test_peft_loads_an_exported_adapter_onto_the_base(run, adapter):
 def test_an_adapter_of_pefts_is_imported_onto_its_base(run, tmp_path):
     peft = pytest.importorskip("peft")
     torch.manual_seed(1)
-    config = peft.LoraConfig(r=3, lora_alpha=5, target_modules=["k_proj", "fc1"], init_lora_weights=False, use_rslora=True)
+    config = peft.LoraConfig(
+        r=3, lora_alpha=5, target_modules=["k_proj", "fc1"], init_lora_weights=False, use_rslora=True
+    )
     theirs = peft.get_peft_model(base_model(run), config)
     theirs.save_pretrained(tmp_path / "adapter")
     assert main(["import", str(tmp_path / "adapter"), "--to", str(tmp_path / "own")]) == 0
@@ -102,7 +104,9 @@ def changed(adapter, folder, config=None, tensors=None):
     folder.mkdir()
     settings = json.loads((adapter / "adapter_config.json").read_text())
     (folder / "adapter_config.json").write_text(json.dumps({**settings, **(config or {})}))
-    save_file({**load_file(adapter / "adapter_model.safetensors"), **(tensors or {})}, folder / "adapter_model.safetensors")
+    save_file(
+        {**load_file(adapter / "adapter_model.safetensors"), **(tensors or {})}, folder / "adapter_model.safetensors"
+    )
     return folder
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 HELP = "decode and score a run or a model"
 EXAMPLE = "attune evaluate runs/demo --on test --by speaker --out predictions.csv"
-CONFUSIONS = 10  # shown, unless told
+CONFUSIONS = 10  # listed by default
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -79,7 +79,9 @@ def _evaluate(arguments: Namespace, subject: EvalTarget, site: Site, world: Worl
         write_text(arguments.alignments, "\n".join(f"{block}\n" for block in alignments(evaluation.predictions)))
     confusions = _confusions(evaluation)[: arguments.confusions] if arguments.confusions else None
     if arguments.json:
-        print_json({"split": evaluation.split, **evaluation.as_json(), **_details(evaluation, arguments.by, confusions)})
+        print_json(
+            {"split": evaluation.split, **evaluation.as_json(), **_details(evaluation, arguments.by, confusions)}
+        )
     else:
         display.say(f"{evaluation.split}: {len(evaluation.predictions):,} utterances, {_how(evaluation)}")
         display.say(scores_table({evaluation.split: evaluation.scores, **evaluation.sets}))

@@ -27,7 +27,9 @@ def run(arguments: Namespace) -> int:
     from attune.site import this_site
     from attune.stages.begin import import_model
 
-    parameters = import_model(arguments.checkpoint, arguments.to, this_site(workers=0), arguments.tokenizer, arguments.base)
+    parameters = import_model(
+        arguments.checkpoint, arguments.to, this_site(workers=0), arguments.tokenizer, arguments.base
+    )
     print(f"{arguments.to}: {parameters / 1e6:.1f} M parameters")
     print(f"Try it: attune transcribe {arguments.to} AUDIO")
     return 0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from attune.cli._ranks import cluster_of
 from attune.cli._recordings import add_model_and_files, answered, audio_files
-from attune.cli._results import Layout, ResultFile, add_out, open_results, plain, report
+from attune.cli._results import ResultFile, TableLayout, add_out, open_results, plain, report
 from attune.cli._terminal import add_json, at_least
 from attune.errors import ConfigError
 
@@ -95,10 +95,10 @@ def load_recognizer(arguments: Namespace) -> Recognizer:
     return load(arguments.model, arguments.device, arguments.chunking, fallback, arguments.language)
 
 
-def _layout() -> Layout:
+def _layout() -> TableLayout:
     from attune.report.formats import CAPTIONS, TABLES
 
-    return Layout(("path", "language", "text"), "text", (*TABLES, *CAPTIONS))
+    return TableLayout(("path", "language", "text"), "text", (*TABLES, *CAPTIONS))
 
 
 def _wanted(arguments: Namespace, results: ResultFile | None) -> list[str]:
@@ -106,9 +106,7 @@ def _wanted(arguments: Namespace, results: ResultFile | None) -> list[str]:
     return results.wanted(paths) if results else paths
 
 
-def _transcribed(
-    arguments: Namespace, wanted: Sequence[str], recognizer: Recognizer | None
-) -> Iterator[TranscriptRow]:
+def _transcribed(arguments: Namespace, wanted: Sequence[str], recognizer: Recognizer | None) -> Iterator[TranscriptRow]:
     if not wanted:
         return
     if arguments.launch == "ray":

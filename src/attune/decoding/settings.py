@@ -17,7 +17,8 @@ class SearchConfig:
     ] = "greedy"
     beam: Annotated[int, Field(gt=0, le=10_000, description="How many hypotheses a beam search keeps.")] = 8
     length_power: Annotated[
-        float, Field(ge=0, le=100, description="A beam ranks by score / length ** this; 0 prefers short ones. Not for CTC.")
+        float,
+        Field(ge=0, le=100, description="A beam ranks by score / length ** this; 0 prefers short ones. Not for CTC."),
     ] = 1.0
     fallback: Annotated[
         bool,

@@ -136,9 +136,7 @@ def with_local_files(recipe: Recipe, site: Site) -> Recipe:
     return replace(recipe, model=replace(recipe.model, config=replace(config, **local)))
 
 
-def import_model(
-    source: str, folder: Path, site: Site, tokenizer: str | None = None, base: str | None = None
-) -> int:
+def import_model(source: str, folder: Path, site: Site, tokenizer: str | None = None, base: str | None = None) -> int:
     """Convert another toolkit's checkpoint into a model folder; returns how many parameters it has.
 
     A LoRA adapter in peft's layout is merged into `base`, or into the base that it names.

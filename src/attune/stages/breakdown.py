@@ -23,9 +23,7 @@ def require_groups(by: str, utterances: Iterable[Utterance], task: Task) -> None
         raise ConfigError(f"--by: the utterances have no label {by!r}{suggestion(by, {*FIELDS, *known})}")
 
 
-def group_scores(
-    by: str, predictions: Sequence[Prediction], task: Task, context: ScoringContext
-) -> dict[str, Scores]:
+def group_scores(by: str, predictions: Sequence[Prediction], task: Task, context: ScoringContext) -> dict[str, Scores]:
     """The scores of each group of predictions, by its name."""
     groups: dict[str, list[Prediction]] = {}
     for prediction in predictions:

@@ -36,14 +36,17 @@ class TransducerConfig:
         Field(description="The pretrained model's own tokens, or those of the task; rows are kept by their piece."),
     ] = "own"
     fastemit: Annotated[
-        float | None, Field(ge=0, le=1000, description="How much labels are hurried (FastEmit); else as the model was made.")
+        float | None,
+        Field(ge=0, le=1000, description="How much labels are hurried (FastEmit); else as the model was made."),
     ] = None
     batch_norm: Annotated[
         Literal["trained", "frozen"], Field(description="Whether the norms' statistics follow the data or stay.")
     ] = "trained"
     joint_cells: Annotated[
         int | None,
-        Field(gt=0, le=2**62, description="Cells of the lattice whose outputs are in memory at once; else as is quickest."),
+        Field(
+            gt=0, le=2**62, description="Cells of the lattice whose outputs are in memory at once; else as is quickest."
+        ),
     ] = None
     gradient_checkpointing: Annotated[bool, Field(description="Less memory for a third more computation.")] = False
 
