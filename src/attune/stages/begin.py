@@ -147,9 +147,10 @@ def import_model(source: str, folder: Path, site: Site, tokenizer: str | None = 
     weights = path if not is_adapter(path) else locate(base, site.cache) if base else base_of(path, site)
     family = _family_of(weights)
     if family is None:
+        what = "it" if weights == path else f"its base {weights}"
         raise ModelError(
-            f"{source} cannot be imported: no family recognizes {weights}. Expected a .nemo file, a transformers "
-            "folder of a Whisper model, an OpenAI .pt file, or a LoRA adapter for one of them."
+            f"{source} cannot be imported: no family recognizes {what}. Expected a .nemo file, a transformers folder "
+            "of a Whisper model, an OpenAI .pt file, or a LoRA adapter for one of them."
         )
     if folder.exists():
         raise ModelError(f"{folder} already exists. Name another folder, or remove it first.")
