@@ -39,12 +39,12 @@ def test_a_folder_with_other_files_is_refused_and_left_as_it_is(recipe, tmp_path
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         (project / name).write_text("mine")
     assert main(["train", str(recipe), f"run={project}", *QUICK]) == 2
-    assert "no run (assets, model, recipe.yaml, task …)" in capsys.readouterr().err
+    assert "has other files (assets, model, recipe.yaml, task …)" in capsys.readouterr().err
     monkeypatch.chdir(project)
     for place in (".", "/", str(tmp_path)):
         monkeypatch.setenv("HOME", str(tmp_path))
         assert main(["train", str(recipe), f"run={place}", *QUICK]) == 2
-        assert "is no folder for a run" in capsys.readouterr().err
+        assert "cannot be a run folder" in capsys.readouterr().err
     assert sorted(path.read_text() for path in project.rglob("*") if path.is_file()) == ["mine"] * 4
 
 

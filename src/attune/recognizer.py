@@ -130,9 +130,9 @@ class Recognizer:
         """
         self._require("transcribe")
         if not _is_many(recordings):
-            raise DataError("`transcribe_detailed` takes a list of recordings. For one, give [recording].")
+            raise DataError("`transcribe_detailed` takes a list of recordings. For one, pass [recording].")
         if not isinstance(nbest, int) or nbest < 0:
-            raise DataError(f"nbest: expected how many texts to return, 0 or more; found {nbest!r}.")
+            raise DataError(f"nbest: expected a number of texts, 0 or more; found {nbest!r}.")
         if nbest and self.chunking == "timestamps":
             raise DataError('nbest does not work with chunking="timestamps". Use chunking="vad".')
         search = _keeping(self.search, nbest) if nbest else self.search
@@ -176,7 +176,10 @@ class Recognizer:
 
     def _require(self, task: str) -> None:
         if self.recipe.task.name != task:
-            raise ModelError(f"This model was trained to {self.recipe.task.name}, not to {task}.")
+            raise ModelError(
+                f"This model was trained to {self.recipe.task.name}, not to {task}. Use another "
+                "method, or another model."
+            )
 
     def _transcribe(self, recordings: Sequence[Audio], rate: int) -> list[Transcript]:
         by_timestamps = self.chunking == "timestamps"
@@ -325,14 +328,14 @@ def as_samples(audio: Audio, rate: int) -> NDArray[np.float32]:
     if isinstance(audio, str | Path):
         return load_audio(audio)
     if isinstance(rate, bool) or not isinstance(rate, int | float | np.number) or not 0 < rate < math.inf:
-        raise DataError(f"rate is a number of samples per second, above 0; found {rate!r}.")
+        raise DataError(f"rate: expected samples per second, above 0; found {rate!r}.")
     array = _as_floats(np.asarray(audio))
     if array.ndim == 2:
         array = _mono(array)
     if array.ndim != 1 or not array.size or not np.isfinite(array).all():
         raise DataError(
-            f"An array of shape {array.shape} is not a recording: (samples,) or (channels, samples), "
-            "not empty, every sample finite."
+            f"An array of shape {array.shape} is not a recording. Expected (samples,) or (channels, samples), not "
+            "empty, all samples finite."
         )
     return resample(array, rate, SAMPLE_RATE)
 
@@ -348,8 +351,8 @@ def _as_floats(array: NDArray[Any]) -> NDArray[np.float32]:
     if array.dtype in INTEGERS:
         return array.astype(np.float32) / -np.float32(np.iinfo(array.dtype).min)
     raise DataError(
-        f"An array of {array.dtype} is not a recording. Give floats from -1 to 1, or signed integers of 8, 16 or 32 "
-        "bits, as they were recorded."
+        f"An array of {array.dtype} is not a recording. Expected floats from -1 to 1, or signed integers of 8, 16 "
+        "or 32 bits."
     )
 
 

@@ -136,7 +136,7 @@ def test_last_layers_need_layers():
 
 
 def test_freezing_everything_is_refused():
-    with pytest.raises(ConfigError, match="nothing is left to train"):
+    with pytest.raises(ConfigError, match="no parameter is left to train"):
         adapt(Tiny(), AdaptConfig(freeze=("*",)), seed=0)
 
 
@@ -250,7 +250,7 @@ def test_without_peft_the_message_says_how_to_install_it(monkeypatch):
 
 
 def test_settings_of_lora_without_lora_are_refused():
-    with pytest.raises(ValueError, match="set `method: lora`"):
+    with pytest.raises(ValueError, match="need `method: lora`"):
         AdaptConfig(rank=8)
 
 

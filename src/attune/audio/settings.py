@@ -46,6 +46,10 @@ class MasksConfig:
 class AugmentConfig:
     """Augmentation of training audio, drawn for each utterance in each epoch."""
 
+    crop_seconds: Annotated[
+        float | None,
+        Field(gt=0, description="Train on this much of a longer utterance, from anywhere; for labels and embeddings."),
+    ] = None
     speeds: Annotated[
         tuple[Annotated[float, Field(ge=0.5, le=2)], ...],
         Field(description="Speed perturbation factors, e.g. [0.9, 1.0, 1.1]; the pitch changes too."),

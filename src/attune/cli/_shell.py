@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from attune.cli._style import styled
 from attune.errors import AttuneError, ConfigError, Preempted, RankLost, TrainingError
 from attune.processes import preserve_environment, report_failure
 
@@ -82,7 +83,7 @@ def _print_error(error: AttuneError) -> None:
     """Print the message once: errors that occur on all ranks are printed by rank 0 only."""
     rank = os.environ.get("RANK", "0")
     if rank == "0":
-        print(error, file=sys.stderr)
+        print(styled(str(error), "error", sys.stderr), file=sys.stderr)
     elif not isinstance(error, RankLost | TrainingError | Preempted):
         print(f"rank {rank}: {error}", file=sys.stderr)
 
@@ -102,6 +103,9 @@ def _run(words: list[str]) -> int:
 
         raise ConfigError(f"Unknown command {name!r}{suggestion(name, verbs())}")
     parser = parser_of(name)
+    more_help = getattr(_load(name), "more_help", None)
+    if more_help and {"-h", "--help"}.intersection(rest):
+        parser.epilog = f"{more_help(rest)}\n\n{parser.epilog}"
     parser.set_defaults(words=words)  # to start this command again as several ranks
     # Intermixed, so that overrides may come before, between and after the options.
     return int(_load(name).run(parser.parse_intermixed_args(rest)))

@@ -10,7 +10,7 @@ from attune.cli._ranks import add_ray, devices
 from attune.cli._terminal import add_recipe
 from attune.errors import ConfigError
 
-HELP = "train a recipe on a Ray cluster as a job: upload this folder, follow the log, return the exit code"
+HELP = "train a recipe as a job on a Ray cluster: upload this folder, follow the log"
 EXAMPLE = "attune submit recipe.yaml run=/shared/runs/first --address http://head:8265 --devices 8"
 
 
@@ -42,11 +42,11 @@ def run(arguments: Namespace) -> int:
     loaded = recipe.load(arguments.recipe, arguments.overrides).recipe
     if not Path(loaded.run).is_absolute():
         raise ConfigError(
-            f"run={loaded.run} is relative to the job's temporary folder. Set run=… to an absolute path "
-            "on storage that all nodes of the cluster share."
+            f"run={loaded.run} is relative to the job's temporary folder. Set run=… to an absolute path that all "
+            "nodes share."
         )
     if arguments.address is None:
-        raise ConfigError("The address of the cluster's job server is missing. Add --address http://HEAD:8265.")
+        raise ConfigError("--address is missing. Add --address http://HEAD:8265.")
     folder = arguments.folder.resolve()
     if not arguments.recipe.resolve().is_relative_to(folder):
         raise ConfigError(f"{arguments.recipe} is not in {folder}, the folder to upload. Set --folder.")

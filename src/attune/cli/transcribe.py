@@ -64,7 +64,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--long", type=_former_chunking, help=SUPPRESS)
     parser.add_argument("--language", metavar="CODE", help="language of the audio, e.g. be (multilingual models)")
-    parser.add_argument("--fallback", action="store_true", help="decode repetitive output again, see decode.fallback")
+    parser.add_argument("--fallback", action="store_true", help="decode repetitive output again (decode.fallback)")
     parser.add_argument(
         "--nbest", type=at_least(1), default=0, metavar="N", help="with --json: the N best hypotheses of a beam search"
     )
@@ -79,7 +79,7 @@ def _former_chunking(value: str) -> str:
 def run(arguments: Namespace, recognizer: Recognizer | None = None) -> int:
     """Print a line for each file when it is done; exit 2 when one could not be read."""
     if arguments.launch == "ray" and arguments.out is None:
-        raise ConfigError("--launch ray needs --out FILE, to which each transcript is appended.")
+        raise ConfigError("--launch ray needs --out FILE.jsonl.")
     if arguments.nbest and (not arguments.json or arguments.launch == "ray"):
         raise ConfigError("--nbest needs --json (and does not work with --launch ray).")
     if arguments.nbest and arguments.chunking == "timestamps":

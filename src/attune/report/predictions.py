@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 from urllib.parse import quote
 
+import numpy as np
 import soundfile
 
 from attune import files
@@ -21,7 +22,7 @@ from attune.errors import DataError
 from attune.metrics import Json, Prediction
 from attune.report.formats import table_text
 from attune.scoring.texts import texts_of
-from attune.types import Waveform
+from attune.types import Features, Waveform
 
 COLUMNS = ("id", "reference", "value", "score", "language", "file")  # of a table
 SHOWN_PROBLEMS = 20
@@ -67,6 +68,14 @@ def write_waveform(folder: Path, split: str, name: str, waveform: Waveform) -> s
     (folder / split).mkdir(parents=True, exist_ok=True)
     with files.completed(folder / file) as partial:
         soundfile.write(partial, waveform.samples.T, waveform.rate, subtype="FLOAT", format="WAV")
+    return str(file)
+
+
+def write_features(folder: Path, split: str, name: str, features: Features) -> str:
+    """Write frames as 16-bit floats (.npy); returns their file, relative to the folder of the predictions."""
+    file = Path(split) / f"{quote(name, safe=' ')[:MOST_CHARACTERS]}.npy"
+    with files.completed(folder / file) as partial, partial.open("wb") as opened:
+        np.save(opened, features.frames.astype(np.float16), allow_pickle=False)
     return str(file)
 
 
@@ -134,8 +143,8 @@ def _describe(path: Path, problems: list[str]) -> str:
     shown = problems[:SHOWN_PROBLEMS]
     if len(problems) > len(shown):
         shown.append(f"and {len(problems) - len(shown)} more")
-    expected = 'Each line should be {"id": "…", "value": … or null, "reference": …}, and each id should come once.'
-    return "\n  ".join([f"{path} cannot be scored:", *shown]) + f"\n{expected}"
+    expected = 'Expected on each line {"id": "…", "value": … or null, "reference": …}, each id once.'
+    return "\n  ".join([f"Cannot score {path}:", *shown]) + f"\n{expected}"
 
 
 def _line(prediction: Prediction) -> str:

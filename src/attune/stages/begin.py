@@ -25,6 +25,7 @@ from attune.run import Run
 from attune.site import Site
 from attune.sources import locate
 from attune.stages.adapter import base_of, is_adapter, read_adapter, with_base
+from attune.stages.pairs import require_fit
 from attune.stages.pretrained import (
     LoadedModel,
     ModelFolders,
@@ -88,6 +89,7 @@ def begin_model(
     The folders are written by the first rank; each is complete as soon as it is there. What an earlier attempt left is
     replaced: the utterances, or the weights it started from, may have been others.
     """
+    require_fit(recipe)
     local = with_local_files(recipe, site)
     source = open_pretrained_source(local, site)
     if world.is_first:
@@ -123,7 +125,8 @@ def open_pretrained_source(recipe: Recipe, site: Site) -> PretrainedSource:
         return PretrainedSource(native=open_pretrained(path), adapter=adapter)
     if _family(recipe).importer is None:
         raise ModelError(
-            f"{path} is not an attune model, and the family {recipe.model.family!r} imports no other checkpoints."
+            f"{path} is not an attune model, and the family {recipe.model.family!r} imports no other checkpoints. "
+            "Choose another model.weights."
         )
     return PretrainedSource(external=path, adapter=adapter)
 
@@ -147,15 +150,14 @@ def import_model(source: str, folder: Path, site: Site, tokenizer: str | None = 
     weights = path if not is_adapter(path) else locate(base, site.cache) if base else base_of(path, site)
     family = _family_of(weights)
     if family is None:
-        what = "it" if weights == path else f"its base {weights}"
         raise ModelError(
-            f"{source} cannot be imported: no family recognizes {what}. Expected a .nemo file, a transformers folder "
-            "of a Whisper model, an OpenAI .pt file, or a LoRA adapter for one of them."
+            f"Cannot import {source}: unknown format. Expected a .nemo file, a transformers Whisper folder, an OpenAI "
+            ".pt file, or a LoRA adapter for one of them."
         )
     if folder.exists():
-        raise ModelError(f"{folder} already exists. Name another folder, or remove it first.")
+        raise ModelError(f"{folder} already exists. Choose another folder, or remove it first.")
     if tokenizer is not None and path.suffix != ".pt":
-        raise ModelError(f"{source} has its own tokenizer. Leave --tokenizer out: it is for OpenAI .pt files.")
+        raise ModelError(f"{source} has its own tokenizer. Remove --tokenizer, which is for OpenAI .pt files.")
     settings = [f"model.tokenizer={inline_yaml(str(locate(tokenizer, site.cache)))}"] if tokenizer is not None else []
     with tempfile.TemporaryDirectory() as scratch:
         run, written = Run(Path(scratch)), Path(scratch) / "recipe.yaml"
@@ -168,7 +170,7 @@ def import_model(source: str, folder: Path, site: Site, tokenizer: str | None = 
         begun = begin_model(recipe, (), folders, site, World.alone())
         require_all_weights(begun, path)
         recipe = recipes.load(written, [*settings, *begun.init.overrides]).recipe
-        with explain_write_errors(folder, "Choose another place.", ModelError):
+        with explain_write_errors(folder, "Choose another folder.", ModelError):
             folder.parent.mkdir(parents=True, exist_ok=True)
         # Built under what the checkpoint recommends, which exporters write down.
         final = build_model(recipe, run.task, run.assets)
@@ -181,7 +183,7 @@ def require_all_weights(begun: BegunModel, path: Path) -> None:
     """Refuse a checkpoint that leaves weights of the model random."""
     missing = begun.init.new_tensors
     if missing:
-        raise ModelError(f"{path} lacks {', '.join(missing[:5])}, which this model needs.")
+        raise ModelError(f"{path} has no {', '.join(missing[:5])}, which this model needs.")
 
 
 def _family(recipe: Recipe) -> Family[ModelSection]:
@@ -222,16 +224,14 @@ def _require_own_vocabulary(recipe: Recipe, source: PretrainedSource) -> None:
     """
     native, task, rules = source.native, recipe.task.config, _family(recipe).vocabulary
     if native and native.recipe.model.family == recipe.model.family and not rules.is_own(native.recipe.model.config):
-        raise ConfigError(
-            "These weights have no vocabulary of their own: they were trained with their task's. Set model.tokens=task."
-        )
+        raise ConfigError("These weights have no tokens of their own. Set model.tokens=task.")
     unused = [name for name in TASK_VOCABULARY if getattr(task, name, None) is not None]
     if unused:
         has_choice = "tokens" in {setting.name for setting in fields(recipe.model.config)}
         instead = ", or set model.tokens=task" if has_choice else ""
         raise ConfigError(
-            f"The model has its own vocabulary: task.{unused[0]} ({getattr(task, unused[0])}) is not used. "
-            f"Leave it and task.tokens out{instead}."
+            f"The model has its own tokens, so task.{unused[0]} ({getattr(task, unused[0])}) is not used. Remove "
+            f"it and task.tokens{instead}."
         )
 
 
@@ -263,7 +263,7 @@ def _copy_assets(source: PretrainedSource, folder: Path) -> None:
 def _import(recipe: Recipe, path: Path, assets: Path, world: World) -> ImportedCheckpoint:
     importer = _family(recipe).importer
     if importer is None:
-        raise ModelError(f"The family {recipe.model.family!r} cannot start from {path}.")
+        raise ModelError(f"The family {recipe.model.family!r} cannot load {path}. Choose another model.weights.")
     read = importer.read
     if world.is_first:
         return _replace_folder(assets, lambda folder: read(recipe.model.config, path, folder))
@@ -291,7 +291,7 @@ def _load_pretrained_weights(
         nothing = folders.task.with_name("no-task")  # imported weights come without a task
         renamed = remap(model.model, imported.tensors, nothing, folders.assets) if remap else None
         report = _report(loaded, renamed or RemappedWeights(imported.tensors), source.external)
-        return replace(report, overrides=imported.overrides)
+        return replace(report, overrides=imported.overrides, notes=(*imported.notes, *report.notes))
     return InitReport()
 
 

@@ -61,11 +61,11 @@ def open_eval_target(source: str, overrides: Sequence[str], site: Site) -> EvalT
         recipe = _recipe(Path(source), overrides)
         weights: str | None = recipe.model.config.weights
         if weights is None:
-            raise ConfigError(f"{source} names no weights to evaluate. Add model.weights=RUN_OR_MODEL.")
+            raise ConfigError(f"{source} has no weights to evaluate. Add model.weights=RUN_OR_MODEL.")
         return EvalTarget(_open_named(with_local_files(recipe, site), locate(weights, site.cache)), None)
     folder = locate(source, site.cache)
     if not folder.is_dir():
-        raise ModelError(f"{folder} is neither a run directory, nor a model folder, nor a recipe (.yaml).")
+        raise ModelError(f"{folder} is neither a run, nor a model folder, nor a recipe (.yaml).")
     pretrained = open_pretrained(folder, [each for each in overrides if each.partition("=")[0] in trust.NAMES])
     if overrides:
         recipe = _recipe(folder / "recipe.yaml", overrides)
@@ -78,16 +78,17 @@ def _require_own_weights(folder: Path, own: Recipe, wished: Recipe) -> None:
     for name in ("weights", "tokenizer"):
         if getattr(own.model.config, name, None) != getattr(wished.model.config, name, None):
             raise ConfigError(
-                f"model.{name}: {folder} is a model with its own. Name the other one in its place, or give a recipe."
+                f"model.{name}: {folder} is a model with its own. Give the other model instead, or a recipe."
             )
 
 
 def _recipe(path: Path, overrides: Sequence[str]) -> Recipe:
     """A recipe under overrides; what they say of `decode` is about the search that evaluates: the final one."""
-    recipe = recipes.load(path, overrides).recipe
-    if recipe.decode.final is None:
-        return recipe
-    return recipes.load(path, [re.sub(r"^decode\.(?!final\b)", "decode.final.", each) for each in overrides]).recipe
+    of_decode = re.compile(r"^decode\.(?!final\b)")
+    others = [each for each in overrides if not of_decode.match(each)]
+    if recipes.load(path, others).recipe.decode.final is None:
+        return recipes.load(path, overrides).recipe
+    return recipes.load(path, [of_decode.sub("decode.final.", each) for each in overrides]).recipe
 
 
 def load_eval_target(pretrained: Pretrained, site: Site, world: World) -> LoadedModel:
@@ -110,7 +111,7 @@ def _open_named(recipe: Recipe, path: Path) -> Pretrained:
             _require_same_model(family, pretrained.recipe.model.config, recipe.model.config, path)
         return replace(pretrained, recipe=recipe)
     if family.importer is None or not family.vocabulary.is_own(recipe.model.config):
-        raise ModelError(f"{path} is not an attune model. Train one first; there is nothing to evaluate in it yet.")
+        raise ModelError(f"{path} is not an attune model. Train a run first, or import it with `attune import`.")
     defaults = replace(recipe.model.config, **_defaults(family))
     _require_same_model(family, defaults, recipe.model.config, path)
     return Pretrained(recipe, ModelFolders(path, path), path, is_external=True)
@@ -124,7 +125,7 @@ def _require_same_model(family: Family[ModelSection], trained: ModelSection, ask
         if getattr(trained, name) != getattr(asked, name)
     ]
     if changed:
-        raise ConfigError(f"{path} was trained with {', '.join(changed)}. Evaluate it as it was trained.")
+        raise ConfigError(f"{path} was trained with {', '.join(changed)}. Evaluate it with the same settings.")
 
 
 def _defaults(family: Family[ModelSection]) -> dict[str, object]:
@@ -182,7 +183,7 @@ def _open(target: EvalTarget, on: str | None, index_folder: Path, site: Site, wo
         on = "test" if recipe.data.test else "dev"
     sources: tuple[str, ...] = getattr(recipe.data, on) if on in SPLITS else (on,)
     if not sources:
-        raise ConfigError(f"The recipe has no data.{on}. Name a manifest: --on MANIFEST.")
+        raise ConfigError(f"The recipe has no data.{on}. Give a manifest: --on MANIFEST.")
     name = on if on in SPLITS else _name_for(on, target.run)
     return open_manifests(name, sources, recipe, index_folder, site, world)
 
@@ -207,7 +208,7 @@ def require_places(target: EvalTarget, out: Path | None, alignments: Path | None
     if out:
         require_format(out, TABLES)
     for path in filter(None, (out, alignments)):
-        require_writable(path, "Name another file.")
+        require_writable(path, "Choose another file.")
     if target.run:
         require_writable(target.run.predictions(SPLITS[0]), _remedy(target.run))
         require_writable(target.run.folder / "scores.json", _remedy(target.run))
@@ -216,7 +217,7 @@ def require_places(target: EvalTarget, out: Path | None, alignments: Path | None
 def record(target: EvalTarget, evaluation: Evaluation, out: Path | None) -> None:
     """Keep predictions and scores with the run, and the predictions where they were asked for."""
     if out:
-        with explain_write_errors(out, "Name another file."):
+        with explain_write_errors(out, "Choose another file."):
             export_predictions(out, evaluation.predictions)
             if target.run:
                 copy_files(evaluation.predictions, target.run.predictions_folder, out.parent)
@@ -227,4 +228,4 @@ def record(target: EvalTarget, evaluation: Evaluation, out: Path | None) -> None
 
 
 def _remedy(run: Run) -> str:
-    return f"A model keeps nothing with it, if that will do: attune evaluate {run.model}"
+    return f"To keep nothing, evaluate its model: attune evaluate {run.model}"

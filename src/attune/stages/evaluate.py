@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 
 from attune.batches.load import LoadedMicroBatch, Reader, load, readers_watched
-from attune.batches.plan import Budget, plan_in_order
+from attune.batches.plan import Budget, plan_in_order, spread
 from attune.catalog import suggestion
 from attune.contracts import Task, TaskModel
 from attune.corpora import ChunkedCorpus, Corpus, CorpusSample
@@ -23,13 +23,24 @@ from attune.decoding.search import Search, require_usable
 from attune.decoding.settings import SearchConfig
 from attune.errors import AttuneError, ConfigError, DataError, ModelError, Preempted
 from attune.recipe import Recipe
-from attune.report.predictions import write_waveform
+from attune.report.predictions import write_features, write_waveform
 from attune.report.tables import scores_json
 from attune.site import Site
 from attune.sources import locate
 from attune.stages.data import read_back
 from attune.stages.pretrained import LoadedModel
-from attune.types import Hypothesis, Metric, Output, Prediction, Score, Scores, ScoringContext, Utterance, Waveform
+from attune.types import (
+    Features,
+    Hypothesis,
+    Metric,
+    Output,
+    Prediction,
+    Score,
+    Scores,
+    ScoringContext,
+    Utterance,
+    Waveform,
+)
 from attune.world import World
 
 DECODED_AT_ONCE = 4  # micro-batches: without gradients there is room for more, and a search is as long as one of them
@@ -107,11 +118,11 @@ def describe_sample(count: int, total: int) -> str:
 def kept_metric(recipe: Recipe, task: Task) -> Metric | None:
     """The metric of `train.keep_best`; settings that do not go with the task's scores are refused."""
     if recipe.train.eval_utterances and task.scored_over == "set":
-        raise ConfigError("train.eval_utterances: this task is scored over whole sets, not over samples. Leave it out.")
+        raise ConfigError("train.eval_utterances: this task is scored over whole sets, not over samples. Remove it.")
     name = recipe.train.keep_best
     declared = {f"dev.{metric.name}": metric for metric in task.metrics}
     if name is not None and name not in declared:
-        raise ConfigError(f"train.keep_best: the task has no score {name!r}{suggestion(name, declared)}")
+        raise ConfigError(f"train.keep_best: this task has no score {name!r}{suggestion(name, declared)}")
     return declared[name] if name else None
 
 
@@ -176,7 +187,7 @@ def search_of(config: SearchConfig, built: TaskModel, site: Site, world: World) 
 def _read_lm(source: str, built: TaskModel, site: Site, world: World) -> NGram:
     pieces = built.codec.pieces
     if not pieces:
-        raise ModelError(f"decode.lm: {source} cannot be used: this model has no text tokens. Leave it out.")
+        raise ModelError(f"decode.lm: this model has no text tokens for {source}. Remove decode.lm.")
     end = pieces.index(END) if built.scorer == "tokens" and END in pieces else None
     device = torch.device("cpu") if built.scorer == "ctc" else world.device  # where the beam is
     return read_arpa(locate(source, site.cache), pieces, device, end)
@@ -200,9 +211,11 @@ def evaluation_batches(
         reads_audio=loaded.task.needs_audio,
         drops_bad_rows=recipe.data.bad_rows == "drop",
         drops_long_rows=recipe.data.drops_long_rows,
+        cached=loaded.task_model.cache.lookup() if loaded.task_model.cache else None,
+        cached_needs_audio=loaded.task_model.scorer == "waveform",
     )
     plan = plan_in_order(corpus.seconds, Budget(None, batch, 1) if batch else _decoding_budget(recipe))
-    batches = list(share(plan, world))
+    batches = list(share(spread(plan, world.size), world))
     workers = min(site.workers, len(batches)) if len(batches) > 1 else 0  # one is read before a worker has started
     return load(reader, batches, workers, pins=world.device.type == "cuda")
 
@@ -240,7 +253,7 @@ def evaluate(
             yield Decoding(corpus.name, min(len(corpus), len(mine) * world.size), len(corpus))
     took = time.monotonic() - began
     if any(world.gather(bool(stopped))):
-        raise Preempted(f"Asked to stop: {corpus.name} is not decoded to its end. Run the same command to go on.")
+        raise Preempted(f"Stopped while decoding {corpus.name}. Run the same command to resume.")
     parts = world.gather((mine, problems, took))
     whole = corpus.whole if isinstance(corpus, ChunkedCorpus) else corpus
     by_rank = _by_rank(loaded, corpus, [part for part, _, _ in parts])
@@ -268,9 +281,11 @@ def _prediction(
     reference = loaded.task.reference(utterance)
     if output is None:
         return Prediction(utterance.id, None, reference)
+    place = context.folder, context.split, utterance.id
     if isinstance(output, Waveform):
-        file = write_waveform(context.folder, context.split, utterance.id, output)
-        return Prediction(utterance.id, None, reference, output.score, file)
+        return Prediction(utterance.id, None, reference, output.score, write_waveform(*place, output))
+    if isinstance(output, Features):
+        return Prediction(utterance.id, None, reference, output.score, write_features(*place, output))
     language = output.language if isinstance(output, Hypothesis) else None
     return Prediction(utterance.id, loaded.task_model.codec.read(output), reference, output.score, language=language)
 

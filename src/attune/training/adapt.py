@@ -18,12 +18,10 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from attune.errors import ConfigError
 from attune.seeds import derive
 from attune.training.depth import layers_above
-from attune.training.packages import import_optional
+from attune.training.packages import import_optional, quiet
 from attune.training.settings import AdaptConfig
 
-MISSING = (
-    'adapt.method: lora needs the package peft, which is not installed. Install it: pip install "attune-speech[lora]"'
-)
+MISSING = 'adapt.method=lora needs peft, which is not installed. Run: pip install "attune-speech[lora]"'
 
 # How peft names the tensors of a layer: its own, and the two factors of what is added to its weight.
 BASE, DOWN, UP = ".base_layer.", ".lora_A.default.weight", ".lora_B.default.weight"
@@ -57,7 +55,7 @@ def adapt(
     parameters = list(model.parameters())
     trainable = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
     if not trainable:
-        raise ConfigError("adapt: nothing is left to train. Freeze less, or let more layers learn.")
+        raise ConfigError("adapt: no parameter is left to train. Freeze less, or raise adapt.last_layers.")
     return Adapted(trainable, sum(parameter.numel() for parameter in parameters), lora_layers)
 
 
@@ -82,9 +80,7 @@ def merge_lora(tensors: Mapping[str, Tensor], settings: AdaptConfig) -> dict[str
 def _freeze_below(model: nn.Module, last_layers: int, fresh: Collection[str]) -> None:
     above = layers_above(model)
     if not any(above.values()):
-        raise ConfigError(
-            "adapt.last_layers: this model has no stack of layers to count. Name what stays with adapt.freeze instead."
-        )
+        raise ConfigError("adapt.last_layers: this model has no stack of layers. Use adapt.freeze instead.")
     for name, parameter in model.named_parameters():
         if above[name] > last_layers and name not in fresh:
             parameter.requires_grad_(False)
@@ -93,7 +89,9 @@ def _freeze_below(model: nn.Module, last_layers: int, fresh: Collection[str]) ->
 def _freeze(model: nn.Module, patterns: Sequence[str]) -> None:
     # Weights that two layers share are listed under both names: freezing either freezes them.
     parameters = dict(model.named_parameters(remove_duplicate=False))
-    parts = dict.fromkeys(part for name in parameters for part in _parts(name))
+    # A part may have no weights, as an upstream that is a filterbank: then it is frozen already.
+    modules = (name for name, _ in model.named_modules())
+    parts = dict.fromkeys(part for name in (*parameters, *modules) for part in _parts(name))
     frozen = set(_named("adapt.freeze", patterns, parts))
     for name, parameter in parameters.items():
         if frozen.intersection(_parts(name)):
@@ -133,7 +131,7 @@ def _add_lora(
         target_modules="|".join(map(re.escape, chosen)),
         task_type=None,  # given a type, peft expects inputs by the names that text models use
     )
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), quiet():
         torch.manual_seed(derive(seed, "lora"))
         peft.inject_adapter_in_model(config, model)
     model.train(model.training)  # the new dropouts too

@@ -21,8 +21,9 @@ def out_of_memory(step: int, ranks: int, of: int, ids: Sequence[str]) -> Trainin
     where = f" on {ranks} of {of} ranks" if of > 1 else ""
     more = f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else ""
     return TrainingError(
-        f"Out of memory in step {step}{where}, with a micro-batch of {len(ids)} utterances: {', '.join(ids[:SHOWN])}"
-        f"{more}. Lower batches.micro_seconds or micro_utterances (`attune check RECIPE --fit` proposes a value) and "
-        "raise micros_per_step by as much; or lower data.max_seconds; or set train.precision=bf16, train.shard, or "
-        "the family's gradient_checkpointing. Nothing was skipped."
+        f"Out of memory in step {step}{where}, with a micro-batch of {len(ids)} utterances: "
+        f"{', '.join(ids[:SHOWN])}{more}. Lower batches.micro_seconds or micro_utterances and raise "
+        "micros_per_step by the same factor (`attune check RECIPE --fit` proposes a value); or lower "
+        "data.max_seconds; or set train.precision=bf16, train.shard or gradient_checkpointing. Nothing was "
+        "skipped."
     )
