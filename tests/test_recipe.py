@@ -305,3 +305,22 @@ def test_the_schema_knows_bases_limits_and_the_settings_of_each_plug_in():
     assert tasks[None]["properties"]["name"]["pattern"] == r"\."
     families = [choice["properties"]["family"].get("const") for choice in schema["$defs"]["ModelChoice"]["anyOf"]]
     assert "ssl" in families
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("optimizer.lr=1e300", "optimizer.lr: expected at most 100, found '1e300'"),
+        ("optimizer.lr=-0.0", "optimizer.lr: expected more than 0, found '-0.0'"),
+        ("optimizer.weight_decay=1e300", "optimizer.weight_decay: expected at most 100"),
+        (f"train.steps={'9' * 29}", "train.steps: expected at most 1e+09"),
+        (f"train.steps={'9' * 5000}", "train.steps: "),
+        (f"train.warmup={1 << 62}", "train.warmup: expected at most 1e+09"),
+        (f"batches.micro_utterances={'9' * 400}", "batches.micro_utterances: expected at most 1e+09"),
+        (f"decode.beam={1 << 31}", "decode.beam: expected at most 10000"),
+        (f"adapt={{method: lora, rank: {1 << 31}}}", "adapt.rank: expected at most 65536"),
+        ("adapt={method: lora, alpha: 1e300}", "adapt.alpha: expected at most 1e+06"),
+    ],
+)
+def test_a_number_beyond_reason_is_refused_by_name(folder, override, told):
+    assert any(told in line for line in problems("whole.yaml", override))
