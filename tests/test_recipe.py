@@ -249,6 +249,10 @@ def test_what_greedy_search_does_not_use_is_refused(folder, section, setting):
     load(Path("whole.yaml"), [f"{section}.search=beam", f"{section}.{setting}", *needed])
 
 
+def test_the_former_default_is_no_setting_where_an_older_run_has_it_written_out(folder):
+    assert load(Path("whole.yaml"), ["decode.search=greedy", "decode.length_power=1"]).recipe.decode.length_power == 1
+
+
 def test_a_weight_needs_a_language_model(folder):
     with pytest.raises(ConfigError, match=r"decode\.lm_weight: there is no language model to weigh"):
         load(Path("whole.yaml"), ["decode.search=beam", "decode.lm_weight=0.5"])
@@ -279,7 +283,6 @@ def test_differences_are_named_by_dotted_keys(folder):
         "optimizer.lr": (1e-4, 2e-4),
         "decode.final.search": (None, "greedy"),
         "decode.final.beam": (None, 8),
-        "decode.final.length_power": (None, 1.0),
         "decode.final.fallback": (None, False),
         "decode.final.precision": (None, "fp32"),
         "decode.final.lm_weight": (None, 0.3),

@@ -20,7 +20,7 @@ from attune.decoding.fusion import Fusion
 from attune.decoding.ngram import END, read_arpa
 from attune.decoding.predict import decode, share
 from attune.decoding.search import Search, require_usable
-from attune.decoding.settings import SearchConfig
+from attune.decoding.settings import LENGTH_POWERS, SearchConfig
 from attune.errors import AttuneError, ConfigError, DataError, ModelError, Preempted
 from attune.recipe import Recipe
 from attune.report.predictions import write_features, write_waveform
@@ -178,7 +178,9 @@ def _by_id(corpus: Corpus | CorpusSample) -> Callable[[str], Utterance]:
 
 def search_of(config: SearchConfig, built: TaskModel, site: Site, world: World) -> Search:
     """The recipe's search settings as the decoder takes them, with the language model they name."""
-    search = Search(config.search, config.beam, config.length_power, config.fallback, config.precision)
+    is_open = config.search == "beam" and config.length_power is None
+    length_power = LENGTH_POWERS.get(built.scorer) if is_open else config.length_power
+    search = Search(config.search, config.beam, length_power, config.fallback, config.precision)
     if config.lm is not None:
         fusion = Fusion(_read_lm(config.lm, built, site, world), config.lm_weight)
         search = replace(search, lm=config.lm, fusion=fusion)
