@@ -136,7 +136,7 @@ class ExpertRun:
             if self.step % settings.log_step == 0:
                 self._log("train", records)
                 records.clear()
-                yield f"step {self.step}/{settings.total_steps}: loss {float(loss):.4f}"
+                yield f"step {self.step}/{settings.total_steps}: loss {loss.item():.4f}"
             if self.step % settings.eval_step == 0:
                 yield from (self.evaluate(split, device) for split in settings.eval_dataloaders)
             if self.step % settings.save_step == 0 or self.step == settings.total_steps:
