@@ -130,7 +130,7 @@ def _train(
         new_tensors=begun.init.new_tensors,
         dev=dev,
         rescheduled=changed_rates(rescheduled, recipe, progress),
-        notes=(*begun.init.notes, *_cache_notes(begun, data)),
+        notes=(*begun.init.notes, *data.cache_notes(begun.loaded)),
         leaks=log_leaks(training, data.corpus, dev, test) if world.is_first and not resumes else (),
         mix=data.mix,
         example=_show_first(training, data) if world.is_first and not resumes else None,
@@ -140,13 +140,6 @@ def _train(
         last = yield from _steps(training, progress, data.batches(progress.position, begun.loaded, site, world))
     data.close()
     yield from finish(training, before, last)
-
-
-def _cache_notes(begun: BegunModel, data: TrainingSet) -> Iterator[str]:
-    """How large the features will be that are kept."""
-    cache = begun.loaded.task_model.cache
-    if cache and data.corpus and data.selection:
-        yield cache.note(float(data.corpus.seconds[data.selection.rows].sum()))
 
 
 def _open_context(
