@@ -36,8 +36,8 @@ class SearchConfig:
         float | None,
         Field(
             ge=0,
-            description="A beam ranks by score / length ** this; 0 prefers short ones. Unset: 0.5 for attention models, "
-            "1 for transducers. Not for CTC.",
+            description="A beam ranks by score / length ** this; 0 prefers short ones. Unset: 0.5 for attention "
+            "models, 1 for transducers. Not for CTC.",
         ),
     ] = None
     fallback: Annotated[
