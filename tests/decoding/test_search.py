@@ -147,7 +147,7 @@ SCORERS = {
 @pytest.mark.parametrize("kind", SCORERS)
 def test_every_scorer_has_a_kind(kind):
     assert kind_of(SCORERS[kind]) == kind
-    with pytest.raises(TypeError, match="returned dict, which is no scorer"):
+    with pytest.raises(TypeError, match="returned dict, which is not a scorer"):
         kind_of({})
 
 
@@ -172,7 +172,7 @@ WITH_BEAM = ("ctc", "tokens", "transducer")
 @pytest.mark.parametrize(
     ("settings", "kinds", "message"),
     [
-        (Search("beam"), WITHOUT_BEAM, "decode.search=beam: a"),
+        (Search("beam"), WITHOUT_BEAM, "decode.search=beam does not work with a"),
         (Search(fallback=True), ("ctc", "transducer", *WITHOUT_BEAM), "decode.fallback=True is not used by the greedy"),
         (Search("beam", length_power=0.5), ("ctc", *WITHOUT_BEAM), "decode.length_power=0.5 is not used by the beam"),
         (Search("beam", nbest=3), ("ctc",), "nbest=3 is not used by the beam search of a CTC model. Leave it out"),

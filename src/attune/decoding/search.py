@@ -22,6 +22,8 @@ from attune.types import (
     CtcScorer,
     Embedding,
     EmbeddingScorer,
+    Features,
+    FeatureScorer,
     Hypothesis,
     LabelScorer,
     Likelihood,
@@ -43,6 +45,7 @@ NAMES: dict[ScorerKind, str] = {
     "tokens": "an attention model",
     "transducer": "a transducer",
     "embedding": "an embedding model",
+    "features": "a model without a decoder",
     "activity": "a frame activity model",
     "waveform": "a waveform model",
     "likelihood": "a language model",
@@ -93,10 +96,15 @@ USUAL = Search()
 
 def decode_batch(task_model: TaskModel, batch: Batch, settings: Search) -> list[Output]:
     """The output for each utterance of a batch."""
-    found = search(task_model.model.scorer(batch), settings)
-    if not settings.fallback:
+    scorer = task_model.model.scorer(batch)
+    # Before the search, which lets go of the rows that have ended.
+    languages = task_model.detect_languages(scorer) if task_model.detect_languages else None
+    found = search(scorer, settings)
+    if settings.fallback:
+        found = list(fallback.redecode(task_model, batch, [require_hypothesis(each) for each in found]))
+    if languages is None:
         return found
-    return list(fallback.redecode(task_model, batch, [require_hypothesis(each) for each in found]))
+    return [replace(require_hypothesis(each), language=one) for each, one in zip(found, languages, strict=True)]
 
 
 def search(scorer: Scorer, settings: Search) -> list[Output]:
@@ -116,7 +124,7 @@ def require_usable(settings: Search, kind: ScorerKind) -> None:
 
 def _unusable(settings: Search, kind: ScorerKind) -> Iterator[str]:
     if settings.kind == "beam" and ("beam", kind) not in USES:
-        yield f"decode.search=beam: {NAMES[kind]} has nothing to search. Set it to greedy."
+        yield f"decode.search=beam does not work with {NAMES[kind]}. Use greedy."
     for name, value in settings.changed().items():
         if name not in USES.get((settings.kind, kind), ()):
             has_use = name in USES.get(("beam", kind), ())
@@ -133,6 +141,8 @@ def _search(scorer: Scorer, settings: Search) -> list[Output]:
             return [*labels.best(scorer)]
         case EmbeddingScorer():
             return [*outputs.embeddings(scorer)]
+        case FeatureScorer():
+            return [*outputs.features(scorer)]
         case ActivityScorer():
             return [*outputs.activities(scorer)]
         case WaveformScorer():
@@ -180,7 +190,7 @@ def _is_nan(output: Output) -> bool:
             return output.score is not None and math.isnan(output.score)
         case Embedding():
             return any(map(math.isnan, output.vector))
-        case Activity():
+        case Activity() | Features():
             return bool(np.isnan(output.frames).any())
         case Waveform():
             return bool(np.isnan(output.samples).any())

@@ -30,39 +30,41 @@ FORMER = {"length_power": 1.0}  # was the default of all: recipes of older runs 
 class SearchConfig:
     """How to search for the best hypothesis."""
 
-    search: Annotated[SearchName, Field(description="The best token at each step, or a beam of hypotheses.")] = "greedy"
-    beam: Annotated[int, Field(gt=0, description="How many hypotheses a beam search keeps.")] = 8
+    search: Annotated[SearchName, Field(description="Greedy or beam search.")] = "greedy"
+    beam: Annotated[int, Field(gt=0, le=10_000, description="Beam width: hypotheses to keep.")] = 8
     length_power: Annotated[
         float | None,
         Field(
             ge=0,
-            description="A beam ranks by score / length ** this; 0 prefers short ones. Unset: 0.5 for attention "
-            "models, 1 for transducers. Not for CTC.",
+            le=100,
+            description="Length normalization: hypotheses rank by score / length ** length_power; 0 prefers short ones "
+            "(default: 0.5 for attention models, 1 for transducers). Not for CTC.",
         ),
     ] = None
     fallback: Annotated[
         bool,
         Field(
-            description="Temperature fallback: decode again what repeats itself or scores low. Attention models only."
+            description="Temperature fallback: decode again when the output repeats or scores low. Attention "
+            "models only."
         ),
     ] = False
     precision: Annotated[
-        Precision, Field(description="What the model computes in while it decodes; half precision is faster on a GPU.")
+        Precision, Field(description="Precision of the model while decoding; half precision is faster on a GPU.")
     ] = "fp32"
     lm: Annotated[
         str | None,
-        Field(
-            min_length=1, description="An n-gram model to fuse in a beam search: an ARPA file over the model's tokens."
-        ),
+        Field(min_length=1, description="ARPA n-gram model over the model's tokens, fused in beam search."),
     ] = None
-    lm_weight: Annotated[float, Field(ge=0, description="The weight of the language model's log-probabilities.")] = 0.3
+    lm_weight: Annotated[
+        float, Field(ge=0, le=1000, description="Weight of the language model's log-probabilities.")
+    ] = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeConfig(SearchConfig):
     """The search while training, and the one for the final scores."""
 
-    final: Annotated[SearchConfig | None, Field(description="The search for the final scores, if another.")] = None
+    final: Annotated[SearchConfig | None, Field(description="Search for the final scores (default: the same).")] = None
 
 
 def _of_beams() -> list[str]:

@@ -86,7 +86,7 @@ def load_state_by_name(optimizer: Optimizer, model: nn.Module, tensors: Mapping[
     for name, value in tensors.items():
         parameter_name, key = name.rsplit("/", 1)
         if parameter_name not in parameters:
-            raise CheckpointError(f"The optimizer's state has {parameter_name!r}, which this model does not have.")
+            raise CheckpointError(f"The optimizer state has {parameter_name!r}, which this model does not have.")
         parameter = parameters[parameter_name]
         # Only a fused optimizer counts its steps on the device; everything else lives beside its parameter.
         moves = key != "step" or counts_on_device

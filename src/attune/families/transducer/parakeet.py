@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
 from torch import Tensor
 
 from attune.errors import ModelError
@@ -21,6 +20,7 @@ from attune.families.transducer.names import to_nemo
 from attune.families.transducer.parakeet_tokens import BLANK, UNKNOWN, as_tokenizer
 from attune.families.transducer.shape import ConformerShape, TransducerShape
 from attune.files import completed, write_text
+from attune.tensor_files import write_safetensors
 from attune.types import SAMPLE_RATE
 
 RENAMES = (
@@ -50,20 +50,20 @@ def write_parakeet(model: TransducerModel, tokenizer: bytes, folder: Path) -> No
     names = {"tokenizer_class": "ParakeetTokenizer", "pad_token": BLANK, "unk_token": UNKNOWN}
     _write_json(folder / "tokenizer_config.json", names)
     with completed(folder / "model.safetensors") as partial:
-        save_file(_renamed(to_nemo(model.state_dict(), model.shape)), partial, {"format": "pt"})
+        write_safetensors(_renamed(to_nemo(model.state_dict(), model.shape)), partial, {"format": "pt"})
 
 
 def _require_parakeet(shape: TransducerShape) -> ConformerShape:
     encoder = shape.encoder
     if not isinstance(encoder, ConformerShape) or encoder.subsampling != "dw_striding" or shape.prediction.context:
         raise ModelError(
-            "transformers has a format for FastConformer encoders with LSTM prediction nets only, and this model is "
-            "another. Its model.nemo is what others can load."
+            "transformers supports FastConformer with an LSTM prediction net only; this model is another. Other "
+            "toolkits can load its model.nemo."
         )
     if shape.prediction.width != shape.joint.width:
         raise ModelError(
-            f"In transformers' format the prediction net is as wide as the joint; here they have "
-            f"{shape.prediction.width} and {shape.joint.width}. The model.nemo is what others can load."
+            f"transformers needs a prediction net as wide as the joint; this model has {shape.prediction.width} "
+            f"and {shape.joint.width}. Other toolkits can load its model.nemo."
         )
     if shape.durations != tuple(range(len(shape.durations))):
         raise ModelError(
