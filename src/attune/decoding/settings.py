@@ -97,4 +97,7 @@ def without_former_search(under: Node, over: Node) -> Node:
         if former and chosen and former.value != chosen.value:
             for name in _of_beams():
                 under = under.without(f"{section}.{name}")
+        lm = over.find(f"{section}.lm")
+        if lm and lm.value is None:  # a language model that is taken away takes its weight along
+            under = under.without(f"{section}.lm_weight")
     return under
