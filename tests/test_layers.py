@@ -26,7 +26,7 @@ ROWS = """
     families | tasks
     corpora | batches
     sources | audio | text | scoring | kernels
-    errors secrets catalog config contracts metrics plain_yaml scorers seeds tensor_files trust types world files
+    errors secrets catalog config contracts metrics plain_yaml roles scorers seeds tensor_files trust types world files
     processes
 """
 APART = "|"

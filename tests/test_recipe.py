@@ -239,6 +239,30 @@ def test_the_resolved_recipe_loads_as_an_equal_one(folder):
     assert again.origin("train.nonfinite_patience").startswith("resolved.yaml:")
 
 
+@pytest.mark.parametrize("section", ["decode", "decode.final"])
+@pytest.mark.parametrize("setting", ["beam=4", "length_power=0.5", "lm=x.arpa", "lm_weight=0.5"])
+def test_what_greedy_search_does_not_use_is_refused(folder, section, setting):
+    key = f"{section}.{setting.partition('=')[0]}"
+    with pytest.raises(ConfigError, match=f"{key}: greedy search does not use it: set search: beam, or leave it out"):
+        load(Path("whole.yaml"), [f"{section}.search=greedy", f"{section}.{setting}"])
+    needed = [] if "weight" not in setting else [f"{section}.lm=x.arpa"]
+    load(Path("whole.yaml"), [f"{section}.search=beam", f"{section}.{setting}", *needed])
+
+
+def test_a_weight_needs_a_language_model(folder):
+    with pytest.raises(ConfigError, match=r"decode\.lm_weight: there is no language model to weigh"):
+        load(Path("whole.yaml"), ["decode.search=beam", "decode.lm_weight=0.5"])
+
+
+def test_another_search_leaves_the_settings_of_the_former_behind(folder):
+    search = "{search: beam, beam: 4, lm: x.arpa, lm_weight: 0.5, precision: bf16}"
+    write("resolved.yaml", recipes.resolved_yaml(load(Path("whole.yaml"), [f"decode.final={search}"]).recipe))
+    final = load(Path("resolved.yaml"), ["decode.final.search=greedy"]).recipe.decode.final
+    assert final == SearchConfig(precision="bf16")
+    final = load(Path("resolved.yaml"), ["decode.final.search=beam"]).recipe.decode.final
+    assert final and (final.beam, final.lm) == (4, "x.arpa")
+
+
 def test_equal_recipes_have_no_differences(folder):
     assert recipes.differences(load(Path("whole.yaml")).recipe, load(Path("whole.yaml"), ["seed=0"]).recipe) == []
 

@@ -108,7 +108,6 @@ def test_damaged_records_of_a_run_are_reported_in_a_line_or_made_anew(recipe, tm
         run.start()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # TensorBoard's own thread
 def test_a_run_whose_folder_is_moved_away_ends_with_a_line(recipe, tmp_path):
     run = tmp_path / "run"
     loaded = recipes.load(recipe, [f"run={run}", "train.eval_every=null", "train.keep_best=null"]).recipe

@@ -23,7 +23,6 @@ from attune.run import Run
 from attune.scoring.error_rates import score_transcripts
 from attune.site import this_site
 from attune.stages import drain
-from attune.stages import train as train_stage
 from attune.stages.eval_target import evaluate_target, load_eval_target, open_eval_target, record
 from attune.stages.evaluate import Evaluation, search_of
 from attune.stages.lock import as_locked
@@ -86,10 +85,12 @@ def _require_timestamps(recipe: Recipe) -> None:
 
 def train(recipe: str | Path, **overrides: object) -> Run:
     """Train a recipe to its end in this process, or go on with it: `train("x.yaml", optimizer={"lr": 1e-4})`."""
+    from attune.stages import train as stage  # loads torch's sharding, a second that a Recognizer does without
+
     loaded = recipes.load(Path(recipe), dotted(overrides)).recipe
     site = this_site()
-    request = train_stage.Request([Path(sys.argv[0]).name, "attune.train", str(recipe), *dotted(overrides)])
-    for _ in train_stage.train(loaded, request, site, _world(site.device)):
+    request = stage.Request([Path(sys.argv[0]).name, "attune.train", str(recipe), *dotted(overrides)])
+    for _ in stage.train(loaded, request, site, _world(site.device)):
         pass
     return Run(Path(loaded.run))
 

@@ -54,9 +54,13 @@ class Node:
             node = node.entries().get(name, node)
         return node.where
 
-    def without(self, name: str) -> Node:
-        """The same section, less one key."""
-        return Node({key: child for key, child in self.entries().items() if key != name}, self.where)
+    def without(self, key: str) -> Node:
+        """The same section, less one key, which may be dotted."""
+        first, _, rest = key.partition(".")
+        kept = {name: child for name, child in self.entries().items() if name != first}
+        if rest and (inner := self.entries().get(first)):
+            kept[first] = inner.without(rest)
+        return Node(kept, self.where)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from attune.audio.settings import AugmentConfig
 from attune.batches.settings import MixConfig, StreamConfig
 from attune.catalog import Kind
 from attune.contracts import Family, ModelSection, Section, TaskType
-from attune.decoding.settings import DecodeConfig
+from attune.decoding.settings import DecodeConfig, unused_settings, without_former_search
 from attune.errors import ConfigError
 from attune.plain_yaml import (
     Node,
@@ -51,7 +51,7 @@ SCHEDULE_KEYS = frozenset(
 DEVICE_KEYS = frozenset({"train.shard"})
 
 Manifests = tuple[Annotated[str, Field(min_length=1)], ...]
-Count = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(gt=0, le=10**9)]
 CHECKED = GetPydanticSchema(lambda source, handler: core_schema.any_schema())  # by the plug-in's own dataclass
 
 
@@ -280,12 +280,12 @@ def _base_path(base: Node, path: Path, problems: Problems, above: tuple[Path, ..
 
 
 def _put_on_top(under: Node, over: Node) -> Node:
-    """Merge, except that choosing another task or family leaves the settings of the former one behind."""
+    """Merge, except that choosing another task, family or search leaves the settings of the former one behind."""
     for section, slot in _SLOTS.items():
         former, chosen = (tree.find(f"{section}.{slot.chooser}") for tree in (under, over))
         if former and chosen and former.value != chosen.value:
             under = under.without(section)
-    return merge(under, over)
+    return merge(without_former_search(under, over), over)
 
 
 def _settings(plug_in: object) -> type[Section]:
@@ -330,10 +330,8 @@ def _disagreements(sections: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield from _disagreements_in_training(train, has_dev=data is None or bool(data.dev))
         yield from _disagreements_in_sharing(train, sections.get("optimizer"))
     decode: DecodeConfig | None = sections.get("decode")
-    if decode and decode.lm and decode.search == "greedy":
-        yield "decode.lm", "a language model needs `search: beam`"
-    if decode and decode.final and decode.final.lm and decode.final.search == "greedy":
-        yield "decode.final.lm", "a language model needs `search: beam`"
+    if decode:
+        yield from unused_settings(decode)
 
 
 def _disagreements_in_data(data: DataConfig) -> Iterator[tuple[str, str]]:

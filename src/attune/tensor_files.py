@@ -10,7 +10,7 @@ import pickletools
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import torch
 from safetensors import SafetensorError
@@ -45,8 +45,21 @@ def write_safetensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[
     path.chmod(mode)
 
 
-def read_pickled(file: IO[bytes], size: int) -> object:
-    """What `torch.save` wrote into a file of so many bytes; if it is damaged, BadTensorFile or what torch raises."""
+class ForeignRecord:
+    """What is read in place of an object of a class that is not here: its values, and nothing that it could do."""
+
+    def __init__(self, *values: object) -> None:
+        self.values: dict[str, object] = {}
+
+    def __setstate__(self, state: object) -> None:
+        self.values = dict(state) if isinstance(state, dict) else {}
+
+
+def read_pickled(file: IO[bytes], size: int, toolkits: tuple[str, ...] = ()) -> object:
+    """What `torch.save` wrote into a file of so many bytes; if it is damaged, BadTensorFile or what torch raises.
+
+    Objects of classes in the packages `toolkits` are read as a ForeignRecord of their values; no class is imported.
+    """
     if zipfile.is_zipfile(file):
         _check_zip(file, size)
     else:
@@ -54,7 +67,16 @@ def read_pickled(file: IO[bytes], size: int) -> object:
         for _ in range(LEGACY_PICKLES):
             _check_pickle(file)
     file.seek(0)
-    return torch.load(file, map_location="cpu", weights_only=True)
+    foreign: list[Any] = [(ForeignRecord, name) for name in _foreign_classes(file, toolkits)] if toolkits else []
+    with torch.serialization.safe_globals(foreign):
+        return torch.load(file, map_location="cpu", weights_only=True)
+
+
+def _foreign_classes(file: IO[bytes], toolkits: tuple[str, ...]) -> list[str]:
+    """The classes of these packages that a file names."""
+    named = torch.serialization.get_unsafe_globals_in_checkpoint(file)
+    file.seek(0)
+    return [name for name in named if name.partition(".")[0] in toolkits]
 
 
 def require_bounded(tensors: Mapping[str, Tensor], size: int) -> None:

@@ -12,7 +12,8 @@ from attune.recipe import load as load_recipe
 from attune.stages.data import planner
 from attune.testing import make_corpus
 
-from tiny import RECIPE, attune, write_recipe
+from processes import attune
+from tiny import RECIPE, write_recipe
 
 SETS = np.array([0] * 10 + [1] * 4)
 ROWS = np.arange(14)

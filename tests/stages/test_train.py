@@ -23,7 +23,7 @@ from attune.stages.train import Request, train
 from attune.world import World
 
 from ranks import run_ranks
-from tiny import write_recipe
+from tiny import EPOCH, write_recipe
 
 
 @pytest.fixture(scope="module")
@@ -346,7 +346,7 @@ def test_a_bad_row_fails_the_run_or_is_dropped_as_the_recipe_says(recipe_file, s
     shutil.copytree(recipe_file.parent / "train", folder)
     broken = sorted((folder / "audio").iterdir())[2]
     broken.write_bytes(broken.read_bytes()[:2000])
-    overrides = [f"data.train=[{folder}/manifest.jsonl]", "train.steps=2", "train.warmup=0", "data.test=[]"]
+    overrides = [f"data.train=[{folder}/manifest.jsonl]", "train.steps=2", "train.warmup=0", "data.test=[]", EPOCH]
     with pytest.raises(DataError, match=r"manifest\.jsonl:3: .*00002\.wav"):
         events_of(loaded(recipe_file, tmp_path / "fail", *overrides), site)
     events = events_of(loaded(recipe_file, tmp_path / "drop", *overrides, "data.bad_rows=drop"), site)
@@ -360,7 +360,7 @@ def test_a_row_without_text_is_dropped_when_the_recipe_says_so(recipe_file, site
     rows = [json.loads(line) for line in (folder / "manifest.jsonl").read_text().splitlines()]
     del rows[4]["text"]
     (folder / "manifest.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    overrides = [f"data.train=[{folder}/manifest.jsonl]", "train.steps=2", "train.warmup=0", "data.test=[]"]
+    overrides = [f"data.train=[{folder}/manifest.jsonl]", "train.steps=2", "train.warmup=0", "data.test=[]", EPOCH]
     with pytest.raises(DataError, match=r"manifest\.jsonl:5: .* has no text"):
         events_of(loaded(recipe_file, tmp_path / "fail", *overrides), site)
     events = events_of(loaded(recipe_file, tmp_path / "drop", *overrides, "data.bad_rows=drop"), site)

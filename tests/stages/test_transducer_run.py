@@ -142,9 +142,9 @@ def test_a_check_tells_of_searches_that_cannot_be_made(recipe, tmp_path, capsys)
 
 
 def test_a_language_model_needs_a_beam_and_a_family_that_can_use_it(recipe, tmp_path):
-    with pytest.raises(ConfigError, match="decode.final.lm: a language model needs `search: beam`"):
+    with pytest.raises(ConfigError, match="decode.final.lm: greedy search does not use it: set search: beam"):
         attune.train(recipe, decode={"final": {"search": "greedy"}})
-    with pytest.raises(ConfigError, match="decode.lm: a language model needs `search: beam`"):
+    with pytest.raises(ConfigError, match="decode.lm: greedy search does not use it: set search: beam"):
         attune.train(recipe, decode={"lm": "lm.arpa"})
     classifier = TaskModel(None, TaskCodec(None), "label")
     config = SearchConfig(search="beam", lm=str(recipe.with_name("lm.arpa")))

@@ -28,6 +28,10 @@ class StreamConfig:
 
     shards: Annotated[
         tuple[Annotated[str, Field(min_length=1)], ...],
-        Field(min_length=1, description="Tar files: paths, globs, URLs, {000..127}."),
+        Field(
+            min_length=1,
+            description="Tar or Parquet files: paths, globs, URLs, {000..127}, "
+            "or a split of a dataset: hf://datasets/ORG/NAME/CONFIG/train.",
+        ),
     ]
-    window: Annotated[int, Field(gt=0, description="Shuffle buffer, in utterances.")] = 2000
+    window: Annotated[int, Field(gt=0, le=10**9, description="Shuffle buffer, in utterances.")] = 2000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,14 @@ if TYPE_CHECKING:
 
 def add_recipe(parser: ArgumentParser) -> None:
     """Take a recipe file and its overrides, as `arguments.recipe` and `arguments.overrides`."""
-    parser.add_argument("recipe", type=Path, help="recipe file (YAML)")
+    parser.add_argument("recipe", type=recipe_file, help="recipe file (YAML), or the name of a shipped one: example")
     add_overrides(parser)
+
+
+def recipe_file(text: str) -> Path:
+    """The file, or the shipped recipe of that name where there is no such file."""
+    shipped = Path(str(files("attune"))) / "recipes" / f"{text}.yaml"
+    return shipped if shipped.is_file() and not Path(text).exists() else Path(text)
 
 
 def add_overrides(parser: ArgumentParser) -> None:
@@ -44,13 +51,6 @@ def at_least(least: int) -> Callable[[str], int]:
         return value
 
     return number
-
-
-def json_lines(text: str) -> Path:
-    """The type of a file of JSON lines."""
-    if Path(text).suffix.lower() != ".jsonl":
-        raise ArgumentTypeError(f"expected FILE.jsonl, found {text!r}; only JSON lines are written")
-    return Path(text)
 
 
 def print_normalizer_hint(scores: Scores, remedy: str) -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attune.cli._ranks import add_site, in_world, site_of
-from attune.cli._terminal import add_json, add_overrides, at_least, json_lines, print_json, print_normalizer_hint
+from attune.cli._terminal import add_json, add_overrides, at_least, print_json, print_normalizer_hint
 from attune.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from attune.cli._progress import Display
+    from attune.report.confusions import Confusion
     from attune.site import Site
     from attune.stages.eval_target import EvalTarget
     from attune.stages.evaluate import Evaluation
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
     from attune.world import World
 
 HELP = "decode and score a run or a model"
-EXAMPLE = "attune evaluate runs/demo --on dev --on test --batch 8 --devices 2"
+EXAMPLE = "attune evaluate runs/demo --on dev --on test --by speaker"
+CONFUSIONS = 10  # shown by default
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -36,7 +39,20 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="train, dev, test or a manifest; may be repeated (default: test, or dev if there is none)",
     )
     parser.add_argument("--batch", type=at_least(1), metavar="N", help="utterances per batch (default: as in training)")
-    parser.add_argument("--out", type=json_lines, metavar="FILE.jsonl", help="write the predictions to this file")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="write the predictions to this file: .jsonl, .json, .csv, .tsv or .txt"
+    )
+    parser.add_argument(
+        "--by", metavar="speaker|language|LABEL", help="score each speaker, language, or value of a label too"
+    )
+    parser.add_argument(
+        "--confusions",
+        type=at_least(1),
+        nargs="?",
+        const=CONFUSIONS,
+        metavar="N",
+        help=f"list the N most frequent confusions of labels or words (default {CONFUSIONS})",
+    )
     parser.add_argument("--alignments", type=Path, metavar="FILE", help="write word alignments, worst utterance first")
     add_site(parser)
     add_json(parser)
@@ -61,7 +77,7 @@ def _evaluate(arguments: Namespace, subject: EvalTarget, site: Site, world: Worl
     display = Display(sys.stderr if arguments.json else sys.stdout)
     done: list[Evaluation] = []
     for on in arguments.on or [None]:
-        stage = evaluate_target(subject, on, arguments.batch, site, world, arguments.out)
+        stage = evaluate_target(subject, on, arguments.batch, site, world, arguments.out, arguments.by)
         done.append(drawn(stage, display if world.is_first else None))
         if world.is_first:
             record(subject, done[-1], arguments.out)
@@ -70,10 +86,12 @@ def _evaluate(arguments: Namespace, subject: EvalTarget, site: Site, world: Worl
     if arguments.alignments:
         _write_alignments(arguments.alignments, done[0])
     if arguments.json:
-        found = [{"split": each.split, **each.as_json()} for each in done]
+        found = [{"split": each.split, **each.as_json(), **_details(each, arguments)} for each in done]
         print_json(found if len(found) > 1 else found[0])
     else:
         _print_scores(done, display)
+        for each in done:
+            _print_details(each, arguments, display)
     for each in done:
         if subject.run:
             display.say(f"predictions: {subject.run.predictions(each.split)}")
@@ -86,7 +104,7 @@ def _print_scores(done: Sequence[Evaluation], display: Display) -> None:
     from attune.report.tables import scores_table
 
     for each in done:
-        display.say(f"{each.split}: {len(each.predictions):,} utterances, {each.search.kind} search")
+        display.say(f"{each.split}: {len(each.predictions):,} utterances, {_how(each)}")
     sets = [
         {each.split: each.scores, **{_own_name(each, name, done): own for name, own in each.sets.items()}}
         for each in done
@@ -98,6 +116,58 @@ def _print_scores(done: Sequence[Evaluation], display: Display) -> None:
 def _own_name(evaluation: Evaluation, name: str, done: Sequence[Evaluation]) -> str:
     """The name of a manifest of a split; with that of its split, where there are several."""
     return name if len(done) == 1 else f"{evaluation.split}/{name}"
+
+
+def _print_details(evaluation: Evaluation, arguments: Namespace, display: Display) -> None:
+    from attune.report.tables import groups_table
+
+    if evaluation.groups:
+        display.say(f"\n{groups_table(evaluation.groups, arguments.by)}")
+    if arguments.confusions:
+        found = _confusions(evaluation)[: arguments.confusions]
+        display.say("\n".join(["\nconfusions:" if found else "\nconfusions: none", *(f"  {each}" for each in found)]))
+
+
+def _how(evaluation: Evaluation) -> str:
+    """The search, its speed, and the languages where the model detects them."""
+    parts = [f"{evaluation.search.kind} search"]
+    if factor := evaluation.real_time_factor:
+        parts.append(f"RTF {factor:.4f} ({1 / factor:.0f}× real time)")
+    if languages := _languages(evaluation):
+        parts.append("languages " + ", ".join(f"{name} {count:,}" for name, count in languages.items()))
+    return ", ".join(parts)
+
+
+def _languages(evaluation: Evaluation) -> dict[str, int]:
+    """How many utterances are in each language, given or detected, the most frequent first."""
+    return dict(Counter(each.language for each in evaluation.predictions if each.language).most_common())
+
+
+def _confusions(evaluation: Evaluation) -> list[Confusion]:
+    from attune.catalog import NORMALIZERS, find
+    from attune.report.confusions import label_confusions, word_confusions
+
+    normalizer = evaluation.scores.conditions.get("normalizer")
+    if normalizer is None:
+        return label_confusions(evaluation.predictions)
+    return word_confusions(evaluation.predictions, find(NORMALIZERS, normalizer))
+
+
+def _details(evaluation: Evaluation, arguments: Namespace) -> dict[str, object]:
+    """What a command shows, and a run does not keep: times differ from machine to machine."""
+    from attune.report.tables import scores_json
+
+    factor, languages, groups = evaluation.real_time_factor, _languages(evaluation), evaluation.groups
+    by = {"by": arguments.by, "groups": {name: scores_json(each) for name, each in groups.items()}}
+    return {
+        "rtf": None if factor is None else round(factor, 6),
+        "audio_seconds": round(evaluation.audio_seconds, 3),
+        "decoding_seconds": round(evaluation.decoding_seconds, 3),
+        **({"languages": languages} if languages else {}),
+        **(by if arguments.by else {}),
+        **({"confusions": [asdict(each) for each in _confusions(evaluation)[: arguments.confusions]]}
+           if arguments.confusions else {}),
+    }  # fmt: skip
 
 
 def _write_alignments(path: Path, evaluation: Evaluation) -> None:

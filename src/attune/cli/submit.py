@@ -25,13 +25,19 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--pip", action="append", default=[], metavar="PACKAGE", help="package to install on the cluster"
     )
+    parser.add_argument(
+        "--requirements", type=Path, metavar="FILE", help="requirements file whose packages to install on the cluster"
+    )
+    parser.add_argument(
+        "--index-url", metavar="URL", help="package index to install from; ${NAME} in it is read on the cluster"
+    )
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="environment variable to set")
 
 
 def run(arguments: Namespace) -> int:
     """Submit `attune train … --launch ray`, and return its exit code."""
     from attune import recipe
-    from attune.launch.jobs import Job, submit
+    from attune.launch.jobs import Job, read_requirements, submit
 
     loaded = recipe.load(arguments.recipe, arguments.overrides).recipe
     if not Path(loaded.run).is_absolute():
@@ -48,7 +54,12 @@ def run(arguments: Namespace) -> int:
     train = ["python", "-P", "-m", "attune", "train", named, *arguments.overrides, "--launch", "ray"]
     train += ["--devices", arguments.devices, "--restarts", str(arguments.restarts)]
     variables = dict(pair.partition("=")[::2] for pair in arguments.env)
-    job = Job(list(map(str, train)), folder, variables, arguments.pip, arguments.exclude)
+    packages = [*(read_requirements(arguments.requirements) if arguments.requirements else ()), *arguments.pip]
+    if arguments.index_url and not packages:
+        raise ConfigError("--index-url has nothing to install. Add --requirements FILE or --pip PACKAGE.")
+    if arguments.index_url:
+        packages.insert(0, f"--index-url {arguments.index_url}")
+    job = Job(list(map(str, train)), folder, variables, packages, arguments.exclude)
     outcome = submit(job, arguments.address, lambda text: print(text, end="", flush=True))
     if outcome.code:
         print(outcome.reason, file=sys.stderr)

@@ -257,15 +257,14 @@ def _m4a(path: Path, tone: np.ndarray) -> DoctorFinding:
         return DoctorFinding(
             "m4a", f"PyAV is installed but broken: {error}", "note", "Run: pip install --force-reinstall av"
         )
-    found = _decoded("m4a", path)
-    return found if found.verdict == "good" else DoctorFinding("m4a", "not supported; convert to wav or flac", "note")
+    return _decoded("m4a", path, "av")
 
 
-def _decoded(name: str, path: Path) -> DoctorFinding:
+def _decoded(name: str, path: Path, package: str = "soundfile") -> DoctorFinding:
     try:
         seconds = len(read_audio(path)) / SAMPLE_RATE
     except DataError as error:
-        return DoctorFinding(name, str(error), "bad", "Run: pip install --force-reinstall soundfile")
+        return DoctorFinding(name, str(error), "bad", f"Run: pip install --force-reinstall {package}")
     return DoctorFinding(name, f"decodes ({seconds:.2f} s of 1 s)", "good" if abs(seconds - 1) < 0.15 else "bad")
 
 

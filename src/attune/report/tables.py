@@ -39,6 +39,19 @@ def sets_table(sets: Mapping[str, Scores]) -> str:
     return _aligned(rows)
 
 
+def groups_table(groups: Mapping[str, Scores], heading: str) -> str:
+    """One row for each group, the worst first by its first metric; groups in which nothing was scored come last."""
+    names = without_repeats(_union(scores.values for scores in groups.values()), next(iter(groups.values())).conditions)
+    shown = [name for name in names if not name.startswith("raw_")]
+    counts = _union(scores.counts for scores in groups.values())
+    ordered = sorted(groups.items(), key=lambda item: _badness(item[1].values[names[0]]))
+    rows = [[heading, *map(metric_label, shown), *counts[-1:]]]
+    for group, scores in ordered:
+        rows.append([group, *(_value_of(scores, name) for name in shown), *(_count_of(scores, n) for n in counts[-1:])])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(_line(row, widths) for row in rows)
+
+
 def scores_json(scores: Scores) -> dict[str, object]:
     """Scores as plain data for programs; a score that is not finite is null, as JSON has no word for it."""
     return {
@@ -96,6 +109,12 @@ def _score_json(score: Score) -> dict[str, object] | None:
     low, high = (each if math.isfinite(each) else None for each in (score.low, score.high))
     described = {"unit": score.metric.unit, "higher_is_better": score.metric.higher_is_better}
     return {"value": score.value, "low": low, "high": high, **described}
+
+
+def _badness(score: Score) -> float:
+    if math.isnan(score.value):
+        return math.inf
+    return score.value if score.metric.higher_is_better else -score.value
 
 
 def _union(groups: Iterable[Iterable[str]]) -> list[str]:

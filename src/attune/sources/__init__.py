@@ -16,7 +16,7 @@ from attune.sources._fetch import Body, ListFiles, Listing, RemoteFile, fetch, w
 from attune.sources._maintenance import CachedSource, Pruned, contents, damaged, prune
 from attune.sources._ranges import list_prefix, network_is_forbidden, read_range, size_of
 from attune.sources._retry import NotModified, RetryableError, RetryPolicy, with_retries
-from attune.sources._source import SOURCES, ByteRanges, Source, is_address, is_remote, source_of
+from attune.sources._source import SOURCES, ByteRanges, Choose, Source, is_address, is_remote, source_of
 from attune.sources._verify import Hashes
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "ByteRanges",
     "Cache",
     "CachedSource",
+    "Choose",
     "DownloadProgress",
     "Entry",
     "File",
@@ -49,6 +50,7 @@ __all__ = [
     "list_prefix",
     "locate",
     "locate_beside",
+    "locate_some",
     "network_is_forbidden",
     "open_archive",
     "prune",
@@ -76,6 +78,15 @@ def push(folder: Path, source: str, message: str) -> str:
     if upload is None:
         raise SourceError(f"Cannot push to {shown(source)}. Use hf://ORG/NAME, s3://BUCKET/PREFIX/ or a folder.")
     return upload(folder, source, message)
+
+
+def locate_some(source: str, choose: Choose, cache: Cache, name: str | None = None) -> Path:
+    """The folder at `source` with the files that `choose` picks by their names; the choice is kept under `name`.
+
+    Of a source that cannot choose, all files are fetched.
+    """
+    choosing = source_of(source).choosing
+    return fetch(name or source, choosing(source, choose, cache), cache) if choosing else locate(source, cache)
 
 
 def locate_beside(source: str, names: Sequence[str], cache: Cache) -> Path:

@@ -11,7 +11,8 @@ from attune.secrets import digested, has_secrets, shown
 
 _S3 = re.compile(r"s3://(?P<bucket>[^/@:?#]+)/(?P<key>.*)")
 _HUB = re.compile(
-    r"hf://(?P<kind>datasets/|models/)?(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[^/]+))?(?:/(?P<path>.*))?"
+    r"hf://(?P<kind>datasets/|models/)?(?P<repo>[\w.-]+/[\w.-]+)"
+    r"(?:@(?P<revision>refs/(?:convert|pr)/[^/]+|[^/]+))?(?:/(?P<path>.*))?"
 )
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 

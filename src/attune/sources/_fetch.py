@@ -228,7 +228,7 @@ def _download(download: _Download, before: Entry | None) -> File:
 def _transfer(download: _Download, transfer: Transfer) -> File:
     """Try until the file is here, or trying is of no use."""
     begun = _size(download.part)
-    retries = Retries(download.address, download.cache.retry, RESUMABLE, transfer.wait_for, reached=begun)
+    retries = Retries(download.address, download.cache.retry, RESUMABLE, report=transfer.wait_for, reached=begun)
     mismatches = 0
     while True:
         try:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from attune.errors import SourceError
 from attune.secrets import without_secrets
-from attune.sources import Source
+from attune.sources import Choose, Source
 from attune.sources._addresses import HubAddress, hub_endpoint, read_hub
 from attune.sources._cache import Cache, Entry
 from attune.sources._fetch import ListFiles, Listing, RemoteFile, fetch
 from attune.sources._http import WebFile, web_ranges
-from attune.sources._hub_api import ADVICE, HubFile, HubQuestion, hub_credentials
+from attune.sources._hub_api import HubFile, HubQuestion, hub_advice, hub_credentials
 from attune.sources._responses import seconds_until
 from attune.sources._retry import RANGE_READS, NotModified, Retries, RetryableError, RetryPolicy, is_transient, repeated
 from attune.sources._verify import Hashes
@@ -69,6 +69,23 @@ def beside(address: str, names: Sequence[str], cache: Cache) -> ListFiles:
     return lambda known, locked: _list_files(address, folder, cache.retry, known, locked, names)
 
 
+def choosing(address: str, choose: Choose, cache: Cache) -> ListFiles:
+    """The files of a repository, or of a folder of it, that `choose` picks by their names."""
+    hub = read_hub(address)
+    return lambda known, locked: _list_files(address, hub, cache.retry, known, locked, choose)
+
+
+def list_prefix(address: str) -> list[str]:
+    """The addresses of the files whose paths begin as this one does."""
+    hub = read_hub(address)
+    _require_repo_name(address, hub)
+    question = HubQuestion(address, RANGE_READS.timeout)
+    files = question.files_of(hub, question.commit_of(hub, hub.revision))
+    revision = f"@{hub.revision}" if hub.revision else ""
+    root = f"hf://{'datasets/' if hub.kind == 'dataset' else ''}{hub.repo}{revision}"
+    return sorted(f"{root}/{path}" for path in files if path.startswith(hub.path))
+
+
 def is_model(name: str, cache: Cache) -> bool:
     """Whether the Hub answers within seconds that it has a model of this name; offline, whether the cache has it."""
     if cache.known(f"hf://{name}"):
@@ -93,7 +110,7 @@ def _list_files(
     policy: RetryPolicy,
     known: Entry | None,
     locked: Entry | None,
-    names: Sequence[str] | None = None,
+    wanted: Sequence[str] | Choose | None = None,
 ) -> Listing:
     _require_repo_name(address, hub)
     question = HubQuestion(address, policy.timeout)
@@ -101,7 +118,11 @@ def _list_files(
     if known and known.revision == commit:
         raise NotModified
     files = question.files_of(hub, commit)
-    chosen, is_folder = (_named(address, hub, files, names), True) if names else _chosen(address, hub, files)
+    if wanted is None:
+        chosen, is_folder = _chosen(address, hub, files)
+    else:
+        names = wanted(_below(hub, files)) if callable(wanted) else wanted
+        chosen, is_folder = _named(address, hub, files, names), True
 
     def remote(path: str) -> RemoteFile:
         web = _web_file(hub, path, commit, policy)
@@ -133,7 +154,7 @@ def _web_file(hub: HubAddress, path: str, revision: str, policy: RetryPolicy) ->
     from huggingface_hub import hf_hub_url
 
     url = hf_hub_url(hub.repo, path, repo_type=hub.kind, revision=revision, endpoint=hub_endpoint())
-    return WebFile(url, policy.timeout, hub_credentials(), is_fixed=True, advice=ADVICE, is_verified=True)
+    return WebFile(url, policy.timeout, hub_credentials(), is_fixed=True, advice=hub_advice(hub), is_verified=True)
 
 
 def _chosen(address: str, hub: HubAddress, files: Mapping[str, HubFile]) -> tuple[dict[str, str], bool]:
@@ -141,12 +162,17 @@ def _chosen(address: str, hub: HubAddress, files: Mapping[str, HubFile]) -> tupl
     if hub.path in files:
         return {PurePosixPath(hub.path).name: hub.path}, False
     inside = f"{hub.path}/" if hub.path else ""
-    below = {path.removeprefix(inside): path for path in files if path.startswith(inside)}
+    below = {name: f"{inside}{name}" for name in _below(hub, files)}
     names = set(below) if hub.kind == "dataset" or hub.path else set(_needed(below))
     if not names:
         has = f"It has {', '.join(sorted(files)[:8])}" if files else "It is empty"
         raise SourceError(f"{address}: no {hub.path or 'file'} in this repository. {has}.")
     return {name: path for name, path in below.items() if name in names}, True
+
+
+def _below(hub: HubAddress, files: Iterable[str]) -> list[str]:
+    inside = f"{hub.path}/" if hub.path else ""
+    return sorted(path.removeprefix(inside) for path in files if path.startswith(inside))
 
 
 def _named(address: str, hub: HubAddress, files: Mapping[str, HubFile], names: Sequence[str]) -> dict[str, str]:
@@ -187,7 +213,8 @@ def _translated_errors(address: str) -> Iterator[None]:
         yield
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
         what = "revision" if isinstance(error, errors.RevisionNotFoundError) else "repository"
-        raise SourceError(f"{address}: the Hub has no such {what}, or you have no access. {ADVICE}") from error
+        advice = hub_advice(read_hub(address))
+        raise SourceError(f"{address}: the Hub has no such {what}, or you have no access. {advice}") from error
     except errors.HFValidationError as error:
         raise SourceError(f"{address} is not a Hub address: {error}.") from error
     except errors.HfHubHTTPError as error:
@@ -212,7 +239,8 @@ def _refusal(address: str, error: Any) -> Exception:
         after_seconds = seconds_until(error.response.headers.get("Retry-After"))
         return RetryableError(f"the Hub answered {status}", after_seconds=after_seconds)
     message = without_secrets(str(error.server_message or "")).strip()
-    return SourceError(f"{address}: the Hub answered {status}{f' ({message})' if message else ''}. {ADVICE}")
+    advice = hub_advice(read_hub(address))
+    return SourceError(f"{address}: the Hub answered {status}{f' ({message})' if message else ''}. {advice}")
 
 
-SOURCE = Source(find, push, beside, web_ranges(_file_at))
+SOURCE = Source(find, push, beside, replace(web_ranges(_file_at), list_prefix=list_prefix), choosing)

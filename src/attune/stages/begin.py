@@ -24,6 +24,8 @@ from attune.recipe import Recipe
 from attune.run import Run
 from attune.site import Site
 from attune.sources import locate
+from attune.stages.adapter import base_of, is_adapter, read_adapter, with_base
+from attune.stages.pairs import require_fit
 from attune.stages.pretrained import (
     LoadedModel,
     ModelFolders,
@@ -58,6 +60,7 @@ class PretrainedSource:
 
     native: Pretrained | None = None
     external: Path | None = None
+    adapter: Path | None = None  # LoRA in peft's layout, to be added to them
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,7 @@ def begin_model(
     The folders are written by the first rank; each is complete as soon as it is there. What an earlier attempt left is
     replaced: the utterances, or the weights it started from, may have been others.
     """
+    require_fit(recipe)
     local = with_local_files(recipe, site)
     source = open_pretrained_source(local, site)
     if world.is_first:
@@ -94,14 +98,20 @@ def begin_model(
     world.barrier()
     loaded = build_model(recipe, folders.task, folders.assets)
     init = _load_pretrained_weights(loaded, local, source, imported, folders)
-    return BegunModel(loaded, init, adapt(loaded.task_model.module, recipe.adapt, recipe.seed, init.new_tensors))
+    if source.adapter:
+        read_adapter(source.adapter).apply(loaded.task_model.module)
+    return BegunModel(loaded, init, _adapt(loaded, recipe, init.new_tensors))
 
 
 def rebuild_model(recipe: Recipe, folders: ModelFolders, new_tensors: tuple[str, ...]) -> BegunModel:
     """The model of a run that began before, to be filled from a checkpoint."""
     loaded = build_model(recipe, folders.task, folders.assets)
-    adapted = adapt(loaded.task_model.module, recipe.adapt, recipe.seed, new_tensors)
-    return BegunModel(loaded, InitReport(new_tensors), adapted)
+    return BegunModel(loaded, InitReport(new_tensors), _adapt(loaded, recipe, new_tensors))
+
+
+def _adapt(loaded: LoadedModel, recipe: Recipe, new_tensors: tuple[str, ...]) -> Adapted:
+    targets = _family(recipe).lora_targets
+    return adapt(loaded.task_model.module, recipe.adapt, recipe.seed, new_tensors, targets)
 
 
 def open_pretrained_source(recipe: Recipe, site: Site) -> PretrainedSource:
@@ -109,14 +119,16 @@ def open_pretrained_source(recipe: Recipe, site: Site) -> PretrainedSource:
     if recipe.model.config.weights is None:
         return PretrainedSource()
     path = locate(recipe.model.config.weights, site.cache)
+    adapter = path if is_adapter(path) else None
+    path = base_of(path, site) if adapter else path
     if is_native(path):
-        return PretrainedSource(native=open_pretrained(path))
+        return PretrainedSource(native=open_pretrained(path), adapter=adapter)
     if _family(recipe).importer is None:
         raise ModelError(
             f"{path} is not an attune model, and the family {recipe.model.family!r} imports no other checkpoints. "
             "Choose another model.weights."
         )
-    return PretrainedSource(external=path)
+    return PretrainedSource(external=path, adapter=adapter)
 
 
 def with_local_files(recipe: Recipe, site: Site) -> Recipe:
@@ -127,14 +139,20 @@ def with_local_files(recipe: Recipe, site: Site) -> Recipe:
     return replace(recipe, model=replace(recipe.model, config=replace(config, **local)))
 
 
-def import_model(source: str, folder: Path, site: Site, tokenizer: str | None = None) -> int:
-    """Convert another toolkit's checkpoint into a model folder; returns how many parameters it has."""
+def import_model(source: str, folder: Path, site: Site, tokenizer: str | None = None, base: str | None = None) -> int:
+    """Convert another toolkit's checkpoint into a model folder; returns how many parameters it has.
+
+    A LoRA adapter in peft's layout is merged into `base`, or into the base that it names.
+    """
     path = locate(source, site.cache)
-    family = next((name for name in catalog.names(catalog.FAMILIES) if _recognizes(name, path)), None)
+    if base is not None and not is_adapter(path):
+        raise ModelError(f"{source} is not a LoRA adapter (it has no adapter_config.json). Leave --base out.")
+    weights = path if not is_adapter(path) else locate(base, site.cache) if base else base_of(path, site)
+    family = _family_of(weights)
     if family is None:
         raise ModelError(
-            f"Cannot import {source}: unknown format. Expected a .nemo file, a transformers Whisper folder, or an "
-            "OpenAI .pt file."
+            f"Cannot import {source}: unknown format. Expected a .nemo file, a transformers Whisper folder, an OpenAI "
+            ".pt file, or a LoRA adapter for one of them."
         )
     if folder.exists():
         raise ModelError(f"{folder} already exists. Choose another folder, or remove it first.")
@@ -143,6 +161,8 @@ def import_model(source: str, folder: Path, site: Site, tokenizer: str | None = 
     settings = [f"model.tokenizer={inline_yaml(str(locate(tokenizer, site.cache)))}"] if tokenizer is not None else []
     with tempfile.TemporaryDirectory() as scratch:
         run, written = Run(Path(scratch)), Path(scratch) / "recipe.yaml"
+        if base is not None:
+            path = with_base(path, str(weights.absolute()), Path(scratch) / "adapter")
         values = {"folder": inline_yaml(str(folder)), "source": inline_yaml(str(path)), "family": family}
         write_text(written, IMPORTED.format(**values))
         recipe = recipes.load(written, settings).recipe
@@ -168,6 +188,13 @@ def require_all_weights(begun: BegunModel, path: Path) -> None:
 
 def _family(recipe: Recipe) -> Family[ModelSection]:
     return catalog.find(catalog.FAMILIES, recipe.model.family)
+
+
+def _family_of(path: Path) -> str | None:
+    """The family of a model of attune's, or the one that imports a checkpoint."""
+    if is_native(path):
+        return open_pretrained(path).recipe.model.family
+    return next((name for name in catalog.names(catalog.FAMILIES) if _recognizes(name, path)), None)
 
 
 def _recognizes(family: str, path: Path) -> bool:

@@ -20,6 +20,7 @@ from attune import catalog
 from attune.batches.plan import Plan, padding_share
 from attune.contracts import TextTask
 from attune.corpora import (
+    SHARDS,
     Corpus,
     RowProblem,
     expand_shards,
@@ -199,7 +200,7 @@ def _look_into_stream(recipe: Recipe, troubles: list[str]) -> list[Utterance]:
     if recipe.data.stream is None:
         return []
     with _gathering(troubles, "data.stream: "):
-        shards = expand_shards(recipe.data.stream.shards)
+        shards = expand_shards(recipe.data.stream.shards, SHARDS)
         found = list(islice(samples_in(shards[0], 0), SAMPLES))
         if recipe.data.bad_rows == "fail":
             troubles.extend(f"data.stream: {each.problem}" for each in found if each.utterance is None)

@@ -10,15 +10,17 @@ from pathlib import Path
 from attune import catalog, trust
 from attune import recipe as recipes
 from attune.contracts import Family, ModelSection
-from attune.corpora import Corpus
+from attune.corpora import ChunkedCorpus, Corpus
 from attune.errors import ConfigError, ModelError
 from attune.files import explain_write_errors, require_writable
 from attune.recipe import Recipe
-from attune.report.predictions import copy_files, write_predictions
+from attune.report.formats import TABLES, require_format
+from attune.report.predictions import copy_files, export_predictions, write_predictions
 from attune.run import Run
 from attune.site import Site
 from attune.sources import is_remote, locate, shown
 from attune.stages.begin import begin_model, require_all_weights, with_local_files
+from attune.stages.breakdown import group_scores, require_groups
 from attune.stages.data import open_manifests
 from attune.stages.evaluate import (
     Decoding,
@@ -82,10 +84,11 @@ def _require_own_weights(folder: Path, own: Recipe, wished: Recipe) -> None:
 
 def _recipe(path: Path, overrides: Sequence[str]) -> Recipe:
     """A recipe under overrides; what they say of `decode` is about the search that evaluates: the final one."""
-    recipe = recipes.load(path, overrides).recipe
-    if recipe.decode.final is None:
-        return recipe
-    return recipes.load(path, [re.sub(r"^decode\.(?!final\b)", "decode.final.", each) for each in overrides]).recipe
+    of_decode = re.compile(r"^decode\.(?!final\b)")
+    others = [each for each in overrides if not of_decode.match(each)]
+    if recipes.load(path, others).recipe.decode.final is None:
+        return recipes.load(path, overrides).recipe
+    return recipes.load(path, [of_decode.sub("decode.final.", each) for each in overrides]).recipe
 
 
 def load_eval_target(pretrained: Pretrained, site: Site, world: World) -> LoadedModel:
@@ -142,11 +145,18 @@ def _load_external(pretrained: Pretrained, site: Site) -> LoadedModel:
 
 
 def evaluate_target(
-    target: EvalTarget, on: str | None, batch: int | None, site: Site, world: World, out: Path | None = None
+    target: EvalTarget,
+    on: str | None,
+    batch: int | None,
+    site: Site,
+    world: World,
+    out: Path | None = None,
+    by: str | None = None,
 ) -> Generator[Decoding, None, Evaluation]:
     """Decode and score one split or manifest with the recipe's final search.
 
-    Files that predictions name lie with the run, or else beside `out`.
+    Files that predictions name lie with the run, or else beside `out`. With `by`, each speaker, language or value of
+    a label is scored too.
     """
     recipe = target.pretrained.recipe
     loaded = load_eval_target(target.pretrained, site, world)
@@ -157,10 +167,13 @@ def evaluate_target(
         beside = out.parent if out else Path(scratch)
         predictions = target.run.predictions_folder if target.run else beside
         context = scoring_context(loaded.task, corpus, predictions, site)
+        if by:
+            require_groups(by, corpus.whole if isinstance(corpus, ChunkedCorpus) else corpus, loaded.task)
         search = search_of(recipe.decode.final or recipe.decode, loaded.task_model, site, world)
         batches = evaluation_batches(loaded, corpus, batch, recipe, site, world)
         evaluation = yield from evaluate(loaded, corpus, batches, search, context, world)
-        return replace(evaluation, manifest=_whole_name(on) if on and on not in SPLITS else None)
+        groups = group_scores(by, evaluation.predictions, loaded.task, context) if by else {}
+        return replace(evaluation, groups=groups, manifest=_whole_name(on) if on and on not in SPLITS else None)
 
 
 def _open(target: EvalTarget, on: str | None, index_folder: Path, site: Site, world: World) -> Corpus:
@@ -189,9 +202,11 @@ def _whole_name(manifest: str) -> str:
     return shown(manifest) if is_remote(manifest) else str(Path(manifest).absolute())
 
 
-def require_places(target: EvalTarget, *files: Path | None) -> None:
+def require_places(target: EvalTarget, out: Path | None, alignments: Path | None) -> None:
     """Refuse, before anything is decoded, files that could not be written, and a run that cannot keep its scores."""
-    for path in filter(None, files):
+    if out:
+        require_format(out, TABLES)
+    for path in filter(None, (out, alignments)):
         require_writable(path, "Choose another file.")
     if target.run:
         require_writable(target.run.predictions(SPLITS[0]), _remedy(target.run))
@@ -202,7 +217,7 @@ def record(target: EvalTarget, evaluation: Evaluation, out: Path | None) -> None
     """Keep predictions and scores with the run, and the predictions where they were asked for."""
     if out:
         with explain_write_errors(out, "Choose another file."):
-            write_predictions(out, evaluation.predictions)
+            export_predictions(out, evaluation.predictions)
             if target.run:
                 copy_files(evaluation.predictions, target.run.predictions_folder, out.parent)
     if target.run:

@@ -25,9 +25,11 @@ from attune.files import sync, write_text
 from attune.recipe import Recipe
 from attune.run import Run
 from attune.seeds import derive
+from attune.stages.pairs import require_fit
 from attune.tensor_files import read_safetensors, write_safetensors
 from attune.training import checkpoint
 from attune.training.adapt import merge_lora
+from attune.training.memory import is_out_of_memory
 from attune.training.settings import AdaptConfig
 
 WEIGHTS = "model.safetensors"
@@ -101,10 +103,18 @@ def open_pretrained(folder: Path, trusted: Sequence[str] = ()) -> Pretrained:
 
 def build_model(recipe: Recipe, task_folder: Path, assets: Path) -> LoadedModel:
     """Build the recipe's model, with weights that are a function of its seed."""
+    require_fit(recipe)
     task = catalog.find(catalog.TASKS, recipe.task.name)(recipe.task.config, task_folder)
     family = catalog.find(catalog.FAMILIES, recipe.model.family)
     torch.manual_seed(derive(recipe.seed, "weights"))
-    return LoadedModel(task, family.build(recipe.model.config, task, assets))
+    try:
+        return LoadedModel(task, family.build(recipe.model.config, task, assets))
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise ModelError(
+            "This recipe's model does not fit into memory. Check its sizes, such as task.head.width and model.preset."
+        ) from None
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:

@@ -51,6 +51,7 @@ from attune.stages.evaluate import (
 )
 from attune.stages.finish import finish
 from attune.stages.lock import extend_lock, gather_sources
+from attune.stages.pairs import require_fit
 from attune.stages.pretrained import LoadedModel, ModelFolders
 from attune.training import checkpoint
 from attune.training.checkpoint import Checkpoint, Damage
@@ -106,6 +107,7 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
 def _train(
     recipe: Recipe, run: Run, request: Request, site: Site, world: World, rescheduled: Sequence[Difference]
 ) -> Iterator[Event]:
+    require_fit(recipe)
     newest, damaged = checkpoint.newest(run.checkpoints)  # verified here, once
     resumes = newest is not None
     site = gather_sources(recipe, run, site, world, resumes)
@@ -127,7 +129,7 @@ def _train(
         new_tensors=begun.init.new_tensors,
         dev=dev,
         rescheduled=changed_rates(rescheduled, recipe, progress),
-        notes=begun.init.notes,
+        notes=(*begun.init.notes, *_cache_notes(begun, data)),
         mix=data.mix,
         example=_show_first(training, data) if world.is_first and not resumes else None,
     )
@@ -136,6 +138,13 @@ def _train(
         last = yield from _steps(training, progress, data.batches(progress.position, begun.loaded, site, world))
     data.close()
     yield from finish(training, before, last)
+
+
+def _cache_notes(begun: BegunModel, data: TrainingSet) -> Iterator[str]:
+    """How large the features will be that are kept."""
+    cache = begun.loaded.task_model.cache
+    if cache and data.corpus and data.selection:
+        yield cache.note(float(data.corpus.seconds[data.selection.rows].sum()))
 
 
 def _open_context(

@@ -7,11 +7,13 @@ import torch
 from attune.errors import TrainingError
 
 SHOWN = 5  # ids in the message
+NOT_THERE = ("can't allocate memory", "size calculation overflowed")  # as the CPU's allocator words it
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error means that memory was asked for and not there; the CPU's allocator only says so in words."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+    is_known = isinstance(error, torch.OutOfMemoryError | MemoryError)
+    return is_known or any(words in str(error) for words in NOT_THERE)
 
 
 def out_of_memory(step: int, ranks: int, of: int, ids: Sequence[str]) -> TrainingError:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from attune.errors import CheckpointError
+from attune.training.adafactor import Adafactor
 from attune.training.adam8 import Adam8
 from attune.training.bitsandbytes8 import BitsandbytesAdam8
 
@@ -36,9 +37,7 @@ def make_optimizer(
     """
     groups = _groups(model, weight_decay, factors or {}, only)
     if name == "adafactor":
-        # The second epsilon is the least size of a tensor's weights that the rate is multiplied by: at 1 the rate is
-        # what the schedule says, also for LoRA's additions, which begin at zero.
-        return torch.optim.Adafactor(groups, lr=lr, eps=(None, 1.0))
+        return Adafactor(groups, lr=lr)
     if name == "adamw8bit":
         return Adam8(groups, lr=lr, betas=betas)
     if name == "bitsandbytes":

@@ -7,12 +7,13 @@ from pydantic import Field
 
 from attune.types import Precision
 
-Count = Annotated[int, Field(gt=0)]
+MOST_STEPS = 10**9  # beyond it, numbers are mistakes, and some no longer fit into what computes with them
+Count = Annotated[int, Field(gt=0, le=MOST_STEPS)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Patterns = tuple[Annotated[str, Field(min_length=1)], ...]
 
 BETAS = (0.9, 0.98)
-RANK, ALPHA, DROPOUT, TARGETS = 16, 32.0, 0.0, ("q_proj", "v_proj")  # of LoRA
+RANK, ALPHA, DROPOUT, TARGETS = 16, 32.0, 0.0, None  # of LoRA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +30,13 @@ class AdaptConfig:
         int | None,
         Field(ge=0, description="Train only the last N layers of each stack, and what follows the stack."),
     ] = None
-    rank: Annotated[int, Field(gt=0, description="LoRA rank.")] = RANK
-    alpha: Annotated[float, Field(gt=0, description="LoRA scaling: alpha / rank.")] = ALPHA
+    rank: Annotated[int, Field(gt=0, le=65_536, description="LoRA rank.")] = RANK
+    alpha: Annotated[float, Field(gt=0, le=1e6, description="LoRA scaling: alpha / rank.")] = ALPHA
     dropout: Annotated[float, Field(ge=0, lt=1, description="LoRA dropout.")] = DROPOUT
-    targets: Annotated[Patterns, Field(min_length=1, description="Linear layers that get LoRA adapters.")] = TARGETS
+    targets: Annotated[
+        Annotated[Patterns, Field(min_length=1)] | None,
+        Field(description="Linear layers that get LoRA adapters (default: the family's own)."),
+    ] = TARGETS
 
     def __post_init__(self) -> None:
         lora = (self.rank, self.alpha, self.dropout, self.targets)
@@ -46,12 +50,15 @@ class OptimizerConfig:
 
     name: Annotated[
         Literal["adamw", "adamw8bit", "bitsandbytes", "adafactor"],
-        Field(description="Optimizer: bitsandbytes is the 8-bit AdamW of that package, adamw8bit is attune's own."),
+        Field(
+            description="Optimizer: bitsandbytes is the 8-bit AdamW of that package, adamw8bit is attune's own; "
+            "adafactor keeps to lr for every tensor: no relative steps."
+        ),
     ] = "adamw"
-    lr: Annotated[float, Field(gt=0, description="Peak learning rate, reached after the warmup.")]
-    weight_decay: Annotated[float, Field(ge=0, description="Weight decay of matrices; biases and norms have none.")] = (
-        0.0
-    )
+    lr: Annotated[float, Field(gt=0, le=100, description="Peak learning rate, reached after the warmup.")]
+    weight_decay: Annotated[
+        float, Field(ge=0, le=100, description="Weight decay of matrices; biases and norms have none.")
+    ] = 0.0
     betas: Annotated[tuple[Beta, Beta], Field(description="AdamW betas.")] = BETAS
     layer_decay: Annotated[
         float | None, Field(gt=0, le=1, description="Learning rate factor per layer, counted from the output down.")
@@ -67,7 +74,7 @@ class TrainConfig:
     """How long to train, how exactly, and what to keep."""
 
     steps: Annotated[Count, Field(description="Number of optimizer steps.")]
-    warmup: Annotated[int, Field(ge=0, description="Steps of linear warmup.")] = 0
+    warmup: Annotated[int, Field(ge=0, le=MOST_STEPS, description="Steps of linear warmup.")] = 0
     schedule: Annotated[
         Literal["linear", "cosine", "constant"], Field(description="Learning rate schedule after the warmup.")
     ] = "linear"

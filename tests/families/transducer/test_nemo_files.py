@@ -4,8 +4,11 @@ import gzip
 import io
 import os
 import pickle
+import subprocess
+import sys
 import tarfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -53,7 +56,33 @@ def test_what_is_exported_again_has_the_same_members_configuration_and_bytes(tmp
         assert tensor.dtype == after.tensors[key].dtype and torch.equal(tensor, after.tensors[key])
     with tarfile.open(source) as one, tarfile.open(tmp_path / "out/model.nemo") as other:
         theirs = {member.name.removeprefix("./") for member in one if member.isfile()}
-        assert theirs == {member.name.removeprefix("./") for member in other}
+        config, weights, *tokenizer = (member.name.removeprefix("./") for member in other)
+    assert theirs == {config, weights, *tokenizer}
+    assert tokenizer == sorted(tokenizer)  # a set of strings has another order in every process
+
+
+EXPORT = """
+import sys
+from pathlib import Path
+from families.transducer.test_nemo_files import exported
+exported(Path(sys.argv[1]))
+"""
+
+
+def exported(folder):
+    """The model.nemo of the same model, in this folder."""
+    (folder / "task").mkdir(parents=True)
+    assets = folder / "assets"
+    FAMILY.exporters.beside(adopted(golden_folder("conformer") / "model.nemo", assets), assets, folder)
+    return folder / "model.nemo"
+
+
+@pytest.mark.recipe
+def test_the_same_model_is_exported_as_the_same_bytes_in_every_process(tmp_path):
+    here = exported(tmp_path / "here")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])}
+    subprocess.run([sys.executable, "-c", EXPORT, tmp_path / "there"], env=environment, check=True)
+    assert here.read_bytes() == (tmp_path / "there/model.nemo").read_bytes()
 
 
 @pytest.fixture

@@ -44,8 +44,7 @@ def write_parakeet(model: TransducerModel, tokenizer: bytes, folder: Path) -> No
     encoder = _require_parakeet(model.shape)
     folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / "config.json", _config(model, encoder))
-    blank = model.lattice.blank
-    _write_json(folder / "generation_config.json", {"decoder_start_token_id": blank, "pad_token_id": blank})
+    _write_json(folder / "generation_config.json", _generation(model))
     _write_json(folder / "preprocessor_config.json", _preprocessor(model.shape))
     write_text(folder / "tokenizer.json", as_tokenizer(tokenizer).to_str())
     names = {"tokenizer_class": "ParakeetTokenizer", "pad_token": BLANK, "unk_token": UNKNOWN}
@@ -66,7 +65,20 @@ def _require_parakeet(shape: TransducerShape) -> ConformerShape:
             f"transformers needs a prediction net as wide as the joint; this model has {shape.prediction.width} "
             f"and {shape.joint.width}. Other toolkits can load its model.nemo."
         )
+    if shape.durations != tuple(range(len(shape.durations))):
+        raise ModelError(
+            f"transformers takes the number of a TDT duration for the duration itself, so they must be 0, 1, 2 and "
+            f"so on; here they are {', '.join(map(str, shape.durations))}. The model.nemo is what others can load."
+        )
     return encoder
+
+
+def _generation(model: TransducerModel) -> dict[str, Any]:
+    """What `generate` needs to know; it takes the outputs for durations for tokens unless they are suppressed."""
+    blank = model.lattice.blank
+    config: dict[str, Any] = {"decoder_start_token_id": blank, "pad_token_id": blank}
+    durations = range(blank + 1, blank + 1 + len(model.shape.durations))
+    return {**config, "suppress_tokens": [*durations]} if durations else config
 
 
 def _config(model: TransducerModel, encoder: ConformerShape) -> dict[str, Any]:

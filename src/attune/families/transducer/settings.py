@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-Duration = Annotated[int, Field(ge=0)]
+Duration = Annotated[int, Field(ge=0, le=1000)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,14 @@ class TransducerConfig:
         Field(description="Tokens of the pretrained model, or of the task; embeddings of shared pieces are kept."),
     ] = "own"
     fastemit: Annotated[
-        float | None, Field(ge=0, description="FastEmit weight: emit tokens earlier (default: the model's).")
+        float | None, Field(ge=0, le=1000, description="FastEmit weight: emit tokens earlier (default: the model's).")
     ] = None
     batch_norm: Annotated[
         Literal["trained", "frozen"], Field(description="Update the batch norm statistics in training, or freeze them.")
     ] = "trained"
     joint_cells: Annotated[
         int | None,
-        Field(gt=0, description="Lattice cells in memory at once (default: the fastest)."),
+        Field(gt=0, le=2**62, description="Lattice cells in memory at once (default: the fastest)."),
     ] = None
     gradient_checkpointing: Annotated[bool, Field(description="Less memory for a third more computation.")] = False
 

@@ -31,7 +31,7 @@ def import_weights(path: Path, assets: Path) -> Mapping[str, Tensor]:
             f"{path} is a folder without an attune model. A transducer starts from a .nemo file, a "
             "model folder or a run."
         )
-    archive = _without_ctc(read_archive(path))
+    archive = without_ctc(read_archive(path))
     kind = str(archive.config.get("target", "")).rpartition(".")[2]
     if kind not in MODELS:
         raise ModelError(f"{path} has a {kind or 'model without a name'}. {SUPPORTED}")
@@ -56,7 +56,7 @@ def _require_described(shape: TransducerShape, archive: Archive, path: Path) -> 
         )
 
 
-def _without_ctc(archive: Archive) -> Archive:
+def without_ctc(archive: Archive) -> Archive:
     """A hybrid model as the transducer it is, without its second head."""
     if "aux_ctc" not in archive.config:
         return archive
@@ -70,7 +70,7 @@ def export_nemo(model: TransducerModel, assets: Path, folder: Path) -> None:
     tensors = to_nemo(model.state_dict(), model.shape)
     if not any((folder / "task").iterdir()):
         text = (assets / CONFIG).read_text(encoding="utf-8")
-        files = {name: (assets / name).read_bytes() for name in set(tokenizer_files(model.described).values())}
+        files = {name: (assets / name).read_bytes() for name in sorted(set(tokenizer_files(model.described).values()))}
         write_archive(folder / NEMO, Archive(model.described, text, tensors, files))
         return
     tokenizer = tokenizers.load(folder / "task")

@@ -67,4 +67,5 @@ FAMILY = Family(
     vocabulary=VocabularyRules(is_own=lambda config: True),
     architecture_settings=("window",),
     sources=("weights", "tokenizer"),
+    takes="text",
 )

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, cast
 
 from attune.contracts import Limits, Task, TaskModel, TextTask, TimestampTokens
 from attune.errors import ConfigError, DataError, TooLong
+from attune.families._json import read_json
 from attune.families.whisper.features import LONGEST
 from attune.families.whisper.labels import DecoderPrompt, WhisperVocabulary, prefix, sequence
 from attune.families.whisper.model import WhisperModel
 from attune.families.whisper.packing import Packer
 from attune.families.whisper.scorer import DecodingRules, WhisperScorer
-from attune.families.whisper.shape import WhisperShape, read_json, read_shape, suppressed
+from attune.families.whisper.shape import WhisperShape, read_shape, suppressed
 from attune.text.languages import join_texts
 from attune.types import (
     SAMPLE_RATE,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attune.errors import ModelError
+from attune.families._json import read_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -107,17 +107,6 @@ def require_described(shape: WhisperShape, tensors: Mapping[str, Tensor], path: 
             f"{path} describes a model of at least {shape.weights:,} weights, but there are {found:,}. Is it the "
             "config.json of these weights?"
         )
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The values by name that a file of transformers' holds."""
-    try:
-        written = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"Cannot read {path}: {error}") from error
-    if not isinstance(written, dict):
-        raise ModelError(f"{path} is not a JSON object. Download it again.")
-    return written
 
 
 def suppressed(written: Mapping[str, Any], name: str, shape: WhisperShape, path: Path) -> tuple[int, ...]:

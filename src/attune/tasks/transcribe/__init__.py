@@ -45,8 +45,10 @@ if TYPE_CHECKING:
 class CtcHeadConfig:
     """The module on top of the encoder: a projection and bidirectional LSTM layers, as in SUPERB."""
 
-    layers: Annotated[int, Field(ge=1, description="Bidirectional LSTM layers.")] = 2
-    width: Annotated[int, Field(ge=1, description="Width of the projection and of each LSTM direction.")] = 256
+    layers: Annotated[int, Field(ge=0, le=100, description="Bidirectional LSTM layers.")] = 2
+    width: Annotated[int, Field(ge=1, le=65_536, description="Width of the projection and of each LSTM direction.")] = (
+        256
+    )
     dropout: Annotated[float, Field(ge=0, lt=1, description="Dropout before each layer.")] = 0.2
 
 
@@ -59,7 +61,7 @@ class TranscribeConfig:
         Field(description="Units to predict: characters, or SentencePiece tokens (unigram, bpe)."),
     ] = "characters"
     vocabulary: Annotated[
-        int | None, Field(ge=3, description="Number of SentencePiece tokens, including the blank.")
+        int | None, Field(ge=3, le=10**6, description="Number of SentencePiece tokens, including the blank.")
     ] = None
     tokenizer: Annotated[
         str | None, Field(description="File made by `attune tokenizer`, instead of training a tokenizer.")
@@ -152,7 +154,7 @@ class Transcribe:
         tokens = tokens_of(target)
         return len(tokens) + sum(left == right for left, right in pairwise(tokens))
 
-    def head(self, width: int) -> CtcHead:
+    def head(self, width: int, stride: int) -> CtcHead:
         """Projection, bidirectional LSTM layers and a distribution over tokens for each frame."""
         from attune.tasks.transcribe.head import CtcHead
 
