@@ -22,7 +22,7 @@ from attune.roles import TaskKind as TaskKind
 from attune.roles import TextTask as TextTask
 from attune.roles import TokenizedTask as TokenizedTask
 from attune.roles import TunedTask as TunedTask
-from attune.scorers import ScorerKind
+from attune.scorers import LanguageModel, ScorerKind
 from attune.types import (
     Batch,
     CachedRow,
@@ -161,6 +161,14 @@ class HalfPrecisionModel(Protocol):
 
     def half_precision(self, dtype: torch.dtype) -> SpeechModel:
         """A model of the same weights that decodes in `dtype`."""
+
+
+@runtime_checkable
+class FusableModel(Protocol):
+    """A model that a beam search of another model can fuse."""
+
+    def language_model(self, first: int) -> LanguageModel:
+        """Its predictions, token `first` of its own being token 0 of the searched model."""
 
 
 @runtime_checkable

@@ -9,10 +9,10 @@ their names here too.
 # B batch, T samples, F frames, U target tokens, V vocabulary, C classes
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 from attune.errors import ModelError
 from attune.metrics import Json as Json
@@ -232,6 +232,14 @@ class Hypothesis:
     nbest: tuple[Hypothesis, ...] = ()  # the next best, where the search was asked for them
     filtered_log_prob: float | None = None
     language: str | None = None  # given or detected, of a model that detects languages
+
+
+@runtime_checkable
+class AligningModel(Protocol):
+    """A model that finds the frames of a hypothesis's tokens after the search, at the cost of another pass."""
+
+    def align(self, batch: Batch, found: Sequence[Hypothesis]) -> list[Hypothesis]:
+        """The same hypotheses with a frame and a confidence for each token."""
 
 
 @dataclass(frozen=True, slots=True)

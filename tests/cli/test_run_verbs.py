@@ -162,7 +162,7 @@ def test_a_recipe_scores_other_weights_under_its_settings(attune, recipe, traine
     assert code == 0 and json.loads(out)["search"] == {
         "kind": "beam",
         "beam": 8,
-        "length_power": 1.0,
+        "length_power": None,
         "fallback": False,
         "precision": "fp32",
     }

@@ -160,6 +160,8 @@ def _show_start(event: Started, display: Display) -> None:
             f"  {share.name}: {share.utterances:,} utterances, {share.seconds / 3600:.2f} h; per epoch "
             f"{share.drawn:,} utterances ({share.times:.4g}×), {share.part:.1%} of the audio"
         )
+    for leak in event.leaks:
+        display.say(f"warning: {leak}")
     if isinstance(event.dev, CorpusSample):
         display.say(f"dev: {describe_sample(len(event.dev), event.dev.total)}; the final scores use all")
     if event.new_tensors:
