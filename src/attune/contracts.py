@@ -25,7 +25,7 @@ from attune.roles import TunedTask as TunedTask
 from attune.scorers import LanguageModel, ScorerKind
 from attune.types import (
     Batch,
-    CachedRow,
+    FeatureCache,
     LoadedRow,
     Loss,
     Output,
@@ -274,16 +274,6 @@ class TimestampTokens:
 Times = FrameTimes | TimestampTokens
 Pack = Callable[[Sequence[LoadedRow]], list[LoadedRow]]  # joins rows of a micro-batch, for training
 DetectLanguages = Callable[[Scorer], list[str]]  # the language code of each row
-
-
-class FeatureCache(Protocol):
-    """Keeps what a frozen part of a model computes, so that it is computed once for each utterance."""
-
-    def lookup(self) -> Callable[[Utterance], CachedRow | None]:
-        """What finds the features of an utterance, in any process; its weights are those that the model has now."""
-
-    def note(self, seconds: float) -> str:
-        """How large it will be for so much audio, and where; raises ConfigError where there is no room."""
 
 
 @dataclass(frozen=True, slots=True)

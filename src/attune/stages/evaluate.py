@@ -14,7 +14,7 @@ import torch
 from attune.batches.load import LoadedMicroBatch, Reader, load, readers_watched
 from attune.batches.plan import Budget, plan_in_order, spread
 from attune.catalog import suggestion
-from attune.contracts import Task, TaskModel
+from attune.contracts import SpeechModel, Task, TaskModel
 from attune.corpora import ChunkedCorpus, Corpus, CorpusSample
 from attune.decoding.fusion import Fusion
 from attune.decoding.ngram import END, read_arpa
@@ -34,6 +34,7 @@ from attune.types import (
     Features,
     Hypothesis,
     LanguageModel,
+    LayerWeighted,
     Metric,
     Output,
     Prediction,
@@ -75,6 +76,7 @@ class Evaluation:
     groups: Mapping[str, Scores] = field(default_factory=dict)  # of each speaker, language or label, where asked for
     audio_seconds: float = 0.0
     decoding_seconds: float = 0.0  # from the first batch to the last, on the slowest rank
+    layer_weights: Mapping[int, float] = field(default_factory=dict)  # of an encoder's layers, where they are summed
 
     @property
     def title(self) -> str:
@@ -100,6 +102,7 @@ class Evaluation:
             "ranks": list(self.rank_counts),
             **({"manifest": self.manifest} if self.manifest else {}),
             **({"sample_of": self.total} if self.total else {}),
+            **({"layer_weights": dict(self.layer_weights)} if self.layer_weights else {}),
             **({"sets": {name: scores_json(scores) for name, scores in self.sets.items()}} if self.sets else {}),
         }
 
@@ -276,7 +279,12 @@ def evaluate(
         sets=_by_set(whole, predictions, loaded.task, context),
         audio_seconds=float(corpus.seconds.sum()) if loaded.task.needs_audio else 0.0,
         decoding_seconds=max(seconds for _, _, seconds in parts),
+        layer_weights=_layer_weights(loaded.task_model.model),
     )
+
+
+def _layer_weights(model: SpeechModel) -> Mapping[int, float]:
+    return model.layer_weights() if isinstance(model, LayerWeighted) else {}
 
 
 def _prediction(
