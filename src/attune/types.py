@@ -136,6 +136,16 @@ class CachedRow:
     layers: Tensor | None = None  # (L, F, D)
 
 
+class FeatureCache(Protocol):
+    """Keeps what a frozen part of a model computes, so that it is computed once for each utterance."""
+
+    def lookup(self) -> Callable[[Utterance], CachedRow | None]:
+        """What finds the features of an utterance, in any process; its weights are those that the model has now."""
+
+    def note(self, seconds: float) -> str:
+        """How large it will be for so much audio, and where; raises ConfigError where there is no room."""
+
+
 @dataclass(frozen=True, slots=True)
 class CachedFeatures:
     """What is kept of a batch, by row."""
@@ -332,3 +342,11 @@ class ScoringContext:
     folder: Path  # where the files that predictions name are
     files: Mapping[str, Path]  # what the task asked for by `scoring_files`, on this machine
     utterance: Callable[[str], Utterance]  # by id: references with times, audio, speakers
+
+
+@runtime_checkable
+class LayerWeighted(Protocol):
+    """A model whose head sees a weighted sum of an encoder's layers; the weights go into scores and the model card."""
+
+    def layer_weights(self) -> Mapping[int, float]:
+        """How much each layer counts, by its number from the input; all together 1."""

@@ -225,4 +225,4 @@ def _literal(text: str) -> Plain:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text
-    return [*value] if isinstance(value, tuple | set) else value  # type: ignore[no-any-return]
+    return [*value] if isinstance(value, tuple | set) else value

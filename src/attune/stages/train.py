@@ -16,7 +16,7 @@ import torch
 
 from attune.batches.load import CachedBatches, LoadedMicroBatch, readers_watched
 from attune.corpora import Corpus, CorpusSample
-from attune.errors import CheckpointError, Preempted
+from attune.errors import CheckpointError, ConfigError, Preempted
 from attune.recipe import Difference, Recipe
 from attune.run import Run, Start, claimed
 from attune.site import Site
@@ -30,6 +30,7 @@ from attune.stages.context import (
     Stepped,
     TrainingContext,
     changed_rates,
+    log_leaks,
     log_scores,
     log_step,
     open_optimizer,
@@ -113,8 +114,8 @@ def _train(
     site = gather_sources(recipe, run, site, world, resumes)
     data = open_training_set(recipe, run, site, world, resumes)
     dev = _open_dev(recipe, run, site, world)
-    if recipe.data.test:
-        open_split(recipe, "test", run.data, site, world)  # a bad row stops the run now, not after the last step
+    # A bad row stops the run now, not after the last step.
+    test = open_split(recipe, "test", run.data, site, world) if recipe.data.test else None
     begun = _begin(recipe, run, data, site, world, resumes)
     training = _open_context(begun, dev, recipe, run, request, site, world)
     damaged += _mend_best(training, newest, damaged)
@@ -130,6 +131,7 @@ def _train(
         dev=dev,
         rescheduled=changed_rates(rescheduled, recipe, progress),
         notes=(*begun.init.notes, *_cache_notes(begun, data)),
+        leaks=log_leaks(training, data.corpus, dev, test) if world.is_first and not resumes else (),
         mix=data.mix,
         example=_show_first(training, data) if world.is_first and not resumes else None,
     )
@@ -348,6 +350,8 @@ def _judge(training: TrainingContext, dev: Scored, context: ScoringContext) -> G
     name, metric = training.recipe.train.keep_best, training.metric
     if name is None or metric is None:
         return _Judged(evaluation, scores, False)
+    if name not in scores:
+        raise ConfigError(f"train.keep_best: the task's settings leave {name} out. Have it scored, or name another.")
     training.history.append(scores[name])
     return _Judged(evaluation, scores, training.run.is_best(name, metric, scores[name]))
 
