@@ -21,7 +21,7 @@ ROWS = """
     __init__ api recognizer
     launch
     stages
-    recipe site run
+    recipe recipe_keys site run
     training | decoding | report
     families | tasks
     corpora | batches

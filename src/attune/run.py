@@ -206,7 +206,7 @@ def _read_status(saved: Mapping[str, Any]) -> Status:
 def claimed(run: Run, recipe: Recipe, command: Sequence[str], reschedule: bool) -> Iterator[list[recipes.Difference]]:
     """Make the run directory, or check that it is this recipe's, and keep every other process out meanwhile.
 
-    Yields the schedule settings that `reschedule` changed.
+    Yields the settings that changed: of what is looked at, saved and logged, and of a schedule, with `reschedule`.
     """
     refused = explain_write_errors(run.folder, "Give run=… a folder that can be, with room in it.", CheckpointError)
     with ExitStack() as held:
@@ -260,7 +260,10 @@ def _locked(lock: IO[str]) -> bool:
 
 
 def _check_recipe(run: Run, recipe: Recipe, reschedule: bool) -> list[recipes.Difference]:
-    """Refuse a directory that another recipe made; a changed schedule is let through only when asked for."""
+    """Refuse a directory that another recipe made; a changed schedule is let through only when asked for.
+
+    What is looked at, saved and logged may change: the log has it, as dev scores before and after may not compare.
+    """
     if not (run.folder / "recipe.yaml").exists():
         return []
     free = {"run", *recipes.DEVICE_KEYS}
@@ -268,17 +271,21 @@ def _check_recipe(run: Run, recipe: Recipe, reschedule: bool) -> list[recipes.Di
     if found and not any(run.checkpoints.glob("step-*")):
         run.lock.unlink(missing_ok=True)  # nothing is lost: a run that has saved nothing begins anew
         return []
-    other = [change for change in found if change.key not in recipes.SCHEDULE_KEYS]
+    observed = [change for change in found if recipes.is_observer(change.key)]
+    rescheduled = [change for change in found if change.key in recipes.SCHEDULE_KEYS]
+    other = [change for change in found if change not in (*observed, *rescheduled)]
     if other:
         raise CheckpointError(
             f"{run.folder} was made by a different recipe:\n{_listed(other)}\n"
             "Give this run another folder (run=…), or go back to the recipe that made it."
         )
-    if found and not reschedule:
+    if rescheduled and not reschedule:
         raise CheckpointError(
-            f"{run.folder} was begun with another schedule:\n{_listed(found)}\n"
+            f"{run.folder} was begun with another schedule:\n{_listed(rescheduled)}\n"
             "The learning rate would jump. If that is what you want, add --reschedule and look at the rates it prints."
         )
+    for change in found:
+        run.log("changed", key=change.key, old=change.old, new=change.new)
     return found
 
 

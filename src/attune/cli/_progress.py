@@ -98,7 +98,7 @@ def shown(events: Iterable[Event], display: Display) -> Iterator[Event]:
     for event in events:
         match event:
             case Started():
-                steps = event.recipe.train.steps
+                steps = event.recipe.train.last_step
                 _show_start(event, display)
             case Stepped():
                 display.stepped(event, steps)
@@ -140,10 +140,12 @@ def _show_start(event: Started, display: Display) -> None:
     if event.example:
         display.say(f"first example: {event.example.id}, {event.example.seconds:.2f} s: {event.example.reads}")
         display.say(f"  learned as {event.example.target_line}")
+    for change in event.observed:
+        display.say(f"changed from here on: {change}")
     for change, old, new in event.rescheduled:
         display.say(f"{change}: the learning rate of step {event.step + 1} goes from {old:.3e} to {new:.3e}")
     if event.step:
-        display.say(f"{event.run.folder}: going on from step {event.step} of {event.recipe.train.steps}")
+        display.say(f"{event.run.folder}: going on from step {event.step} of {event.recipe.train.last_step}")
     else:
         display.say(f"{event.run.folder}: starting; the same command continues it")
 
@@ -183,7 +185,7 @@ def _show_absent(evaluation: Evaluation, display: Display) -> None:
 def _show_finish(event: Finished, display: Display) -> None:
     settings = event.recipe.train
     if event.stalled_at:
-        stopped = f"stopped early at step {event.stalled_at} of {settings.steps}"
+        stopped = f"stopped early at step {event.stalled_at} of {settings.last_step}"
         display.say(f"{stopped}: {settings.keep_best} was not better in the last {settings.patience} scorings")
     verb = "done" if event.steps_taken else "nothing left to train"
     if not event.averaged:

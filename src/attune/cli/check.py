@@ -234,7 +234,7 @@ def _plan_lines(plan: PlanCheck, recipe: Recipe) -> dict[str, str]:
     micros = f"{plan.micros:,} micro-batches, {recipe.batches.micros_per_step} to a step"
     return {
         "steps per epoch": f"{plan.steps_per_epoch:,} ({micros})",
-        "epochs": f"{plan.epochs:.1f} in {recipe.train.steps:,} steps",
+        "epochs": f"{plan.epochs:.1f} in {round(plan.epochs * plan.steps_per_epoch):,} steps",
         "padding": f"{100 * plan.padding_share:.1f} %",
         "worst batch": f"{plan.worst_utterances:,} utterances, {plan.worst_seconds:.1f} s with padding; "
         f"longest: {', '.join(plan.worst_longest)}",

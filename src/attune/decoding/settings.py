@@ -35,6 +35,14 @@ class SearchConfig:
         ),
     ] = None
     lm_weight: Annotated[float, Field(ge=0, description="The weight of the language model's log-probabilities.")] = 0.3
+    batch: Annotated[
+        int | None,
+        Field(
+            gt=0,
+            description="Utterances decoded at once. Unset: four micro-batches of training; lower it to save memory.",
+            json_schema_extra={"since": "0.2"},
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,3 +50,8 @@ class DecodeConfig(SearchConfig):
     """The search while training, and the one for the final scores."""
 
     final: Annotated[SearchConfig | None, Field(description="The search for the final scores, if another.")] = None
+
+    @property
+    def final_batch(self) -> int | None:
+        """The batch for the final scores."""
+        return (self.final.batch if self.final else None) or self.batch

@@ -158,7 +158,7 @@ def evaluate_target(
         predictions = target.run.predictions_folder if target.run else beside
         context = scoring_context(loaded.task, corpus, predictions, site)
         search = search_of(recipe.decode.final or recipe.decode, loaded.task_model, site, world)
-        batches = evaluation_batches(loaded, corpus, batch, recipe, site, world)
+        batches = evaluation_batches(loaded, corpus, batch or recipe.decode.final_batch, recipe, site, world)
         evaluation = yield from evaluate(loaded, corpus, batches, search, context, world)
         return replace(evaluation, manifest=_whole_name(on) if on and on not in SPLITS else None)
 

@@ -48,7 +48,7 @@ def finish(training: TrainingContext, before: int, last: int) -> Iterator[Event]
         yield from _score_all_of("test", training, final.steps[-1])
     training.log.close()
     averaged = final.steps if recipe.train.average else ()
-    stalled_at = last if last < recipe.train.steps else None
+    stalled_at = last if last < recipe.train.last_step else None
     yield Finished(
         run=run,
         recipe=recipe,
@@ -63,7 +63,7 @@ def _score_all_of(split: str, training: TrainingContext, step: int) -> Iterator[
     """Decode a whole split with the final search, and keep predictions and scores with the run."""
     recipe, run, world = training.recipe, training.run, training.world
     corpus = as_scored(open_split(recipe, split, run.data, training.site, world), training.loaded, recipe)
-    batches = evaluation_batches(training.loaded, corpus, None, recipe, training.site, world)
+    batches = evaluation_batches(training.loaded, corpus, recipe.decode.final_batch, recipe, training.site, world)
     context = scoring_context(training.loaded.task, corpus, run.predictions_folder, training.site)
     evaluation = yield from evaluate(
         training.loaded, corpus, batches, training.final_search, context, world, training.stop_requested

@@ -25,7 +25,8 @@ from attune.stages.pretrained import WEIGHTS, export, is_native, open_pretrained
 from attune.world import World
 
 CARD_SETTINGS = (
-    *("optimizer.name", "optimizer.lr", "train.steps", "train.warmup", "train.schedule", "train.precision"),
+    *("optimizer.name", "optimizer.lr", "train.steps", "train.epochs", "train.warmup"),
+    *("train.schedule", "train.precision"),
     *("batches.micro_seconds", "batches.micro_utterances", "batches.micros_per_step", "adapt.method", "seed"),
     "model.window",
 )

@@ -68,7 +68,11 @@ class OptimizerConfig:
 class TrainConfig:
     """How long to train, how exactly, and what to keep."""
 
-    steps: Annotated[Count, Field(description="Optimizer steps in all.")]
+    steps: Annotated[Count | None, Field(description="Optimizer steps in all. Give this or epochs.")] = None
+    epochs: Annotated[
+        float | None,
+        Field(gt=0, description="Passes over the training set, instead of steps.", json_schema_extra={"since": "0.2"}),
+    ] = None
     warmup: Annotated[int, Field(ge=0, description="Steps over which the learning rate rises.")] = 0
     schedule: Annotated[
         Literal["linear", "cosine", "constant"], Field(description="How the learning rate falls after the warmup.")
@@ -105,3 +109,10 @@ class TrainConfig:
     nonfinite_patience: Annotated[
         Count, Field(description="Steps in a row with a non-finite loss or gradient before training stops.")
     ] = 5
+
+    @property
+    def last_step(self) -> int:
+        """The number of steps, where it is known: `stages.data.with_steps` derives it from epochs."""
+        if self.steps is None:
+            raise RuntimeError("the steps of train.epochs are not derived yet")
+        return self.steps
