@@ -43,7 +43,10 @@ def load(
     language: str | None = None,
     long: str | None = None,
 ) -> Recognizer:
-    """A run, a model folder or the URL of one, or a recipe that names weights, ready to use.
+    """A run, a model of any toolkit (a folder, a file or a URL), or a recipe that names weights, ready to use.
+
+    `RUN@best`, `RUN@last` and `RUN@step-400` choose a checkpoint of a run; `hf://openai/whisper-small`, a folder of
+    transformers and a .nemo file work as they are.
 
     `chunking` is how recordings are decoded that are longer than the model takes at once: cut at pauses by voice
     activity detection ("vad"), or window by window along predicted timestamps ("timestamps"). `fallback` samples again
@@ -60,7 +63,7 @@ def load(
         target = open_eval_target(str(source), [*changes, "model.timestamps=true"], site)
     pretrained = target.pretrained
     loaded, decode = load_eval_target(pretrained, site, world), pretrained.recipe.decode
-    locked = as_locked(target.run, site) if target.run else site
+    locked = as_locked(target.locked_by, site) if target.locked_by else site
     settings = search_of(decode.final or decode, loaded.task_model, locked, world)
     if fallback is not None:
         settings = replace(settings, fallback=fallback)

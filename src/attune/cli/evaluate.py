@@ -21,7 +21,7 @@ EXAMPLE = "attune evaluate runs/demo --on test --batch 8 --devices 2 --out predi
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Take a model, the data to evaluate on, and decoding options."""
-    parser.add_argument("subject", help="run, model folder, or recipe with model.weights")
+    parser.add_argument("subject", help="run, RUN@best|last|step-N, model of any toolkit, or recipe with model.weights")
     add_overrides(parser)
     parser.add_argument(
         "--on", metavar="SPLIT|MANIFEST", help="train, dev, test or a manifest (default: test, or dev if there is none)"

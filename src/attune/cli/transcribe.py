@@ -49,7 +49,7 @@ class _Recording:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Take a model, audio files, and decoding options."""
-    parser.add_argument("model", help="run, model folder, or URL of one")
+    parser.add_argument("model", help="run, RUN@best|last|step-N, or model: folder, .nemo file or URL")
     parser.add_argument("files", nargs="+", metavar="FILE|FOLDER", help="audio files, URLs, or folders of audio files")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="device type (default auto)")
     add_launch(parser)

@@ -7,7 +7,7 @@ Training, checking, measuring memory, importing and the evaluation of another to
 import filecmp
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TypeVar
@@ -31,6 +31,7 @@ from attune.stages.pretrained import (
     build_model,
     export,
     is_native,
+    locate_model,
     open_pretrained,
     start_from,
 )
@@ -108,7 +109,7 @@ def open_pretrained_source(recipe: Recipe, site: Site) -> PretrainedSource:
     """What `model.weights` names; nothing is read yet."""
     if recipe.model.config.weights is None:
         return PretrainedSource()
-    path = locate(recipe.model.config.weights, site.cache)
+    path = locate_model(recipe.model.config.weights, site.cache)
     if is_native(path):
         return PretrainedSource(native=open_pretrained(path))
     if _family(recipe).importer is None:
@@ -129,8 +130,7 @@ def with_local_files(recipe: Recipe, site: Site) -> Recipe:
 def import_model(source: str, folder: Path, site: Site, tokenizer: str | None = None) -> int:
     """Convert another toolkit's checkpoint into a model folder; returns how many parameters it has."""
     path = locate(source, site.cache)
-    family = next((name for name in catalog.names(catalog.FAMILIES) if _recognizes(name, path)), None)
-    if family is None:
+    if family_of(path) is None:
         raise ModelError(
             f"{source} cannot be imported: no family recognizes it. Expected a .nemo file, a transformers folder of a "
             "Whisper model, or an OpenAI .pt file."
@@ -141,14 +141,12 @@ def import_model(source: str, folder: Path, site: Site, tokenizer: str | None = 
         raise ModelError(f"{source} has its own tokenizer. Leave --tokenizer out: it is for OpenAI .pt files.")
     settings = [f"model.tokenizer={inline_yaml(str(locate(tokenizer, site.cache)))}"] if tokenizer is not None else []
     with tempfile.TemporaryDirectory() as scratch:
-        run, written = Run(Path(scratch)), Path(scratch) / "recipe.yaml"
-        values = {"folder": inline_yaml(str(folder)), "source": inline_yaml(str(path)), "family": family}
-        write_text(written, IMPORTED.format(**values))
-        recipe = recipes.load(written, settings).recipe
+        run = Run(Path(scratch))
+        recipe = external_recipe(path, folder, settings)
         folders = ModelFolders(run.task, run.assets)
         begun = begin_model(recipe, (), folders, site, World.alone())
         require_all_weights(begun, path)
-        recipe = recipes.load(written, [*settings, *begun.init.overrides]).recipe
+        recipe = external_recipe(path, folder, [*settings, *begun.init.overrides])
         with explain_write_errors(folder, "Choose another place.", ModelError):
             folder.parent.mkdir(parents=True, exist_ok=True)
         # Built under what the checkpoint recommends, which exporters write down.
@@ -156,6 +154,20 @@ def import_model(source: str, folder: Path, site: Site, tokenizer: str | None = 
         final.task_model.module.load_state_dict(begun.loaded.task_model.module.state_dict())
         export(folder, recipe, run, final.task_model)
     return sum(weight.numel() for weight in final.task_model.model.parameters())
+
+
+def family_of(path: Path) -> str | None:
+    """The family whose importer recognizes another toolkit's checkpoint."""
+    return next((name for name in catalog.names(catalog.FAMILIES) if _recognizes(name, path)), None)
+
+
+def external_recipe(path: Path, run: Path, overrides: Sequence[str]) -> Recipe:
+    """A recipe under which another toolkit's checkpoint is used as it is."""
+    with tempfile.TemporaryDirectory() as scratch:
+        written = Path(scratch) / "recipe.yaml"
+        values = {"folder": inline_yaml(str(run)), "source": inline_yaml(str(path)), "family": family_of(path)}
+        write_text(written, IMPORTED.format(**values))
+        return recipes.load(written, overrides).recipe
 
 
 def require_all_weights(begun: BegunModel, path: Path) -> None:
@@ -259,7 +271,7 @@ def _load_pretrained_weights(
         if remap and native.recipe.model.family == recipe.model.family:
             remapped = remap(model.model, tensors, native.folders.task, native.folders.assets)
             return _report(loaded, remapped, native.weights)
-        is_same = _same_files(folders.task, native.folders.task)
+        is_same = same_files(folders.task, native.folders.task)
         return InitReport(tuple(start_from(model.module, tensors, native.weights, is_same)))
     if imported and source.external:
         nothing = folders.task.with_name("no-task")  # imported weights come without a task
@@ -275,7 +287,7 @@ def _report(loaded: LoadedModel, remapped: RemappedWeights, path: Path) -> InitR
     return InitReport(tuple(sorted({*missing, *remapped.renewed})), notes)
 
 
-def _same_files(one: Path, other: Path) -> bool:
+def same_files(one: Path, other: Path) -> bool:
     """Whether two folders hold the same names and bytes; one that is absent holds nothing."""
     names = [sorted(path.name for path in folder.glob("*")) for folder in (one, other)]
     return names[0] == names[1] and not any(filecmp.cmpfiles(one, other, names[0], shallow=False)[1:])
