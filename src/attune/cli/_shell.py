@@ -98,6 +98,9 @@ def _run(words: list[str]) -> int:
 
         raise ConfigError(f"Unknown command {name!r}{suggestion(name, verbs())}")
     parser = parser_of(name)
+    more_help = getattr(_load(name), "more_help", None)
+    if more_help and {"-h", "--help"}.intersection(rest):
+        parser.epilog = f"{more_help(rest)}\n\n{parser.epilog}"
     parser.set_defaults(words=words)  # to start this command again as several ranks
     # Intermixed, so that overrides may come before, between and after the options.
     return int(_load(name).run(parser.parse_intermixed_args(rest)))

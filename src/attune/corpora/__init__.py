@@ -1,6 +1,7 @@
 """Where utterances come from: manifests of any size, read by row number. A corpus plug-in is a file in this folder."""
 
 from attune.corpora._chunked import ChunkedCorpus
+from attune.corpora._detect import detect_corpus, is_archive, unpacked_root
 from attune.corpora._inspect import inspect_audio, inspect_corpus
 from attune.corpora._layout import CORPORA, CorpusPaths, Layout, NoOptions, RowOrSkipped, Skipped
 from attune.corpora._manifest import Corpus, Manifest, RowProblem, open_corpus, open_manifest
@@ -32,10 +33,12 @@ __all__ = [
     "RowProblem",
     "Selection",
     "Skipped",
+    "detect_corpus",
     "expand_shards",
     "fetch_manifest",
     "inspect_audio",
     "inspect_corpus",
+    "is_archive",
     "open_corpus",
     "open_manifest",
     "prepare_split",
@@ -43,4 +46,5 @@ __all__ = [
     "require_valid_rows",
     "select",
     "to_utterance",
+    "unpacked_root",
 ]

@@ -17,13 +17,14 @@ from typing import Any
 from attune.corpora._inspect import init_worker
 from attune.corpora._layout import RowOrSkipped, Skipped
 from attune.corpora._rows import BadRow, read_row, validate_row, write_row
-from attune.corpora._scan import BadAudio, hash_id, probe_audio
+from attune.corpora._scan import BadAudio, hash_id, probe_audio, resolve_audio
 from attune.errors import DataError
 from attune.files import completed, write_text
 from attune.sources import is_address
 
 CHUNK = 64  # rows per task of a process
 SHOWN = 10
+MISSING = "missing audio file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,8 @@ def _finish(item: RowOrSkipped, result: float | str, to: Path) -> RowOrSkipped:
     if isinstance(item, Skipped):
         return item
     if isinstance(result, str):
-        return Skipped(item.id, result)
+        tried = f" (tried {resolve_audio(to, item.audio)})" if item.audio and result == MISSING else ""
+        return Skipped(f"{item.id}{tried}", result)
     audio = item.audio
     if audio and not is_address(audio) and Path(audio).is_relative_to(to.absolute()):
         audio = str(Path(audio).relative_to(to.absolute()))
@@ -155,7 +157,7 @@ def _check_item(item: RowOrSkipped, to: Path) -> float | str:
     if not isinstance(found, BadAudio):
         return found
     if found.audio.size is None and not is_address(found.audio.path):
-        return "missing audio file"
+        return MISSING
     return found.reason.replace(found.audio.path, "audio file")
 
 

@@ -1,6 +1,7 @@
-"""From a corpus on disk to manifests, and from text to a tokenizer."""
+"""From a corpus on disk, in an archive or at an address to manifests, and from text to a tokenizer."""
 
 import fcntl
+import hashlib
 import json
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
@@ -10,16 +11,27 @@ from pathlib import Path
 from typing import Any, Literal
 
 from attune import catalog, config
-from attune.corpora import CORPORA, CorpusPaths, Layout, Prepared, open_corpus, prepare_split
+from attune.corpora import (
+    CORPORA,
+    CorpusPaths,
+    Layout,
+    Prepared,
+    detect_corpus,
+    is_archive,
+    open_corpus,
+    prepare_split,
+    unpacked_root,
+)
 from attune.errors import ConfigError, DataError
 from attune.files import completed, write_text
 from attune.plain_yaml import Problems, read_overrides
 from attune.site import Site
-from attune.sources import locate, shown
+from attune.sources import is_address, locate, shown, unpack
 from attune.text.timestamps import strip_timestamps
 from attune.text.tokenizers.sentencepiece import SentencePieceTokenizer
 
 RECORD = "corpus.json"
+AUTO = "auto"  # the corpus is recognized by the files of its source
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +52,65 @@ class Preparing:
     rows: int
 
 
-def prepare_corpus(order: PrepareRequest, jobs: int, site: Site) -> Generator[Preparing, None, tuple[Prepared, ...]]:
-    """Write every split of the corpus; yields how far it is."""
-    layout = catalog.find(CORPORA, order.corpus)
-    options = _options(layout, order.options)
-    source = order.source if layout.takes_addresses else str(locate(order.source, site.cache).absolute())
+@dataclass(frozen=True, slots=True)
+class Understood:
+    """How the source was understood: the corpus that it was taken for, and which column is what."""
+
+    corpus: str
+    notes: tuple[str, ...]
+
+
+def prepare_data(
+    source: str, to: Path, site: Site, jobs: int = 1, options: Sequence[str] = ()
+) -> Generator[Preparing | Understood, None, tuple[Prepared, ...]]:
+    """Manifests of whatever `source` is: a folder, CSV or TSV, HF set, archive or URL; `options` are `key=value`."""
+    return prepare_corpus(PrepareRequest(AUTO, source, to, options), jobs, site)
+
+
+def prepare_corpus(
+    order: PrepareRequest, jobs: int, site: Site
+) -> Generator[Preparing | Understood, None, tuple[Prepared, ...]]:
+    """Write every split of the corpus; yields how the source was understood, and how far it is."""
     to = order.to.absolute()
     with _alone_in(to):
-        splits = layout.read(CorpusPaths(source, to), options)
-        _claim(to, {"corpus": order.corpus, "from": shown(source), "options": config.to_plain(options)})
+        corpus, source = _find(order, to, site)
+        layout = catalog.find(CORPORA, corpus)
+        options = _options(layout, order.options)
+        paths = CorpusPaths(source, to)
+        splits = layout.read(paths, options)
+        _claim(to, {"corpus": corpus, "from": shown(source), "options": config.to_plain(options)})
+        recognized = [f"{shown(order.source)}: read as {corpus}"] if order.corpus == AUTO else []
+        yield Understood(corpus, (*recognized, *(layout.notes(paths, options) if layout.notes else ())))
         prepared = []
         for split, found in splits.items():
             steps = prepare_split(split, found, to, jobs)
             prepared.append((yield from _progress_of(split, steps)))
         return tuple(prepared)
+
+
+def _find(order: PrepareRequest, to: Path, site: Site) -> tuple[str, str]:
+    """The corpus and its source on this machine, unpacked; or an address, for a corpus that reads those in place."""
+    named = None if order.corpus == AUTO else order.corpus
+    if named and catalog.find(CORPORA, named).takes_addresses:
+        return named, order.source
+    if not named and is_address(order.source) and order.source.partition("#")[0].endswith((".tar", "/")):
+        return "shards", order.source
+    if named:
+        _options(catalog.find(CORPORA, named), order.options)  # a misspelled option is told before a download
+    path = locate(order.source, site.cache).absolute()
+    if is_archive(path):
+        path = _unpacked(path, to)
+    return named or detect_corpus(path), str(path)
+
+
+def _unpacked(archive: Path, to: Path) -> Path:
+    """The archive's files beside the manifests, which refer to them; one that changed is unpacked anew."""
+    status = archive.stat()
+    state = hashlib.sha256(f"{archive} {status.st_size} {status.st_mtime_ns}".encode()).hexdigest()[:12]
+    folder = to / f"unpacked-{state}"
+    if not folder.exists():
+        unpack(archive, folder)
+    return unpacked_root(folder)
 
 
 def _progress_of(split: str, steps: Generator[int, None, Prepared]) -> Generator[Preparing, None, Prepared]:
