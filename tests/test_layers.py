@@ -18,7 +18,7 @@ PACKAGE = Path(attune.__file__).parent
 ROWS = """
     __main__
     cli
-    __init__ api recognizer
+    __init__ api recognizer display
     launch
     stages
     recipe recipe_keys site run

@@ -185,8 +185,9 @@ class Difference:
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> LoadedRecipe:
-    """Read a recipe file with its bases and overrides; raises one ConfigError with everything that is wrong."""
+    """Read a recipe (a shipped one by name) with its bases and overrides; raises one ConfigError with all problems."""
     problems = Problems()
+    path = catalog.recipe_path(path)
     written = _read(path, problems)
     tree = _put_on_top(written.tree, read_overrides(overrides, problems))
     require_trusted(tree, path)

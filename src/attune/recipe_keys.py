@@ -64,7 +64,7 @@ def _plug_in_keys(section: str, definitions: Schema) -> Iterator[RecipeKey]:
     names = [each["properties"][slot.chooser]["const"] for each in choices]
     chooser = f"{section}.{slot.chooser}"
     kind = f"{', '.join(names)}, or the dotted name of a plug-in"
-    yield RecipeKey(chooser, kind, "required", f"Decides which other keys `{section}` has.", FIRST_VERSION)
+    yield RecipeKey(chooser, kind, "required", f"Decides the other keys of `{section}`.", FIRST_VERSION)
     for name, choice in zip(names, choices, strict=True):
         for key, each in choice["properties"].items():
             if key != slot.chooser:

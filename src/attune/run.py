@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -25,11 +25,13 @@ from typing import IO, Any
 from attune import recipe as recipes
 from attune.errors import CheckpointError
 from attune.files import explain_write_errors, write_text
-from attune.metrics import Metric
+from attune.metrics import Metric, Scores
 from attune.recipe import Recipe
+from attune.report.tables import scores_from_json, scores_html, scores_table
 from attune.sources import without_secrets
 
 PACKAGES = ("attune-speech", "torch", "transformers", "numpy", "soundfile", "soxr", "safetensors", "sentencepiece")
+UNPLOTTED = ("time", "event", "step", "split", "best", "problems", "utterances", "sample_of")  # of lines of the log
 DYING_SECONDS = 3.0  # for which the readers of a killed process may keep its lock
 
 
@@ -63,11 +65,27 @@ class Status:
     time: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Run:
     """A run directory."""
 
     folder: Path
+
+    def __repr__(self) -> str:
+        """Its state and best checkpoint, and a table of its scores."""
+        columns = self._columns()
+        return f"{self._headline()}\n{scores_table(columns)}" if columns else self._headline()
+
+    def _repr_html_(self) -> str:
+        return scores_html(self._headline(), self._columns())
+
+    def _headline(self) -> str:
+        best = self.best()
+        found = f", best {best.metric} {best.value:.2f} at step {best.step}" if best else ""
+        return f"Run {self.folder}: {self.state() or 'not started'}{found}"
+
+    def _columns(self) -> dict[str, Scores]:
+        return {name: scores_from_json(saved) for name, saved in self.scores().items()}
 
     @property
     def checkpoints(self) -> Path:
@@ -121,6 +139,16 @@ class Run:
         line = json.dumps({"time": round(time.time(), 3), "event": kind, **known}, default=str)
         with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
             file.write(line + "\n")
+
+    def history(self) -> list[dict[str, Any]]:
+        """What was logged at each step, as rows: loss, lr, and scores such as dev.wer where there are any."""
+        rows: dict[int, dict[str, Any]] = {}
+        for line in _lines(self.folder / "log.jsonl"):
+            if line.get("event") in ("step", "scores") and isinstance(line.get("step"), int):
+                prefix = f"{line['split']}." if line["event"] == "scores" else ""
+                figures = {f"{prefix}{name}": value for name, value in line.items() if name not in UNPLOTTED}
+                rows.setdefault(line["step"], {"step": line["step"]}).update(figures)
+        return [rows[step] for step in sorted(rows)]
 
     def set_status(self, state: str, message: str = "", error_kind: str = "") -> None:
         """Write the state of the run: running, done, preempted or failed."""
@@ -180,6 +208,13 @@ class Run:
     def scores(self) -> dict[str, Any]:
         """Every evaluation's result, by the name of what was scored."""
         return _record(self.folder / "scores.json") or {}
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a log; one that was cut off is left out."""
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+        with suppress(ValueError):
+            yield json.loads(line)
 
 
 def _record(path: Path, *keys: str) -> dict[str, Any] | None:

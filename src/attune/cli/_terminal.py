@@ -10,7 +10,7 @@ from pathlib import Path
 
 def add_recipe(parser: ArgumentParser) -> None:
     """Take a recipe file and its overrides, as `arguments.recipe` and `arguments.overrides`."""
-    parser.add_argument("recipe", type=Path, help="recipe file (YAML)")
+    parser.add_argument("recipe", type=Path, help="recipe file (YAML), or the name of a shipped one")
     add_overrides(parser)
 
 

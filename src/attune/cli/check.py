@@ -72,7 +72,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _check_manifest(arguments: Namespace, site: Site) -> int:
-    from attune.cli._progress import Display, drawn
+    from attune.display import Display, drawn
     from attune.stages.check import check_manifest
 
     if arguments.overrides:
@@ -87,7 +87,7 @@ def _check_manifest(arguments: Namespace, site: Site) -> int:
 
 
 def _check_recipe(arguments: Namespace, recipe: Recipe, site: Site) -> int:
-    from attune.cli._progress import Display, drawn
+    from attune.display import Display, drawn
     from attune.stages.check import check_recipe
 
     found = drawn(check_recipe(recipe, not arguments.no_audio, site), Display(sys.stderr))

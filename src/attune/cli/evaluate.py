@@ -44,7 +44,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _evaluate(arguments: Namespace, subject: EvalTarget, site: Site, world: World) -> int:
-    from attune.cli._progress import Display, drawn
+    from attune.display import Display, drawn
     from attune.files import write_text
     from attune.report.alignments import alignments
     from attune.report.tables import scores_table

@@ -6,6 +6,7 @@ from attune.corpora._inspect import inspect_audio, inspect_corpus
 from attune.corpora._layout import CORPORA, CorpusPaths, Layout, NoOptions, RowOrSkipped, Skipped
 from attune.corpora._manifest import Corpus, Manifest, RowProblem, open_corpus, open_manifest
 from attune.corpora._prepare import Prepared, prepare_split
+from attune.corpora._ratios import assign_groups
 from attune.corpora._remote import fetch_manifest
 from attune.corpora._rows import Row
 from attune.corpora._sample import CorpusSample
@@ -33,6 +34,7 @@ __all__ = [
     "RowProblem",
     "Selection",
     "Skipped",
+    "assign_groups",
     "detect_corpus",
     "expand_shards",
     "fetch_manifest",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from html import escape
+from typing import Any
 
-from attune.metrics import Score, Scores
+from attune.metrics import Metric, Score, Scores
 
 PLAIN_WORDS = ("raw",)  # short, and no abbreviations
 LONGEST_ABBREVIATION = 3
@@ -13,6 +15,20 @@ LONGEST_ABBREVIATION = 3
 
 def scores_table(columns: Mapping[str, Scores]) -> str:
     """One column for each `Scores`, under its heading: a test set, or before and after."""
+    rows = _rows(columns)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(_line(row, widths) for row in rows)
+
+
+def scores_html(title: str, columns: Mapping[str, Scores]) -> str:
+    """The same table for a notebook."""
+    head, *rows = _rows(columns)
+    lines = [f"<tr>{''.join(f'<th>{escape(cell)}</th>' for cell in head)}</tr>"]
+    lines += [f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows]
+    return f"<p>{escape(title)}</p><table>{''.join(lines)}</table>"
+
+
+def _rows(columns: Mapping[str, Scores]) -> list[list[str]]:
     metrics = _union(scores.values for scores in columns.values())
     conditions = _union(scores.conditions for scores in columns.values())
     counts = _union(scores.counts for scores in columns.values())
@@ -20,8 +36,7 @@ def scores_table(columns: Mapping[str, Scores]) -> str:
     rows += [[metric_label(name), *(_value_of(scores, name) for scores in columns.values())] for name in metrics]
     rows += [[name, *(scores.conditions.get(name, "") for scores in columns.values())] for name in conditions]
     rows += [[name, *(_count_of(scores, name) for scores in columns.values())] for name in counts]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(_line(row, widths) for row in rows)
+    return rows
 
 
 def scores_json(scores: Scores) -> dict[str, object]:
@@ -31,6 +46,17 @@ def scores_json(scores: Scores) -> dict[str, object]:
         "counts": dict(scores.counts),
         "conditions": dict(scores.conditions),
     }
+
+
+def scores_from_json(saved: Mapping[str, Any]) -> Scores:
+    """The scores that `scores_json` wrote; a null one stays not a number."""
+    values = {}
+    for name, score in saved["scores"].items():
+        known = score or {}
+        metric = Metric(name, known.get("unit", ""), known.get("higher_is_better", False), "")
+        value, low, high = (math.nan if known.get(part) is None else known[part] for part in ("value", "low", "high"))
+        values[name] = Score(metric, value, low, high)
+    return Scores(values, saved["counts"], saved["conditions"])
 
 
 def describe_score(score: Score) -> str:

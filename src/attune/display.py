@@ -1,8 +1,10 @@
-"""Events of a stage as a person sees them: a live bar on a terminal, a flushed line now and then in a pipe or file."""
+"""Events of a stage as a person sees them: a live bar on a terminal or in a notebook, a line now and then elsewhere."""
 
 from __future__ import annotations
 
+import sys
 import time
+import warnings
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
@@ -20,11 +22,12 @@ T = TypeVar("T")
 
 
 class Display:
-    """Draws to one stream; knows whether it is a terminal."""
+    """Draws to one stream; knows whether it is a terminal or a notebook's."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
-        self.is_live = stream.isatty()
+        self.is_notebook = stream is sys.stdout and in_notebook()
+        self.is_live = stream.isatty() or self.is_notebook
         self._bar: Any = None
         self._what = ""  # the bar is about
         self._next_line = 0.0
@@ -34,7 +37,8 @@ class Display:
         """A line that stays."""
         if self._bar is not None:
             self._bar.clear()
-        print(text, file=self.stream, flush=True)
+        self.stream.write(f"{text}\n")
+        self.stream.flush()
 
     def decoding(self, event: Decoding) -> None:
         """How far an evaluation has come."""
@@ -66,20 +70,39 @@ class Display:
             self.say(f"{what}: {unit} {done}/{total}" + (f", {figures}" if figures else ""))
 
     def _advance_bar(self, what: str, done: int, total: int, unit: str, figures: str) -> None:
-        from tqdm import tqdm
-
         if self._bar is None or self._what != what:
             self._close()
             self._what = what
             options = {"file": self.stream, "leave": False, "miniters": 1, "mininterval": 0.2, "dynamic_ncols": True}
-            self._bar = tqdm(total=total, initial=done, desc=what, unit=f" {unit}", **options)
+            self._bar = _tqdm(self.is_notebook)(total=total, initial=done, desc=what, unit=f" {unit}", **options)
         self._bar.set_postfix_str(figures, refresh=False)
         self._bar.update(done - self._bar.n)
 
     def _close(self) -> None:
         if self._bar is not None:
+            # A notebook keeps what it shows: of the bars, the one of the whole training.
+            self._bar.leave = self.is_notebook and self._what == "training" and self._bar.n >= self._bar.total
             self._bar.close()
         self._bar = None
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return get_ipython is not None and getattr(get_ipython(), "kernel", None) is not None
+
+
+def _tqdm(is_notebook: bool) -> Any:
+    """The bar of a terminal, or of notebooks: a widget where ipywidgets is installed, text elsewhere."""
+    if not is_notebook:
+        from tqdm import tqdm
+
+        return tqdm
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that ipywidgets is not there
+        from tqdm.auto import tqdm as auto
+
+    return auto
 
 
 def drawn(stage: Generator[Decoding, None, T], display: Display | None) -> T:
