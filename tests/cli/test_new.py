@@ -91,7 +91,7 @@ def test_manifests_and_a_model_of_attunes_own_are_taken_as_they_are(here, capsys
     assert recipe.model.family == "ssl" and recipe.model.config.weights == "attune://demo/model"
     assert recipe.task.config.head.width == 160 and recipe.run == "runs/mine"
     own = recipes.load(attune.new("all", "attune://demo/model")).recipe
-    assert own.data.dev == (str(here / "all/dev.jsonl"),) and own.data.test == ()
+    assert own.data.dev == ("all/dev.jsonl",) and own.data.test == ()
 
 
 def test_a_shipped_recipe_is_named_without_a_path(here, capsys):

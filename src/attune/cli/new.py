@@ -76,7 +76,7 @@ def draft(request: NewRequest) -> Drafted:
 
     drafted = drain(draft_recipe(request, with_progress(this_site())), _show)
     for name, split in drafted.splits.items():
-        print(f"{name}: {split.rows:,} utterances, {split.hours:.2f} h, {split.manifest}", file=sys.stderr)
+        print(f"{name}: {split.rows:,} utterances, {split.hours:.2f} h", file=sys.stderr)
     kept = "is there already, used as it is" if drafted.was_there else "written"
     print(f"recipe: {drafted.path} {kept}", file=sys.stderr)
     return drafted

@@ -162,8 +162,13 @@ def _starting_settings(request: NewRequest, site: Site) -> dict[str, Any]:
 
 
 def _weights(model: str) -> str:
-    """As a recipe may name it from wherever it is trained."""
-    return model if is_address(model) else str(Path(model).expanduser().absolute())
+    return model if is_address(model) else _from_here(Path(model).expanduser())
+
+
+def _from_here(path: Path) -> str:
+    """A path as a person would write it in this folder, which is where recipes are trained."""
+    whole = path.absolute()
+    return str(whole.relative_to(Path.cwd()) if whole.is_relative_to(Path.cwd()) else whole)
 
 
 def _without_defaults(plain: Mapping[str, Any]) -> dict[str, Any]:
@@ -272,7 +277,7 @@ def _complete(
     sections: dict[str, Any] = {
         "run": request.run or f"runs/{request.name}",
         "seed": 17,
-        "data": {name: [str(split.manifest)] for name, split in splits.items()},
+        "data": {name: [_from_here(split.manifest)] for name, split in splits.items()},
         "task": task,
         **{name: settings[name] for name in ("model", "adapt", "augment") if name in settings},
         "batches": batches,
