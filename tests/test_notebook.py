@@ -26,11 +26,11 @@ def test_the_notebook_runs_and_shows_bar_table_and_transcript(tmp_path, monkeypa
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setenv(
-        "PYTHONPATH", os.pathsep.join([str(NOTEBOOK.parents[2] / "src"), os.environ.get("PYTHONPATH", "")])
-    )
+    paths = [str(NOTEBOOK.parents[2] / "src"), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    nbclient.NotebookClient(notebook, timeout=500, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    place = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(notebook, timeout=500, resources=place, coalesce_streams=True).execute()
     text = shown(notebook)
     assert "training: 100%" in text and "best so far" in text
     assert text.count("<table>") == 2 and "dev.wer" in text

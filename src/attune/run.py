@@ -74,7 +74,7 @@ class Run:
     def __repr__(self) -> str:
         """Its state and best checkpoint, and a table of its scores."""
         columns = self._columns()
-        return f"{self._headline()}\n{scores_table(columns)}" if columns else self._headline()
+        return f"{self._headline()}\n{scores_table(columns, has_counts=False)}" if columns else self._headline()
 
     def _repr_html_(self) -> str:
         return scores_html(self._headline(), self._columns())

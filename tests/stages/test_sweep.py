@@ -22,12 +22,7 @@ def recipe_file(tmp_path_factory):
 def test_every_combination_of_values_is_a_point_and_lists_are_one_value(recipe_file, tmp_path):
     words = ["optimizer.lr=1e-3,1e-2", "seed=1,2", f"data.train=[{recipe_file.parent}/train/manifest.jsonl,b.jsonl]"]
     points = sweep_points(recipe_file, words, tmp_path)
-    names = [
-        "optimizer.lr=1e-3,seed=1",
-        "optimizer.lr=1e-3,seed=2",
-        "optimizer.lr=1e-2,seed=1",
-        "optimizer.lr=1e-2,seed=2",
-    ]
+    names = [f"optimizer.lr={lr},seed={seed}" for lr in ("1e-3", "1e-2") for seed in (1, 2)]
     assert [point.name for point in points] == names and len({point.run for point in points}) == 4
     assert len(points[0].recipe().data.train) == 2 and points[0].recipe().data.test == ()
     assert points[2].recipe().optimizer.lr == 1e-2 and points[2].recipe().seed == 1

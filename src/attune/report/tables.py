@@ -13,25 +13,25 @@ PLAIN_WORDS = ("raw",)  # short, and no abbreviations
 LONGEST_ABBREVIATION = 3
 
 
-def scores_table(columns: Mapping[str, Scores]) -> str:
+def scores_table(columns: Mapping[str, Scores], has_counts: bool = True) -> str:
     """One column for each `Scores`, under its heading: a test set, or before and after."""
-    rows = _rows(columns)
+    rows = _rows(columns, has_counts)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(_line(row, widths) for row in rows)
 
 
 def scores_html(title: str, columns: Mapping[str, Scores]) -> str:
-    """The same table for a notebook."""
-    head, *rows = _rows(columns)
+    """A short table for a notebook."""
+    head, *rows = _rows(columns, has_counts=False)
     lines = [f"<tr>{''.join(f'<th>{escape(cell)}</th>' for cell in head)}</tr>"]
     lines += [f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows]
     return f"<p>{escape(title)}</p><table>{''.join(lines)}</table>"
 
 
-def _rows(columns: Mapping[str, Scores]) -> list[list[str]]:
+def _rows(columns: Mapping[str, Scores], has_counts: bool) -> list[list[str]]:
     metrics = _union(scores.values for scores in columns.values())
     conditions = _union(scores.conditions for scores in columns.values())
-    counts = _union(scores.counts for scores in columns.values())
+    counts = _union(scores.counts for scores in columns.values()) if has_counts else []
     rows = [["", *columns]]
     rows += [[metric_label(name), *(_value_of(scores, name) for scores in columns.values())] for name in metrics]
     rows += [[name, *(scores.conditions.get(name, "") for scores in columns.values())] for name in conditions]

@@ -66,7 +66,7 @@ class Evaluation:
 
     def __repr__(self) -> str:
         """What was scored and a table of the scores; predictions are in `predictions`."""
-        return f"{self._headline}\n{scores_table(self._columns)}"
+        return f"{self._headline}\n{scores_table(self._columns, has_counts=False)}"
 
     def _repr_html_(self) -> str:
         return scores_html(self._headline, self._columns)

@@ -20,6 +20,7 @@ from attune.errors import ConfigError, DataError, ModelError
 from attune.files import explain_write_errors, write_text
 from attune.plain_yaml import Plain, inline_yaml, read_data, yaml_lines
 from attune.processes import cores
+from attune.recipe import MAX_SECONDS
 from attune.recipe_keys import RecipeKey, recipe_keys
 from attune.site import Site
 from attune.sources import is_address, is_remote
@@ -33,6 +34,7 @@ EPOCHS = {1.0: 10, 10.0: 5}  # hours of training audio up to which → epochs
 EPOCHS_OF_MORE = 3
 MOST_WARMUP = 500
 CPU_MICRO_UTTERANCES = 8
+STEPS_PER_EPOCH = 10  # at least, where there is enough data
 SPLIT_NAMES = {
     "train": ("train", "training"),
     "dev": ("dev", "valid", "validation", "val", "eval"),
@@ -270,9 +272,7 @@ def _complete(
     settings: dict[str, Any], splits: Mapping[str, SplitOfData], request: NewRequest, on_cpu: bool
 ) -> dict[str, Plain]:
     """All sections in the order of a recipe."""
-    batches = dict(settings["batches"])
-    if on_cpu and int(batches.get("micro_utterances") or 0) > CPU_MICRO_UTTERANCES:
-        batches["micro_utterances"] = CPU_MICRO_UTTERANCES
+    batches = _batches(settings["batches"], splits["train"], on_cpu)
     task = _task(dict(settings["task"]), request)
     sections: dict[str, Any] = {
         "run": request.run or f"runs/{request.name}",
@@ -286,6 +286,18 @@ def _complete(
         **({"decode": settings["decode"]} if "decode" in settings else {}),
     }
     return sections
+
+
+def _batches(batches: Mapping[str, Any], train: SplitOfData, on_cpu: bool) -> dict[str, Any]:
+    """As the model has them; smaller on a CPU, and where an epoch would otherwise have few steps."""
+    found = dict(batches)
+    if found.get("micro_utterances"):
+        most = CPU_MICRO_UTTERANCES if on_cpu else train.rows
+        found["micro_utterances"] = min(int(found["micro_utterances"]), most, max(1, train.rows // STEPS_PER_EPOCH))
+    if found.get("micro_seconds"):
+        least = max(MAX_SECONDS, train.hours * 3600 / STEPS_PER_EPOCH)  # the longest utterance has to fit
+        found["micro_seconds"] = round(min(float(found["micro_seconds"]), least))
+    return found
 
 
 def _task(task: dict[str, Any], request: NewRequest) -> dict[str, Any]:

@@ -38,9 +38,8 @@ class SweepPoint:
 
     def recipe(self) -> Recipe:
         """The recipe of this point; without test sets, which must not choose anything."""
-        return recipes.load(
-            self.recipe_file, [*self.overrides, f"run={inline_yaml(str(self.run))}", "data.test=[]"]
-        ).recipe
+        own = [f"run={inline_yaml(str(self.run))}", "data.test=[]"]
+        return recipes.load(self.recipe_file, [*self.overrides, *own]).recipe
 
 
 @dataclass(frozen=True, slots=True)
