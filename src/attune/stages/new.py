@@ -108,7 +108,7 @@ def draft_recipe(request: NewRequest, site: Site) -> Generator[Preparing | Under
     with explain_write_errors(request.recipe, "Give --to another file.", ConfigError):
         request.recipe.parent.mkdir(parents=True, exist_ok=True)
         write_text(request.recipe, f"{text}{UNEDITED}{_digest(text)}\n")
-    recipes.load(request.recipe)  # whatever is wrong with it is said now
+    recipes.load(request.recipe)  # whatever is wrong with it is reported now
     return Drafted(request.recipe, splits)
 
 

@@ -66,7 +66,7 @@ def sweep_points(recipe_file: Path, words: Sequence[str], folder: Path) -> list[
         name = ",".join(chosen)
         points.append(SweepPoint(recipe_file, (*fixed, *chosen), name, folder / _folder_name(name)))
     for point in points:
-        _require_dev(point.recipe())  # a misspelled key or value is said before anything is trained
+        _require_dev(point.recipe())  # a misspelled key or value is reported before anything is trained
     return points
 
 
