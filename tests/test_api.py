@@ -156,7 +156,7 @@ def test_overrides_are_checked_like_a_recipe(run):
 
 
 def test_the_face_is_small_and_quick_to_import():
-    assert set(attune.__all__) == {"Recognizer", "evaluate", "load", "load_audio", "score", "train"}
+    assert set(attune.__all__) == {"Recognizer", "evaluate", "load", "load_audio", "new", "score", "train"}
     code = "import attune, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
