@@ -18,7 +18,7 @@ PACKAGE = Path(attune.__file__).parent
 ROWS = """
     __main__
     cli
-    __init__ api recognizer display
+    __init__ api recognizer display styles
     launch
     stages
     recipe recipe_keys site run
@@ -26,7 +26,7 @@ ROWS = """
     families | tasks
     corpora | batches
     sources | audio | text | scoring | kernels
-    errors secrets catalog config contracts metrics plain_yaml scorers seeds tensor_files trust types world files
+    errors secrets catalog config contracts metrics plain_yaml roles scorers seeds tensor_files trust types world files
     processes
 """
 APART = "|"

@@ -24,7 +24,6 @@ from attune.run import Run
 from attune.scoring.error_rates import score_transcripts
 from attune.site import this_site
 from attune.stages import drain
-from attune.stages import train as train_stage
 from attune.stages.eval_target import evaluate_target, load_eval_target, open_eval_target, record
 from attune.stages.evaluate import Evaluation, search_of
 from attune.stages.lock import as_locked
@@ -78,7 +77,7 @@ def _require_chunking(chunking: str, long: str | None) -> None:
         former = FORMER_CHUNKING.get(long, "vad")
         raise ConfigError(f'load(long={long!r}) is now load(chunking="{former}").')
     if chunking not in get_args(Chunking):
-        raise ConfigError(f"chunking: there is no {chunking!r}. Use {' or '.join(get_args(Chunking))}.")
+        raise ConfigError(f"Unknown chunking {chunking!r}. Use {' or '.join(get_args(Chunking))}.")
 
 
 def _require_timestamps(recipe: Recipe) -> None:
@@ -107,12 +106,14 @@ def train(recipe: str | Path, show: bool = True, **overrides: object) -> Run:
     `recipe` is a file, the name of a shipped one, a run to go on with, or data, with `model="hf://…"`. `show=False`
     prints nothing.
     """
+    from attune.stages import train as stage  # loads torch's sharding, a second that a Recognizer does without
+
     path, words = _recipe_and_words(recipe, overrides)
     loaded = recipes.load(path, words).recipe
     site = this_site()
     world = _world(site.device)
-    request = train_stage.Request([Path(sys.argv[0]).name, "attune.train", str(recipe), *words])
-    events = train_stage.train(loaded, request, site, world)
+    request = stage.Request([Path(sys.argv[0]).name, "attune.train", str(recipe), *words])
+    events = stage.train(loaded, request, site, world)
     for _ in shown(events, Display(sys.stdout)) if show and world.is_first else events:
         pass
     return Run(Path(loaded.run))
@@ -175,4 +176,4 @@ def _world(device: str) -> World:
     try:
         return World(0, 1, choose_device(device))
     except RuntimeError as error:  # torch knows what kinds of devices there are
-        raise ConfigError(f"device: there is no {device!r}. Use auto, cpu or cuda.") from error
+        raise ConfigError(f"Unknown device {device!r}. Use auto, cpu or cuda.") from error

@@ -14,8 +14,27 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Protocol, Self, Ty
 
 from attune.errors import ConfigError
 from attune.metrics import Json, Metric, Prediction, Scores
+from attune.roles import Head as Head
+from attune.roles import HeadTask as HeadTask
+from attune.roles import HubTask as HubTask
+from attune.roles import PromptedTask as PromptedTask
+from attune.roles import TaskKind as TaskKind
+from attune.roles import TextTask as TextTask
+from attune.roles import TokenizedTask as TokenizedTask
+from attune.roles import TunedTask as TunedTask
 from attune.scorers import ScorerKind
-from attune.types import Batch, LoadedRow, Loss, Output, Scorer, ScoringContext, Target, Utterance, target_text
+from attune.types import (
+    Batch,
+    CachedRow,
+    LoadedRow,
+    Loss,
+    Output,
+    Scorer,
+    ScoringContext,
+    Target,
+    Utterance,
+    target_text,
+)
 
 if TYPE_CHECKING:  # recipes are read and listed without loading torch
     import torch
@@ -36,22 +55,6 @@ class ModelSection(Section, Protocol):
     @property
     def weights(self) -> str | None:
         """A run, a model folder or a checkpoint of another toolkit, wherever it is."""
-
-
-class Head(Protocol):
-    """A task's module on top of an encoder; an `nn.Module`.
-
-    Its last layer, whose rows belong to the task's tokens or labels, is called `output`: another vocabulary never
-    inherits those rows.
-    """
-
-    scorer_kind: ScorerKind  # which of the scorers it makes
-
-    def loss(self, frames: Tensor, lengths: Tensor, batch: Batch) -> Loss:
-        """The summed loss of the encoder's frames (B, F, D) against the batch's targets."""
-
-    def scorer(self, frames: Tensor, lengths: Tensor) -> Scorer:
-        """What a search can search."""
 
 
 class Task(Protocol):
@@ -119,48 +122,6 @@ class TaskType(Protocol[ConfigT]):
         """Whether what a pretrained model's task prepared in `folder` does for this config and these utterances."""
 
 
-@runtime_checkable
-class HeadTask(Protocol):
-    """A task with a head, for families that are encoders."""
-
-    def head(self, width: int) -> Head:
-        """A new module for encoder frames of this width."""
-
-
-@runtime_checkable
-class TextTask(Protocol):
-    """A task about text, for families that have their own vocabulary: what to learn, before it is tokenized."""
-
-    @property
-    def language(self) -> str | None:
-        """The language of utterances that do not name theirs."""
-
-    def text(self, utterance: Utterance) -> str:
-        """The text to learn."""
-
-
-@runtime_checkable
-class TokenizedTask(Protocol):
-    """A task whose targets are tokens, for families that need to know how each is written."""
-
-    @property
-    def pieces(self) -> tuple[str, ...]:
-        """How every token is written, the blank and the unknown first."""
-
-    def target(self, utterance: Utterance) -> tuple[int, ...]:
-        """The token ids to learn."""
-
-    def read(self, output: Output) -> str:
-        """A hypothesis as text."""
-
-
-@runtime_checkable
-class HubTask(Protocol):
-    """A task that the Hugging Face Hub has a name for, which goes into the model card."""
-
-    pipeline_tag: ClassVar[str]  # such as automatic-speech-recognition
-
-
 class SpeechModel(Protocol):
     """What the loop trains and the search decodes; an `nn.Module`."""
 
@@ -211,10 +172,7 @@ class StepStatistics(Protocol):
 
     @classmethod
     def settle(cls, modules: Sequence[Self], totals: Sequence[Tensor]) -> None:
-        """Give all modules of this kind their sums over the step, once its weights have been updated.
-
-        All together: a model may have a hundred of them, and a device waits for every small operation.
-        """
+        """Give all modules of this kind, in few operations, their sums over the step, after its weights are updated."""
 
 
 class Codec(Protocol):
@@ -259,8 +217,8 @@ class TaskCodec:
         return self.task.frames_needed(target)
 
     def prompt(self, utterance: Utterance) -> tuple[int, ...]:
-        """Nothing."""
-        return ()
+        """What the task's decoder starts from; nothing for most."""
+        return self.task.prompt(utterance) if isinstance(self.task, PromptedTask) else ()
 
     def read(self, output: Output) -> Json:
         """As the task reads it."""
@@ -279,7 +237,7 @@ def join_values(values: Sequence[Json]) -> str:
     """Texts with a space between them; what is no text cannot be joined."""
     texts = [value for value in values if isinstance(value, str)]
     if len(texts) < len(values):
-        raise ConfigError("data.long_rows=split is for text: this task's predictions cannot be joined. Use drop.")
+        raise ConfigError("data.long_rows=split works for text only. Set data.long_rows=drop.")
     return " ".join(filter(None, texts))
 
 
@@ -310,6 +268,16 @@ Pack = Callable[[Sequence[LoadedRow]], list[LoadedRow]]  # joins rows of a micro
 DetectLanguages = Callable[[Scorer], list[str]]  # the language code of each row
 
 
+class FeatureCache(Protocol):
+    """Keeps what a frozen part of a model computes, so that it is computed once for each utterance."""
+
+    def lookup(self) -> Callable[[Utterance], CachedRow | None]:
+        """What finds the features of an utterance, in any process; its weights are those that the model has now."""
+
+    def note(self, seconds: float) -> str:
+        """How large it will be for so much audio, and where; raises ConfigError where there is no room."""
+
+
 @dataclass(frozen=True, slots=True)
 class TaskModel:
     """A family's model for a task, and what belongs to it."""
@@ -321,6 +289,7 @@ class TaskModel:
     times: Times | None = None
     detect_languages: DetectLanguages | None = None  # where none was given
     pack: Pack | None = None
+    cache: FeatureCache | None = None
 
     @property
     def module(self) -> nn.Module:
@@ -334,14 +303,14 @@ class ImportedCheckpoint:
 
     tensors: Mapping[str, Tensor]
     overrides: tuple[str, ...] = ()  # task.language=be
+    notes: tuple[str, ...] = ()  # what training from it should report
 
 
 @dataclass(frozen=True, slots=True)
 class Importer(Generic[ConfigT]):
     """Reads checkpoints of other toolkits, each once.
 
-    `recognizes(path)` tells whether a file or folder looks like one of these. `read(config, path, assets)` writes what
-    the model must know besides its weights (an architecture, a tokenizer) to the folder `assets`.
+    `recognizes(path)`: whether it looks like one; `read(config, path, assets)` writes architecture and tokenizer there.
     """
 
     recognizes: Callable[[Path], bool]
@@ -352,8 +321,8 @@ class Importer(Generic[ConfigT]):
 class Exporters:
     """Writes models for other toolkits.
 
-    `beside(model, assets, folder)` adds files to an exported model's folder, so that others can load it.
-    `to_transformers(model, folder, to)` writes an exported folder as transformers has it, where that is another folder.
+    `beside(model, assets, folder)` adds files to an exported model's folder, so that others can load it;
+    `to_transformers(model, folder, to)` writes one as transformers has it.
     """
 
     beside: Callable[[SpeechModel, Path, Path], None] | None = None
@@ -388,7 +357,8 @@ class Family(Generic[ConfigT]):
 
     `build(config, task, assets)` makes the model with random weights; `assets` is a folder with whatever else it must
     know. Weights are trained under the `architecture_settings`, imported ones under their defaults: an evaluation must
-    keep them. `sources` are the settings that name files, wherever those are.
+    keep them. `sources` are the settings that name files, wherever those are. `takes` says which tasks it can learn. LoRA
+    adapts the layers of `lora_targets`: the first group of patterns that the model has.
     """
 
     config: type[Section]
@@ -398,3 +368,5 @@ class Family(Generic[ConfigT]):
     vocabulary: VocabularyRules[ConfigT] = field(default_factory=VocabularyRules)
     architecture_settings: tuple[str, ...] = ()
     sources: tuple[str, ...] = ("weights",)
+    lora_targets: tuple[tuple[str, ...], ...] = (("q_proj", "v_proj"),)
+    takes: TaskKind = "any"

@@ -38,6 +38,14 @@ class EmbeddingScorer:
 
 
 @dataclass(frozen=True, slots=True)
+class FeatureScorer:
+    """The frames of each utterance themselves, for what compares whole recordings, such as a search by example."""
+
+    frames: Tensor  # (B, F, D)
+    lengths: Tensor  # (B,) frames
+
+
+@dataclass(frozen=True, slots=True)
 class ActivityScorer:
     """Who or what is active in each frame: diarization, voice activity detection."""
 
@@ -159,19 +167,24 @@ Scorer = (
     | TokenScorer
     | TransducerScorer
     | EmbeddingScorer
+    | FeatureScorer
     | ActivityScorer
     | WaveformScorer
     | LikelihoodScorer
 )
-ScorerKind = Literal["ctc", "label", "tokens", "transducer", "embedding", "activity", "waveform", "likelihood"]
+ScorerKind = Literal[
+    "ctc", "label", "tokens", "transducer", "embedding", "features", "activity", "waveform", "likelihood"
+]
 
 SEARCHED: tuple[ScorerKind, ...] = ("ctc", "label", "tokens", "transducer")  # their outputs are hypotheses
-WITHOUT_MASKS: tuple[ScorerKind, ...] = ("waveform", "likelihood")  # their models have no features to mask
+WITHOUT_MASKS: tuple[ScorerKind, ...] = ("waveform", "likelihood", "features")  # their models have no features to mask
+CROPPED: tuple[ScorerKind, ...] = ("label", "embedding")  # what is learned holds for any part of an utterance
 
 _KINDS: dict[type, ScorerKind] = {
     CtcScorer: "ctc",
     LabelScorer: "label",
     EmbeddingScorer: "embedding",
+    FeatureScorer: "features",
     ActivityScorer: "activity",
     WaveformScorer: "waveform",
     LikelihoodScorer: "likelihood",
@@ -186,4 +199,4 @@ def kind_of(scorer: Scorer) -> ScorerKind:
         return "transducer"
     if isinstance(scorer, TokenScorer):
         return "tokens"
-    raise TypeError(f"model.scorer() returned {type(scorer).__name__}, which is no scorer; see attune/scorers.py.")
+    raise TypeError(f"model.scorer() returned {type(scorer).__name__}, which is not a scorer; see attune/scorers.py.")

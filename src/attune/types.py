@@ -23,6 +23,7 @@ from attune.metrics import Scores as Scores
 from attune.scorers import ActivityScorer as ActivityScorer
 from attune.scorers import CtcScorer as CtcScorer
 from attune.scorers import EmbeddingScorer as EmbeddingScorer
+from attune.scorers import FeatureScorer as FeatureScorer
 from attune.scorers import LabelScorer as LabelScorer
 from attune.scorers import LanguageModel as LanguageModel
 from attune.scorers import LikelihoodScorer as LikelihoodScorer
@@ -113,7 +114,9 @@ def with_tensors(record: Fields, change: Callable[[Tensor], Tensor]) -> Fields:
 def tokens_of(target: Target) -> tuple[int, ...]:
     """The token ids that a target is."""
     if not isinstance(target, tuple):
-        raise ModelError(f"This model learns tokens, and its task gives {type(target).__name__}.")
+        raise ModelError(
+            f"This model needs tokens; its task gives {type(target).__name__}. Choose another task or family."
+        )
     return target
 
 
@@ -125,6 +128,24 @@ def target_text(target: Target) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class CachedRow:
+    """The name under which features of an utterance are kept and, where they are there already, the features."""
+
+    key: str
+    samples: int = 0
+    layers: Tensor | None = None  # (L, F, D)
+
+
+@dataclass(frozen=True, slots=True)
+class CachedFeatures:
+    """What is kept of a batch, by row."""
+
+    keys: tuple[str, ...]
+    layers: Tensor | None = None  # (B, L, F, D), zero beyond own frames; None: some are not there yet
+    counts: Tensor | None = None  # (B,) own frames
+
+
+@dataclass(frozen=True, slots=True)
 class LoadedRow:
     """An utterance that is ready to be padded with others into a batch."""
 
@@ -132,6 +153,7 @@ class LoadedRow:
     audio: NDArray[np.float32]  # (T,); without samples where the task is about text alone
     target: Target
     turn: int = 0  # in a mix: how often the utterance was there before in this epoch
+    cached: CachedRow | None = None  # with its features, the audio may be left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +173,15 @@ class Batch:
     lengths: Tensor  # (B,) samples
     targets: Targets  # in decoding, what the search starts from
     masks: Masks | None = None  # how to hide parts of the features, in training only
+    cached: CachedFeatures | None = None  # where a frozen upstream's features are kept
 
     @property
     def tokens(self) -> TokenTargets:
         """The targets of a task that learns tokens or labels."""
         if not isinstance(self.targets, TokenTargets):
-            raise ModelError(f"This model learns tokens, and its task gives {type(self.targets).__name__}.")
+            raise ModelError(
+                f"This model needs tokens; its task gives {type(self.targets).__name__}. Choose another task or family."
+            )
         return self.targets
 
     def to(self, device: torch.device) -> Batch:
@@ -175,7 +200,14 @@ class Batch:
             lengths=change(self.lengths),
             targets=with_tensors(self.targets, change),
             masks=self.masks and replace(self.masks, draws=change(self.masks.draws)),
+            cached=self.cached and _with_features(self.cached, change),
         )
+
+
+def _with_features(cached: CachedFeatures, change: Callable[[Tensor], Tensor]) -> CachedFeatures:
+    if cached.layers is None or cached.counts is None:
+        return cached
+    return replace(cached, layers=change(cached.layers), counts=change(cached.counts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +231,7 @@ class Hypothesis:
     confidences: tuple[float, ...] = ()
     nbest: tuple[Hypothesis, ...] = ()  # the next best, where the search was asked for them
     filtered_log_prob: float | None = None
+    language: str | None = None  # given or detected, of a model that detects languages
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +239,14 @@ class Embedding:
     """The vector of an utterance."""
 
     vector: tuple[float, ...]  # (D,)
+    score: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Features:
+    """The frames of an utterance; they are written to a file beside the predictions."""
+
+    frames: NDArray[np.float32]  # (F, D)
     score: float | None = None
 
 
@@ -240,20 +281,20 @@ class Likelihood:
         return self.log_prob
 
 
-Output = Hypothesis | Embedding | Activity | Waveform | Likelihood  # of a search, for one utterance
+Output = Hypothesis | Embedding | Features | Activity | Waveform | Likelihood  # of a search, for one utterance
 
 
 def require_text(value: Json) -> str:
     """The value of a task about text."""
     if not isinstance(value, str):
-        raise ModelError(f"Expected a task whose predictions are text; this one's are {type(value).__name__}.")
+        raise ModelError(f"Expected a task that predicts text; this one predicts {type(value).__name__}.")
     return value
 
 
 def require_hypothesis(output: Output) -> Hypothesis:
     """The output of a model that is searched for tokens or labels."""
     if not isinstance(output, Hypothesis):
-        raise ModelError(f"Expected a model whose output is tokens; this one's is of type {type(output).__name__}.")
+        raise ModelError(f"Expected a model that emits tokens; this one emits {type(output).__name__}.")
     return output
 
 
@@ -264,6 +305,15 @@ class Word:
     text: str
     start: float  # seconds
     confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class TextSegment:
+    """A piece of a transcript from `start` to `end`, in seconds of the recording."""
+
+    start: float
+    end: float
+    text: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,4 +102,4 @@ class World:
         except RuntimeError as error:
             if READER in str(error):
                 raise  # torch raises this anywhere in the main thread, about a loader worker of this rank
-            raise RankLost(f"Rank {self.rank}: another rank has exited, and this one cannot go on.") from error
+            raise RankLost(f"Rank {self.rank}: another rank has exited, so this one stops.") from error

@@ -15,7 +15,7 @@ from attune.processes import RUN_ID_VARIABLE, find_run_processes
 from attune.site import Site
 from attune.sources import Cache
 
-from tiny import attune
+from processes import attune
 
 CPU = TorchBuild("2.13.0", None, None, (), "", has_nvidia=False, has_amd=False, driver=None)
 CUDA = replace(CPU, cuda="13.0", has_nvidia=True, driver="470.1")

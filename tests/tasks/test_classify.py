@@ -43,7 +43,7 @@ def test_a_label_that_training_never_saw_is_named_with_the_nearest(tmp_path):
 
 
 def test_an_utterance_without_the_label_is_named_with_those_it_has(tmp_path):
-    with pytest.raises(DataError, match=r"m\.csv:2: utterance '0' has no 'mod'; did you mean 'mood'\?"):
+    with pytest.raises(DataError, match=r"m\.csv:2: utterance '0' has no label 'mod'; did you mean 'mood'\?"):
         TASK.prepare(ClassifyConfig(label="mod"), UTTERANCES, tmp_path)
 
 
@@ -64,10 +64,10 @@ def test_score_is_accuracy(tmp_path):
 
 
 def test_the_mean_is_over_own_frames(tmp_path):
-    head = prepared(tmp_path).head(3)
+    head = prepared(tmp_path).head(3, 160)
     frames = torch.randn(2, 6, 3)
-    scorer = head.scorer(frames, torch.tensor([6, 2]))
-    assert torch.allclose(scorer.log_probs[1], head.scorer(frames[1:, :2], torch.tensor([2])).log_probs[0])
+    scorer = head.scorer(frames, torch.tensor([6, 2]), None)
+    assert torch.allclose(scorer.log_probs[1], head.scorer(frames[1:, :2], torch.tensor([2]), None).log_probs[0])
     assert torch.allclose(scorer.log_probs.exp().sum(-1), torch.ones(2))
 
 

@@ -135,17 +135,17 @@ def test_a_vocabulary_goes_with_sentencepiece_only(settings):
 
 
 def test_an_empty_text_is_learned_as_silence(tmp_path):
-    head = prepared(tmp_path, head=CtcHeadConfig(layers=1, width=4)).head(3).eval()
+    head = prepared(tmp_path, head=CtcHeadConfig(layers=1, width=4)).head(3, 160).eval()
     batch = batch_of([("x", torch.zeros(1).numpy(), ())])
     frames, lengths = torch.randn(1, 5, 3), torch.tensor([5])
     loss = head.loss(frames, lengths, batch)
-    blanks = head.scorer(frames, lengths).log_probs[0, :, 0]
+    blanks = head.scorer(frames, lengths, batch).log_probs[0, :, 0]
     assert loss.total.item() == pytest.approx(-blanks.sum().item(), rel=1e-5)
     assert loss.count.item() == 0
 
 
 def test_dropout_follows_the_seed(tmp_path):
-    head = prepared(tmp_path, head=CtcHeadConfig(layers=3, width=8, dropout=0.5)).head(3).train()
+    head = prepared(tmp_path, head=CtcHeadConfig(layers=3, width=8, dropout=0.5)).head(3, 160).train()
     frames, lengths = torch.randn(2, 5, 3), torch.tensor([5, 4])
 
     def seeded(seed):

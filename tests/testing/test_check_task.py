@@ -96,8 +96,8 @@ class ForgetsTheValueInAFile(Classify):
 
 
 class HasAnIdleLayer(Classify):
-    def head(self, width):
-        head = super().head(width)
+    def head(self, width, stride):
+        head = super().head(width, stride)
         head.idle = nn.Linear(2, 2)
         return head
 

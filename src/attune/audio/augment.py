@@ -1,4 +1,4 @@
-"""Audio augmentation: speed perturbation, reverberation, noise, gain. A stateless function of samples and a generator.
+"""Audio augmentation: crops, speed perturbation, reverberation, noise, gain. A stateless function of samples and a generator.
 
 The generator is seeded by (seed, epoch, utterance), so an utterance is augmented identically in any worker, batch or
 rank, and differently in every epoch.
@@ -39,6 +39,8 @@ class Augmenter:
         would have no audio.
         """
         settings = self.settings
+        if settings.crop_seconds:
+            samples = crop(samples, round(settings.crop_seconds * SAMPLE_RATE), generator.random())
         if settings.speeds:
             perturbed = change_speed(samples, float(generator.choice(settings.speeds)))
             is_short_enough = len(perturbed) <= self.longest_seconds * SAMPLE_RATE
@@ -72,6 +74,12 @@ def open_augmenter(settings: AugmentConfig, longest_seconds: float | None = None
 def generator_for(seed: int, epoch: int, utterance_id: str) -> np.random.Generator:
     """The random generator of one utterance in one epoch."""
     return np.random.Generator(np.random.Philox(derive(seed, "augment", epoch, utterance_id)))
+
+
+def crop(samples: Samples, size: int, where: float) -> Samples:
+    """`size` samples from a position between 0 (start) and 1 (end); a shorter utterance as it is."""
+    start = int(where * (len(samples) - size + 1)) if len(samples) > size else 0
+    return samples[start : start + size]
 
 
 def change_speed(samples: Samples, factor: float) -> Samples:
@@ -114,7 +122,9 @@ def read_impulse_response(path: Path) -> Samples:
 def _audio_files(key: str, folder: str) -> tuple[Path, ...]:
     found = sorted(path for path in Path(folder).rglob("*") if path.suffix.lower() in AUDIO_FILES)
     if not found:
-        raise ConfigError(f"{key}: {folder} has no audio files ({', '.join(sorted(AUDIO_FILES))}).")
+        raise ConfigError(
+            f"{key}: {folder} has no audio files ({', '.join(sorted(AUDIO_FILES))}). Choose another folder."
+        )
     return tuple(found)
 
 
@@ -134,7 +144,7 @@ def _responses(folder: str) -> tuple[Path, ...]:
     key = "augment.rooms.folder"
     found = [path for path in _audio_files(key, folder) if not _is_noise(path)]
     if not found:
-        raise ConfigError(f"{key}: {folder} has noise recordings but no impulse responses.")
+        raise ConfigError(f"{key}: {folder} has noise recordings but no impulse responses. Choose another folder.")
     return tuple(found)
 
 

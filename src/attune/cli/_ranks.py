@@ -48,9 +48,7 @@ def add_offline(parser: ArgumentParser) -> None:
 def devices(text: str) -> str:
     """The type of --devices: a number, auto, or for Ray a range."""
     if text != AUTO and not re.fullmatch(r"[1-9]\d*(-[1-9]\d*)?", text):
-        raise ArgumentTypeError(
-            f"expected a number of at least 1, auto, or for Ray a range such as 2-8; found {text!r}"
-        )
+        raise ArgumentTypeError(f"expected N, auto, or for Ray a range such as 2-8; found {text!r}")
     return text
 
 
@@ -127,7 +125,7 @@ def start_ranks(
 
     outcome = start_group(lambda: ranks_wanted(arguments), arguments.words, restarts, may_restart, log)
     if outcome.code == 1 and not outcome.error_kind:  # a rank that had no words of its own: it was killed
-        log(f"{outcome.reason} Run the same command to go on; if memory ran out, look at attune check --fit first.")
+        log(f"{outcome.reason} Run the same command to resume; if memory ran out, try `attune check --fit` first.")
     return outcome
 
 

@@ -5,19 +5,34 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from attune.metrics import Scores
 
 
 def add_recipe(parser: ArgumentParser) -> None:
     """Take a recipe file and its overrides, as `arguments.recipe` and `arguments.overrides`."""
-    parser.add_argument("recipe", type=Path, help="recipe file (YAML), or the name of a shipped one")
+    parser.add_argument("recipe", type=recipe_file, help="recipe file (YAML), or the name of a shipped one: example")
     add_overrides(parser)
+
+
+def recipe_file(text: str) -> Path:
+    """The file, or the shipped recipe of that name where there is no such file."""
+    shipped = Path(str(files("attune"))) / "recipes" / f"{text}.yaml"
+    return shipped if shipped.is_file() and not Path(text).exists() else Path(text)
 
 
 def add_overrides(parser: ArgumentParser) -> None:
     """Take overrides, as `arguments.overrides`."""
     parser.add_argument(
-        "overrides", nargs="*", metavar="section.key=value", help="override a recipe value, e.g. optimizer.lr=1e-4"
+        "overrides",
+        nargs="*",
+        default=[],  # or else argparse calls them required
+        metavar="section.key=value",
+        help="override a recipe value, e.g. optimizer.lr=1e-4",
     )
 
 
@@ -36,6 +51,12 @@ def at_least(least: int) -> Callable[[str], int]:
         return value
 
     return number
+
+
+def print_normalizer_hint(scores: Scores, remedy: str) -> None:
+    """Say that texts were compared as they are, and how to ignore case and punctuation."""
+    if scores.conditions.get("normalizer") == "none":
+        print(f"normalizer none: case and punctuation count. To ignore them: {remedy}")
 
 
 def print_json(value: object) -> None:

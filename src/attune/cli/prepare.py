@@ -30,6 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--from", dest="source", required=True, metavar="SOURCE", help="folder, file, archive or URL")
     parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="folder of the manifests to write")
     parser.add_argument("--jobs", type=at_least(1), metavar="N", help="worker processes (default: cores)")
+    parser.add_argument("--force", action="store_true", help="write the manifests again, also with other options")
     add_json(parser)
 
 
@@ -61,7 +62,7 @@ def run(arguments: Namespace) -> int:
     from attune.stages import drain
     from attune.stages.prepare import PrepareRequest, prepare_corpus
 
-    order = PrepareRequest(arguments.corpus, arguments.source, arguments.to, arguments.options)
+    order = PrepareRequest(arguments.corpus, arguments.source, arguments.to, arguments.options, arguments.force)
     prepared = drain(prepare_corpus(order, arguments.jobs or cores(), this_site()), _show)
     if arguments.json:
         print_json([_as_json(split) for split in prepared])

@@ -5,7 +5,8 @@ from attune.corpora._detect import detect_corpus, is_archive, unpacked_root
 from attune.corpora._inspect import inspect_audio, inspect_corpus
 from attune.corpora._layout import CORPORA, CorpusPaths, Layout, NoOptions, RowOrSkipped, Skipped
 from attune.corpora._manifest import Corpus, Manifest, RowProblem, open_corpus, open_manifest
-from attune.corpora._prepare import Prepared, prepare_split
+from attune.corpora._parquet import SHARDS, read_samples
+from attune.corpora._prepare import Prepared, prepare_split, remove_splits
 from attune.corpora._ratios import assign_groups
 from attune.corpora._remote import fetch_manifest
 from attune.corpora._rows import Row
@@ -19,6 +20,7 @@ Place, Found = CorpusPaths, RowOrSkipped
 
 __all__ = [
     "CORPORA",
+    "SHARDS",
     "ChunkedCorpus",
     "Corpus",
     "CorpusPaths",
@@ -44,7 +46,9 @@ __all__ = [
     "open_corpus",
     "open_manifest",
     "prepare_split",
+    "read_samples",
     "read_shard",
+    "remove_splits",
     "require_valid_rows",
     "select",
     "to_utterance",

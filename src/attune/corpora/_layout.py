@@ -9,10 +9,11 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from attune import catalog
+from attune.audio import containers
 from attune.corpora._rows import Row
 from attune.errors import DataError
 
-AUDIO_FILES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".sph", ".aiff", ".au")
+AUDIO_FILES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".sph", ".aiff", ".au", *containers.SUFFIXES)
 
 # A list of names, or one alone: `labels=digit` is `labels='[digit]'`.
 Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
@@ -61,6 +62,7 @@ class Layout:
     speakers_apart: bool = False  # no two splits share a speaker
     takes_addresses: bool = False
     notes: Callable[[CorpusPaths, Any], Iterable[str]] | None = None
+    choose: Callable[[Sequence[str], Any], Sequence[str]] | None = None  # the files that are needed of a remote source
 
 
 CORPORA: catalog.Kind[Layout] = catalog.Kind("corpora", "CORPUS")

@@ -36,7 +36,7 @@ class Options:
 def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipped]]:
     """The folders train, dev, valid and test, if there are any; otherwise everything as one split, `all`."""
     if not corpus.folder.is_dir():
-        raise DataError(f"{corpus.source} is not a folder.")
+        raise DataError(f"{corpus.source} is not a folder. Give --from a folder of recordings.")
     splits = {name: corpus.folder / name for name in SPLITS if (corpus.folder / name).is_dir()} or {
         "all": corpus.folder
     }

@@ -5,6 +5,8 @@ from attune.types import (
     ActivityScorer,
     Embedding,
     EmbeddingScorer,
+    Features,
+    FeatureScorer,
     Likelihood,
     LikelihoodScorer,
     Waveform,
@@ -15,6 +17,12 @@ from attune.types import (
 def embeddings(scorer: EmbeddingScorer) -> list[Embedding]:
     """The vector of each utterance."""
     return [Embedding(tuple(vector)) for vector in scorer.vectors.tolist()]
+
+
+def features(scorer: FeatureScorer) -> list[Features]:
+    """The frames of each utterance up to its own length."""
+    frames = scorer.frames.detach().float().cpu().numpy()
+    return [Features(row[:length]) for row, length in zip(frames, scorer.lengths.tolist(), strict=True)]
 
 
 def activities(scorer: ActivityScorer) -> list[Activity]:

@@ -6,13 +6,13 @@ Every kind of scorer has its search, chosen here and nowhere else. An output doe
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import numpy as np
 
 from attune.contracts import TaskModel
 from attune.decoding import ctc, fallback, labels, outputs, tokens, transducer, transducer_beam
 from attune.decoding.fusion import Fusion
+from attune.decoding.settings import USES, SearchName
 from attune.errors import ModelError
 from attune.scorers import ScorerKind, kind_of
 from attune.types import (
@@ -22,6 +22,8 @@ from attune.types import (
     CtcScorer,
     Embedding,
     EmbeddingScorer,
+    Features,
+    FeatureScorer,
     Hypothesis,
     LabelScorer,
     Likelihood,
@@ -44,15 +46,11 @@ NAMES: dict[ScorerKind, str] = {
     "tokens": "an attention model",
     "transducer": "a transducer",
     "embedding": "an embedding model",
+    "features": "a model without a decoder",
     "activity": "a frame activity model",
     "waveform": "a waveform model",
     "likelihood": "a language model",
 }
-BEAMS: tuple[ScorerKind, ...] = ("ctc", "tokens", "transducer")  # a beam search, which can fuse a language model
-RANKED_BY_LENGTH: tuple[ScorerKind, ...] = (
-    "tokens",
-    "transducer",
-)  # beams with length normalization and an n-best list
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,7 @@ class Search:
     asks a beam for that many hypotheses, the best included.
     """
 
-    kind: Literal["greedy", "beam"] = "greedy"
+    kind: SearchName = "greedy"
     beam: int = 8
     length_power: float = LENGTH_POWER
     fallback: bool = False
@@ -85,13 +83,27 @@ class Search:
         }
         return {**settings, "lm": self.lm, "lm_weight": self.fusion.weight} if self.fusion else settings
 
+    def changed(self) -> dict[str, object]:
+        """What is not as usual among the settings that some searches do not use."""
+        values = {"beam": self.beam, "length_power": self.length_power, "fallback": self.fallback, "nbest": self.nbest}
+        found: dict[str, object] = {name: value for name, value in values.items() if value != getattr(USUAL, name)}
+        return {**found, "lm": self.lm} if self.fusion else found
+
+
+USUAL = Search()
+
 
 def decode_batch(task_model: TaskModel, batch: Batch, settings: Search) -> list[Output]:
     """The output for each utterance of a batch."""
-    found = search(task_model.model.scorer(batch), settings)
-    if not settings.fallback:
+    scorer = task_model.model.scorer(batch)
+    # Before the search, which lets go of the rows that have ended.
+    languages = task_model.detect_languages(scorer) if task_model.detect_languages else None
+    found = search(scorer, settings)
+    if settings.fallback:
+        found = list(fallback.redecode(task_model, batch, [require_hypothesis(each) for each in found]))
+    if languages is None:
         return found
-    return list(fallback.redecode(task_model, batch, [require_hypothesis(each) for each in found]))
+    return [replace(require_hypothesis(each), language=one) for each, one in zip(found, languages, strict=True)]
 
 
 def search(scorer: Scorer, settings: Search) -> list[Output]:
@@ -110,19 +122,14 @@ def require_usable(settings: Search, kind: ScorerKind) -> None:
 
 
 def _unusable(settings: Search, kind: ScorerKind) -> Iterator[str]:
-    name, is_greedy = NAMES[kind], settings.kind == "greedy"
-    if settings.kind == "beam" and kind not in BEAMS:
-        yield f"decode.search=beam: {name} has nothing to search. Set it to greedy."
-    if settings.fallback and kind != "tokens":
-        yield f"decode.fallback is for attention models, and this is {name}. Set it to false."
-    if settings.length_power != LENGTH_POWER and kind not in RANKED_BY_LENGTH:
-        yield f"decode.length_power has no effect on {name}. Leave it at {LENGTH_POWER:g}."
-    if settings.nbest and (is_greedy or kind not in RANKED_BY_LENGTH):
-        yield "nbest needs decode.search=beam." if kind in RANKED_BY_LENGTH else f"nbest: {name} has no n-best list."
-    if settings.fusion and kind not in BEAMS:
-        yield f"decode.lm cannot be used with {name}. Leave it out."
-    elif settings.fusion and is_greedy:
-        yield f"decode.lm: greedy search of {name} does not use a language model. Set decode.search=beam."
+    if settings.kind == "beam" and ("beam", kind) not in USES:
+        yield f"decode.search=beam does not work with {NAMES[kind]}. Use greedy."
+    for name, value in settings.changed().items():
+        if name not in USES.get((settings.kind, kind), ()):
+            has_use = name in USES.get(("beam", kind), ())
+            advice = "Set decode.search=beam, or leave it out" if has_use else "Leave it out"
+            key = name if name == "nbest" else f"decode.{name}"
+            yield f"{key}={value} is not used by the {settings.kind} search of {NAMES[kind]}. {advice}."
 
 
 def _search(scorer: Scorer, settings: Search) -> list[Output]:
@@ -133,6 +140,8 @@ def _search(scorer: Scorer, settings: Search) -> list[Output]:
             return [*labels.best(scorer)]
         case EmbeddingScorer():
             return [*outputs.embeddings(scorer)]
+        case FeatureScorer():
+            return [*outputs.features(scorer)]
         case ActivityScorer():
             return [*outputs.activities(scorer)]
         case WaveformScorer():
@@ -178,7 +187,7 @@ def _is_nan(output: Output) -> bool:
             return output.score is not None and math.isnan(output.score)
         case Embedding():
             return any(map(math.isnan, output.vector))
-        case Activity():
+        case Activity() | Features():
             return bool(np.isnan(output.frames).any())
         case Waveform():
             return bool(np.isnan(output.samples).any())

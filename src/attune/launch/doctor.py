@@ -133,11 +133,11 @@ def diagnose_torch(torch: TorchBuild) -> DoctorFinding:
     if torch.usable:
         return DoctorFinding("torch", f"{what}; devices: {', '.join(torch.usable)}")
     if torch.has_nvidia and torch.hip:
-        remedy = "This machine has an NVIDIA GPU, and torch is built for ROCm. Install a CUDA build of torch."
+        remedy = "This machine has an NVIDIA GPU, but torch is built for ROCm. Install a CUDA build of torch."
     elif torch.has_nvidia and not torch.cuda:
-        remedy = "This machine has an NVIDIA GPU, and torch is built for the CPU. Install a CUDA build of torch."
+        remedy = "This machine has an NVIDIA GPU, but torch is built for the CPU. Install a CUDA build of torch."
     elif torch.has_amd and not torch.hip:
-        remedy = "This machine has an AMD GPU, and torch cannot use it. Install a ROCm build of torch."
+        remedy = "This machine has an AMD GPU, but torch cannot use it. Install a ROCm build of torch."
     elif torch.has_nvidia and "too old" in torch.error:
         remedy = (
             f"The driver {torch.driver} is too old for CUDA {torch.cuda}. Install a newer driver, or an older torch."
@@ -218,15 +218,14 @@ def _m4a(path: Path, tone: np.ndarray) -> DoctorFinding:
         return DoctorFinding(
             "m4a", f"PyAV is installed but broken: {error}", "note", "Run: pip install --force-reinstall av"
         )
-    found = _decoded("m4a", path)
-    return found if found.verdict == "good" else DoctorFinding("m4a", "not supported; convert to wav or flac", "note")
+    return _decoded("m4a", path, "av")
 
 
-def _decoded(name: str, path: Path) -> DoctorFinding:
+def _decoded(name: str, path: Path, package: str = "soundfile") -> DoctorFinding:
     try:
         seconds = len(read_audio(path)) / SAMPLE_RATE
     except DataError as error:
-        return DoctorFinding(name, str(error), "bad", "Run: pip install --force-reinstall soundfile")
+        return DoctorFinding(name, str(error), "bad", f"Run: pip install --force-reinstall {package}")
     return DoctorFinding(name, f"decodes ({seconds:.2f} s of 1 s)", "good" if abs(seconds - 1) < 0.15 else "bad")
 
 

@@ -12,8 +12,8 @@ _HUB_NAME = re.compile(r"hf://(?:models/)?([\w.-]+/[\w.-]+?)(?:@[^/]+)?(?:/.*)?"
 _HUB_DATA = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+?)(?:@[^/]+)?(?:/.*)?")
 
 _TRIMMED = (
-    "It was trained with `model.window: trimmed`, on windows as long as each utterance needs: transformers computes "
-    "30 s, for which it was not trained."
+    "It was trained with `model.window: trimmed`, on audio without padding. transformers pads to 30 s, which "
+    "this model was not trained for: expect higher error rates there."
 )
 
 
@@ -101,9 +101,9 @@ def _scores(scores: Mapping[str, Any]) -> str:
     if not rows:
         return ""
     heads = ["set", "metric", "value", "95 % interval", "utterances", *conditions, "search"]
-    notes = ["Intervals are bootstrapped."]
+    notes = ["Intervals are bootstrap intervals."]
     if any(name.startswith("raw_") for scored in scores.values() for name in _shown_scores(scored)):
-        notes.append("Raw metrics are of texts as they were written.")
+        notes.append("Raw metrics compare the texts as written.")
     table = [_row(heads), _row(["---"] * len(heads)), *map(_row, rows)]
     return "## Scores\n\n" + "\n".join(table) + f"\n\n{' '.join(notes)}"
 
@@ -148,7 +148,7 @@ def _training(facts: CardFacts) -> str:
         return ""
     table = [_row(["setting", "value"]), _row(["---", "---"])]
     rows = [_row([f"`{name}`", value]) for name, value in facts.settings.items()]
-    end = "The whole recipe is `training/recipe.yaml`, the log `training/log.jsonl`."
+    end = "Full recipe: `training/recipe.yaml`. Log: `training/log.jsonl`."
     return "\n".join(["## Training", "", *table, *rows, "", end])
 
 

@@ -33,7 +33,7 @@ from attune.types import Metric, ScoringContext
 from attune.world import World
 
 if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
+    from attune.report.board import Board
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +97,18 @@ Event = Started | Stepped | Decoding | Evaluated | Saved | Finished
 
 
 class RunLog:
-    """A run's log.jsonl, and TensorBoard where it is installed; opened when something is written."""
+    """A run's log.jsonl, and TensorBoard where it is installed."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
 
     @cached_property
-    def _board(self) -> "SummaryWriter | None":
+    def _board(self) -> "Board | None":
         if not importlib.util.find_spec("tensorboard"):
             return None
-        from torch.utils.tensorboard import SummaryWriter
+        from attune.report.board import Board
 
-        return SummaryWriter(str(self.run.folder / "tensorboard"))
+        return Board(self.run.folder / "tensorboard")
 
     def write(self, kind: str, **values: object) -> None:
         """A line for log.jsonl."""
@@ -117,13 +117,7 @@ class RunLog:
     def plot(self, step: int, **values: float) -> None:
         """Figures for TensorBoard."""
         if self._board:
-            for name, value in values.items():
-                self._board.add_scalar(name, value, step)
-
-    def close(self) -> None:
-        """Let go of the files."""
-        if "_board" in self.__dict__ and self._board:
-            self._board.close()
+            self._board.add(step, **values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,14 @@ from attune.batches.mix import Share, draw, shares, turns
 from attune.batches.plan import Budget, Plan, Rows, plan_epoch
 from attune.batches.stream import Part, Shards, StreamRules, StreamSample, forget_all, forgetting, stream_micros
 from attune.corpora import (
+    SHARDS,
     Corpus,
     Selection,
     Skipped,
     expand_shards,
     fetch_manifest,
     open_corpus,
-    read_shard,
+    read_samples,
     require_valid_rows,
     select,
     to_utterance,
@@ -29,11 +30,11 @@ from attune.corpora import (
 from attune.errors import ConfigError, DataError
 from attune.recipe import Recipe, schedule_problems
 from attune.run import Run
-from attune.scorers import SEARCHED, WITHOUT_MASKS
+from attune.scorers import CROPPED, SEARCHED, WITHOUT_MASKS
 from attune.site import Site
 from attune.sources import locate, read_range, shown, size_of
 from attune.stages.pretrained import LoadedModel
-from attune.types import SAMPLE_RATE, Hypothesis, Json, Utterance, tokens_of
+from attune.types import SAMPLE_RATE, CachedRow, Hypothesis, Json, Utterance, tokens_of
 from attune.world import World
 
 SHOWN = 160  # characters of a target
@@ -68,8 +69,9 @@ def training_rows(recipe: Recipe, corpus: Corpus) -> Selection:
         chosen = _with_audio(chosen, corpus, recipe)
     if not len(chosen.rows):
         raise DataError(
-            f"No training utterance is left of {len(corpus)}: {chosen.too_long} are longer than data.max_seconds "
-            f"({recipe.data.longest_seconds:g}) and {chosen.too_short} shorter than data.min_seconds."
+            f"All {len(corpus)} training utterances are left out: {chosen.too_long} are longer than "
+            f"data.max_seconds ({recipe.data.longest_seconds:g}), {chosen.too_short} shorter than "
+            "data.min_seconds. Change these limits."
         )
     return chosen
 
@@ -81,8 +83,8 @@ def _with_audio(chosen: Selection, corpus: Corpus, recipe: Recipe) -> Selection:
         return replace(chosen, rows=chosen.rows[has_audio])
     first = corpus[int(chosen.rows[~has_audio][0])]
     raise DataError(
-        f"{first.where}: utterance {first.id!r} has no audio, and batches.micro_seconds counts audio. Add its audio, "
-        "set data.bad_rows=drop, or, for a task of text alone, batches.micro_utterances."
+        f"{first.where}: utterance {first.id!r} has no audio, which batches.micro_seconds needs. Add its audio, "
+        "set data.bad_rows=drop, or, for text tasks, set batches.micro_utterances."
     )
 
 
@@ -114,7 +116,7 @@ def with_steps(recipe: Recipe, corpus: Corpus | None, selection: Selection | Non
     if epochs is None:
         return recipe
     if corpus is None or selection is None:
-        raise ConfigError("train.epochs needs a training set whose length is known. Give train.steps instead.")
+        raise ConfigError("train.epochs needs a training set whose length is known. Set train.steps instead.")
     plan, whole = planner(recipe, corpus, selection), int(epochs)
     steps = sum(plan(epoch).steps for epoch in range(whole))
     if epochs > whole:
@@ -162,14 +164,19 @@ def _turns(recipe: Recipe, corpus: Corpus, selection: Selection) -> list[float]:
     ]
     empty = [name for name, seconds in zip(corpus.sets, own, strict=True) if not len(seconds)]
     if mix is None or empty:
-        raise DataError(f"Nothing of {', '.join(empty)} is left to train on, so it cannot be mixed in.")
+        raise DataError(
+            f"No utterance of {', '.join(empty)} is left for training, so it cannot be mixed in. "
+            "Remove it, or change data.min_seconds and data.max_seconds."
+        )
     return turns([float(seconds.sum()) for seconds in own], mix.weights, mix.temperature)
 
 
 def training_reader(recipe: Recipe, corpus: Corpus | None, loaded: LoadedModel, site: Site) -> Reader:
     """How training reads an utterance: audio and target, refusing targets that no alignment can reach."""
     if recipe.augment and recipe.augment.masks and loaded.task_model.scorer in WITHOUT_MASKS:
-        raise ConfigError("augment.masks: this model has no features that could be masked. Leave it out.")
+        raise ConfigError("augment.masks: this model has no features to mask. Remove it.")
+    if recipe.augment and recipe.augment.crop_seconds and loaded.task_model.scorer not in CROPPED:
+        raise ConfigError("augment.crop_seconds: this task learns from whole utterances. Remove it.")
     built = loaded.task_model
     return Reader(
         corpus or (),
@@ -182,7 +189,20 @@ def training_reader(recipe: Recipe, corpus: Corpus | None, loaded: LoadedModel, 
         augmenter=_augmenter(recipe.augment, built.limits.max_seconds, site) if recipe.augment else None,
         seed=recipe.seed,
         rows=len(corpus) if corpus and recipe.data.mix else None,
+        cached=_cached(recipe, loaded),
+        cached_needs_audio=built.scorer == "waveform",
     )
+
+
+def _cached(recipe: Recipe, loaded: LoadedModel) -> Callable[[Utterance], CachedRow | None] | None:
+    """What finds features that are kept; they are those of the recordings as they are."""
+    cache, augment = loaded.task_model.cache, recipe.augment
+    if cache and augment and replace(augment, masks=None) != AugmentConfig():
+        raise ConfigError(
+            "model.cache keeps the features of recordings as they are. Leave out augment.speeds, rooms, noise and "
+            "gain_db (masks may stay), or model.cache."
+        )
+    return cache.lookup() if cache else None
 
 
 def recordings_of(recipe: Recipe, site: Site) -> str:
@@ -239,6 +259,12 @@ class TrainingSet:
         micros = stream_micros(position, self.shards, _rules(recipe), part)
         return forgetting(load(reader, micros, site.workers, pins), self.shards)
 
+    def cache_notes(self, loaded: LoadedModel) -> Iterator[str]:
+        """How large the features will be that are kept."""
+        cache = loaded.task_model.cache
+        if cache and self.corpus and self.selection:
+            yield cache.note(float(self.corpus.seconds[self.selection.rows].sum()))
+
     def close(self) -> None:
         """Remove what only training needed."""
         if self.shards:
@@ -276,7 +302,7 @@ def open_stream(recipe: Recipe, run: Path, site: Site) -> Shards:
     stream = recipe.data.stream
     if stream is None:
         raise RuntimeError("the recipe has no data.stream")
-    names = expand_shards(stream.shards)
+    names = expand_shards(stream.shards, SHARDS)
     shards = Shards(names, samples_in, stream.window, recipe.seed, Path())
     own = hashlib.sha256(f"{run.absolute()} {recipe.seed} {shards.fingerprint}".encode()).hexdigest()[:16]
     return replace(shards, folder=(site.cache.folder / "stream" / own).absolute())
@@ -288,8 +314,8 @@ def _rules(recipe: Recipe) -> StreamRules:
 
 
 def samples_in(shard: str, start: int) -> Iterator[StreamSample]:
-    """The samples of a shard from a byte on, in their order; what cannot be one comes with the reason."""
-    for sample in read_shard(shard, start):
+    """The samples of a shard from a byte or row on, in their order; what cannot be one comes with the reason."""
+    for sample in read_samples(shard, start):
         if isinstance(sample.found, Skipped):
             yield StreamSample(None, b"", sample.end, f"{sample.found.which}: {sample.found.reason}")
         else:

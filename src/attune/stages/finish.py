@@ -1,11 +1,12 @@
 """The end of a training: the model it comes to, exported and scored."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import Tensor
 
+from attune.contracts import TunedTask
 from attune.report.predictions import write_predictions
 from attune.stages.context import (
     Evaluated,
@@ -16,6 +17,7 @@ from attune.stages.context import (
 )
 from attune.stages.data import open_split
 from attune.stages.evaluate import (
+    Evaluation,
     as_scored,
     evaluate,
     evaluation_batches,
@@ -25,6 +27,7 @@ from attune.stages.pretrained import build_model, export, load_weights, open_pre
 from attune.training import checkpoint
 from attune.training.adapt import merge_lora
 from attune.training.average import average
+from attune.types import ScoringContext
 
 
 def finish(training: TrainingContext, before: int, last: int) -> Iterator[Event]:
@@ -40,13 +43,14 @@ def finish(training: TrainingContext, before: int, last: int) -> Iterator[Event]
     model = training.loaded.task_model
     load_weights(model.module, final.tensors, final.where)
     model.module.to(world.device)
+    if recipe.data.dev and isinstance(training.loaded.task, TunedTask):
+        yield from _tune(training.loaded.task, training)
     if world.is_first:
         export(run.model, recipe, run, model)
     if recipe.train.eval_utterances:
         yield from _score_all_of("dev", training, final.steps[-1])
     if recipe.data.test:
         yield from _score_all_of("test", training, final.steps[-1])
-    training.log.close()
     averaged = final.steps if recipe.train.average else ()
     stalled_at = last if last < recipe.train.last_step else None
     yield Finished(
@@ -61,6 +65,26 @@ def finish(training: TrainingContext, before: int, last: int) -> Iterator[Event]
 
 def _score_all_of(split: str, training: TrainingContext, step: int) -> Iterator[Event]:
     """Decode a whole split with the final search, and keep predictions and scores with the run."""
+    run = training.run
+    evaluation, _ = yield from _decode_all_of(split, training)
+    if training.world.is_first:
+        write_predictions(run.predictions(split), evaluation.predictions)
+        run.add_scores(split, {**evaluation.as_json(), "step": step})
+    log_scores(training, step, evaluation, False)
+    yield Evaluated(step, evaluation)
+
+
+def _tune(task: TunedTask, training: TrainingContext) -> Iterator[Event]:
+    """Have the task choose its settings by the final model's dev predictions."""
+    evaluation, context = yield from _decode_all_of("dev", training)
+    if training.world.is_first:
+        task.tune(evaluation.predictions, context, training.run.task)
+    training.world.barrier()
+    task.read_tuning(training.run.task)
+
+
+def _decode_all_of(split: str, training: TrainingContext) -> Generator[Event, None, tuple[Evaluation, ScoringContext]]:
+    """Decode and score a whole split with the final search."""
     recipe, run, world = training.recipe, training.run, training.world
     corpus = as_scored(open_split(recipe, split, run.data, training.site, world), training.loaded, recipe)
     batches = evaluation_batches(training.loaded, corpus, recipe.decode.final_batch, recipe, training.site, world)
@@ -68,11 +92,7 @@ def _score_all_of(split: str, training: TrainingContext, step: int) -> Iterator[
     evaluation = yield from evaluate(
         training.loaded, corpus, batches, training.final_search, context, world, training.stop_requested
     )
-    if world.is_first:
-        write_predictions(run.predictions(split), evaluation.predictions)
-        run.add_scores(split, {**evaluation.as_json(), "step": step})
-    log_scores(training, step, evaluation, False)
-    yield Evaluated(step, evaluation)
+    return evaluation, context
 
 
 @dataclass(frozen=True, slots=True)

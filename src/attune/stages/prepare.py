@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,17 +21,18 @@ from attune.corpora import (
     is_archive,
     open_corpus,
     prepare_split,
+    remove_splits,
     unpacked_root,
 )
 from attune.errors import ConfigError, DataError
 from attune.files import completed, write_text
 from attune.plain_yaml import Problems, read_overrides
 from attune.site import Site
-from attune.sources import is_address, locate, shown, unpack
+from attune.sources import is_address, is_remote, locate, locate_some, shown, unpack
 from attune.text.timestamps import strip_timestamps
 from attune.text.tokenizers.sentencepiece import SentencePieceTokenizer
 
-RECORD = "corpus.json"
+RECORD, COMPLETE = "corpus.json", "complete"
 AUTO = "auto"  # the corpus is recognized by the files of its source
 
 
@@ -42,6 +44,7 @@ class PrepareRequest:
     source: str
     to: Path
     options: Sequence[str] = ()
+    force: bool = False  # write again what is there
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +81,18 @@ def prepare_corpus(
         options = _options(layout, order.options)
         paths = CorpusPaths(source, to)
         splits = layout.read(paths, options)
-        _claim(to, {"corpus": corpus, "from": shown(source), "options": config.to_plain(options)})
+        claim = {"corpus": corpus, "from": shown(source), "options": config.to_plain(options)}
+        replaces = _claim(to, claim, order.force)
         recognized = [f"{shown(order.source)}: read as {corpus}"] if order.corpus == AUTO else []
         yield Understood(corpus, (*recognized, *(layout.notes(paths, options) if layout.notes else ())))
         prepared = []
         for split, found in splits.items():
-            steps = prepare_split(split, found, to, jobs)
+            steps = prepare_split(split, found, to, jobs, replaces)
             prepared.append((yield from _progress_of(split, steps)))
+        if any(split.rows for split in prepared):
+            if replaces:
+                remove_splits(to, splits)
+            _record(to, {**claim, COMPLETE: True})
         return tuple(prepared)
 
 
@@ -95,12 +103,23 @@ def _find(order: PrepareRequest, to: Path, site: Site) -> tuple[str, str]:
         return named, order.source
     if not named and is_address(order.source) and order.source.partition("#")[0].endswith((".tar", "/")):
         return "shards", order.source
-    if named:
-        _options(catalog.find(CORPORA, named), order.options)  # a misspelled option is told before a download
-    path = locate(order.source, site.cache).absolute()
+    if not named and order.source.startswith("hf://datasets/"):
+        named = "huggingface"
+    path = (
+        _located(order, catalog.find(CORPORA, named), site) if named else locate(order.source, site.cache)
+    ).absolute()
     if is_archive(path):
         path = _unpacked(path, to)
     return named or detect_corpus(path), str(path)
+
+
+def _located(order: PrepareRequest, layout: Layout, site: Site) -> Path:
+    """The source of a known corpus, fetched; of a remote dataset, as much as the options ask for."""
+    options = _options(layout, order.options)  # a misspelled one is told before a download
+    if layout.choose is None or not is_remote(order.source) or order.source.endswith(".parquet"):
+        return locate(order.source, site.cache)
+    name = f"{order.source}#{hashlib.sha256(json.dumps(config.to_plain(options)).encode()).hexdigest()[:12]}"
+    return locate_some(order.source, partial(layout.choose, options=options), site.cache, name)
 
 
 def _unpacked(archive: Path, to: Path) -> Path:
@@ -136,22 +155,41 @@ def _alone_in(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("w")
     except OSError as error:
-        raise DataError(f"Manifests cannot be written to {folder}: {error.strerror}.") from error
+        raise DataError(f"Cannot write manifests to {folder}: {error.strerror}.") from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _claim(to: Path, claim: dict[str, Any]) -> None:
-    """Say what the folder is for; refuse one that is for something else."""
-    record = to / RECORD
-    if not record.exists():
-        write_text(record, json.dumps(claim, indent=1, ensure_ascii=False) + "\n")
-        return
-    before = json.loads(record.read_text(encoding="utf-8"))
-    changed = [f"  {key}: {before.get(key)} there, {claim[key]} here" for key in claim if before.get(key) != claim[key]]
-    if changed:
-        raise ConfigError("\n".join([f"{to} holds manifests made otherwise:", *changed, "Give another --to."]))
+def _claim(to: Path, claim: dict[str, Any], force: bool) -> bool:
+    """Record what the folder is for; returns whether the manifests in it are to be replaced.
+
+    A folder that is for something else is refused, unless nothing came of that: a mistake can be corrected.
+    """
+    path = to / RECORD
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    is_complete = before.pop(COMPLETE, True) and bool(before)
+    changed = _differences(before, claim) if before else []
+    if changed and is_complete and not force:
+        raise ConfigError(
+            f"{to} is already prepared with other settings ({', '.join(changed)}). Use another --to, or --force."
+        )
+    _record(to, {**claim, COMPLETE: False} if changed or not is_complete else {**claim, COMPLETE: True})
+    return force or bool(changed)
+
+
+def _differences(before: dict[str, Any], claim: dict[str, Any]) -> list[str]:
+    """Each setting that is another now: audio: 'audio' → 'Filename'."""
+    flat = [{**each, **each["options"]} for each in (before, claim)]
+    return [
+        f"{key}: {flat[0].get(key)!r} → {value!r}"
+        for key, value in flat[1].items()
+        if key != "options" and flat[0].get(key) != value
+    ]
+
+
+def _record(to: Path, claim: dict[str, Any]) -> None:
+    write_text(to / RECORD, json.dumps(claim, indent=1, ensure_ascii=False) + "\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +218,7 @@ def learn_tokens(sources: Sequence[str], file: Path, wish: TokenizerRequest, sit
         written = [(each.text, each.language) for each in corpus if each.text is not None]
         texts = [normalize(strip_timestamps(text, language)) for text, language in written]
     if not texts:
-        raise DataError(f"There is no text in {', '.join(sources)} to learn tokens from.")
+        raise DataError(f"{', '.join(sources)} has no text to train a tokenizer on.")
     pieces = SentencePieceTokenizer.learn(texts, wish.kind, wish.size)
     with completed(file) as partial:
         partial.write_bytes(pieces.model)

@@ -59,6 +59,7 @@ from attune.stages.evaluate import (
 )
 from attune.stages.finish import finish
 from attune.stages.lock import extend_lock, gather_sources
+from attune.stages.pairs import require_fit
 from attune.stages.pretrained import LoadedModel, ModelFolders
 from attune.training import checkpoint
 from attune.training.checkpoint import Checkpoint, Damage
@@ -98,13 +99,13 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
             _set_status(run, world, "preempted", str(stop))
             raise
         except GeneratorExit:
-            _set_status(run, world, "failed", "It was left before its end.")
+            _set_status(run, world, "failed", "Left before the end.")
             raise
         except BaseException as error:
             if isinstance(error, OSError | CheckpointError) and not run.folder.exists():
                 raise CheckpointError(
-                    f"{run.folder} is gone: it was moved or removed while this run was training in it. Put it back, "
-                    "or go on from where it is now with run=…"
+                    f"{run.folder} is gone: it was moved or removed during training. Put it back, or resume it "
+                    "where it is now with run=…"
                 ) from error
             _set_status(run, world, "failed", str(error), type(error).__name__)
             raise
@@ -114,6 +115,7 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
 def _train(
     recipe: Recipe, run: Run, request: Request, site: Site, world: World, changes: Sequence[Difference]
 ) -> Iterator[Event]:
+    require_fit(recipe)
     newest, damaged = checkpoint.newest(run.checkpoints)  # verified here, once
     resumes = newest is not None
     site = gather_sources(recipe, run, site, world, resumes)
@@ -137,7 +139,7 @@ def _train(
         dev=dev,
         rescheduled=changed_rates(changes, schedule_of(old), schedule_of(recipe), progress),
         observed=tuple(change for change in changes if is_observer(change.key)),
-        notes=begun.init.notes,
+        notes=(*begun.init.notes, *data.cache_notes(begun.loaded)),
         mix=data.mix,
         example=_show_first(training, data) if world.is_first and not resumes else None,
     )
@@ -221,16 +223,16 @@ def _require_same_data(run: Run, data: TrainingSet, recordings: str) -> None:
     start = run.start()
     if start.recordings and start.recordings != recordings:
         raise CheckpointError(
-            f"The recordings that augment names have changed since {run.folder} began. Put them back as "
-            "they were, or start a new run with model.weights set to this one."
+            f"The recordings of augment have changed since {run.folder} started. Restore them, or start a new run "
+            "with model.weights set to this one."
         )
     known = {name: found for name, found in data.parts.items() if name in start.parts}
     changed = [name for name, found in known.items() if found != start.parts[name]]
     if changed or start.data != data.fingerprint:
         which = f" ({', '.join(changed[:3])}{' …' if changed[3:] else ''})" if changed else ""
         raise CheckpointError(
-            f"The training data{which} has changed since {run.folder} began: its epochs would repeat some utterances "
-            "and leave out others. Put it back as it was, or start a new run with model.weights set to this one."
+            f"The training data{which} has changed since {run.folder} started, so its epochs would repeat some "
+            "utterances and miss others. Restore it, or start a new run with model.weights set to this one."
         )
 
 
@@ -295,9 +297,7 @@ def _steps(
         yield stepped
         if (yield from _after_step(training, step)):
             world.barrier()  # a rank that leaves early is taken for lost, and the first may still be saving
-            raise Preempted(
-                f"Asked to stop: step {step.progress.position.step} is saved. Run the same command to go on."
-            )
+            raise Preempted(f"Stopped: step {step.progress.position.step} is saved. Run the same command to resume.")
         number = step.progress.position.step
         if training.has_stalled:
             if world.is_first:

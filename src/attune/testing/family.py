@@ -28,6 +28,7 @@ from attune.scorers import (
     ActivityScorer,
     CtcScorer,
     EmbeddingScorer,
+    FeatureScorer,
     LabelScorer,
     LikelihoodScorer,
     Scorer,
@@ -212,7 +213,7 @@ def _teacher_forcing(subject: _Subject) -> Iterator[str]:
             searched = _lattice_loss(scorer, batch)
         elif isinstance(scorer, CtcScorer | LabelScorer | LikelihoodScorer):
             searched = _loss_of(scorer, batch)
-        elif isinstance(scorer, EmbeddingScorer | ActivityScorer | WaveformScorer):
+        elif isinstance(scorer, EmbeddingScorer | FeatureScorer | ActivityScorer | WaveformScorer):
             return  # how its loss comes from what is read off, only the task knows
         else:
             # Which tokens of a prompt are learned, only the family knows; what follows it is both learned and searched.
@@ -263,6 +264,8 @@ def _rows(scorer: Scorer) -> list[Tensor]:
             return list(scorer.vectors)
         case CtcScorer():
             return _own(scorer.log_probs, scorer.lengths)
+        case FeatureScorer():
+            return _own(scorer.frames, scorer.lengths)
         case ActivityScorer():
             return _own(scorer.log_odds, scorer.lengths)
         case WaveformScorer():

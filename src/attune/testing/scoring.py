@@ -17,6 +17,7 @@ from attune.types import Hypothesis, Prediction, Scores, ScoringContext, Utteran
 
 SPLIT = "test"
 MOST_SHIFTS = 5
+STRIDE = 160  # samples between two frames of the encoder that heads are checked with
 
 # A flawless prediction for an utterance; a value that is audio is written as a file to the folder.
 Perfect = Callable[[Utterance, Path], Prediction]
@@ -120,7 +121,7 @@ def _round_trip(checked: _Checked, path: Path) -> Iterator[str]:
 def _reading(checked: _Checked) -> Iterator[str]:
     """Targets that are token or class ids, read as if they were found; what the normalizer takes away is no loss."""
     task = checked.task
-    if not isinstance(task, HeadTask) or task.head(1).scorer_kind not in SEARCHED:
+    if not isinstance(task, HeadTask) or task.head(1, STRIDE).scorer_kind not in SEARCHED:
         return
     targets = [task.target(utterance) for utterance in checked.utterances]
     tokens = [target for target in targets if isinstance(target, tuple)]

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,7 +13,7 @@ from attune.batches.collate import collate, pad
 from attune.contracts import Head, HeadTask, Section, TaskType
 from attune.files import sha256
 from attune.testing.problems import differences, require_none, without_gradient
-from attune.testing.scoring import Perfect, check_scoring
+from attune.testing.scoring import STRIDE, Perfect, check_scoring
 from attune.types import LoadedRow, Loss, Target, Utterance
 
 WIDTH = 8
@@ -58,9 +57,10 @@ def _contents(folder: Path) -> dict[str, str]:
 
 def _head(task: HeadTask, targets: Sequence[Target], frames_needed: Callable[[Target], int]) -> Iterator[str]:
     """The head learns with all of it, and an utterance's loss depends on that utterance alone."""
-    rows = [LoadedRow(str(row), np.zeros(1, np.float32), target) for row, target in enumerate(targets)]
     frames = [torch.randn(max(4, 2 * frames_needed(target)), WIDTH) for target in targets]
-    head = task.head(WIDTH)
+    audio = [torch.randn(len(own) * STRIDE).numpy() for own in frames]
+    rows = [LoadedRow(str(row), own, target) for row, (own, target) in enumerate(zip(audio, targets, strict=True))]
+    head = task.head(WIDTH, STRIDE)
     module = cast(nn.Module, head).train()
     _loss(head, frames, rows).total.backward()  # type: ignore[no-untyped-call]
     yield from without_gradient(module)

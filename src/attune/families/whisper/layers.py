@@ -6,6 +6,7 @@ decoding keeps its own cache.
 
 # B batch, F frames, U tokens, D width, H heads, S cached tokens
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -188,14 +189,19 @@ class Encoder(Stack):
 
     def forward(self, mels: Tensor, mask: Tensor | None) -> Tensor:
         """The states (B, F / 2, D) of log-mel energies (B, M, F); a mask (B, 1, 1, F / 2) is true for what is seen."""
+        (states,) = deque(self.states(mels, mask), maxlen=1)  # no other is kept
+        return states
+
+    def states(self, mels: Tensor, mask: Tensor | None) -> Iterator[Tensor]:
+        """The input of the first layer, each layer's output, and the last one normed in its place."""
         mels = mels.to(self.conv1.weight.dtype)
         # Laid out anew at once: every sum and norm of the layers would otherwise step through memory crosswise.
         hidden = F.gelu(self.conv2(F.gelu(self.conv1(mels)))).transpose(1, 2).contiguous()
         hidden = self.dropout(hidden + self.embed_positions.weight[: hidden.shape[1]])
         for layer in self.layers:
+            yield hidden
             hidden = self.run(layer, hidden, mask)
-        states: Tensor = self.layer_norm(hidden)
-        return states
+        yield self.layer_norm(hidden)
 
 
 class Decoder(Stack):

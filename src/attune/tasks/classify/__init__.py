@@ -1,10 +1,13 @@
-"""Classify utterances: one label each, such as a keyword, an intent, an emotion, a speaker or a language."""
+"""Classify utterances: one label each, such as a keyword, an intent, an emotion, a speaker or a language.
+
+Several labels (`label: action+object+location`) are predicted together, and an utterance is right when all of them are.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -12,10 +15,10 @@ from pydantic import Field
 
 from attune.catalog import suggestion
 from attune.contracts import TaskType
-from attune.errors import DataError, ModelError
-from attune.files import write_text
+from attune.errors import DataError
 from attune.scoring.accuracy import ACCURACY, score_labels
 from attune.scoring.texts import texts_of
+from attune.tasks._names import read_list, write_names
 from attune.types import (
     Metric,
     Output,
@@ -31,20 +34,27 @@ if TYPE_CHECKING:
     from attune.tasks.classify.head import LabelHead
 
 LABELS = "labels.json"
+JOINT = " | "  # between the values of several labels
 
 
 @dataclass(frozen=True, slots=True)
 class LabelHeadConfig:
     """The module on top of the encoder: a projection and the mean over time."""
 
-    width: Annotated[int, Field(ge=1, description="Width of the projection.")] = 256
+    width: Annotated[int, Field(ge=1, le=65_536, description="Width of the projection.")] = 256
+    activation: Annotated[
+        Literal["relu", "none"],
+        Field(description="Before the mean; none as in SUPERB, which features of mean 0 (fbank) do not allow."),
+    ] = "relu"
 
 
 @dataclass(frozen=True, slots=True)
 class ClassifyConfig:
     """Which label, and what is on top of the encoder."""
 
-    label: Annotated[str, Field(description="A label of the manifest, or speaker, language or text.")] = "label"
+    label: Annotated[
+        str, Field(description="A label of the manifest, or speaker, language, text; several joined by +.")
+    ] = "label"
     head: LabelHeadConfig = field(default_factory=LabelHeadConfig)
 
 
@@ -59,53 +69,58 @@ class Classify:
 
     def __init__(self, config: ClassifyConfig, folder: Path) -> None:
         self.config = config
-        self.names = _read_names(folder / LABELS)
+        self.values = _read_values(folder / LABELS)
+        self.names = [JOINT.join(each) for each in product(*self.values)]
         self.ids = {name: number for number, name in enumerate(self.names)}
 
     @staticmethod
     def missing_field(config: ClassifyConfig, utterance: Utterance) -> str | None:
         """The label that is to be learned."""
-        return None if config.label in _labels(utterance) else config.label
+        labels = _labels(utterance)
+        return next((name for name in config.label.split("+") if name not in labels), None)
 
     @staticmethod
     def prepare(config: ClassifyConfig, utterances: Iterable[Utterance], folder: Path) -> None:
         """Collect the label names from the training utterances."""
-        names = sorted({_label(config, utterance) for utterance in utterances})
-        if len(names) < 2:
+        rows = {_values(config, utterance) for utterance in utterances}
+        if len(rows) < 2:
             raise DataError(
-                f"Classifying needs at least two different values of {config.label!r}, and the training utterances "
-                f"have {len(names)}. Set task.label to the label to classify by."
+                f"Classification needs at least two values of {config.label!r}; the training set has "
+                f"{len(rows)}. Set task.label."
             )
-        write_text(folder / LABELS, json.dumps(names, ensure_ascii=False, indent=1) + "\n")
+        values = [sorted(set(column)) for column in zip(*rows, strict=True)]
+        write_names(folder / LABELS, values[0] if len(values) == 1 else values)
 
     @staticmethod
     def can_reuse(config: ClassifyConfig, folder: Path, utterances: Iterable[Utterance]) -> bool:
         """Whether `folder` has just the labels of these utterances."""
-        return set(_read_names(folder / LABELS)) == {_label(config, utterance) for utterance in utterances}
+        rows = {_values(config, utterance) for utterance in utterances}
+        return _read_values(folder / LABELS) == [sorted(set(column)) for column in zip(*rows, strict=True)]
 
     def target(self, utterance: Utterance) -> tuple[int, ...]:
         """The label's number."""
         name = self.reference(utterance)
         if name not in self.ids:
             raise DataError(
-                f"{utterance.where}: utterance {utterance.id!r} has the {self.config.label} {name!r}, "
-                f"which no training utterance had{suggestion(name, self.names)}"
+                f"{utterance.where}: utterance {utterance.id!r} has the {self.config.label} {name!r}, which the "
+                f"training set does not have{suggestion(name, self.names)}"
             )
         return (self.ids[name],)
 
     def reference(self, utterance: Utterance) -> str:
         """The label's name."""
-        return _label(self.config, utterance)
+        return JOINT.join(_values(self.config, utterance))
 
     def frames_needed(self, target: Target) -> int:
         """Any frame at all."""
         return 1
 
-    def head(self, width: int) -> LabelHead:
+    def head(self, width: int, stride: int) -> LabelHead:
         """Projection, mean over time and a distribution over labels."""
         from attune.tasks.classify.head import LabelHead
 
-        return LabelHead(width, self.config.head.width, len(self.names))
+        settings = self.config.head
+        return LabelHead(width, settings.width, [len(each) for each in self.values], settings.activation == "relu")
 
     def read(self, output: Output) -> str:
         """The name of the label found."""
@@ -120,21 +135,21 @@ class Classify:
         return score_labels(*texts_of(predictions))
 
 
-def _read_names(path: Path) -> list[str]:
-    try:
-        names: list[str] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"Cannot read the labels {path}: {error}. Prepare the run again.") from error
-    return names
+def _read_values(path: Path) -> list[list[str]]:
+    """The values of each label; where there is one label, the file has them alone."""
+    found = read_list(path)
+    return [[str(name) for name in each] for each in found if isinstance(each, list)] or [list(map(str, found))]
 
 
-def _label(config: ClassifyConfig, utterance: Utterance) -> str:
+def _values(config: ClassifyConfig, utterance: Utterance) -> tuple[str, ...]:
     labels = _labels(utterance)
-    if config.label not in labels:
-        raise DataError(
-            f"{utterance.where}: utterance {utterance.id!r} has no {config.label!r}{suggestion(config.label, labels)}"
-        )
-    return labels[config.label]
+    names = config.label.split("+")
+    for name in names:
+        if name not in labels:
+            raise DataError(
+                f"{utterance.where}: utterance {utterance.id!r} has no label {name!r}{suggestion(name, labels)}"
+            )
+    return tuple(labels[name] for name in names)
 
 
 def _labels(utterance: Utterance) -> dict[str, str]:

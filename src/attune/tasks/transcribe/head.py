@@ -24,7 +24,7 @@ class CtcHead(nn.Module):
             nn.LSTM(width if layer == 0 else 2 * width, width, bidirectional=True) for layer in range(layers)
         )
         self.dropout = nn.Dropout(dropout)
-        self.output = nn.Linear(2 * width, vocabulary)
+        self.output = nn.Linear(2 * width if layers else width, vocabulary)
 
     def forward(self, frames: Tensor, lengths: Tensor) -> Tensor:
         """Logits (B, F, V)."""
@@ -50,7 +50,7 @@ class CtcHead(nn.Module):
         )
         return Loss(total.to(frames.device), targets.lengths.sum())
 
-    def scorer(self, frames: Tensor, lengths: Tensor) -> CtcScorer:
+    def scorer(self, frames: Tensor, lengths: Tensor, batch: Batch) -> CtcScorer:
         """Log-probabilities of tokens, frame by frame."""
         log_probs = as_precise(self, frames)(frames, lengths).log_softmax(-1)
         return CtcScorer(log_probs.float(), lengths)

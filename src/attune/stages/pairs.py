@@ -1,0 +1,33 @@
+"""Which tasks a family can learn: a pair that does not fit is refused before anything is prepared."""
+
+from attune import catalog
+from attune.contracts import Family, ModelSection, Section, TaskKind, TaskType
+from attune.errors import ConfigError
+from attune.recipe import Recipe
+
+# What a task has that a family of each kind needs, and how that is called.
+NEEDS: dict[TaskKind, tuple[tuple[str, ...], str]] = {
+    "head": (("head",), "a task with a head"),
+    "text": (("text",), "a task about text"),
+    "tokens": (("text", "pieces"), "a task about text or tokens"),
+}
+
+
+def require_fit(recipe: Recipe) -> None:
+    """Refuse a family that cannot learn the recipe's task, with the tasks and the families that would fit."""
+    family = catalog.find(catalog.FAMILIES, recipe.model.family)
+    task = catalog.find(catalog.TASKS, recipe.task.name)
+    if fits(family, task):
+        return
+    tasks = [name for name in catalog.names(catalog.TASKS) if fits(family, catalog.find(catalog.TASKS, name))]
+    families = [name for name in catalog.names(catalog.FAMILIES) if fits(catalog.find(catalog.FAMILIES, name), task)]
+    raise ConfigError(
+        f"The family {recipe.model.family!r} cannot learn the task {recipe.task.name!r}: it needs "
+        f"{NEEDS[family.takes][1]}. Set task.name to {' or '.join(tasks)}"
+        + (f", or model.family to {' or '.join(families)}." if families else ".")
+    )
+
+
+def fits(family: Family[ModelSection], task: TaskType[Section]) -> bool:
+    """Whether the task has what the family needs."""
+    return family.takes == "any" or any(getattr(task, name, None) is not None for name in NEEDS[family.takes][0])
