@@ -189,7 +189,7 @@ def test_the_former_name_of_chunking_is_answered_with_the_new_one(run):
 
 def test_a_run_and_an_evaluation_print_as_short_tables(run):
     text = repr(run)
-    assert text.startswith(f"Run {run.folder}: done, best dev.wer") and "\nWER " in text and len(text.splitlines()) < 10
+    assert text.startswith(f"Run {run.folder}: done, best dev.wer") and "\nwer " in text and len(text.splitlines()) < 10
     assert run._repr_html_().count("<tr>") == len(text.splitlines()) - 1
     evaluation = attune.evaluate(run.folder, on="dev", show=False)
     assert repr(evaluation).startswith("dev: 6 utterances, greedy search\n") and "Prediction" not in repr(evaluation)

@@ -55,7 +55,7 @@ def test_a_chosen_checkpoint_is_evaluated_and_the_runs_own_scores_stay(run, caps
     log = [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
     assert [line["cer"] for line in log if line["event"] == "scores" and line["step"] == 2] == [found]
     assert run.scores() == before
-    target = open_eval_target(f"{run.folder}@step-2", ["decode.beam=2"], this_site())
+    target = open_eval_target(f"{run.folder}@step-2", ["decode.search=beam", "decode.beam=2"], this_site())
     assert target.pretrained.step == 2 and target.pretrained.recipe.decode.beam == 2
 
 

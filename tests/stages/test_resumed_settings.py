@@ -38,13 +38,13 @@ def test_what_is_looked_at_and_saved_may_change_and_the_weights_are_the_same_bit
         if isinstance(event, Stepped) and event.step.progress.position.step == 4:
             break
     changes = ["train.eval_every=4", "train.save_every=5", "train.keep_last=9", "train.log_every=2", "decode.batch=2"]
-    again = events_of(recipe_file, tmp_path / "run", *changes, "decode.beam=4", "train.eval_utterances=3")
+    again = events_of(recipe_file, tmp_path / "run", *changes, "decode.precision=bf16", "train.eval_utterances=3")
     (started,) = (event for event in again if isinstance(event, Started))
     assert started.step == 3 and len(started.observed) == 7
     assert [event.step for event in again if isinstance(event, Evaluated)][:3] == [4, 8, 12]
     log = [json.loads(line) for line in (tmp_path / "run/log.jsonl").read_text().splitlines()]
     changed = {line["key"]: (line["old"], line["new"]) for line in log if line["event"] == "changed"}
-    assert changed["train.eval_every"] == (6, 4) and changed["decode.beam"] == (8, 4)
+    assert changed["train.eval_every"] == (6, 4) and changed["decode.precision"] == ("fp32", "bf16")
     assert stepped(plain)[-1] == 12
     one, other = (checkpoint.folder_of(Run(tmp_path / name).checkpoints, 12) for name in ("plain", "run"))
     assert (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()

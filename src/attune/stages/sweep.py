@@ -15,7 +15,7 @@ from attune.errors import AttuneError, ConfigError, Preempted
 from attune.metrics import Scores
 from attune.plain_yaml import inline_yaml
 from attune.recipe import Recipe
-from attune.report.tables import describe_score, metric_label, scores_from_json
+from attune.report.tables import describe_score, scores_from_json
 from attune.run import Run
 from attune.site import Site
 from attune.stages import drain
@@ -136,7 +136,7 @@ def ranked(results: Sequence[PointResult], recipe: Recipe) -> tuple[str, list[Po
 
 def sweep_table(name: str, results: Sequence[PointResult]) -> str:
     """A line for each point with its dev score and interval, the best first."""
-    rows = [["", "point", f"dev {metric_label(name)} [95 % CI]"]]
+    rows = [["", "point", f"dev {name} [95 % CI]"]]
     for number, result in enumerate(results, 1):
         problem = result.problem.partition("\n")[0]
         found = describe_score(result.scores.values[name]) if result.scores else f"failed: {problem}"
