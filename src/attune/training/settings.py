@@ -73,7 +73,14 @@ class OptimizerConfig:
 class TrainConfig:
     """How long to train, how exactly, and what to keep."""
 
-    steps: Annotated[Count, Field(description="Number of optimizer steps.")]
+    steps: Annotated[Count | None, Field(description="Number of optimizer steps; set this or epochs.")] = None
+    epochs: Annotated[
+        float | None,
+        Field(
+            gt=0, le=MOST_STEPS, description="Passes over the training set, instead of steps.",
+            json_schema_extra={"since": "0.2"},
+        ),
+    ] = None
     warmup: Annotated[int, Field(ge=0, le=MOST_STEPS, description="Steps of linear warmup.")] = 0
     schedule: Annotated[
         Literal["linear", "cosine", "constant"], Field(description="Learning rate schedule after the warmup.")
@@ -108,3 +115,10 @@ class TrainConfig:
     nonfinite_patience: Annotated[
         Count, Field(description="Stop after N steps in a row with a non-finite loss or gradient.")
     ] = 5
+
+    @property
+    def last_step(self) -> int:
+        """The number of steps, where it is known: `stages.data.with_steps` derives it from epochs."""
+        if self.steps is None:
+            raise RuntimeError("the steps of train.epochs are not derived yet")
+        return self.steps
