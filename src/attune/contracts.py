@@ -22,10 +22,10 @@ from attune.roles import TaskKind as TaskKind
 from attune.roles import TextTask as TextTask
 from attune.roles import TokenizedTask as TokenizedTask
 from attune.roles import TunedTask as TunedTask
-from attune.scorers import ScorerKind
+from attune.scorers import LanguageModel, ScorerKind
 from attune.types import (
     Batch,
-    CachedRow,
+    FeatureCache,
     LoadedRow,
     Loss,
     Output,
@@ -164,6 +164,14 @@ class HalfPrecisionModel(Protocol):
 
 
 @runtime_checkable
+class FusableModel(Protocol):
+    """A model that a beam search of another model can fuse."""
+
+    def language_model(self, first: int) -> LanguageModel:
+        """Its predictions, token `first` of its own being token 0 of the searched model."""
+
+
+@runtime_checkable
 class StepStatistics(Protocol):
     """A module with statistics of a whole step, which are summed over micro-batches and ranks as gradients are."""
 
@@ -266,16 +274,6 @@ class TimestampTokens:
 Times = FrameTimes | TimestampTokens
 Pack = Callable[[Sequence[LoadedRow]], list[LoadedRow]]  # joins rows of a micro-batch, for training
 DetectLanguages = Callable[[Scorer], list[str]]  # the language code of each row
-
-
-class FeatureCache(Protocol):
-    """Keeps what a frozen part of a model computes, so that it is computed once for each utterance."""
-
-    def lookup(self) -> Callable[[Utterance], CachedRow | None]:
-        """What finds the features of an utterance, in any process; its weights are those that the model has now."""
-
-    def note(self, seconds: float) -> str:
-        """How large it will be for so much audio, and where; raises ConfigError where there is no room."""
 
 
 @dataclass(frozen=True, slots=True)

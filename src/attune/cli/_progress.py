@@ -215,8 +215,7 @@ def _show_hint(scores: Scores, display: Display) -> None:
     """What a word error rate over 100 % usually means."""
     if "wer" in scores.values and scores.values["wer"].value > HOPELESS:
         display.say_once(
-            "  wer over 100 %: more insertions than words, usually repetitions. Normal in the first steps "
-            "(Whisper with model.window=trimmed: about 50); later, look at --alignments.",
+            "  wer over 100 %: more insertions than words. Normal in the first steps (Whisper with window=trimmed: 50).",
             "warning",
         )
 

@@ -16,7 +16,7 @@ import torch
 
 from attune.batches.load import CachedBatches, LoadedMicroBatch, readers_watched
 from attune.corpora import Corpus, CorpusSample
-from attune.errors import CheckpointError, Preempted
+from attune.errors import CheckpointError, ConfigError, Preempted
 from attune.recipe import Difference, Recipe
 from attune.run import Run, Start, claimed
 from attune.site import Site
@@ -350,6 +350,8 @@ def _judge(training: TrainingContext, dev: Scored, context: ScoringContext) -> G
     name, metric = training.recipe.train.keep_best, training.metric
     if name is None or metric is None:
         return _Judged(evaluation, scores, False)
+    if name not in scores:
+        raise ConfigError(f"train.keep_best: the task's settings leave {name} out. Have it scored, or name another.")
     training.history.append(scores[name])
     return _Judged(evaluation, scores, training.run.is_best(name, metric, scores[name]))
 
