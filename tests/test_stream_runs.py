@@ -11,7 +11,7 @@ from miniatures import put
 from processes import attune, kill, start, wait, wait_for_step
 from range_server import Behavior, serving
 from servers.hub import Hub, serve_hub
-from tiny import EPOCH, RECIPE, write_recipe
+from tiny import EPOCH, write_recipe
 
 pytestmark = pytest.mark.recipe
 
@@ -24,7 +24,7 @@ def folder(tmp_path_factory):
     import tarfile
 
     folder = tmp_path_factory.mktemp("streams")
-    write_recipe(folder, 40, RECIPE.replace("micro_seconds: 2", "micro_seconds: 4"))  # one of the 40 is longer than 2 s
+    write_recipe(folder, 40)
     rows = [json.loads(line) for line in (folder / "train/manifest.jsonl").read_text().splitlines()]
     (folder / "shards").mkdir()
     for number in range(5):
