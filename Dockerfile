@@ -8,7 +8,7 @@ ARG VARIANT=cpu
 # Where torch's CPU builds are, when the default package index has none.
 ARG TORCH_INDEX_URL=
 # More extras of attune, or more packages, to have in the image.
-ARG EXTRAS=ray,track,lora,data,av
+ARG EXTRAS=ray,track,lora,data,av,s3
 ARG PACKAGES=
 
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]

@@ -9,6 +9,9 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
+from attune import catalog
+from attune.corpora import CORPORA, CorpusPaths, open_manifest, prepare_split
+
 COUNT = iter(range(10_000))
 
 
@@ -259,3 +262,18 @@ def put(archive: tarfile.TarFile, name: str, content: bytes):
     member = tarfile.TarInfo(name)
     member.size = len(content)
     archive.addfile(member, io.BytesIO(content))
+
+
+def prepare(name, source, to, **options):
+    """The splits as manifests, and what was left out of each, by reason."""
+    layout = catalog.find(CORPORA, name)
+    splits, left_out = {}, {}
+    for split, found in layout.read(CorpusPaths(str(source), to), layout.options(**options)).items():
+        steps = prepare_split(split, found, to, jobs=1)
+        try:
+            while True:
+                next(steps)
+        except StopIteration as end:
+            left_out[split] = dict(end.value.left_out)
+        splits[split] = open_manifest(to / f"{split}.jsonl", to / "index")
+    return splits, left_out

@@ -4,7 +4,9 @@ import multiprocessing
 import os
 import signal
 import socket
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
@@ -14,10 +16,10 @@ from pathlib import Path
 import torch._dynamo
 import torch.utils.tensorboard  # noqa: F401
 
-import attune.families.ssl
-import attune.stages.train
-import attune.tasks.transcribe  # noqa: F401
 from attune.cli import main
+from attune.families import ssl  # noqa: F401
+from attune.stages import train  # noqa: F401
+from attune.tasks import transcribe  # noqa: F401
 
 FORK = multiprocessing.get_context("fork")
 
@@ -29,6 +31,19 @@ def start(words: list[str], ranks: int = 1, before: Callable[[int], None] | None
     for process in started:
         process.start()
     return started
+
+
+def attune(*words: object, seconds: float = 240, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`attune WORDS` from its start to its end: the exit code, and what it printed."""
+    words = tuple(map(str, words))
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        process = FORK.Process(target=_command, args=(words, out, errors, environment))
+        process.start()
+        process.join(seconds)
+        kill([process])
+        for file in (out, errors):
+            file.seek(0)
+        return subprocess.CompletedProcess(words, process.exitcode, out.read(), errors.read())
 
 
 def wait(processes: list[BaseProcess], seconds: float = 120) -> list[int | None]:
@@ -97,6 +112,15 @@ class KillPoints:
                 file.write(f"{moment}\n")
         if self.count == self.wanted:
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _command(words, out, errors, environment) -> None:
+    os.environ.update(environment)
+    for number, file in ((1, out), (2, errors)):
+        os.dup2(file.fileno(), number)
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1) for number in (1, 2))
+    sys.argv = ["attune", *words]
+    sys.exit(main(list(words)))
 
 
 def _rank(words, rank, ranks, port, before) -> None:

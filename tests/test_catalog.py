@@ -32,7 +32,7 @@ def test_a_package_that_is_installed_brings_its_plug_ins(package, capsys):
 
 
 def test_without_it_they_are_unknown():
-    with pytest.raises(ConfigError, match="There is no 'shouted'"):
+    with pytest.raises(ConfigError, match="Unknown normalizer 'shouted'"):
         catalog.find(catalog.NORMALIZERS, "shouted")
 
 

@@ -46,12 +46,15 @@ def test_the_compose_file_has_two_nodes_and_a_store_of_one_image():
     assert services["head"]["ports"] == ["127.0.0.1:8265:8265"]  # not to the whole network
 
 
-def test_the_extras_that_the_image_installs_exist():
+def test_the_extras_that_the_image_and_the_compose_file_install_exist_and_have_what_the_store_needs():
     import tomllib
 
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    (wanted,) = [rest.split("=")[1] for word, rest in steps() if word == "ARG" and rest.startswith("EXTRAS=")]
-    assert set(wanted.split(",")) <= extras.keys()
+    (image,) = [rest.split("=")[1] for word, rest in steps() if word == "ARG" and rest.startswith("EXTRAS=")]
+    compose = yaml.safe_load((ROOT / "docker/compose.yaml").read_text())["x-node"]["build"]["args"]["EXTRAS"]
+    for wanted in (image, compose):
+        assert set(wanted.split(",")) <= extras.keys()
+        assert any(package.startswith("boto3") for extra in wanted.split(",") for package in extras[extra])
 
 
 def test_the_dockerfile_passes_its_linter():

@@ -7,14 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from attune.run import Run
 
-from tiny import attune, write_recipe
+from processes import attune, start, wait, wait_for_step
+from tiny import write_recipe
 
 pytestmark = pytest.mark.recipe
 
@@ -24,23 +24,18 @@ def recipe(tmp_path_factory):
     return write_recipe(tmp_path_factory.mktemp("launch"))
 
 
-def test_two_devices_train_and_evaluate(recipe, tmp_path):
+def test_two_devices_train_and_evaluate_for_a_program_that_runs_the_commands(recipe, tmp_path):
     run = tmp_path / "run"
-    done = attune("train", recipe, f"run={run}", "train.steps=3", "train.eval_every=3", "--devices", 2)
-    assert done.returncode == 0, done.stderr
-    assert "is the model of step 3" in done.stdout
-    scored = attune("evaluate", run, "--on", "dev", "--devices", 2, "--json")
-    assert scored.returncode == 0 and '"num_scored_sents": 6' in scored.stdout
-
-
-def test_a_program_that_runs_a_command_starts_ranks_of_that_command(recipe, tmp_path):
-    words = ["train", str(recipe), f"run={tmp_path / 'run'}", "train.steps=2", "train.warmup=1", "--devices=2"]
+    words = ["train", str(recipe), f"run={run}", "train.steps=3", "train.eval_every=3", "--devices=2"]
     program = f"import sys; from attune.cli import main; sys.exit(main({words!r}))"
     done = subprocess.run(
         [sys.executable, "-c", program, "own", "--words"], capture_output=True, text=True, timeout=200
     )
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "run/command.txt").read_text() == f"attune {shlex.join(words)}\n"
+    assert "is the model of step 3" in done.stdout
+    assert (run / "command.txt").read_text() == f"attune {shlex.join(words)}\n"
+    scored = attune("evaluate", run, "--on", "dev", "--devices", 2, "--json")
+    assert scored.returncode == 0 and '"num_scored_sents": 6' in scored.stdout
 
 
 def test_a_mistake_in_the_recipe_is_told_once_before_any_rank_starts(recipe, tmp_path):
@@ -67,21 +62,6 @@ def ranks_of(run: Path) -> list[int]:
     return found
 
 
-@contextmanager
-def training(recipe: Path, run: Path):
-    """Two ranks in the midst of a long training, by their launcher."""
-    words = ["train", str(recipe), f"run={run}", "train.steps=100000", "train.warmup=0", "data.test=[]", "--devices=2"]
-    with subprocess.Popen([sys.executable, "-m", "attune", *words], stdout=subprocess.DEVNULL) as launcher:
-        deadline = time.monotonic() + 60
-        while not (run / "checkpoints").exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert (run / "checkpoints").exists()
-        try:
-            yield launcher
-        finally:
-            launcher.kill()  # its ranks end with it
-
-
 def listens(process: subprocess.Popen) -> bool:
     """Whether a process has a handler for SIGTERM."""
     caught = re.search(r"^SigCgt:\s+(\w+)", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE)
@@ -99,50 +79,44 @@ def test_a_launcher_that_is_stopped_before_there_are_ranks_exits_75(recipe, tmp_
     assert not (tmp_path / "run/checkpoints").exists()
 
 
-def test_a_second_launcher_is_refused_and_the_run_in_use_goes_on(recipe, tmp_path):
+def test_a_second_launcher_is_refused_and_the_run_in_use_goes_on_until_it_is_preempted(recipe, tmp_path):
     run = tmp_path / "run"
-    with training(recipe, run) as launcher:
+    words = ["train", str(recipe), f"run={run}", "train.steps=100000", "train.warmup=0", "data.test=[]", "--devices=2"]
+    command = [sys.executable, "-m", "attune", *words]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as launcher:
+        wait_for_step(run, 1)
         status = (run / "status.json").read_text()
-        second = attune(*launcher.args[3:])
+        second = attune(*words)
         assert second.returncode == 2 and "Another process is training" in second.stderr
         assert (run / "status.json").read_text() == status
-        assert_preempted(launcher, run, signal.SIGUSR1)
-
-
-def test_a_preemption_signal_to_the_launcher_saves_and_exits_75(recipe, tmp_path):
-    run = tmp_path / "run"
-    with training(recipe, run) as launcher:
-        assert_preempted(launcher, run, signal.SIGTERM)
-
-
-def test_ctrl_c_saves_and_a_second_one_ends_at_once_without_a_trace(recipe, tmp_path):
-    """As a terminal has it: the signal goes to every process of the group."""
-    for devices, times, code in ((1, 1, 75), (2, 1, 75), (1, 2, 130), (2, 2, 130)):
-        run = tmp_path / f"run-{devices}-{times}"
-        words = ["train", str(recipe), f"run={run}", "train.steps=100000", "train.warmup=0", f"--devices={devices}"]
-        command = [sys.executable, "-m", "attune", *words, "data.test=[]", "train.eval_every=null"]
-        with subprocess.Popen(
-            [*command, "train.keep_best=null"], stderr=subprocess.PIPE, text=True, start_new_session=True
-        ) as process:
-            deadline = time.monotonic() + 60
-            while not (run / "checkpoints").exists() and time.monotonic() < deadline:
-                time.sleep(0.05)
-            if times == 2:
-                os.killpg(process.pid, signal.SIGSTOP)  # so that both signals are there before a step is over
-                os.killpg(process.pid, signal.SIGINT)
-                os.killpg(process.pid, signal.SIGCONT)
-                time.sleep(0.01)
-            os.killpg(process.pid, signal.SIGINT)
-            errors = process.communicate(timeout=60)[1]
-        assert process.returncode in ((code,) if times == 1 else (75, 130)), errors
-        assert "Traceback" not in errors
-        if times == 1:
-            assert Run(run).state() == "preempted"
-        assert not ranks_of(run)
-
-
-def assert_preempted(launcher, run, number):
-    launcher.send_signal(number)
-    assert launcher.wait(60) == 75
+        launcher.send_signal(signal.SIGUSR1)
+        assert launcher.wait(60) == 75
     assert Run(run).state() == "preempted"
+    assert not ranks_of(run)
+
+
+@pytest.mark.parametrize(("devices", "times"), [(1, 1), (1, 2), (2, 2)])
+def test_ctrl_c_saves_and_a_second_one_ends_at_once_without_a_trace(recipe, tmp_path, devices, times):
+    """As a terminal has it: the signal goes to every process of the group."""
+    run, errors = tmp_path / "run", tmp_path / "errors.txt"
+    words = ["train", str(recipe), f"run={run}", "train.steps=100000", "train.warmup=0", f"--devices={devices}"]
+    quiet = ["data.test=[]", "train.eval_every=null", "train.keep_best=null"]
+
+    def to_file(_):
+        os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT), 2)  # of the ranks, too
+        sys.stderr = os.fdopen(2, "w", buffering=1)
+
+    (process,) = start([*words, *quiet], 1, to_file)  # leads a group of its own
+    wait_for_step(run, 1)
+    if times == 2:
+        os.killpg(process.pid, signal.SIGSTOP)  # so that both signals are there before a step is over
+        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, signal.SIGCONT)
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    (code,) = wait([process], 60)
+    assert code in ((75,) if times == 1 else (75, 130)), errors.read_text()
+    assert "Traceback" not in errors.read_text()
+    if times == 1:
+        assert Run(run).state() == "preempted"
     assert not ranks_of(run)

@@ -13,10 +13,9 @@ from attune.stages.data import WorstMicroBatch, open_split, planner, training_ro
 from attune.stages.fit import Fit, _propose, _Used
 from attune.world import World
 
-from processes import kill, start
-from tiny import attune, write_recipe
+from processes import attune, kill, start
+from tiny import EPOCH, write_recipe
 
-pytestmark = pytest.mark.recipe
 GIB = 2**30
 
 
@@ -25,6 +24,7 @@ def recipe(tmp_path_factory):
     return write_recipe(tmp_path_factory.mktemp("memory"))
 
 
+@pytest.mark.recipe
 def test_a_rank_that_runs_out_of_memory_ends_all_with_the_utterances_and_the_setting(recipe, tmp_path):
     run = tmp_path / "run"
 
@@ -53,15 +53,8 @@ def test_a_rank_that_runs_out_of_memory_ends_all_with_the_utterances_and_the_set
     assert "batches.micro_seconds" in reason and "000" in reason  # an id
 
 
-def test_the_worst_batch_is_run_and_a_larger_one_proposed(recipe):
-    done = attune("check", recipe, "--no-audio", "--fit", "--json")
-    fit = json.loads(done.stdout)["fit"]
-    assert done.returncode == 0
-    assert fit["before"] < fit["peak"] < fit["limit"] and fit["proposed"] > fit["now"] == 8
-    assert fit["setting"] == "batches.micro_seconds" and fit["seconds"] <= 8
-
-
-def test_a_mix_in_which_rows_come_twice_is_measured_too(recipe):
+@pytest.mark.recipe
+def test_the_worst_batch_is_run_and_a_larger_one_proposed_also_for_a_mix_in_which_rows_come_twice(recipe):
     train = recipe.parent / "train" / "manifest.jsonl"
     few = recipe.parent / "few.jsonl"
     rows = [json.loads(line) for line in train.read_text().splitlines()[:2]]
@@ -70,11 +63,13 @@ def test_a_mix_in_which_rows_come_twice_is_measured_too(recipe):
     mix = f"data.train=[{train}, {few}]", "data.mix.weights=[1, 1]"
     done = attune("check", recipe, "--no-audio", "--fit", "--json", *mix)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["fit"]["peak"]
+    fit = json.loads(done.stdout)["fit"]
+    assert fit["before"] < fit["peak"] < fit["limit"] and fit["proposed"] > fit["now"] == 3
+    assert fit["setting"] == "batches.micro_seconds" and fit["seconds"] <= 3
 
 
 def test_the_worst_batch_has_the_most_padded_audio(recipe, tmp_path):
-    loaded = load(recipe).recipe
+    loaded = load(recipe, [EPOCH]).recipe
     corpus = open_split(loaded, "train", tmp_path, Site(tmp_path, 0), World.alone())
     rows = worst_micro_batch(corpus, planner(loaded, corpus, training_rows(loaded, corpus))(0)).rows
     assert corpus.seconds[rows].max() * len(rows) <= 8 < corpus.seconds[rows].max() * (len(rows) + 1) + 2

@@ -127,9 +127,9 @@ def test_five_problems_are_reported_at_once_each_with_its_line(folder):
     assert problems("x.yaml", "train.clip=-1", "sed=3") == [
         "override: train.clip: expected more than 0, found '-1'",
         "override: sed: unknown key; did you mean 'seed'?",
-        "x.yaml:4: task.name: No module 'toy.tusk' for the plug-in 'toy.tusk'. Is its package installed?",
+        "x.yaml:4: task.name: No module 'toy.tusk' for the plug-in 'toy.tusk'. Install its package.",
         "x.yaml:5: model.widht: unknown key; did you mean 'width'?",
-        "x.yaml:6: batches: give exactly one of micro_seconds and micro_utterances",
+        "x.yaml:6: batches: set exactly one of micro_seconds and micro_utterances",
         "x.yaml:7: optimizer.lr: required, but missing",
         "x.yaml:8: optimizer.name: unknown value 'adam'; did you mean 'adamw'?",
         "x.yaml:10: train.steps: expected a whole number, found 'many'",
@@ -141,21 +141,22 @@ def test_five_problems_are_reported_at_once_each_with_its_line(folder):
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("batches.micro_seconds=null", "whole.yaml:5: batches: give exactly one of micro_seconds and micro_utterances"),
+        ("batches.micro_seconds=null", "whole.yaml:5: batches: set exactly one of micro_seconds and micro_utterances"),
         ("train.warmup=100", "override: train.warmup: must be less than steps (100), found 100"),
         ("train.keep_best=wer", "override: train.keep_best: expected a dev score such as dev.wer, found 'wer'"),
         ("data.min_seconds=40", "override: data.min_seconds: must be less than max_seconds (30), found 40"),
         ("train.eval_every=", "whole.yaml:7: train.keep_best: needs train.eval_every and data.dev"),
-        ("data.train=[]", "override: data.train: give manifests to learn from, or data.stream"),
-        ("data.stream={shards: [a.tar]}", "override: data.stream: stands instead of data.train; give one of them"),
+        ("data.train=[]", "override: data.train: set manifests to train on, or data.stream"),
+        ("data.stream={shards: [a.tar]}", "override: data.stream: replaces data.train; set one of them"),
         ("data.mix={temperature: 2}", "override: data.mix: needs two or more manifests in data.train"),
         ("data.train=['']", "override: data.train[0]: expected text at least 1 long, found ''"),
         ("run=", "override: run: expected text, found nothing"),
         ("task=toy.task", "override: task: expected keys and values, found 'toy.task'"),
         ("task.name=[x]", "override: task.name: expected a name, found a list of 1"),
         ("task={name: toy.family}", "override: task.name: Module 'toy.family' does not export TASK."),
-        ("task.name=./task.py", "override: task.name: There is no './task.py' among the tasks (known: "),
-        ("task.name=transcibe", "override: task.name: There is no 'transcibe' among the tasks; did you mean "),
+        ("run=s3://bucket/runs/x", "override: run: must be a local folder; upload the result with `attune push`"),
+        ("task.name=./task.py", "override: task.name: Unknown task './task.py' (known: "),
+        ("task.name=transcibe", "override: task.name: Unknown task 'transcibe'; did you mean "),
         ("task.language=tlh", "whole.yaml:3: task: Klingon needs a lexicon"),
         ("train.steps.x=1", "override: train.steps: expected a whole number, found keys and values"),
     ],
@@ -168,7 +169,7 @@ def test_what_does_not_fit_together_is_a_problem(folder, override, expected):
 
 def test_scoring_during_training_needs_something_to_score(folder):
     assert problems("whole.yaml", "data.dev=[]") == [
-        "whole.yaml:7: train.eval_every: there is nothing to score: give data.dev",
+        "whole.yaml:7: train.eval_every: nothing to evaluate: set data.dev",
         "whole.yaml:7: train.keep_best: needs train.eval_every and data.dev",
     ]
 
@@ -181,7 +182,7 @@ def test_a_plug_in_must_be_chosen(folder):
 def test_a_missing_base_is_a_problem_beside_the_others_but_hides_what_it_would_have_given(folder):
     write("x.yaml", "seed: 1\nbase: nowhere.yaml\ntrain: {stps: 3}\nbatches: {micros_per_step: 2}\n")
     assert problems("x.yaml") == [
-        "x.yaml:2: base: there is no file nowhere.yaml",
+        "x.yaml:2: base: no file nowhere.yaml",
         "x.yaml:3: train.stps: unknown key; did you mean 'steps'?",
     ]
 
@@ -189,12 +190,12 @@ def test_a_missing_base_is_a_problem_beside_the_others_but_hides_what_it_would_h
 def test_a_circle_of_bases_is_shown(folder):
     write("a.yaml", "base: b.yaml\n")
     write("b.yaml", "seed: 1\nbase: a.yaml\n")
-    assert problems("a.yaml") == ["b.yaml:2: base: a circle: a.yaml → b.yaml → a.yaml"]
+    assert problems("a.yaml") == ["b.yaml:2: base: circular: a.yaml → b.yaml → a.yaml"]
 
 
 def test_a_recipe_is_not_its_own_base(folder):
     write("a.yaml", "base: ./a.yaml\n")
-    assert problems("a.yaml") == ["a.yaml:1: base: a circle: a.yaml → a.yaml"]
+    assert problems("a.yaml") == ["a.yaml:1: base: circular: a.yaml → a.yaml"]
 
 
 def test_a_base_is_one_path(folder):
@@ -238,6 +239,34 @@ def test_the_resolved_recipe_loads_as_an_equal_one(folder):
     assert again.origin("train.nonfinite_patience").startswith("resolved.yaml:")
 
 
+@pytest.mark.parametrize("section", ["decode", "decode.final"])
+@pytest.mark.parametrize("setting", ["beam=4", "length_power=0.5", "lm=x.arpa", "lm_weight=0.5"])
+def test_what_greedy_search_does_not_use_is_refused(folder, section, setting):
+    key = f"{section}.{setting.partition('=')[0]}"
+    with pytest.raises(ConfigError, match=f"{key}: greedy search does not use it: set search: beam, or leave it out"):
+        load(Path("whole.yaml"), [f"{section}.search=greedy", f"{section}.{setting}"])
+    needed = [] if "weight" not in setting else [f"{section}.lm=x.arpa"]
+    load(Path("whole.yaml"), [f"{section}.search=beam", f"{section}.{setting}", *needed])
+
+
+def test_the_former_default_is_no_setting_where_an_older_run_has_it_written_out(folder):
+    assert load(Path("whole.yaml"), ["decode.search=greedy", "decode.length_power=1"]).recipe.decode.length_power == 1
+
+
+def test_a_weight_needs_a_language_model(folder):
+    with pytest.raises(ConfigError, match=r"decode\.lm_weight: there is no language model to weigh"):
+        load(Path("whole.yaml"), ["decode.search=beam", "decode.lm_weight=0.5"])
+
+
+def test_another_search_leaves_the_settings_of_the_former_behind(folder):
+    search = "{search: beam, beam: 4, lm: x.arpa, lm_weight: 0.5, precision: bf16}"
+    write("resolved.yaml", recipes.resolved_yaml(load(Path("whole.yaml"), [f"decode.final={search}"]).recipe))
+    final = load(Path("resolved.yaml"), ["decode.final.search=greedy"]).recipe.decode.final
+    assert final == SearchConfig(precision="bf16")
+    final = load(Path("resolved.yaml"), ["decode.final.search=beam"]).recipe.decode.final
+    assert final and (final.beam, final.lm) == (4, "x.arpa")
+
+
 def test_equal_recipes_have_no_differences(folder):
     assert recipes.differences(load(Path("whole.yaml")).recipe, load(Path("whole.yaml"), ["seed=0"]).recipe) == []
 
@@ -254,7 +283,6 @@ def test_differences_are_named_by_dotted_keys(folder):
         "optimizer.lr": (1e-4, 2e-4),
         "decode.final.search": (None, "greedy"),
         "decode.final.beam": (None, 8),
-        "decode.final.length_power": (None, 1.0),
         "decode.final.fallback": (None, False),
         "decode.final.precision": (None, "fp32"),
         "decode.final.lm_weight": (None, 0.3),
@@ -280,3 +308,22 @@ def test_the_schema_knows_bases_limits_and_the_settings_of_each_plug_in():
     assert tasks[None]["properties"]["name"]["pattern"] == r"\."
     families = [choice["properties"]["family"].get("const") for choice in schema["$defs"]["ModelChoice"]["anyOf"]]
     assert "ssl" in families
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("optimizer.lr=1e300", "optimizer.lr: expected at most 100, found '1e300'"),
+        ("optimizer.lr=-0.0", "optimizer.lr: expected more than 0, found '-0.0'"),
+        ("optimizer.weight_decay=1e300", "optimizer.weight_decay: expected at most 100"),
+        (f"train.steps={'9' * 29}", "train.steps: expected at most 1e+09"),
+        (f"train.steps={'9' * 5000}", "train.steps: "),
+        (f"train.warmup={1 << 62}", "train.warmup: expected at most 1e+09"),
+        (f"batches.micro_utterances={'9' * 400}", "batches.micro_utterances: expected at most 1e+09"),
+        (f"decode.beam={1 << 31}", "decode.beam: expected at most 10000"),
+        (f"adapt={{method: lora, rank: {1 << 31}}}", "adapt.rank: expected at most 65536"),
+        ("adapt={method: lora, alpha: 1e300}", "adapt.alpha: expected at most 1e+06"),
+    ],
+)
+def test_a_number_beyond_reason_is_refused_by_name(folder, override, told):
+    assert any(told in line for line in problems("whole.yaml", override))

@@ -114,7 +114,7 @@ def test_killed_and_resumed_shared_weights_end_in_the_same_bits(recipe, tmp_path
 
 @pytest.mark.parametrize("wrong", [["train.strict=true"], ["optimizer.name=adafactor"]])
 def test_what_cannot_be_shared_is_refused_before_anything_runs(recipe, wrong):
-    with pytest.raises(ConfigError, match="use shard: optimizer"):
+    with pytest.raises(ConfigError, match="use `shard: optimizer`"):
         load(recipe, ["train.shard=full", *wrong])
 
 

@@ -1,5 +1,6 @@
 """Whole runs over shards: killed and resumed on other ranks, over a slow line, with an index and without."""
 
+import io
 import json
 
 import pytest
@@ -7,9 +8,10 @@ import pytest
 from attune.files import sha256
 
 from miniatures import put
-from processes import kill, start, wait, wait_for_step
+from processes import attune, kill, start, wait, wait_for_step
 from range_server import Behavior, serving
-from tiny import attune, write_recipe
+from servers.hub import Hub, serve_hub
+from tiny import EPOCH, write_recipe
 
 pytestmark = pytest.mark.recipe
 
@@ -34,7 +36,7 @@ def folder(tmp_path_factory):
 
 
 def words(folder, run, *more, shards=None):
-    settings = ["train.save_every=1", "train.eval_every=5", "data.test=[]", "train.strict=true", "--workers=1"]
+    settings = ["train.save_every=1", "train.eval_every=5", "data.test=[]", "train.strict=true", "--workers=1", EPOCH]
     stream = ["data.train=[]", f"data.stream.shards=[{shards or folder / 'shards'}]", "data.stream.window=12"]
     return ["train", str(folder / "recipe.yaml"), f"run={run}", f"train.steps={STEPS}", *settings, *stream, *more]
 
@@ -117,3 +119,43 @@ def test_an_index_of_remote_shards_trains_like_local_files(folder, tmp_path):
             assert wait(start([*run, f"train.steps={STEPS}", *more])) == [0]
             ends.append(ending(tmp_path / name)[:2])
         assert ends[0] == ends[1]
+
+
+def parquet_of(folder, rows):
+    """Rows of a manifest as Common Voice on the Hub has them: sentence, client_id, and audio as bytes."""
+    import pyarrow
+    import pyarrow.parquet
+
+    audio = [{"bytes": (folder / row["audio"]).read_bytes(), "path": row["audio"]} for row in rows]
+    table = {"client_id": ["v"] * len(rows), "audio": audio, "sentence": [row["text"] for row in rows]}
+    out = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(table), out, row_group_size=3)
+    return out.getvalue()
+
+
+@pytest.fixture
+def voices(folder, monkeypatch):
+    """The data of the recipe as a dataset of Parquet files on a hub: train in four files, validation in one."""
+    pytest.importorskip("pyarrow")
+    rows = [json.loads(line) for line in (folder / "train/manifest.jsonl").read_text().splitlines()]
+    dev = [json.loads(line) for line in (folder / "dev/manifest.jsonl").read_text().splitlines()]
+    files = {f"be/train-{part:05d}-of-00004.parquet": parquet_of(folder / "train", rows[part::4]) for part in range(4)}
+    files["be/validation-00000-of-00001.parquet"] = parquet_of(folder / "dev", dev)
+    hub = Hub()
+    hub.put("org/voices", files, kind="datasets")
+    with serve_hub(hub) as url:
+        monkeypatch.setenv("HF_ENDPOINT", url)
+        yield hub
+
+
+def test_a_hub_set_streamed_for_training_and_scoring_ends_in_the_same_bits_when_killed(folder, voices, tmp_path):
+    shards, dev = "hf://datasets/org/voices/be/train", "data.dev=[hf://datasets/org/voices/be/validation]"
+    run, quiet = tmp_path / "run", tmp_path / "quiet"
+    assert wait(start(words(folder, quiet, dev, shards=shards))) == [0]
+    killed_at(start(words(folder, run, dev, shards=shards)), run, 6)
+    assert wait(start(words(folder, run, dev, shards=shards))) == [0]
+    assert ending(run) == ending(quiet)
+    logs = [[json.loads(line) for line in (each / "log.jsonl").read_text().splitlines()] for each in (quiet, run)]
+    assert sum(line["event"] == "resumed" for line in logs[1]) == 1
+    scores = [{line["step"]: line["cer"] for line in log if line["event"] == "scores"} for log in logs]
+    assert scores[0] == scores[1] and set(scores[0]) == {5, 10}

@@ -27,13 +27,14 @@ def model(tmp_path_factory):
     [
         ("task.name", "name: transcribe", "name: evil.task"),
         ("model.family", "family: ssl", "family: evil.family"),
+        ("model.upstream", "upstream: fbank", "upstream: evil.upstream"),
         ("task.normalizer", "normalizer: none", "normalizer: evil.normalizer"),
         ("data.dev", "dev: [", "dev: [evil.store://bucket/dev.jsonl, "),
     ],
 )
 def test_a_module_that_a_models_recipe_names_is_not_imported(model, tmp_path, monkeypatch, capsys, key, old, new):
     (tmp_path / "evil").mkdir()
-    for name in ("__init__", "task", "family", "normalizer", "store"):
+    for name in ("__init__", "task", "family", "upstream", "normalizer", "store"):
         (tmp_path / f"evil/{name}.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w')")
     monkeypatch.syspath_prepend(tmp_path)
     written = (model / "recipe.yaml").read_text()

@@ -7,7 +7,8 @@ import pytest
 from attune.stages.verify import compared
 from attune.types import Prediction
 
-from tiny import attune, write_recipe
+from processes import attune
+from tiny import write_recipe
 
 PREDICTIONS = [Prediction("a", "one", "one", -1.0), Prediction("b", "two", "two", -2.0)]
 

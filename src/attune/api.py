@@ -23,7 +23,6 @@ from attune.run import Run
 from attune.scoring.error_rates import score_transcripts
 from attune.site import this_site
 from attune.stages import drain
-from attune.stages import train as train_stage
 from attune.stages.eval_target import evaluate_target, load_eval_target, open_eval_target, record
 from attune.stages.evaluate import Evaluation, search_of
 from attune.stages.lock import as_locked
@@ -73,7 +72,7 @@ def _require_chunking(chunking: str, long: str | None) -> None:
         former = FORMER_CHUNKING.get(long, "vad")
         raise ConfigError(f'load(long={long!r}) is now load(chunking="{former}").')
     if chunking not in get_args(Chunking):
-        raise ConfigError(f"chunking: there is no {chunking!r}. Use {' or '.join(get_args(Chunking))}.")
+        raise ConfigError(f"Unknown chunking {chunking!r}. Use {' or '.join(get_args(Chunking))}.")
 
 
 def _require_timestamps(recipe: Recipe) -> None:
@@ -86,10 +85,12 @@ def _require_timestamps(recipe: Recipe) -> None:
 
 def train(recipe: str | Path, **overrides: object) -> Run:
     """Train a recipe to its end in this process, or go on with it: `train("x.yaml", optimizer={"lr": 1e-4})`."""
+    from attune.stages import train as stage  # loads torch's sharding, a second that a Recognizer does without
+
     loaded = recipes.load(Path(recipe), dotted(overrides)).recipe
     site = this_site()
-    request = train_stage.Request([Path(sys.argv[0]).name, "attune.train", str(recipe), *dotted(overrides)])
-    for _ in train_stage.train(loaded, request, site, _world(site.device)):
+    request = stage.Request([Path(sys.argv[0]).name, "attune.train", str(recipe), *dotted(overrides)])
+    for _ in stage.train(loaded, request, site, _world(site.device)):
         pass
     return Run(Path(loaded.run))
 
@@ -138,4 +139,4 @@ def _world(device: str) -> World:
     try:
         return World(0, 1, choose_device(device))
     except RuntimeError as error:  # torch knows what kinds of devices there are
-        raise ConfigError(f"device: there is no {device!r}. Use auto, cpu or cuda.") from error
+        raise ConfigError(f"Unknown device {device!r}. Use auto, cpu or cuda.") from error

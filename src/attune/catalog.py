@@ -34,8 +34,9 @@ class Kind(Generic[PlugIn]):
 
     @property
     def noun(self) -> str:
-        """What several of them are called."""
-        return self.folder.rsplit(".", 1)[-1]
+        """What one of them is called."""
+        several = self.folder.rsplit(".", 1)[-1]
+        return {"families": "family", "corpora": "corpus"}.get(several, several.removesuffix("s"))
 
 
 FAMILIES: Kind[Family[ModelSection]] = Kind("families", "FAMILY")
@@ -73,7 +74,7 @@ def find(kind: Kind[PlugIn], name: str) -> PlugIn:
         return found
     if "." in name and all(part.isidentifier() for part in name.split(".")):
         return _out_of_tree(kind, name)
-    raise ConfigError(f"There is no {name!r} among the {kind.noun}{suggestion(name, names(kind))}")
+    raise ConfigError(f"Unknown {kind.noun} {name!r}{suggestion(name, names(kind))}")
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
@@ -90,6 +91,6 @@ def _out_of_tree(kind: Kind[PlugIn], name: str) -> PlugIn:
         found: PlugIn = getattr(importlib.import_module(name), kind.export)
         return found
     except ModuleNotFoundError as error:
-        raise ConfigError(f"No module {error.name!r} for the plug-in {name!r}. Is its package installed?") from error
+        raise ConfigError(f"No module {error.name!r} for the plug-in {name!r}. Install its package.") from error
     except AttributeError as error:
         raise ConfigError(f"Module {name!r} does not export {kind.export}.") from error

@@ -22,8 +22,19 @@ from attune.roles import TaskKind as TaskKind
 from attune.roles import TextTask as TextTask
 from attune.roles import TokenizedTask as TokenizedTask
 from attune.roles import TunedTask as TunedTask
-from attune.scorers import ScorerKind
-from attune.types import Batch, LoadedRow, Loss, Output, Scorer, ScoringContext, Target, Utterance, target_text
+from attune.scorers import LanguageModel, ScorerKind
+from attune.types import (
+    Batch,
+    FeatureCache,
+    LoadedRow,
+    Loss,
+    Output,
+    Scorer,
+    ScoringContext,
+    Target,
+    Utterance,
+    target_text,
+)
 
 if TYPE_CHECKING:  # recipes are read and listed without loading torch
     import torch
@@ -153,6 +164,14 @@ class HalfPrecisionModel(Protocol):
 
 
 @runtime_checkable
+class FusableModel(Protocol):
+    """A model that a beam search of another model can fuse."""
+
+    def language_model(self, first: int) -> LanguageModel:
+        """Its predictions, token `first` of its own being token 0 of the searched model."""
+
+
+@runtime_checkable
 class StepStatistics(Protocol):
     """A module with statistics of a whole step, which are summed over micro-batches and ranks as gradients are."""
 
@@ -161,10 +180,7 @@ class StepStatistics(Protocol):
 
     @classmethod
     def settle(cls, modules: Sequence[Self], totals: Sequence[Tensor]) -> None:
-        """Give all modules of this kind their sums over the step, once its weights have been updated.
-
-        All together: a model may have a hundred of them, and a device waits for every small operation.
-        """
+        """Give all modules of this kind, in few operations, their sums over the step, after its weights are updated."""
 
 
 class Codec(Protocol):
@@ -229,7 +245,7 @@ def join_values(values: Sequence[Json]) -> str:
     """Texts with a space between them; what is no text cannot be joined."""
     texts = [value for value in values if isinstance(value, str)]
     if len(texts) < len(values):
-        raise ConfigError("data.long_rows=split is for text: this task's predictions cannot be joined. Use drop.")
+        raise ConfigError("data.long_rows=split works for text only. Set data.long_rows=drop.")
     return " ".join(filter(None, texts))
 
 
@@ -271,6 +287,7 @@ class TaskModel:
     times: Times | None = None
     detect_languages: DetectLanguages | None = None  # where none was given
     pack: Pack | None = None
+    cache: FeatureCache | None = None
 
     @property
     def module(self) -> nn.Module:
@@ -284,14 +301,14 @@ class ImportedCheckpoint:
 
     tensors: Mapping[str, Tensor]
     overrides: tuple[str, ...] = ()  # task.language=be
+    notes: tuple[str, ...] = ()  # what training from it should report
 
 
 @dataclass(frozen=True, slots=True)
 class Importer(Generic[ConfigT]):
     """Reads checkpoints of other toolkits, each once.
 
-    `recognizes(path)` tells whether a file or folder looks like one of these. `read(config, path, assets)` writes what
-    the model must know besides its weights (an architecture, a tokenizer) to the folder `assets`.
+    `recognizes(path)`: whether it looks like one; `read(config, path, assets)` writes architecture and tokenizer there.
     """
 
     recognizes: Callable[[Path], bool]
@@ -302,8 +319,8 @@ class Importer(Generic[ConfigT]):
 class Exporters:
     """Writes models for other toolkits.
 
-    `beside(model, assets, folder)` adds files to an exported model's folder, so that others can load it.
-    `to_transformers(model, folder, to)` writes an exported folder as transformers has it, where that is another folder.
+    `beside(model, assets, folder)` adds files to an exported model's folder, so that others can load it;
+    `to_transformers(model, folder, to)` writes one as transformers has it.
     """
 
     beside: Callable[[SpeechModel, Path, Path], None] | None = None
@@ -338,7 +355,8 @@ class Family(Generic[ConfigT]):
 
     `build(config, task, assets)` makes the model with random weights; `assets` is a folder with whatever else it must
     know. Weights are trained under the `architecture_settings`, imported ones under their defaults: an evaluation must
-    keep them. `sources` are the settings that name files, wherever those are. `takes` says which tasks it can learn.
+    keep them. `sources` are the settings that name files, wherever those are. `takes` says which tasks it can learn. LoRA
+    adapts the layers of `lora_targets`: the first group of patterns that the model has.
     """
 
     config: type[Section]
@@ -348,4 +366,5 @@ class Family(Generic[ConfigT]):
     vocabulary: VocabularyRules[ConfigT] = field(default_factory=VocabularyRules)
     architecture_settings: tuple[str, ...] = ()
     sources: tuple[str, ...] = ("weights",)
+    lora_targets: tuple[tuple[str, ...], ...] = (("q_proj", "v_proj"),)
     takes: TaskKind = "any"

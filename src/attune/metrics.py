@@ -61,6 +61,7 @@ class Prediction:
     reference: Json
     score: float | None = None
     file: str | None = None
+    language: str | None = None  # given or detected, of a model that detects languages
 
     @property
     def is_absent(self) -> bool:

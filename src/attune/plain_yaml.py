@@ -54,9 +54,13 @@ class Node:
             node = node.entries().get(name, node)
         return node.where
 
-    def without(self, name: str) -> Node:
-        """The same section, less one key."""
-        return Node({key: child for key, child in self.entries().items() if key != name}, self.where)
+    def without(self, key: str) -> Node:
+        """The same section, less one key, which may be dotted."""
+        first, _, rest = key.partition(".")
+        kept = {name: child for name, child in self.entries().items() if name != first}
+        if rest and (inner := self.entries().get(first)):
+            kept[first] = inner.without(rest)
+        return Node(kept, self.where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +119,7 @@ def read_data(text: str, where: str) -> Plain:
         _require_data(root)
         data: Plain = loader.construct_document(root)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{where} cannot be read as plain YAML: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"{where} is not plain YAML: {' '.join(str(error).split())}") from error
     return data
 
 
@@ -186,7 +190,7 @@ def _require_data(root: yaml.Node) -> None:
     while waiting:
         node, count = waiting.pop(), count + 1
         if node.tag not in _DATA_TAGS or count > MAX_DATA_VALUES:
-            problem = "too many values" if count > MAX_DATA_VALUES else f"the tag {node.tag} is not a plain value's"
+            problem = "too many values" if count > MAX_DATA_VALUES else f"tag {node.tag} is not allowed"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
         if isinstance(node, yaml.MappingNode):
             waiting += [part for pair in node.value for part in pair]
@@ -274,7 +278,7 @@ class _Converter:
     def node(self, node: yaml.Node, key: str, where: str = "") -> Node:
         self.count += 1
         if self.count > MAX_VALUES:
-            message = f"more than {MAX_VALUES:,} values, counting what aliases stand for"
+            message = f"more than {MAX_VALUES:,} values, aliases expanded"
             raise yaml.MarkedYAMLError(problem=message, problem_mark=node.start_mark)
         where = where or self.locate(_line(node.start_mark))
         self.refuse_tag(node, key, where)

@@ -21,7 +21,7 @@ from attune.audio.settings import AugmentConfig
 from attune.batches.settings import MixConfig, StreamConfig
 from attune.catalog import Kind
 from attune.contracts import Family, ModelSection, Section, TaskType
-from attune.decoding.settings import DecodeConfig
+from attune.decoding.settings import DecodeConfig, unused_settings, without_former_search
 from attune.errors import ConfigError
 from attune.plain_yaml import (
     Node,
@@ -51,7 +51,7 @@ SCHEDULE_KEYS = frozenset(
 DEVICE_KEYS = frozenset({"train.shard"})
 
 Manifests = tuple[Annotated[str, Field(min_length=1)], ...]
-Count = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(gt=0, le=10**9)]
 CHECKED = GetPydanticSchema(lambda source, handler: core_schema.any_schema())  # by the plug-in's own dataclass
 
 
@@ -59,22 +59,20 @@ CHECKED = GetPydanticSchema(lambda source, handler: core_schema.any_schema())  #
 class DataConfig:
     """Which utterances to learn from and to score, by manifest."""
 
-    train: Annotated[Manifests, Field(description="Manifests to learn from.")] = ()
-    mix: Annotated[MixConfig | None, Field(description="How the training manifests share an epoch.")] = None
-    stream: Annotated[StreamConfig | None, Field(description="Shards to learn from, instead of data.train.")] = None
-    dev: Annotated[Manifests, Field(description="Manifests scored during training.")] = ()
-    test: Annotated[Manifests, Field(description="Manifests scored at the end.")] = ()
+    train: Annotated[Manifests, Field(description="Training manifests.")] = ()
+    mix: Annotated[MixConfig | None, Field(description="How to mix the training manifests.")] = None
+    stream: Annotated[StreamConfig | None, Field(description="Training shards, instead of data.train.")] = None
+    dev: Annotated[Manifests, Field(description="Manifests evaluated during training.")] = ()
+    test: Annotated[Manifests, Field(description="Manifests evaluated at the end.")] = ()
     max_seconds: Annotated[
         float | None,
-        Field(gt=0, description="Longer utterances are not trained on. Unset: 30, or none where long_rows is fail."),
+        Field(gt=0, description="Skip longer utterances in training (default: 30, or no limit if long_rows is fail)."),
     ] = None
-    min_seconds: Annotated[float, Field(ge=0, description="Shorter utterances are not trained on.")] = 0.1
-    bad_rows: Annotated[
-        Literal["fail", "drop"], Field(description="Stop at a row that cannot be used, or count it and go on.")
-    ] = "fail"
+    min_seconds: Annotated[float, Field(ge=0, description="Skip shorter utterances in training.")] = 0.1
+    bad_rows: Annotated[Literal["fail", "drop"], Field(description="Fail at an unusable row, or drop it.")] = "fail"
     long_rows: Annotated[
         Literal["fail", "drop", "split"] | None,
-        Field(description="Rows too long for the model: as bad_rows, or cut in pauses to be scored, never trained on."),
+        Field(description="Rows too long for the model: as bad_rows, or split at pauses for scoring."),
     ] = None
 
     def __post_init__(self) -> None:
@@ -113,19 +111,17 @@ class ModelChoice:
 class BatchesConfig:
     """How an epoch is cut; the same on any number of devices."""
 
-    micro_seconds: Annotated[float | None, Field(gt=0, description="Padded audio in one micro-batch.")] = None
-    micro_utterances: Annotated[Count | None, Field(description="Utterances in one micro-batch.")] = None
-    micros_per_step: Annotated[
-        Count, Field(le=MOST_MICROS, description="Micro-batches in one step, over all devices together.")
-    ] = 1
+    micro_seconds: Annotated[float | None, Field(gt=0, description="Padded seconds of audio per micro-batch.")] = None
+    micro_utterances: Annotated[Count | None, Field(description="Utterances per micro-batch.")] = None
+    micros_per_step: Annotated[Count, Field(le=MOST_MICROS, description="Micro-batches per step (all devices).")] = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """One experiment; equal recipes compute the same."""
 
-    run: Annotated[str, Field(min_length=1, description="The run directory.")]
-    seed: Annotated[int, Field(ge=0, description="The one seed that all randomness derives from.")] = 0
+    run: Annotated[str, Field(min_length=1, description="Run folder.")]
+    seed: Annotated[int, Field(ge=0, description="Random seed.")] = 0
     data: DataConfig
     task: TaskChoice
     model: ModelChoice
@@ -238,7 +234,7 @@ def json_schema() -> dict[str, Any]:
     for slot in _SLOTS.values():
         plug_ins = {name: schemas[f"{slot.kind.folder} {name}"] for name in catalog.names(slot.kind)}
         definitions[slot.choice.__name__] = _choice_schema(slot.chooser, plug_ins)
-    base = {"type": "string", "description": "Another recipe file to start from, relative to this one."}
+    base = {"type": "string", "description": "Recipe file to start from, relative to this one."}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **schemas["recipe"],
@@ -275,21 +271,21 @@ def _base_path(base: Node, path: Path, problems: Problems, above: tuple[Path, ..
         return None
     base_path = path.parent / base.value
     if not base_path.is_file():
-        problems.add(base.where, "base", f"there is no file {base_path}")
+        problems.add(base.where, "base", f"no file {base_path}")
         return None
     if base_path.resolve() in [each.resolve() for each in above]:
-        problems.add(base.where, "base", f"a circle: {' → '.join(map(str, (*above, base_path)))}")
+        problems.add(base.where, "base", f"circular: {' → '.join(map(str, (*above, base_path)))}")
         return None
     return base_path
 
 
 def _put_on_top(under: Node, over: Node) -> Node:
-    """Merge, except that choosing another task or family leaves the settings of the former one behind."""
+    """Merge, except that choosing another task, family or search leaves the settings of the former one behind."""
     for section, slot in _SLOTS.items():
         former, chosen = (tree.find(f"{section}.{slot.chooser}") for tree in (under, over))
         if former and chosen and former.value != chosen.value:
             under = under.without(section)
-    return merge(under, over)
+    return merge(without_former_search(under, over), over)
 
 
 def _settings(plug_in: object) -> type[Section]:
@@ -319,40 +315,40 @@ def _disagreements(sections: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     data: DataConfig | None = sections.get("data")
     batches: BatchesConfig | None = sections.get("batches")
     train: TrainConfig | None = sections.get("train")
+    if "://" in (sections.get("run") or ""):
+        yield "run", "must be a local folder; upload the result with `attune push`"
     if data:
         yield from _disagreements_in_data(data)
     if data and data.min_seconds >= data.longest_seconds:
         wrong = f"must be less than max_seconds ({data.longest_seconds:g}), found {data.min_seconds:g}"
         yield "data.min_seconds", wrong
     if data and (data.bad_rows, data.long_rows) == ("drop", "fail"):
-        yield "data.long_rows", "a row that is too long is a bad row, and bad_rows is drop: leave one of them out"
+        yield "data.long_rows", "long_rows: fail contradicts bad_rows: drop; remove one of them"
     if batches and (batches.micro_seconds is None) == (batches.micro_utterances is None):
-        yield "batches", "give exactly one of micro_seconds and micro_utterances"
+        yield "batches", "set exactly one of micro_seconds and micro_utterances"
     if train:
         yield from _disagreements_in_training(train, has_dev=data is None or bool(data.dev))
         yield from _disagreements_in_sharing(train, sections.get("optimizer"))
     decode: DecodeConfig | None = sections.get("decode")
-    if decode and decode.lm and decode.search == "greedy":
-        yield "decode.lm", "a language model needs search: beam"
-    if decode and decode.final and decode.final.lm and decode.final.search == "greedy":
-        yield "decode.final.lm", "a language model needs search: beam"
+    if decode:
+        yield from unused_settings(decode)
 
 
 def _disagreements_in_data(data: DataConfig) -> Iterator[tuple[str, str]]:
     if not data.train and data.stream is None:
-        yield "data.train", "give manifests to learn from, or data.stream"
+        yield "data.train", "set manifests to train on, or data.stream"
     if data.train and data.stream:
-        yield "data.stream", "stands instead of data.train; give one of them"
+        yield "data.stream", "replaces data.train; set one of them"
     if data.mix is None:
         return
     if (data.mix.weights is None) == (data.mix.temperature is None):
-        yield "data.mix", "give exactly one of weights and temperature"
+        yield "data.mix", "set exactly one of weights and temperature"
     if len(data.train) < 2:
         yield "data.mix", "needs two or more manifests in data.train"
     elif data.mix.weights and len(data.mix.weights) != len(data.train):
         yield (
             "data.mix.weights",
-            f"expected {len(data.train)}, one for each of data.train; found {len(data.mix.weights)}",
+            f"expected {len(data.train)}, one per entry of data.train; found {len(data.mix.weights)}",
         )
 
 
@@ -360,17 +356,17 @@ def _disagreements_in_training(train: TrainConfig, has_dev: bool) -> Iterator[tu
     if train.warmup >= train.steps:
         yield "train.warmup", f"must be less than steps ({train.steps}), found {train.warmup}"
     if train.restart_every and train.schedule == "constant":
-        yield "train.restart_every", "a constant rate has nothing to begin again"
+        yield "train.restart_every", "a constant schedule has nothing to restart"
     if train.restart_every and train.restart_every >= train.steps:
         yield "train.restart_every", f"must be less than steps ({train.steps}), found {train.restart_every}"
     if train.eval_every and not has_dev:
-        yield "train.eval_every", "there is nothing to score: give data.dev"
+        yield "train.eval_every", "nothing to evaluate: set data.dev"
     if train.eval_utterances and not train.eval_every:
-        yield "train.eval_utterances", "needs train.eval_every, the steps between two scorings"
+        yield "train.eval_utterances", "needs train.eval_every"
     if train.average and train.average > train.keep_last:
-        yield "train.average", f"needs as many checkpoints to be kept: keep_last is {train.keep_last}"
+        yield "train.average", f"needs as many checkpoints: raise keep_last (now {train.keep_last})"
     if train.patience and train.keep_best is None:
-        yield "train.patience", "needs train.keep_best, the score that is to get better"
+        yield "train.patience", "needs train.keep_best, the score to improve"
     if train.keep_best is None:
         return
     if not train.keep_best.startswith("dev."):
@@ -383,11 +379,11 @@ def _disagreements_in_sharing(train: TrainConfig, optimizer: OptimizerConfig | N
     if train.shard != "full":
         return
     if train.strict:
-        yield "train.shard", "full adds up over the ranks layer by layer, and cannot be strict; use shard: optimizer"
+        yield "train.shard", "full does not work with strict; use `shard: optimizer`"
     if optimizer and optimizer.name == "adafactor":
-        yield "train.shard", "full cuts every matrix, and adafactor has to see whole ones; use shard: optimizer"
+        yield "train.shard", "full does not work with adafactor; use `shard: optimizer`"
     if optimizer and optimizer.name == "bitsandbytes":
-        yield "train.shard", "full cuts the blocks that bitsandbytes scales; use shard: optimizer, or adamw8bit"
+        yield "train.shard", "full does not work with bitsandbytes; use `shard: optimizer`, or adamw8bit"
 
 
 def _choice_schema(chooser: str, plug_ins: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from attune.audio.decode import read_audio, resample
 from attune.audio.vad import vad_chunks
 from attune.batches.collate import collate
 from attune.batches.plan import Budget, plan_in_order
-from attune.contracts import TaskModel, TimestampTokens
+from attune.contracts import FrameTimes, TaskModel, TextTask, TimestampTokens
 from attune.decoding.longform import Segment, Window, read_windows
 from attune.decoding.search import Search, decode_batch
 from attune.decoding.words import words_of
@@ -28,10 +28,15 @@ from attune.sources import locate
 from attune.stages.pretrained import LoadedModel
 from attune.types import (
     SAMPLE_RATE,
+    AligningModel,
     Batch,
     Hypothesis,
+    Json,
     LoadedRow,
+    Output,
+    TextSegment,
     Utterance,
+    Waveform,
     Word,
     require_hypothesis,
     require_text,
@@ -55,11 +60,28 @@ class NBestEntry:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """The text of a recording, its words with their times where the model has them, and the n-best list."""
+    """The text of a recording, its segments, its words with their times where the model has them, the n-best list.
+
+    Segments are what was decoded at once, or what lies between predicted timestamps. The language is given or
+    detected, of models that detect languages.
+    """
 
     text: str
     words: tuple[Word, ...] = ()
     nbest: tuple[NBestEntry, ...] = ()
+    segments: tuple[TextSegment, ...] = ()
+    language: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedValue:
+    """What a model predicts for a recording, as its task writes it; audio is a waveform instead of a value."""
+
+    value: Json
+    score: float | None = None  # of the search, mostly a log-probability
+    probability: float | None = None  # of a label
+    waveform: Waveform | None = None
+    language: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +107,7 @@ class Recognizer:
     search: Search
     world: World
     chunking: Chunking = "vad"
+    aligns_words: bool = False  # by another pass over the audio, of models that can
 
     def transcribe(self, audio: Audio | Sequence[Audio], rate: int = SAMPLE_RATE) -> str | list[str]:
         """The text of one recording, or of each of many: paths, URLs, or arrays sampled at `rate`.
@@ -96,26 +119,54 @@ class Recognizer:
         return self._predict("transcribe", audio, rate)
 
     def transcribe_detailed(
-        self, recordings: Sequence[Audio], rate: int = SAMPLE_RATE, nbest: int = 0
+        self, recordings: Sequence[Audio], rate: int = SAMPLE_RATE, nbest: int = 0, words: bool = True
     ) -> list[Transcript]:
         """The transcript of each recording, with word times where the model has them.
+
+        Whisper's word times take another pass over the audio, which `words=False` saves.
 
         With `nbest`, a beam at least as wide is searched, and up to that many different texts are returned, best first;
         a recording that has to be cut has none.
         """
         self._require("transcribe")
         if not _is_many(recordings):
-            raise DataError("`transcribe_detailed` takes a list of recordings. For one, give [recording].")
+            raise DataError("`transcribe_detailed` takes a list of recordings. For one, pass [recording].")
         if not isinstance(nbest, int) or nbest < 0:
-            raise DataError(f"nbest: expected how many texts to return, 0 or more; found {nbest!r}.")
+            raise DataError(f"nbest: expected a number of texts, 0 or more; found {nbest!r}.")
         if nbest and self.chunking == "timestamps":
             raise DataError('nbest does not work with chunking="timestamps". Use chunking="vad".')
-        recognizer = replace(self, search=_keeping(self.search, nbest)) if nbest else self
-        return recognizer._transcribe(recordings, rate)
+        search = _keeping(self.search, nbest) if nbest else self.search
+        return replace(self, search=search, aligns_words=words)._transcribe(recordings, rate)
 
     def classify(self, audio: Audio | Sequence[Audio], rate: int = SAMPLE_RATE) -> str | list[str]:
         """The label of one recording, or of each of many; takes what `transcribe` takes."""
         return self._predict("classify", audio, rate)
+
+    def predict(self, recordings: Sequence[Audio], rate: int = SAMPLE_RATE) -> list[PredictedValue]:
+        """What the model predicts for each recording, whatever its task: a text, a label, a vector, segments, audio."""
+        if not _is_many(recordings):
+            raise DataError("`predict` takes a list of recordings. For one, give [recording].")
+        if not self.loaded.task.needs_audio:
+            raise ModelError(f"The task {self.recipe.task.name} is about text: its model predicts nothing for audio.")
+        if isinstance(self.loaded.task, TextTask):
+            found = self._transcribe(recordings, rate)
+            return [PredictedValue(each.text, language=each.language) for each in found]
+        return self._shared(recordings, rate, self._predict_whole)
+
+    def _predict_whole(self, recordings: Sequence[NDArray[np.float32]]) -> list[PredictedValue]:
+        """What is predicted of recordings that are not cut."""
+        task_model = self.loaded.task_model
+        outputs = self._in_batches(
+            [_Chunk(samples) for samples in recordings], lambda batch: decode_batch(task_model, batch, self.search)
+        )
+        return [self._value(output) for output in outputs]
+
+    def _value(self, output: Output) -> PredictedValue:
+        if isinstance(output, Waveform):
+            return PredictedValue(None, output.score, waveform=output)
+        is_label = self.loaded.task_model.scorer == "label" and output.score is not None
+        probability = round(math.exp(output.score), 4) if is_label and output.score is not None else None
+        return PredictedValue(self.loaded.task_model.codec.read(output), output.score, probability)
 
     def _predict(self, task: str, audio: Audio | Sequence[Audio], rate: int) -> str | list[str]:
         self._require(task)
@@ -125,39 +176,58 @@ class Recognizer:
 
     def _require(self, task: str) -> None:
         if self.recipe.task.name != task:
-            raise ModelError(f"This model was trained to {self.recipe.task.name}, not to {task}.")
+            raise ModelError(
+                f"This model was trained to {self.recipe.task.name}, not to {task}. Use another "
+                "method, or another model."
+            )
 
     def _transcribe(self, recordings: Sequence[Audio], rate: int) -> list[Transcript]:
-        mine = range(self.world.rank, len(recordings), self.world.size)
-        samples = [as_samples(recordings[index], rate) for index in mine]
         by_timestamps = self.chunking == "timestamps"
-        found = self._transcribe_by_timestamps(samples) if by_timestamps else self._transcribe_chunks(samples)
-        own = dict(zip(mine, found, strict=True))
-        together = {index: transcript for share in self.world.gather(own) for index, transcript in share.items()}
+        answer = self._transcribe_by_timestamps if by_timestamps else self._transcribe_chunks
+        given = self.loaded.task.language if isinstance(self.loaded.task, TextTask) else None
+        return [replace(each, language=each.language or given) for each in self._shared(recordings, rate, answer)]
+
+    def _shared(
+        self,
+        recordings: Sequence[Audio],
+        rate: int,
+        answer: Callable[[Sequence[NDArray[np.float32]]], Sequence[Answer]],
+    ) -> list[Answer]:
+        """An answer for each recording; the ranks share the work."""
+        mine = range(self.world.rank, len(recordings), self.world.size)
+        own = dict(zip(mine, answer([as_samples(recordings[index], rate) for index in mine]), strict=True))
+        together = {index: found for share in self.world.gather(own) for index, found in share.items()}
         return [together[index] for index in range(len(recordings))]
 
     def segments(self, audio: Audio, rate: int = SAMPLE_RATE) -> list[Segment]:
         """Text with start and end times, for a model that was loaded with `chunking="timestamps"`."""
         if _is_many(audio):
             raise DataError("`segments` takes one recording.")
-        read = self.loaded.task_model.codec.read
-        found = self._read_windows([as_samples(audio, rate)])[0]
-        return [replace(each, text=require_text(read(Hypothesis(each.tokens, 0.0)))) for each in found]
+        samples = as_samples(audio, rate)
+        found = self._read_windows([samples], self._languages([samples], [0.0]))[0]
+        return [replace(each, text=self._read(each.tokens)) for each in found]
+
+    def _read(self, tokens: tuple[int, ...]) -> str:
+        return require_text(self.loaded.task_model.codec.read(Hypothesis(tokens, 0.0)))
 
     def _transcribe_by_timestamps(self, recordings: Sequence[NDArray[np.float32]]) -> list[Transcript]:
         """The transcript of each recording, decoded window by window."""
-        read = self.loaded.task_model.codec.read
+        languages = self._languages(recordings, [0.0] * len(recordings), even_short=True)
         return [
-            Transcript(require_text(read(Hypothesis(tuple(token for each in segments for token in each.tokens), 0.0))))
-            for segments in self._read_windows(recordings)
+            Transcript(
+                self._read(tuple(token for each in segments for token in each.tokens)),
+                segments=tuple(TextSegment(each.start, each.end, self._read(each.tokens)) for each in segments),
+                language=language,
+            )
+            for segments, language in zip(self._read_windows(recordings, languages), languages, strict=True)
         ]
 
-    def _read_windows(self, recordings: Sequence[NDArray[np.float32]]) -> list[list[Segment]]:
+    def _read_windows(
+        self, recordings: Sequence[NDArray[np.float32]], languages: Sequence[str | None]
+    ) -> list[list[Segment]]:
         task_model = self.loaded.task_model
         if not isinstance(task_model.times, TimestampTokens):
             raise ModelError('No timestamps here. For Whisper, use load(..., chunking="timestamps").')
-
-        languages = self._languages(recordings, [0.0] * len(recordings))
 
         def decode(windows: Sequence[Window]) -> list[tuple[int, ...]]:
             chunks = [_Chunk(window.samples, language=languages[window.recording]) for window in windows]
@@ -171,13 +241,15 @@ class Recognizer:
         languages = self._languages(recordings, [each[0].start if each else 0.0 for each in chunks])
         known = [[replace(chunk, language=one) for chunk in each] for each, one in zip(chunks, languages, strict=True)]
         found = iter(self._search([chunk for each in known for chunk in each]))
-        transcripts = [[self._transcript(next(found), chunk.start) for chunk in each] for each in known]
+        transcripts = [[self._transcript(next(found), chunk) for chunk in each] for each in known]
         return [_joined(parts, one, self.loaded.task_model) for parts, one in zip(transcripts, languages, strict=True)]
 
-    def _languages(self, recordings: Sequence[NDArray[np.float32]], starts: Sequence[float]) -> list[str | None]:
+    def _languages(
+        self, recordings: Sequence[NDArray[np.float32]], starts: Sequence[float], even_short: bool = False
+    ) -> list[str | None]:
         """The language of each recording of several chunks, detected in the first audio after its start (seconds).
 
-        None where there is nothing to detect ahead: the only chunk is detected when it is decoded.
+        None where there is nothing to detect ahead: an only chunk is detected when it is decoded, unless `even_short`.
         """
         task_model, detect_languages = self.loaded.task_model, self.loaded.task_model.detect_languages
         if detect_languages is None or task_model.limits.max_seconds is None:
@@ -186,7 +258,7 @@ class Recognizer:
         firsts = {
             index: _Chunk(samples[round(start * SAMPLE_RATE) :][:longest])
             for index, (samples, start) in enumerate(zip(recordings, starts, strict=True))
-            if len(samples) > longest
+            if even_short or len(samples) > longest
         }
         detected = self._in_batches(
             list(firsts.values()), lambda batch: detect_languages(task_model.model.scorer(batch))
@@ -194,16 +266,15 @@ class Recognizer:
         known = dict(zip(firsts, detected, strict=True))
         return [known.get(index) for index in range(len(recordings))]
 
-    def _transcript(self, found: Hypothesis, start: float) -> Transcript:
+    def _transcript(self, found: Hypothesis, chunk: _Chunk) -> Transcript:
         task_model = self.loaded.task_model
+        text = require_text(task_model.codec.read(found))
         scores: dict[str, float] = {}
         for each in (found, *found.nbest) if self.search.nbest else ():
             scores.setdefault(require_text(task_model.codec.read(each)), each.score)  # other tokens may spell the same
-        return Transcript(
-            require_text(task_model.codec.read(found)),
-            words_of(found, task_model, start),
-            tuple(starmap(NBestEntry, scores.items())),
-        )
+        segment = TextSegment(round(chunk.start, 3), round(chunk.start + chunk.seconds, 3), text)
+        nbest = tuple(starmap(NBestEntry, scores.items()))
+        return Transcript(text, words_of(found, task_model, chunk.start), nbest, (segment,), found.language)
 
     def _chunks(self, samples: NDArray[np.float32]) -> list[_Chunk]:
         """The recording, or its speech cut at pauses into what the model takes at once."""
@@ -218,8 +289,15 @@ class Recognizer:
 
     def _search(self, chunks: Sequence[_Chunk]) -> list[Hypothesis]:
         """The best hypothesis of each chunk."""
-        found = self._in_batches(chunks, lambda batch: decode_batch(self.loaded.task_model, batch, self.search))
-        return [require_hypothesis(output) for output in found]
+        return self._in_batches(chunks, self._decode)
+
+    def _decode(self, batch: Batch) -> list[Hypothesis]:
+        model = self.loaded.task_model.model
+        found = [require_hypothesis(each) for each in decode_batch(self.loaded.task_model, batch, self.search)]
+        is_timed = isinstance(self.loaded.task_model.times, FrameTimes)
+        return (
+            model.align(batch, found) if self.aligns_words and is_timed and isinstance(model, AligningModel) else found
+        )
 
     def _in_batches(self, chunks: Sequence[_Chunk], answer: Callable[[Batch], Sequence[Answer]]) -> list[Answer]:
         """An answer for each chunk, asked for in batches of similar length."""
@@ -250,14 +328,14 @@ def as_samples(audio: Audio, rate: int) -> NDArray[np.float32]:
     if isinstance(audio, str | Path):
         return load_audio(audio)
     if isinstance(rate, bool) or not isinstance(rate, int | float | np.number) or not 0 < rate < math.inf:
-        raise DataError(f"rate is a number of samples per second, above 0; found {rate!r}.")
+        raise DataError(f"rate: expected samples per second, above 0; found {rate!r}.")
     array = _as_floats(np.asarray(audio))
     if array.ndim == 2:
         array = _mono(array)
     if array.ndim != 1 or not array.size or not np.isfinite(array).all():
         raise DataError(
-            f"An array of shape {array.shape} is not a recording: (samples,) or (channels, samples), "
-            "not empty, every sample finite."
+            f"An array of shape {array.shape} is not a recording. Expected (samples,) or (channels, samples), not "
+            "empty, all samples finite."
         )
     return resample(array, rate, SAMPLE_RATE)
 
@@ -273,8 +351,8 @@ def _as_floats(array: NDArray[Any]) -> NDArray[np.float32]:
     if array.dtype in INTEGERS:
         return array.astype(np.float32) / -np.float32(np.iinfo(array.dtype).min)
     raise DataError(
-        f"An array of {array.dtype} is not a recording. Give floats from -1 to 1, or signed integers of 8, 16 or 32 "
-        "bits, as they were recorded."
+        f"An array of {array.dtype} is not a recording. Expected floats from -1 to 1, or signed integers of 8, 16 "
+        "or 32 bits."
     )
 
 
@@ -290,7 +368,9 @@ def _joined(parts: Sequence[Transcript], language: str | None, task_model: TaskM
     if len(parts) == 1:
         return parts[0]
     text = require_text(task_model.codec.join([part.text for part in parts], Utterance("", 0.0, language=language)))
-    return Transcript(text, tuple(word for part in parts for word in part.words))
+    words = tuple(word for part in parts for word in part.words)
+    segments = tuple(segment for part in parts for segment in part.segments)
+    return Transcript(text, words, segments=segments, language=language or (parts[0].language if parts else None))
 
 
 def _is_many(audio: Audio | Sequence[Audio]) -> bool:

@@ -146,8 +146,8 @@ class Run:
         state = _record(self.folder / "start.json", "data", "new_tensors")
         if state is None:
             raise CheckpointError(
-                f"{self.folder / 'start.json'} is missing or unreadable, and without it nothing tells whether the "
-                "training data is still the same. Put it back, or start a new run with model.weights set to this one."
+                f"{self.folder / 'start.json'} is missing or unreadable, so the training data cannot be compared. "
+                "Restore it, or start a new run with model.weights set to this one."
             )
         return Start(state["data"], tuple(state["new_tensors"]), state.get("recordings", ""), state.get("parts", {}))
 
@@ -208,14 +208,14 @@ def claimed(run: Run, recipe: Recipe, command: Sequence[str], reschedule: bool) 
 
     Yields the schedule settings that `reschedule` changed.
     """
-    refused = explain_write_errors(run.folder, "Give run=… a folder that can be, with room in it.", CheckpointError)
+    refused = explain_write_errors(run.folder, "Set run=… to a writable folder with free space.", CheckpointError)
     with ExitStack() as held:
         with refused:
             _require_own(run.folder)
             run.folder.mkdir(parents=True, exist_ok=True)
             lock = held.enter_context((run.folder / ".lock").open("w"))
             if not _locked(lock):
-                raise CheckpointError(f"Another process is training in {run.folder}. Wait for it, or end it.")
+                raise CheckpointError(f"Another process is training in {run.folder}. Wait for it, or stop it.")
             changed = _check_recipe(run, recipe, reschedule)
             _introduce(run, recipe, command)
         yield changed
@@ -225,15 +225,15 @@ def _require_own(folder: Path) -> None:
     """Refuse a folder that holds something other than a run: a run empties and overwrites what is in its way."""
     place = folder.resolve()
     if place in (Path("/"), Path.home().resolve(), Path.cwd()):
-        raise CheckpointError(f"run: {folder} is no folder for a run. Give it one of its own, such as run=runs/NAME.")
+        raise CheckpointError(f"run: {folder} cannot be a run folder. Use a folder of its own, e.g. run=runs/NAME.")
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     is_run = "recipe.yaml" in names and not names.isdisjoint({".lock", "status.json"})
     found = sorted(name for name in names if not name.startswith("."))  # a launcher leaves hidden ones
     if found and not is_run:
         some = ", ".join(found[:4])
         raise CheckpointError(
-            f"run: {folder} has files that are no run ({some} …), and a run would overwrite them. "
-            "Give it a new or empty folder, such as run=runs/NAME."
+            f"run: {folder} has other files ({some} …), which a run would overwrite. Use a new or empty folder, "
+            "e.g. run=runs/NAME."
         )
 
 
@@ -271,19 +271,19 @@ def _check_recipe(run: Run, recipe: Recipe, reschedule: bool) -> list[recipes.Di
     other = [change for change in found if change.key not in recipes.SCHEDULE_KEYS]
     if other:
         raise CheckpointError(
-            f"{run.folder} was made by a different recipe:\n{_listed(other)}\n"
-            "Give this run another folder (run=…), or go back to the recipe that made it."
+            f"{run.folder} was made by another recipe:\n{_listed(other)}\nUse another folder (run=…), or the "
+            "original recipe."
         )
     if found and not reschedule:
         raise CheckpointError(
-            f"{run.folder} was begun with another schedule:\n{_listed(found)}\n"
-            "The learning rate would jump. If that is what you want, add --reschedule and look at the rates it prints."
+            f"{run.folder} was started with another schedule:\n{_listed(found)}\nThe learning rate would jump. To "
+            "continue anyway, add --reschedule."
         )
     return found
 
 
 def _listed(changes: Sequence[recipes.Difference]) -> str:
-    return "\n".join(f"  {change.key}: {change.old} there, {change.new} here" for change in changes)
+    return "\n".join(f"  {change.key}: {change.old} → {change.new}" for change in changes)
 
 
 def environment() -> dict[str, Any]:

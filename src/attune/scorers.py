@@ -199,4 +199,4 @@ def kind_of(scorer: Scorer) -> ScorerKind:
         return "transducer"
     if isinstance(scorer, TokenScorer):
         return "tokens"
-    raise TypeError(f"model.scorer() returned {type(scorer).__name__}, which is no scorer; see attune/scorers.py.")
+    raise TypeError(f"model.scorer() returned {type(scorer).__name__}, which is not a scorer; see attune/scorers.py.")

@@ -10,11 +10,11 @@ import pickletools
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from attune.errors import ModelError
@@ -34,11 +34,32 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:  # of types that torch does not have
-        raise ModelError(f"{path} cannot be read as safetensors: {' '.join(str(error).split())}") from error
+        raise ModelError(f"{path} is not a valid safetensors file: {' '.join(str(error).split())}") from error
 
 
-def read_pickled(file: IO[bytes], size: int) -> object:
-    """What `torch.save` wrote into a file of so many bytes; if it is damaged, BadTensorFile or what torch raises."""
+def write_safetensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+    """Write a safetensors file with the permissions of any new file; the library gives it to its owner alone."""
+    path.touch()
+    mode = path.stat().st_mode
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata)
+    path.chmod(mode)
+
+
+class ForeignRecord:
+    """What is read in place of an object of a class that is not here: its values, and nothing that it could do."""
+
+    def __init__(self, *values: object) -> None:
+        self.values: dict[str, object] = {}
+
+    def __setstate__(self, state: object) -> None:
+        self.values = dict(state) if isinstance(state, dict) else {}
+
+
+def read_pickled(file: IO[bytes], size: int, toolkits: tuple[str, ...] = ()) -> object:
+    """What `torch.save` wrote into a file of so many bytes; if it is damaged, BadTensorFile or what torch raises.
+
+    Objects of classes in the packages `toolkits` are read as a ForeignRecord of their values; no class is imported.
+    """
     if zipfile.is_zipfile(file):
         _check_zip(file, size)
     else:
@@ -46,7 +67,16 @@ def read_pickled(file: IO[bytes], size: int) -> object:
         for _ in range(LEGACY_PICKLES):
             _check_pickle(file)
     file.seek(0)
-    return torch.load(file, map_location="cpu", weights_only=True)
+    foreign: list[Any] = [(ForeignRecord, name) for name in _foreign_classes(file, toolkits)] if toolkits else []
+    with torch.serialization.safe_globals(foreign):
+        return torch.load(file, map_location="cpu", weights_only=True)
+
+
+def _foreign_classes(file: IO[bytes], toolkits: tuple[str, ...]) -> list[str]:
+    """The classes of these packages that a file names."""
+    named = torch.serialization.get_unsafe_globals_in_checkpoint(file)
+    file.seek(0)
+    return [name for name in named if name.partition(".")[0] in toolkits]
 
 
 def require_bounded(tensors: Mapping[str, Tensor], size: int) -> None:
@@ -54,14 +84,14 @@ def require_bounded(tensors: Mapping[str, Tensor], size: int) -> None:
     for name, tensor in tensors.items():
         is_plain = tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_complex()
         if not is_plain or tensor.device.type != "cpu":
-            raise BadTensorFile(f"{name!r:.80} is sparse, quantized, complex or without values; expected plain numbers")
+            raise BadTensorFile(f"{name!r:.80} is sparse, quantized, complex or empty; expected plain numbers")
         if tensor.nbytes > tensor.untyped_storage().nbytes():
             raise BadTensorFile(
-                f"{name!r:.80} claims {tensor.nbytes:,} bytes, and {tensor.untyped_storage().nbytes():,} are stored"
+                f"{name!r:.80} claims {tensor.nbytes:,} bytes, but {tensor.untyped_storage().nbytes():,} are stored"
             )
     total = sum(tensor.nbytes for tensor in tensors.values())
     if total > MOST_SHARING * size:
-        raise BadTensorFile(f"its tensors claim {total:,} bytes, and the file has {size:,}")
+        raise BadTensorFile(f"its tensors claim {total:,} bytes, but the file has {size:,}")
 
 
 def _check_zip(file: IO[bytes], size: int) -> None:
@@ -69,12 +99,12 @@ def _check_zip(file: IO[bytes], size: int) -> None:
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
         if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-            raise BadTensorFile("its members are compressed, which torch does not do")
+            raise BadTensorFile("its members are compressed; torch writes them uncompressed")
         if sum(member.file_size for member in members) > size:
-            raise BadTensorFile("its members claim more bytes than it has")
+            raise BadTensorFile("its members claim more bytes than the file has")
         damaged = archive.testzip()
         if damaged is not None:
-            raise BadTensorFile(f"the checksum of {damaged!r:.80} in it is wrong. Fetch it again")
+            raise BadTensorFile(f"the checksum of {damaged!r:.80} is wrong. Download it again")
         for member in members:
             if member.filename.endswith(".pkl"):
                 with archive.open(member) as pickled:
@@ -91,5 +121,5 @@ def _check_pickle(pickled: IO[bytes]) -> None:
         if opcode.name in ("BINPUT", "LONG_BINPUT"):
             (tuples.add if before in _TUPLES else tuples.discard)(argument)
         elif opcode.name in ("BINGET", "LONG_BINGET") and argument in tuples:
-            raise BadTensorFile("it has a tuple in several places; expected nothing but tensors by their names")
+            raise BadTensorFile("it has a tuple in several places; expected tensors by name only")
         before = opcode.name

@@ -12,7 +12,7 @@ from pathlib import Path
 from attune.errors import ConfigError
 from attune.plain_yaml import OVERRIDE, Node, join
 
-NAMES = ("task.name", "model.family", "task.normalizer")
+NAMES = ("task.name", "model.family", "model.upstream", "task.normalizer")
 _SCHEME = re.compile(r"([A-Za-z_]\w*(?:\.\w+)+)://")  # of a source that is a module
 
 

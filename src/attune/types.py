@@ -9,10 +9,10 @@ their names here too.
 # B batch, T samples, F frames, U target tokens, V vocabulary, C classes
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 from attune.errors import ModelError
 from attune.metrics import Json as Json
@@ -114,7 +114,9 @@ def with_tensors(record: Fields, change: Callable[[Tensor], Tensor]) -> Fields:
 def tokens_of(target: Target) -> tuple[int, ...]:
     """The token ids that a target is."""
     if not isinstance(target, tuple):
-        raise ModelError(f"This model learns tokens, and its task gives {type(target).__name__}.")
+        raise ModelError(
+            f"This model needs tokens; its task gives {type(target).__name__}. Choose another task or family."
+        )
     return target
 
 
@@ -126,6 +128,34 @@ def target_text(target: Target) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class CachedRow:
+    """The name under which features of an utterance are kept and, where they are there already, the features."""
+
+    key: str
+    samples: int = 0
+    layers: Tensor | None = None  # (L, F, D)
+
+
+class FeatureCache(Protocol):
+    """Keeps what a frozen part of a model computes, so that it is computed once for each utterance."""
+
+    def lookup(self) -> Callable[[Utterance], CachedRow | None]:
+        """What finds the features of an utterance, in any process; its weights are those that the model has now."""
+
+    def note(self, seconds: float) -> str:
+        """How large it will be for so much audio, and where; raises ConfigError where there is no room."""
+
+
+@dataclass(frozen=True, slots=True)
+class CachedFeatures:
+    """What is kept of a batch, by row."""
+
+    keys: tuple[str, ...]
+    layers: Tensor | None = None  # (B, L, F, D), zero beyond own frames; None: some are not there yet
+    counts: Tensor | None = None  # (B,) own frames
+
+
+@dataclass(frozen=True, slots=True)
 class LoadedRow:
     """An utterance that is ready to be padded with others into a batch."""
 
@@ -133,6 +163,7 @@ class LoadedRow:
     audio: NDArray[np.float32]  # (T,); without samples where the task is about text alone
     target: Target
     turn: int = 0  # in a mix: how often the utterance was there before in this epoch
+    cached: CachedRow | None = None  # with its features, the audio may be left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +183,15 @@ class Batch:
     lengths: Tensor  # (B,) samples
     targets: Targets  # in decoding, what the search starts from
     masks: Masks | None = None  # how to hide parts of the features, in training only
+    cached: CachedFeatures | None = None  # where a frozen upstream's features are kept
 
     @property
     def tokens(self) -> TokenTargets:
         """The targets of a task that learns tokens or labels."""
         if not isinstance(self.targets, TokenTargets):
-            raise ModelError(f"This model learns tokens, and its task gives {type(self.targets).__name__}.")
+            raise ModelError(
+                f"This model needs tokens; its task gives {type(self.targets).__name__}. Choose another task or family."
+            )
         return self.targets
 
     def to(self, device: torch.device) -> Batch:
@@ -176,7 +210,14 @@ class Batch:
             lengths=change(self.lengths),
             targets=with_tensors(self.targets, change),
             masks=self.masks and replace(self.masks, draws=change(self.masks.draws)),
+            cached=self.cached and _with_features(self.cached, change),
         )
+
+
+def _with_features(cached: CachedFeatures, change: Callable[[Tensor], Tensor]) -> CachedFeatures:
+    if cached.layers is None or cached.counts is None:
+        return cached
+    return replace(cached, layers=change(cached.layers), counts=change(cached.counts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +241,15 @@ class Hypothesis:
     confidences: tuple[float, ...] = ()
     nbest: tuple[Hypothesis, ...] = ()  # the next best, where the search was asked for them
     filtered_log_prob: float | None = None
+    language: str | None = None  # given or detected, of a model that detects languages
+
+
+@runtime_checkable
+class AligningModel(Protocol):
+    """A model that finds the frames of a hypothesis's tokens after the search, at the cost of another pass."""
+
+    def align(self, batch: Batch, found: Sequence[Hypothesis]) -> list[Hypothesis]:
+        """The same hypotheses with a frame and a confidence for each token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,14 +305,14 @@ Output = Hypothesis | Embedding | Features | Activity | Waveform | Likelihood  #
 def require_text(value: Json) -> str:
     """The value of a task about text."""
     if not isinstance(value, str):
-        raise ModelError(f"Expected a task whose predictions are text; this one's are {type(value).__name__}.")
+        raise ModelError(f"Expected a task that predicts text; this one predicts {type(value).__name__}.")
     return value
 
 
 def require_hypothesis(output: Output) -> Hypothesis:
     """The output of a model that is searched for tokens or labels."""
     if not isinstance(output, Hypothesis):
-        raise ModelError(f"Expected a model whose output is tokens; this one's is of type {type(output).__name__}.")
+        raise ModelError(f"Expected a model that emits tokens; this one emits {type(output).__name__}.")
     return output
 
 
@@ -276,6 +326,15 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
+class TextSegment:
+    """A piece of a transcript from `start` to `end`, in seconds of the recording."""
+
+    start: float
+    end: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class ScoringContext:
     """What scoring may need beside the predictions."""
 
@@ -283,3 +342,11 @@ class ScoringContext:
     folder: Path  # where the files that predictions name are
     files: Mapping[str, Path]  # what the task asked for by `scoring_files`, on this machine
     utterance: Callable[[str], Utterance]  # by id: references with times, audio, speakers
+
+
+@runtime_checkable
+class LayerWeighted(Protocol):
+    """A model whose head sees a weighted sum of an encoder's layers; the weights go into scores and the model card."""
+
+    def layer_weights(self) -> Mapping[int, float]:
+        """How much each layer counts, by its number from the input; all together 1."""

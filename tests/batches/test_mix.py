@@ -12,7 +12,8 @@ from attune.recipe import load as load_recipe
 from attune.stages.data import planner
 from attune.testing import make_corpus
 
-from tiny import RECIPE, attune, write_recipe
+from processes import attune
+from tiny import RECIPE, write_recipe
 
 SETS = np.array([0] * 10 + [1] * 4)
 ROWS = np.arange(14)
@@ -114,7 +115,7 @@ def test_a_mixed_run_says_what_it_mixes_and_scores_each_set(two_sets):
     words = [f"data.train={sets}", f"data.dev={sets}", f"data.test={sets}", "data.mix.temperature=5", "train.steps=6"]
     done = attune("train", recipe, *words, "--workers", "0")
     assert done.returncode == 0, done.stderr
-    assert "one/manifest: 12 utterances" in done.stdout and "times an epoch" in done.stdout
+    assert "one/manifest: 12 utterances" in done.stdout and "per epoch" in done.stdout
     scores = json.loads((two_sets / "run/scores.json").read_text())["test"]
     assert scores["sets"].keys() == {"one/manifest", "two/manifest"}
     for name, count in scores["counts"].items():

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from attune.batches.plan import Budget, padding_share, plan_epoch, plan_in_order, slots_of
+from attune.batches.plan import Budget, padding_share, plan_epoch, plan_in_order, slots_of, spread
 from attune.errors import DataError
 
 from work import elements_made, lines_run
@@ -104,3 +104,12 @@ def test_a_budget_beyond_all_numbers_takes_every_utterance():
     plan = plan_epoch(seconds, np.arange(50), Budget(1.7e308, None, 1), seed=1, epoch=0)
     assert sorted(plan.order) == list(range(50)) and plan.micros == 1
     assert plan_in_order(seconds, Budget(float("inf"), None, 1)).micros == 1
+
+
+@pytest.mark.parametrize(("utterances", "ranks"), [(6, 2), (7, 3), (3, 3), (2, 4), (40, 2)])
+def test_every_rank_has_something_to_decode_where_there_are_as_many_utterances(utterances, ranks):
+    before = plan_in_order(np.linspace(1.0, 5.0, utterances), Budget(60.0, None, 1))
+    after = spread(before, ranks)
+    assert after.micros == max(before.micros, min(ranks, utterances))
+    assert list(after.order) == list(before.order) and {*before.bounds} <= {*after.bounds}
+    assert min(np.diff(after.bounds)) > 0

@@ -33,6 +33,7 @@ from tiny import write_recipe
 SHARDS, EACH, WINDOW = 5, 7, 8
 IDS = {f"{number}-{index}" for number in range(SHARDS) for index in range(EACH)}
 BUDGET = Budget(None, 2, 3)
+THOUSANDS = int(os.environ.get("ROWS", "30000")) // 1000  # rows over which memory is watched
 
 
 def rules(**changes):
@@ -78,7 +79,7 @@ def made_of(shards, seconds):
 def test_a_stream_without_anything_to_train_on_says_why(shards):
     nothing = made_of(shards, {"a": [30.0, 31.0], "b": [0.0, 0.0]})
     bounds = rules(max_seconds=20.0, drops_bad_rows=True)
-    with pytest.raises(DataError, match="Nothing in the stream can be trained on") as told:
+    with pytest.raises(DataError, match="No utterance of the stream can be used") as told:
         next(stream_micros(Position(), nothing, bounds, Part(0, 1, False)))
     assert "b-1 is bad" in str(told.value) and "2 utterances of block" in str(told.value)
 
@@ -241,8 +242,7 @@ def rss_mib():
 
 
 @pytest.mark.recipe
-@pytest.mark.recipe
-def test_memory_is_flat_over_a_hundred_thousand_rows(tmp_path, shards):
+def test_memory_is_flat_over_many_thousand_rows(tmp_path, shards):
     content = encoded(0.1)
 
     def samples(shard, start):
@@ -250,7 +250,7 @@ def test_memory_is_flat_over_a_hundred_thousand_rows(tmp_path, shards):
             utterance = Utterance(f"{shard}-{index}", 0.1, text="some text of usual length", labels={"a": "b"})
             yield StreamSample(utterance, content, index + 1)
 
-    many = dataclasses.replace(shards, names=tuple(map(str, range(100))), samples=samples, window=2000)
+    many = dataclasses.replace(shards, names=tuple(map(str, range(THOUSANDS))), samples=samples, window=2000)
     reader = Reader((), lambda utterance: (1,))
     micros = stream_micros(Position(), many, rules(budget=Budget(None, 50, 4)), Part(0, 1, False))
     heard, measured = 0, []
@@ -259,11 +259,11 @@ def test_memory_is_flat_over_a_hundred_thousand_rows(tmp_path, shards):
             break
         heard += len(loaded.batch.ids) if loaded.batch else 0
         measured.append(rss_mib())
-    assert heard == 100_000
-    settled, end = max(measured[200:500]), max(measured[-300:])
-    told = f"{settled:.1f} MiB after 10,000 rows, {end:.1f} MiB after 100,000"
+    assert heard == THOUSANDS * 1000
+    settled, end = max(measured[100:200]), max(measured[-200:])
+    told = f"{settled:.1f} MiB after 10,000 rows, {end:.1f} MiB after {heard:,}"
     print(told)
-    assert end - settled < 16, told
+    assert end - settled < 8, told
     assert len(list(many.folder.glob("*.bin"))) <= 8
 
 

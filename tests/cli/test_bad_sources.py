@@ -26,7 +26,7 @@ def places(tmp_path, monkeypatch):
 
 def test_each_is_an_error_and_leaves_nothing(places, tmp_path, capsys):
     expected = {
-        "gopher://host/a": "no source 'gopher'",
+        "gopher://host/a": "Unknown scheme 'gopher'",
         "htps://host/a": "did you mean 'https'",
         "hf://org/none": "the Hub has no such repository",
         f"{places}/none": "answered 404",
@@ -47,4 +47,4 @@ def test_offline_is_an_error(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("ATTUNE_CACHE", str(tmp_path))
     monkeypatch.setenv("ATTUNE_OFFLINE", "1")
     assert main(["pull", "hf://org/none", "--to", str(tmp_path / "model")]) == 2
-    assert "offline nothing is fetched" in capsys.readouterr().err
+    assert "--offline (ATTUNE_OFFLINE) is set" in capsys.readouterr().err

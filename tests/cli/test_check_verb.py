@@ -24,10 +24,12 @@ def test_a_sound_recipe_is_shown_section_by_section(recipe, capsys):
     table = [line.split() for line in blocks[0].splitlines()]
     assert table[0] == ["utterances", "hours", "speakers", "shortest", "mean", "longest"]
     assert [row[:2] for row in table[1:4]] == [["train", "12"], ["dev", "6"], ["test", "6"]]
-    assert blocks[0].endswith("audio: 24 utterances decoded, all sound")
+    assert blocks[0].endswith("audio: 24 utterances decoded, all good")
+    assert blocks[1].startswith("warning: dev shares 6 of 6 ids with train: 00000, 00001, 00002 …")
+    del blocks[1]
     assert [block.split("\n")[0] for block in blocks[1:4]] == ["plan", "learning rate", "first example"]
     assert blocks[4].startswith("model: ")
-    assert blocks[5] == "Nothing stands in the way of training.\n"
+    assert blocks[5] == "Ready to train.\n"
 
 
 def test_columns_and_values_are_aligned(recipe, capsys):
@@ -48,18 +50,18 @@ def test_problems_are_listed_by_line_the_first_ten_of_them(recipe, capsys):
     manifest = recipe.parent / "train/manifest.jsonl"
     manifest.write_text(manifest.read_text() + "{}\n" * 13)
     out = printed(capsys, recipe, "--no-audio", code=2)
-    assert "train: 13 bad rows (correct them, or set data.bad_rows=drop)" in out
+    assert "train: 13 bad rows (fix them, or set data.bad_rows=drop)" in out
     assert f"  {manifest}:13: neither id nor audio\n" in out
     assert f"{manifest}:22:" in out and f"{manifest}:23:" not in out
     assert "  … and 3 more\n" in out
-    assert out.endswith("This recipe cannot run as it is.\n")
-    assert "train: 13 bad rows (left out" in printed(capsys, recipe, "--no-audio", "data.bad_rows=drop", code=0)
+    assert out.endswith("This recipe cannot run yet.\n")
+    assert "train: 13 bad rows (skipped" in printed(capsys, recipe, "--no-audio", "data.bad_rows=drop", code=0)
 
 
 def test_it_is_said_what_is_left_out_of_training_and_that_evaluation_is_whole(recipe, capsys):
     out = printed(capsys, recipe, "--no-audio", "data.max_seconds=1.2", code=0)
-    assert "longer than 1.2 s, 0 shorter than 0.1 s; left out, 0.00 h in all" in out
-    assert "\ndev: 2 longer than 1.2 s; scored all the same\n" in out
+    assert "longer than 1.2 s, 0 shorter than 0.1 s; skipped, 0.00 h in total" in out
+    assert "\ndev: 2 longer than 1.2 s; scored anyway\n" in out
 
 
 def test_characters_outside_the_vocabulary_are_named(recipe, capsys):
@@ -67,7 +69,7 @@ def test_characters_outside_the_vocabulary_are_named(recipe, capsys):
     first, *rest = manifest.read_text().splitlines()
     manifest.write_text("\n".join([json.dumps({**json.loads(first), "text": "ça"}, ensure_ascii=False), *rest]))
     out = printed(capsys, recipe, "--no-audio", code=0)
-    assert "dev: 2 characters are not in the vocabulary, by utterances: 'a' in 1, 'ç' in 1" in out
+    assert "dev: 2 characters are not in the vocabulary (utterances): 'a' in 1, 'ç' in 1" in out
 
 
 def test_the_floor_of_the_score_is_named_with_its_unit(recipe, capsys):
@@ -76,7 +78,7 @@ def test_the_floor_of_the_score_is_named_with_its_unit(recipe, capsys):
     manifest.write_text("\n".join(map(json.dumps, [{**first, "text": "öne"}, *rest])))
     out = printed(capsys, recipe, "--no-audio", code=0)
     words = sum(len(row["text"].split()) for row in rest) + 1
-    assert f"\ndev: WER floor (normalizer, vocabulary): {100 / words:.2f} %\n" in out
+    assert f"\ndev: wer floor (normalizer, vocabulary): {100 / words:.2f} %\n" in out
     decibels = ["task.name=toy.decibels", "train.keep_best=dev.fidelity"]
     assert "\ndev: fidelity ceiling (vocabulary): " in printed(capsys, recipe, "--no-audio", *decibels, code=0)
 
@@ -99,25 +101,42 @@ def test_what_fits_of_a_stream_cannot_be_tried_and_the_rest_is_reported(recipe, 
 
 def test_a_manifest_is_checked_alone(tmp_path, capsys):
     manifest = make_corpus(tmp_path, utterances=3)
-    assert printed(capsys, manifest, "--workers", 1, code=0).endswith("all sound\n\nNothing is wrong.\n")
+    assert printed(capsys, manifest, "--workers", 1, code=0).endswith("all good\n\nNo problems found.\n")
     (tmp_path / "audio/00001.wav").write_text("not audio")
     out = printed(capsys, manifest, "--workers", 0, code=2)
     assert "manifest.jsonl: 1 with bad audio\n" in out
     assert f"  {manifest}:2: {tmp_path}/audio/00001.wav is not audio" in out
-    assert out.endswith("Mend or remove these rows.\n")
+    assert out.endswith("Fix or remove these rows.\n")
     found = json.loads(printed(capsys, manifest, "--json", "--no-audio", code=0))
-    assert (found["is_sound"], found["bad_audio"], found["utterances"]) == (True, None, 3)
+    assert (found["is_sound"], found["decoded"], found["utterances"]) == (True, 0, 3)
+
+
+def test_a_misspelled_setting_is_reported_before_any_audio_is_decoded(recipe, capsys):
+    (recipe.parent / "train/audio/00001.wav").write_text("not audio")
+    assert main(["check", str(recipe), "task.normalizer=bsic", "--workers", "1"]) == 2
+    captured = capsys.readouterr()
+    assert "Unknown normalizer 'bsic'; did you mean 'basic'?" in captured.out
+    assert "audio: not decoded; fix the problems below first" in captured.out
+    assert "decoding" not in captured.err
+
+
+def test_audio_n_decodes_so_many_utterances_spread_over_the_manifest(tmp_path, capsys):
+    manifest = make_corpus(tmp_path, utterances=6)
+    for number in (1, 2, 4, 5):
+        (tmp_path / f"audio/{number:05}.wav").write_text("not audio")
+    assert "audio: 2 of 6 utterances decoded, all good" in printed(capsys, manifest, "--audio", 2, code=0)
+    assert "audio: 6 utterances decoded, 4 bad" in printed(capsys, manifest, "--audio", "all", code=2)
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["nowhere.yaml"], "nowhere.yaml: no such file"),
-        (["nowhere.jsonl"], "There is no file or folder nowhere.jsonl"),
+        (["nowhere.jsonl"], "No file or folder nowhere.jsonl"),
         (["folder"], "folder is a folder. Give a recipe"),
         (["folder.jsonl"], "folder.jsonl is a folder. Give a manifest"),
         (["empty.jsonl"], "Manifest empty.jsonl has no rows"),
-        (["empty.jsonl", "seed=3"], "only a recipe has settings: seed=3"),
+        (["empty.jsonl", "seed=3"], "empty.jsonl is a manifest; overrides such as seed=3 need a recipe."),
     ],
 )
 def test_what_cannot_be_checked_is_a_message(tmp_path, monkeypatch, capsys, words, message):

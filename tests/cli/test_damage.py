@@ -51,6 +51,13 @@ train: {{steps: 2, eval_every: 1}}
     return folder / "recipe.yaml"
 
 
+@pytest.mark.parametrize("width", [2**62, 10**13])
+def test_a_model_larger_than_memory_is_a_line(width, tmp_path, capsys):
+    recipe = write_recipe(tmp_path, make_corpus(tmp_path, utterances=2))
+    assert main(["check", str(recipe), f"task.head.width={width}"]) == 2
+    assert "does not fit into memory" in capsys.readouterr().out
+
+
 def test_an_error_of_the_system_is_a_line_with_its_path(monkeypatch, capsys):
     def run(arguments):
         Path("/nowhere/at all").write_text("x")
@@ -93,7 +100,8 @@ def test_a_row_without_audio_is_named_and_may_be_dropped(tmp_path, capsys):
     assert "manifest.jsonl:4: utterance 'written' has no audio" in capsys.readouterr().err
     good = make_corpus(tmp_path / "good", utterances=3)
     assert main(["train", recipe, f"data.train=[{good}]", "--device", "cpu", "--workers", "0"]) == 2
-    assert "manifest.jsonl:4: utterance 'written': " in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "manifest.jsonl:4: utterance 'written' has no audio. Give its row" in err and err.count("'written'") == 1
     words = ["data.bad_rows=drop", f"run={tmp_path}/other", "--device", "cpu", "--workers", "0"]
     assert main(["train", recipe, *words]) == 0
 

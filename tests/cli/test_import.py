@@ -43,7 +43,7 @@ def test_the_tokenizer_of_a_pt_file_can_be_named(tmp_path, capsys):
     state = {openai_name(name): tensor for name, tensor in load_file(folder / "model.safetensors").items()}
     torch.save({"dims": DIMS, "model_state_dict": state}, checkpoint)
     assert main(["import", str(checkpoint), "--to", str(own)]) == 2
-    assert "--tokenizer PATH for attune import" in capsys.readouterr().err
+    assert "--tokenizer PATH in attune import" in capsys.readouterr().err
     assert main(["import", str(checkpoint), "--to", str(own), "--tokenizer", str(folder / "tokenizer.json")]) == 0
     assert (own / "tokenizer.json").read_bytes() == (folder / "tokenizer.json").read_bytes()
 
@@ -52,14 +52,14 @@ def test_a_folder_takes_no_other_tokenizer(tmp_path, capsys):
     folder = write_whisper(tmp_path / "model")
     words = ["--to", str(tmp_path / "own"), "--tokenizer", str(folder / "tokenizer.json")]
     assert main(["import", str(folder), *words]) == 2
-    assert "has its own tokenizer. Leave --tokenizer out" in capsys.readouterr().err
+    assert "has its own tokenizer. Remove --tokenizer" in capsys.readouterr().err
 
 
 def test_a_config_that_is_no_text_is_told(tmp_path, capsys):
     folder = write_whisper(tmp_path / "model")
     (folder / "config.json").write_bytes(b'{"model_type": "whisper", "\xff": 1}')
     assert main(["import", str(folder), "--to", str(tmp_path / "own")]) == 2
-    assert f"{folder}/config.json cannot be read" in capsys.readouterr().err
+    assert f"Cannot read {folder}/config.json" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["export"], ["export", "--for-transformers"], ["import"], ["pull"]])

@@ -1,13 +1,17 @@
 """train, evaluate and demo as a user meets them."""
 
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from attune import score
 from attune.cli import main
+from attune.launch.doctor import TorchBuild
 from attune.text.normalizers import whisper_english
 
 from tiny import write_recipe
@@ -48,8 +52,41 @@ def test_training_in_a_pipe_prints_whole_lines(attune, recipe, tmp_path):
     settings = ["train.steps=4", "train.warmup=1", "train.eval_every=2", "data.test=[]", "--workers=0"]
     code, out, _ = attune("train", recipe, f"run={tmp_path / 'run'}", *settings)
     assert code == 0 and "\r" not in out
-    assert "\nfirst example: " in out and "\n  learned as " in out
-    assert "24 utterances" in out and "step 4/4" in out and "dev WER" in out and "normalizer none" in out
+    assert "\nfirst example: " in out and "\n  target: " in out
+    assert "24 utterances" in out and "step 4/4" in out and "dev wer" in out and "normalizer: none" in out
+
+
+def test_exported_weights_can_be_read_by_others_as_any_new_file(trained, tmp_path):
+    (tmp_path / "new").touch()
+    files = [trained / "model/model.safetensors", *trained.glob("checkpoints/*/model.safetensors")]
+    assert {path.stat().st_mode for path in files} == {(tmp_path / "new").stat().st_mode}
+
+
+def test_a_finished_run_says_so(attune, recipe, trained):
+    words = ["train", recipe, f"run={trained}", "train.steps=6", "train.eval_every=3", "--workers=0"]
+    code, out, _ = attune(*words)
+    assert code == 0 and f"{trained}: finished, 6 steps\n" in out and "resuming" not in out
+
+
+def test_a_torch_that_cannot_use_the_gpu_is_a_loud_line(attune, trained, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    wrong = TorchBuild("2.9", None, "6.4", (), "", has_nvidia=True, has_amd=False, driver=None)
+    monkeypatch.setattr("attune.launch.doctor.inspect_torch", lambda: wrong)
+    _, _, err = attune("evaluate", trained / "model", "--on", "dev", "--workers=0")
+    assert err.startswith("WARNING: running on the CPU. This machine has an NVIDIA GPU, but torch is built for ROCm.")
+    assert attune("evaluate", trained / "model", "--on", "dev", "--workers=0", "--device=cpu")[2] == ""
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without a GPU")
+def test_a_device_that_is_not_there_names_the_wheel_and_the_doctor(attune, trained):
+    code, _, err = attune("evaluate", trained / "model", "--on", "dev", "--device=cuda")
+    assert code == 2 and f"torch {torch.__version__} (built for" in err and "attune doctor" in err
+
+
+def test_what_is_not_required_is_not_called_required(attune, capsys):
+    with pytest.raises(SystemExit):
+        attune("train")
+    assert capsys.readouterr().err.endswith("the following arguments are required: recipe\n")
 
 
 def test_training_says_what_it_did_as_json(attune, recipe, tmp_path):
@@ -70,6 +107,48 @@ def test_evaluation_writes_predictions_that_can_be_scored_again(attune, trained,
     assert (trained / "predictions/dev.jsonl").read_bytes() == out_file.read_bytes()
 
 
+def test_alignments_are_of_the_texts_as_they_are_scored(attune, trained, recipe, tmp_path):
+    rows = [json.loads(line) for line in (recipe.parent / "dev/manifest.jsonl").read_text().splitlines()]
+    shouted = recipe.parent / "dev/shouted.jsonl"
+    shouted.write_text("".join(json.dumps({**row, "text": row["text"].upper() + "!"}) + "\n" for row in rows))
+    errors = tmp_path / "errors.txt"
+    words = ["evaluate", trained / "model", "task.normalizer=basic", "--on", shouted, "--workers=0"]
+    code, out, _ = attune(*words, "--alignments", errors, "--json")
+    listed = [int(number) for number in re.findall(r"^.*: (\d+) errors? in ", errors.read_text(), re.MULTILINE)]
+    counts = json.loads(out)["counts"]
+    assert code == 0 and sum(listed) == counts["num_edits"]
+    assert "!" not in errors.read_text()
+
+
+def test_every_set_that_is_asked_for_is_scored(attune, trained, tmp_path):
+    code, out, _ = attune("evaluate", trained / "model", "--on", "dev", "--on", "test", "--workers=0")
+    assert code == 0 and "dev: 6 utterances" in out and "test: 6 utterances" in out
+    assert next(line for line in out.splitlines() if line.startswith("score")).split()[-2:] == ["dev", "test"]
+    code, out, _ = attune("evaluate", trained / "model", "--on", "dev", "--on", "test", "--workers=0", "--json")
+    assert code == 0 and [each["split"] for each in json.loads(out)] == ["dev", "test"]
+    both = ["evaluate", trained / "model", "--on", "dev", "--on", "test", "--out", tmp_path / "out.jsonl"]
+    code, _, err = attune(*both)
+    assert code == 2 and "--out and --alignments need a single --on" in err
+
+
+@pytest.mark.parametrize(
+    "words", [["evaluate", "{run}", "--out", "x.csv"], ["transcribe", "{run}", "a.wav", "--out", "x.srt"]]
+)
+def test_a_format_that_is_not_written_is_refused(attune, trained, words, capsys):
+    with pytest.raises(SystemExit) as refused:
+        attune(*(word.format(run=trained) for word in words))
+    assert refused.value.code == 2 and "expected FILE.jsonl" in capsys.readouterr().err
+
+
+def test_one_default_normalizer_everywhere_and_it_is_shown(attune, trained, recipe, tmp_path):
+    _, out, _ = attune("evaluate", trained / "model", "--on", "dev", "--out", tmp_path / "out.jsonl", "--workers=0")
+    _, scored, _ = attune("score", tmp_path / "out.jsonl")
+    named = [line.split() for line in (out + scored).splitlines() if line.startswith("normalizer ")]
+    assert [line[:2] for line in named if len(line) == 2] == 2 * [["normalizer", "none"]]
+    assert "To ignore them: task.normalizer=basic" in out and "To ignore them: --normalizer basic" in scored
+    assert score(["A"], ["a"]).conditions == {"normalizer": "none"}
+
+
 def test_what_cannot_be_scored_is_not_decoded_first(attune, trained, monkeypatch):
     monkeypatch.setattr(whisper_english, "find_spec", lambda name: None)
     whisper_english._published_spellings.cache_clear()
@@ -83,7 +162,7 @@ def test_a_recipe_scores_other_weights_under_its_settings(attune, recipe, traine
     assert code == 0 and json.loads(out)["search"] == {
         "kind": "beam",
         "beam": 8,
-        "length_power": 1.0,
+        "length_power": None,
         "fallback": False,
         "precision": "fp32",
     }
@@ -166,8 +245,8 @@ def test_a_run_that_cannot_be_written_is_told_before_anything_is_decoded(attune,
         (["evaluate", "nowhere"], "nowhere"),
         (["evaluate", "{run}", "--on", "tset"], "tset"),
         (["train", "nowhere.yaml"], "nowhere.yaml"),
-        (["train", "{recipe}", "run={run}", "seed=3"], "seed: 17 there, 3 here"),
-        (["evaluate", "{recipe}"], "names no weights"),
+        (["train", "{recipe}", "run={run}", "seed=3"], "seed: 17 → 3"),
+        (["evaluate", "{recipe}"], "has no weights to evaluate"),
         (["evaluate", "{run}", "--device", "cuda"], "no usable CUDA device"),
         (["train", "{recipe}", "run={run}-new", "model.weights=nowhere"], "nowhere"),
         (["train", "{recipe}", "run={recipe}"], "Cannot write"),

@@ -22,10 +22,10 @@ def transcripts(tmp_path):
 
 
 def test_raw_and_normalized_scores_are_shown_with_the_normalizer(transcripts, capsys):
-    assert main(["score", str(transcripts)]) == 0
+    assert main(["score", str(transcripts), "--normalizer", "basic"]) == 0
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["WER", "25.00", "%"] in [line[:3] for line in shown]
-    assert ["raw", "WER", "100.00"] in [line[:3] for line in shown]
+    assert ["wer", "25.00", "%"] in [line[:3] for line in shown]
+    assert ["raw_wer", "100.00", "%"] in [line[:3] for line in shown]
     assert ["normalizer", "basic"] in shown
 
 
@@ -39,7 +39,7 @@ def test_json_has_figures_counts_and_the_normalizer(transcripts, capsys):
 
 
 def test_alignments_are_of_the_normalized_text(transcripts, tmp_path):
-    assert main(["score", str(transcripts), "--alignments", str(tmp_path / "errors.txt")]) == 0
+    assert main(["score", str(transcripts), "--normalizer", "basic", "--alignments", str(tmp_path / "errors.txt")]) == 0
     assert (tmp_path / "errors.txt").read_text().splitlines() == [
         "a: 1 error in 3 words (1 substitution)",
         "  ref  the  cat  sat",
@@ -53,7 +53,7 @@ def test_an_absent_prediction_is_named_and_the_exit_is_not_zero(tmp_path, capsys
     assert main(["score", str(tmp_path / "test.jsonl"), "--json"]) == 1
     printed = capsys.readouterr()
     assert json.loads(printed.out)["counts"]["num_absent_sents"] == 1
-    assert "1 of 3 (lost)" in printed.err
+    assert "1 of 3 not scored: no prediction (lost)" in printed.err
 
 
 def test_nothing_but_absent_predictions_still_prints_valid_json(tmp_path, capsys):
@@ -80,7 +80,7 @@ def test_predictions_that_are_not_text_are_refused_in_a_line(tmp_path, capsys, t
     ("options", "message"),
     [
         (["--normalizer", "basc"], "did you mean 'basic'?"),
-        (["--task", "classify", "--normalizer", "basic"], "Labels are compared as they are"),
+        (["--task", "classify", "--normalizer", "basic"], "are for transcripts, not for labels"),
         (["--alignments", "/dev/null/errors.txt"], "Cannot write alignments"),
     ],
 )

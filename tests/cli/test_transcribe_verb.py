@@ -65,7 +65,7 @@ def test_bad_files_are_named_and_the_others_transcribed(model, recordings, capsy
     errors = found.err.splitlines()
     assert len(errors) == 3
     assert "text.wav is not audio" in errors[0]
-    assert "There is no file or folder nowhere.wav" in errors[1]
+    assert "No file or folder nowhere.wav" in errors[1]
     assert "empty has no audio files" in errors[2]
 
 
@@ -77,7 +77,7 @@ def test_json_keeps_the_order_and_has_the_problems(model, recordings, capsys):
 
 
 def test_what_is_no_model_is_a_message(recordings, capsys):
-    assert "There is no file or folder nowhere" in transcribed(capsys, "nowhere", "text.wav", code=2).err
+    assert "No file or folder nowhere" in transcribed(capsys, "nowhere", "text.wav", code=2).err
     assert "neither a model nor a run" in transcribed(capsys, "audio", "text.wav", code=2).err
 
 

@@ -17,23 +17,8 @@ from attune.sources import content_of
 from attune.testing import check_corpus
 
 import miniatures
+from miniatures import prepare
 from processes import KillPoints, start, wait
-
-
-def prepare(name, source, to, **options):
-    """The splits as manifests, and what was left out of each, by reason."""
-    layout = catalog.find(CORPORA, name)
-    splits, left_out = {}, {}
-    for split, found in layout.read(CorpusPaths(str(source), to), layout.options(**options)).items():
-        steps = prepare_split(split, found, to, jobs=1)
-        try:
-            while True:
-                next(steps)
-        except StopIteration as end:
-            left_out[split] = dict(end.value.left_out)
-        splits[split] = open_manifest(to / f"{split}.jsonl", to / "index")
-    return splits, left_out
-
 
 MINIATURES = {
     "librispeech": miniatures.librispeech,
@@ -57,7 +42,7 @@ def test_a_corpus_keeps_its_promises(name, tmp_path):
 
 def test_every_corpus_that_is_listed_is_a_layout():
     names = catalog.names(CORPORA)
-    assert len(names) == 17
+    assert len(names) == 24
     assert all(callable(catalog.find(CORPORA, name).read) for name in names)
 
 
@@ -176,15 +161,19 @@ def test_speech_commands_in_twelve_classes_with_silence_that_no_two_splits_share
 
 def test_voxceleb1_speakers_by_the_identification_split(tmp_path):
     splits, left_out = prepare("voxceleb1", miniatures.voxceleb1(tmp_path), tmp_path / "to")
-    assert {name: len(split) for name, split in splits.items()} == {"train": 2, "dev": 2, "test": 2, "trials": 2}
+    assert {name: len(split) for name, split in splits.items()} == {"train": 2, "dev": 2, "test": 2}
     assert splits["dev"][0].id == "id10001/b-b_/00001" and splits["dev"][0].speaker == "id10001"
     assert left_out["train"] == {"missing audio file": 1, "part is not 1, 2 or 3": 1}
 
 
-def test_voxceleb1_as_m4a_is_refused_with_what_to_do(tmp_path):
-    miniatures.text(tmp_path / "m4a" / "id10001" / "x" / "1.m4a", "not decodable")
-    with pytest.raises(DataError, match=r"has \.m4a files.*Convert them, e.g."):
-        prepare("voxceleb1", tmp_path, tmp_path / "to")
+def test_voxceleb1_may_be_m4a(tmp_path):
+    source = miniatures.voxceleb1(tmp_path)
+    (source / "wav").rename(source / "aac")
+    for path in list(source.rglob("*.wav")):
+        path.rename(path.with_suffix(".m4a"))  # what is in a file decides how it is read
+    splits, _ = prepare("voxceleb1", source, tmp_path / "to")
+    assert {name: len(split) for name, split in splits.items()} == {"train": 2, "dev": 2, "test": 2}
+    assert splits["dev"][0].audio.suffix == ".m4a"
 
 
 def test_fluent_speech_commands_have_slots_and_an_intent(tmp_path):
@@ -356,7 +345,7 @@ def test_the_verb_prepares_keeps_what_is_finished_and_refuses_another_source(tmp
     assert before == {path.name: path.stat().st_mtime_ns for path in (tmp_path / "to").glob("*.jsonl")}
     other = ["prepare", "folder", "--from", str(source), "--to", str(tmp_path / "to")]
     assert main(other) == 2
-    assert "holds manifests made otherwise" in capsys.readouterr().err
+    assert "is already prepared with other settings" in capsys.readouterr().err
 
 
 def test_several_processes_that_prepare_at_once_do_it_once(tmp_path):

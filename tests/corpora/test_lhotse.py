@@ -34,3 +34,12 @@ def test_a_cut_of_a_transformed_recording_is_left_out(tmp_path):
 def test_a_cut_of_a_recording_as_it_is_or_at_another_rate_is_a_row(tmp_path, transforms):
     found = read(tmp_path, transforms)
     assert (found.start, found.seconds) == (1.0, 0.5)
+
+
+def test_custom_fields_of_the_cut_and_its_supervision_are_labels(tmp_path):
+    supervision = {"text": "hi", "start": 0, "gender": "F", "custom": {"emotion": "glad", "snr": 12.5, "nested": {}}}
+    recording = {"sources": [{"type": "file", "channels": [0], "source": "a.wav"}], "duration": 2.0}
+    cut = {"id": "u", "duration": 2.0, "recording": recording, "supervisions": [supervision], "custom": {"dialect": 3}}
+    miniatures.text(tmp_path / "cuts.jsonl", json.dumps(cut))
+    (found,) = CORPUS.read(CorpusPaths(str(tmp_path), tmp_path / "to"), CORPUS.options())["cuts"]
+    assert found.labels == {"gender": "F", "dialect": "3", "emotion": "glad", "snr": "12.5"}

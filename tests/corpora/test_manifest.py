@@ -138,7 +138,7 @@ def test_what_opens_an_address_is_in_no_index(data, audio):
     assert (rows[0].audio, len(rows)) == (audio, 1)
     assert "5ecret" not in rows[0].id
     table = opened(write(data / "m.csv", "audio,seconds,text", f"{audio},0.5,a", "audio/a.wav,0.5,b"))
-    assert len(table) == 1 and "put them into a .jsonl manifest" in reasons(table)[2]
+    assert len(table) == 1 and "use a .jsonl manifest" in reasons(table)[2]
     assert not [path for path in (data / "index").iterdir() if b"5ecret" in path.read_bytes()]
 
 

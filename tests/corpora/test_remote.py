@@ -83,7 +83,7 @@ def test_a_manifest_that_points_outside_its_folder_is_refused_with_its_line(site
 
 def test_audio_that_is_not_there_is_named(site, cache):
     del site.files["/data/audio/00003.wav"]
-    with web(site) as url, pytest.raises(SourceError, match=r"/data/audio/00003.wav could not be read: .*404"):
+    with web(site) as url, pytest.raises(SourceError, match=r"Cannot read .*/data/audio/00003.wav: .*404"):
         fetch_manifest(f"{url}/data/manifest.jsonl", cache)
     assert files_in(cache.folder / "parts") == []
 

@@ -127,7 +127,7 @@ def test_a_damaged_file_is_named(arpa, text, message):
     arpa.write_text(text, encoding="utf-8")
     with pytest.raises(ModelError, match=message):
         read_arpa(arpa, PIECES, torch.device("cpu"))
-    with pytest.raises(ModelError, match="cannot be read"):
+    with pytest.raises(ModelError, match="is not a valid ARPA file"):
         read_arpa(arpa.with_name("nowhere.arpa"), PIECES, torch.device("cpu"))
 
 

@@ -209,9 +209,9 @@ def _damage_predictions(folder: Path, random: Random, scratch: Path) -> list[str
 
 
 KINDS = {
-    "recipes": Kind(_prepare_recipe, _damage_recipe, 60),
-    "manifests": Kind(_prepare_recipe, _damage_manifest, 40),
-    "audio": Kind(_prepare_audio, _damage_audio, 25),
-    "models": Kind(_prepare_models, _damage_model, 60),
+    "recipes": Kind(_prepare_recipe, _damage_recipe, 40),
+    "manifests": Kind(_prepare_recipe, _damage_manifest, 25),
+    "audio": Kind(_prepare_audio, _damage_audio, 15),
+    "models": Kind(_prepare_models, _damage_model, 40),
     "predictions": Kind(_prepare_predictions, _damage_predictions, 100),
 }

@@ -1,6 +1,6 @@
 from attune.report.card import CardFacts, model_card
 
-SENTENCE = "transformers computes 30 s, for which it was not trained."
+SENTENCE = "transformers pads to 30 s, which this model was not trained for"
 
 
 def card(settings=None, scores=None, **changes):

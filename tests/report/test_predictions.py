@@ -36,7 +36,7 @@ def test_values_are_any_json_or_a_file_beside_the_predictions(tmp_path):
 
 @pytest.mark.parametrize("value", [[float("nan")], {1, 2}, b"bytes"])
 def test_a_value_that_is_no_json_is_refused_with_its_id(tmp_path, value):
-    with pytest.raises(DataError, match="Prediction 'a' is not a JSON value"):
+    with pytest.raises(DataError, match="Prediction 'a' is not valid JSON"):
         write_predictions(tmp_path / "test.jsonl", [Prediction("a", value, "r")])
     assert not (tmp_path / "test.jsonl").exists()
 

@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from attune.report.tables import describe_score, metric_label, scores_json, scores_table
+from attune.report.tables import brief_score, describe_score, metric_label, scores_json, scores_table
 from attune.scoring.error_rates import RAW_WER, WER
 from attune.types import Metric, Score, Scores
 
@@ -38,12 +38,38 @@ def test_a_table_shows_scores_conditions_and_counts_in_aligned_columns():
     before = Scores(values, {"num_edits": 12345}, basic)
     after = Scores({"wer": Score(WER, 9.5, 8, 11)}, {"num_edits": 7}, basic)
     assert scores_table({"before": before, "after": after}).splitlines() == [
-        "                             before                 after",
-        "WER          80.00 % [75.00, 85.00]  9.50 % [8.00, 11.00]",
-        "raw WER     90.00 % [85.00, 100.00]",
-        "normalizer                    basic                 basic",
-        "num_edits                    12,345                     7",
+        "score [95 % CI]                   before                 after",
+        "wer               80.00 % [75.00, 85.00]  9.50 % [8.00, 11.00]",
+        "raw_wer          90.00 % [85.00, 100.00]",
+        "normalizer                         basic                 basic",
+        "num_edits                         12,345                     7",
     ]
+
+
+def test_many_sets_are_rows_and_only_the_first_score_has_an_interval():
+    sets = {
+        name: Scores(
+            {"wer": Score(WER, 9.5, 8, 11), "raw_wer": Score(RAW_WER, 20, 15, 25)}, {}, {"normalizer": "basic"}
+        )
+        for name in ("a", "b", "c", "a long name")
+    }
+    lines = scores_table(sets).splitlines()
+    assert lines[0].split() == ["wer", "raw_wer", "normalizer"]
+    assert lines[4] == "a long name  9.50 % [8.00, 11.00]  20.00 %       basic"
+
+
+@pytest.mark.parametrize(
+    ("score", "text"),
+    [
+        (Score(WER, 66.67, 55.2, 77.9), "66.7 % (95 % CI 55–78)"),
+        (Score(WER, 9.53, 8.04, 11.01), "9.5 % (95 % CI 8.0–11.0)"),
+        (Score(WER, 2.053, 1.61, 2.44), "2.05 % (95 % CI 1.61–2.44)"),
+        (Score(SI_SDR, 9.5, math.nan, math.nan), "9.50 dB"),
+        (Score(WER, 100.0, 100.0, 100.0), "100.00 %"),
+    ],
+)
+def test_a_line_has_the_decimals_that_the_interval_supports(score, text):
+    assert brief_score(score) == text
 
 
 def test_scores_as_plain_data_describe_themselves():

@@ -56,6 +56,7 @@ class Hub:
     """Repositories by kind and name, and a record of what was asked."""
 
     token: str | None = None  # without it, nothing is found
+    gated: str | None = None  # without this token, everything is listed and nothing is sent
     repos: dict[str, Repo] = field(default_factory=dict)
     uploads: dict[str, bytes] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)  # of coming downloads
@@ -237,6 +238,8 @@ def _resolve(request, hub, body, name, revision, path, kind="models"):
     found = _found(request, hub, kind or "models", name, revision)
     if not found:
         return None
+    if hub.gated and request.headers["Authorization"] != f"Bearer {hub.gated}" and "cdn" not in request.path:
+        return refuse(request, 403, {"X-Error-Code": "GatedRepo", "X-Error-Message": "Access is restricted"})
     blob = found[1].get(path)
     if blob is None:
         return refuse(request, 404, {"X-Error-Code": "EntryNotFound", "X-Error-Message": "Entry not found"})

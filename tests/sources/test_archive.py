@@ -76,7 +76,7 @@ def test_a_tar_that_reaches_out_is_refused_and_leaves_nothing(tmp_path, member):
 
 def test_a_zip_that_reaches_out_is_refused_and_leaves_nothing(tmp_path):
     archive = zipped(tmp_path / "a.zip", **{"..__evil": b"1"})
-    with pytest.raises(SourceError, match=r"names a file '../evil', which would lie outside"):
+    with pytest.raises(SourceError, match=r"names a file '../evil' outside"):
         unpack(archive, tmp_path / "out")
     link = zipfile.ZipInfo("link")
     link.external_attr = 0o120777 << 16
@@ -101,7 +101,7 @@ def test_a_member_that_lies_about_its_size_is_refused(tmp_path):
         at = raw.index(signature) + place
         raw[at : at + 4] = (100).to_bytes(4, "little")
     archive.write_bytes(raw)
-    with pytest.raises(SourceError, match="cannot be read|larger than"):
+    with pytest.raises(SourceError, match="[Cc]annot be read|cannot read|not a valid|larger than"):
         unpack(archive, tmp_path / "out")
     assert everything_in(tmp_path) == ["a.zip"]
 
@@ -115,14 +115,14 @@ def test_the_same_name_twice_is_refused(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"<html>", b"\x1f\x8b\x08\x00garbage", b"\xfd7zXZ\x00garbage"])
 def test_what_is_no_archive_is_refused(tmp_path, content):
     (tmp_path / "a.tar.gz").write_bytes(content)
-    with pytest.raises(SourceError, match="cannot be read as a tar or zip archive"):
+    with pytest.raises(SourceError, match="is not a valid tar or zip archive"):
         unpack(tmp_path / "a.tar.gz", tmp_path / "out")
 
 
 def test_a_truncated_archive_is_refused_and_leaves_nothing(tmp_path):
     archive = tar(tmp_path / "a.tar", ("a", bytes(range(256)) * 4000))
     archive.write_bytes(archive.read_bytes()[:-500])
-    with pytest.raises(SourceError, match="cannot be read as a tar or zip archive"):
+    with pytest.raises(SourceError, match="is not a valid tar or zip archive"):
         unpack(archive, tmp_path / "out")
     assert everything_in(tmp_path) == ["a.tar"]
 

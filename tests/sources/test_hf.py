@@ -146,7 +146,7 @@ def test_a_lock_brings_back_the_revision_that_was_used(hub, cache, tmp_path):
     [
         ("hf://org/none", "the Hub has no such repository, or you have no access. Check the name.*HF_TOKEN"),
         ("hf://org/tiny@nope", "the Hub has no such revision"),
-        ("hf://org/tiny/none.json", "there is no none.json in this repository. It has README.md, config.json"),
+        ("hf://org/tiny/none.json", "no none.json in this repository. It has README.md, config.json"),
         ("hf://tiny", "is not a Hub address. Expected hf://ORG/NAME"),
         ("hf://org/tiny/../x", "is not a Hub address"),
     ],
@@ -188,7 +188,7 @@ def test_offline_no_one_is_asked_what_a_name_could_mean(hub, cache, tmp_path, mo
 
 def test_a_bare_name_that_is_no_folder_is_answered_with_the_address_it_could_be(hub, cache, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SourceError, match=r"There is no file or folder org/tiny .* write hf://org/tiny"):
+    with pytest.raises(SourceError, match=r"No file or folder org/tiny .* write hf://org/tiny"):
         locate("org/tiny", cache)
 
 
@@ -218,10 +218,19 @@ def test_the_hubs_own_client_can_load_what_was_pushed(hub, tmp_path):
 
 
 def test_nothing_is_pushed_to_a_file_or_a_commit(hub, tmp_path):
-    with pytest.raises(SourceError, match="cannot be pushed to"):
+    with pytest.raises(SourceError, match="Cannot push to"):
         push(tmp_path, "hf://org/new/file", "")
-    with pytest.raises(SourceError, match=r"Nothing can be pushed to https://host/a\. Use hf://"):
+    with pytest.raises(SourceError, match=r"Cannot push to https://host/a\. Use hf://"):
         push(tmp_path, "https://host/a", "")
+
+
+def test_a_push_that_fails_says_that_nothing_was_uploaded(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr("attune.sources._retry.time.sleep", lambda seconds: None)
+    with pytest.raises(
+        SourceError, match=r"^Upload to hf://org/new failed: cannot reach the Hub.*Nothing was uploaded"
+    ):
+        push(tmp_path, "hf://org/new", "first")
 
 
 COMMIT = {"sha": "1" * 40}
@@ -259,7 +268,7 @@ class Odd(Quiet):
 def test_an_answer_that_is_not_the_hubs_is_named_in_one_line(cache, monkeypatch, info, tree, what):
     with serving(type("Handler", (Odd,), {"info": info, "tree": tree})) as url:
         monkeypatch.setenv("HF_ENDPOINT", url)
-        with pytest.raises(SourceError, match=f"answered with {what}, which is not the Hub's answer") as refused:
+        with pytest.raises(SourceError, match=f"answered with {what}, not as the Hub does") as refused:
             locate("hf://org/tiny", cache)
     assert str(refused.value).isprintable()
     assert files_in(cache.folder) == []
@@ -272,6 +281,6 @@ def test_a_listing_without_end_is_left(cache, monkeypatch, path):
     handler = type("Handler", (Odd,), {"info": json.dumps(COMMIT).encode(), "tree": tree, "link": "yes"})
     with serving(handler) as url:
         monkeypatch.setenv("HF_ENDPOINT", url)
-        with pytest.raises(SourceError, match="lists files without end"):
+        with pytest.raises(SourceError, match="lists too many files"):
             locate("hf://org/tiny", cache)
     assert handler.asked <= 31

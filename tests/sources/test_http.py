@@ -178,19 +178,19 @@ def saying(*responses):
     [
         (
             b"HTTP/1.1 206 P\r\nContent-Range: bytes 0-4/*\r\nContent-Length: 5\r\n\r\nwrong",
-            "where all of it was requested",
+            "instead of all of it",
         ),
         (b"HTTP/1.1 204 No Content\r\n\r\n", "answered 204 No Content"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\nwrong", "sent the Content-Length 'x'"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 9\r\n\r\nwrong", "sent the Content-Length '5, 9'"),
-        (b"HTTP/1.1 200 OK\r\n\r\nwrong", "sends no size, so a download that is cut short would go unnoticed"),
+        (b"HTTP/1.1 200 OK\r\n\r\nwrong", "sends no size, so a truncated download would go unnoticed"),
         (b"HTTP/1.1 304 Not Modified\r\n\r\n", "304 Not Modified to a request without conditions"),
-        (b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n", r"302 Found \(a redirect to nowhere\)"),
+        (b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n", r"302 Found \(a redirect without a target\)"),
         (
             b"HTTP/1.1 302 Found\r\nLocation: http://[\r\nContent-Length: 0\r\n\r\n",
-            "to 'http://\\[', which is no web address",
+            "to 'http://\\[', which is not a web address",
         ),
-        (b"HTTP/1.1 302 Found\r\nLocation: http://h:x/\r\nContent-Length: 0\r\n\r\n", "which is no web address"),
+        (b"HTTP/1.1 302 Found\r\nLocation: http://h:x/\r\nContent-Length: 0\r\n\r\n", "which is not a web address"),
         (b"HTTP/1.1 404 \x1b[2J\r\nContent-Length: 0\r\n\r\n", r"answered 404 \[2J"),
     ],
 )

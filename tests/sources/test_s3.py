@@ -150,7 +150,7 @@ def test_a_version_that_was_locked_is_fetched_though_there_is_a_newer_one(s3, ca
     [
         ("s3://speech/none.bin", "no such key in the bucket speech. Check it; keys are case-sensitive"),
         ("s3://speech/none/", "no such key in the bucket speech"),
-        ("s3://no-such-bucket/a", "there is no such bucket. Check its name and AWS_ENDPOINT_URL"),
+        ("s3://no-such-bucket/a", "no such bucket. Check its name and AWS_ENDPOINT_URL"),
         ("s3://speech", "not an S3 address. Expected s3://BUCKET/KEY"),
     ],
 )
@@ -162,7 +162,7 @@ def test_what_is_not_there_is_an_error_and_leaves_nothing(s3, cache, address, me
 
 def test_a_key_that_would_lie_outside_its_folder_is_refused(s3, cache):
     s3.put_object(Bucket="speech", Key="m/../../evil", Body=b"1")
-    with pytest.raises(SourceError, match="would lie outside its folder"):
+    with pytest.raises(SourceError, match="outside its folder"):
         locate("s3://speech/m/", cache)
     assert files_in(cache.folder) == []
 
@@ -325,9 +325,7 @@ def test_a_server_that_does_not_answer_is_asked_again_and_no_key_is_blamed(s3, c
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{nobody.getsockname()[1]}")
-        with pytest.raises(
-            SourceError, match=r"Could not connect.* \(3 attempts in a row\). Check the address"
-        ) as failure:
+        with pytest.raises(SourceError, match=r"Could not connect.* \(3 attempts in a row\). Check the URL") as failure:
             locate("s3://speech/a.bin", cache)
         with pytest.raises(SourceError, match="Check the network and AWS_ENDPOINT_URL") as of_push:
             push(cache.folder, "s3://speech/mine/", "")
@@ -337,7 +335,7 @@ def test_a_server_that_does_not_answer_is_asked_again_and_no_key_is_blamed(s3, c
 def test_without_boto3_the_error_names_what_to_install(cache, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "boto3", None)
     with pytest.raises(
-        SourceError, match=r"s3:// needs boto3, which is not installed: pip install 'attune-speech\[s3\]'"
+        SourceError, match=r"s3:// needs boto3, which is not installed. Run: pip install 'attune-speech\[s3\]'"
     ):
         locate("s3://speech/a.bin", cache)
 

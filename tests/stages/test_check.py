@@ -34,11 +34,11 @@ def site(folder):
 
 
 def checked(recipe, *overrides, decodes=False):
-    return finished(check_recipe(load(recipe, overrides).recipe, decodes, site(recipe.parent)))
+    return finished(check_recipe(load(recipe, overrides).recipe, None if decodes else 0, site(recipe.parent)))
 
 
 def checked_manifest(manifest, decodes=True):
-    return finished(check_manifest(str(manifest), decodes, site(manifest.parent)))
+    return finished(check_manifest(str(manifest), None if decodes else 0, site(manifest.parent)))
 
 
 def edit(manifest: Path, **rows):
@@ -148,12 +148,12 @@ def test_no_policy_excuses_a_split_without_a_single_good_row(recipe, dev):
     edit(dev, **{f"_{row}": {"text": ""} for row in range(6)})
     found = checked(recipe, "data.bad_rows=drop")
     assert not found.can_run
-    assert "data.dev: No row can be used." in found.troubles
+    assert "data.dev: No valid row." in found.troubles
 
 
 def test_bad_audio_is_found_by_decoding_only(recipe, train):
     (train.parent / "audio/00005.wav").write_text("this is text")
-    assert checked(recipe).splits[0].rows.bad_audio is None
+    assert (checked(recipe).splits[0].rows.bad_audio, checked(recipe).splits[0].rows.decoded) == ((), 0)
     assert checked(recipe).can_run
     found = checked(recipe, decodes=True)
     assert "is not audio" in reasons(found.splits[0].rows.bad_audio)["6"]
@@ -227,7 +227,7 @@ def test_labels_that_training_never_showed_are_named(recipe, dev):
 
 def test_several_troubles_are_told_at_once(recipe, tmp_path):
     found = checked(recipe, "data.dev=[nowhere.jsonl]", f"data.test=[{tmp_path}]", "model.weights=nowhere")
-    assert [trouble.split()[0] for trouble in found.troubles] == ["data.dev:", "data.test:", "There"]
+    assert [trouble.split()[0] for trouble in found.troubles] == ["data.dev:", "data.test:", "No"]
     assert found.parameters is None
     assert found.plan
     assert not found.can_run
@@ -242,7 +242,7 @@ def test_a_task_that_cannot_be_prepared_is_a_trouble(recipe, train):
 
 @pytest.mark.parametrize(
     ("override", "trouble"),
-    [("data.max_seconds=0.2", "No training utterance is left"), ("batches.micro_seconds=1", "does not fit into")],
+    [("data.max_seconds=0.2", "training utterances are left out"), ("batches.micro_seconds=1", "does not fit into")],
 )
 def test_an_epoch_that_cannot_be_planned_is_a_trouble(recipe, override, trouble):
     found = checked(recipe, override)
@@ -286,7 +286,7 @@ def test_a_stream_is_looked_into_and_one_that_is_not_there_is_told(recipe):
     found = checked(recipe, *stream, f"data.stream.shards=[{recipe.parent}/shards]")
     assert found.can_run and [split.rows.name for split in found.splits] == ["dev", "test"]
     short = checked(recipe, *stream, f"data.stream.shards=[{recipe.parent}/shards]", "data.max_seconds=0.2")
-    assert "those of 0.1 to 0.2 s are trained on" in short.troubles[0]
+    assert "training takes 0.1 to 0.2 s" in short.troubles[0]
     (trouble,) = checked(recipe, *stream, f"data.stream.shards=[{recipe.parent}/bad.tar]").troubles
     assert trouble.endswith("bad.tar: a: no recording in the sample")
     (trouble,) = checked(recipe, *stream, "data.stream.shards=[nowhere]").troubles
@@ -311,7 +311,7 @@ def test_a_score_that_the_task_does_not_have_cannot_decide(recipe):
     ("override", "trouble"),
     [
         ("adapt={freeze: [encodr]}", "no part 'encodr'"),
-        ("adapt={freeze: ['*']}", "nothing is left to train"),
+        ("adapt={freeze: ['*']}", "no parameter is left to train"),
         ("augment={noise: {folder: /nowhere/at/all}}", "/nowhere/at/all"),
         ("task.normalizer=whisper_english", "whisper_english"),
         ("optimizer.name=bitsandbytes", "attune-speech[bnb]"),
@@ -340,10 +340,20 @@ def test_a_stream_for_a_model_with_its_own_tokens_is_tried_on_it(recipe, tmp_pat
     assert found.example.target.startswith("<|startoftranscript|><|en|><|transcribe|>")
     shard(tmp_path / "shards/000.tar", ["a" * 100])
     (trouble,) = checked(recipe, *stream).troubles
-    assert "tokens" in trouble and "has room for" in trouble
+    assert "tokens" in trouble and "Whisper takes" in trouble
     assert not checked(recipe, *stream, "data.long_rows=drop").troubles
     nowhere = [*stream, f"model={{family: whisper, weights: {tmp_path}/nowhere}}"]
     assert any("nowhere" in each for each in checked(recipe, *nowhere).troubles)
+
+
+def test_whisper_cannot_classify_and_what_trimmed_means_is_noted(recipe, tmp_path):
+    weights = write_whisper(tmp_path / "whisper", MULTILINGUAL)
+    model = f"model={{family: whisper, weights: {weights}, window: trimmed}}"
+    found = checked(recipe, model, "task={name: classify, label: text}", "train.keep_best=null")
+    assert found.troubles == ("Whisper cannot classify. Use model.family=ssl.",)
+    (note,) = checked(recipe, model, "task={name: transcribe, language: en}").notes
+    assert "model.window=trimmed" in note and "train with model.window=full" in note
+    assert checked(recipe, model.replace("trimmed", "full"), "task={name: transcribe, language: en}").notes == ()
 
 
 def test_a_text_of_dev_that_is_too_long_to_be_learned_is_no_unknown_label(recipe, dev, tmp_path):

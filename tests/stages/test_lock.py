@@ -76,7 +76,7 @@ def test_another_recipe_in_a_run_that_trained_nothing_is_locked_anew(site, tmp_p
 @pytest.mark.parametrize("text", ["", "[]", '{"format": 1}', '{"format": 9, "sources": []}'])
 def test_what_is_no_lock_is_told(tmp_path, text):
     (tmp_path / "lock").write_text(text)
-    with pytest.raises(SourceError, match="is no lock of sources|written by another version"):
+    with pytest.raises(SourceError, match="is not a lock file|written by another version"):
         read_lock(tmp_path / "lock")
 
 
@@ -84,7 +84,7 @@ def test_a_lock_of_another_recipe_is_told(site, tmp_path, capsys):
     other = {"source": "x", "revision": "", "files": {}, "is_folder": False}
     (tmp_path / "lock.json").write_text(json.dumps({"format": 1, "sources": [other]}))
     assert main(["fetch", str(tmp_path / "recipe.yaml"), "--locked", str(tmp_path / "lock.json")]) == 2
-    assert "is not in the lock. Was it made by another recipe?" in capsys.readouterr().err
+    assert "is not in the lock. Use the lock of the same recipe." in capsys.readouterr().err
 
 
 def test_a_recipe_says_what_it_needs_and_a_run_that_goes_on_needs_no_weights():

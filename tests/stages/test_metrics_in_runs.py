@@ -18,7 +18,7 @@ from attune.stages.train import Request, train
 from attune.world import World
 
 from ranks import run_ranks
-from tiny import write_recipe
+from tiny import EPOCH, write_recipe
 
 DECIBELS = ["task.name=toy.decibels", "train.keep_best=dev.fidelity", "train.eval_every=2", "train.save_every=2"]
 
@@ -53,7 +53,7 @@ def test_the_checkpoint_with_the_most_decibels_is_kept_and_training_goes_on_whil
     recipe_file, site, tmp_path
 ):
     run = Run(tmp_path / "run")
-    events = events_of(loaded(recipe_file, run.folder, *DECIBELS, "train.patience=2", "data.test=[]"), site)
+    events = events_of(loaded(recipe_file, run.folder, *DECIBELS, EPOCH, "train.patience=2", "data.test=[]"), site)
     decibels = dev_scores(events, "fidelity")
     assert list(decibels) == [2, 4, 6, 8, 10, 12]  # had fewer been better, it would have stopped at the third
     highest = max(decibels, key=lambda step: (decibels[step], -step))

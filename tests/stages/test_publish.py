@@ -75,7 +75,7 @@ def test_an_exported_model_says_what_the_run_says(run, site, tmp_path):
 def test_an_export_never_replaces_what_is_no_model(run, site, tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis/chapter.tex").touch()
-    with pytest.raises(ModelError, match="is there already and is not a model"):
+    with pytest.raises(ModelError, match="already exists and is not an attune model"):
         export_model(str(run.folder), tmp_path / "thesis", site)
     assert (tmp_path / "thesis/chapter.tex").exists()
 
@@ -169,7 +169,7 @@ def test_the_recipe_in_the_bundle_makes_the_model_again(run, site, tmp_path):
 
 def test_nothing_is_pulled_over_what_is_there(run, site, tmp_path):
     (tmp_path / "mine").mkdir()
-    with pytest.raises(SourceError, match="is there already"):
+    with pytest.raises(SourceError, match="already exists"):
         pull(str(run.folder), tmp_path / "mine", site)
 
 
@@ -184,7 +184,7 @@ def test_a_whisper_goes_out_and_is_trained_on_from_there(hub, tmp_path, monkeypa
     card = hub.repos["models/team/small"].commits[hub.repos["models/team/small"].branches["main"]]["README.md"]
     assert b"library_name: transformers" in card.content
     assert b"| `model.window` | trimmed |" in card.content
-    assert b"transformers computes 30 s, for which it was not trained." in card.content
+    assert b"transformers pads to 30 s, which this model was not trained for" in card.content
 
 
 def test_the_verbs(run, hub, tmp_path, monkeypatch, capsys):
@@ -196,7 +196,18 @@ def test_the_verbs(run, hub, tmp_path, monkeypatch, capsys):
     assert main(["export", str(tmp_path / "pulled"), "--to", str(tmp_path / "exported")]) == 0
     assert contents(tmp_path / "exported") == contents(run.model)
     assert main(["push", str(run.folder), "gopher://x/y"]) == 2
-    assert "no source 'gopher'" in capsys.readouterr().err
+    assert "Unknown scheme 'gopher'" in capsys.readouterr().err
+
+
+def test_a_push_to_a_folder_shows_the_card_before_anyone_else_sees_it(run, tmp_path, capsys):
+    folder = tmp_path / "pushed/digits"
+    assert main(["push", str(run.folder), str(folder)]) == 0
+    assert f"{folder}/README.md" in capsys.readouterr().out
+    assert "## Scores" in (folder / "README.md").read_text() and (folder / "training/recipe.yaml").is_file()
+    assert main(["push", str(run.folder), str(folder)]) == 2
+    assert "already exists" in capsys.readouterr().err
+    assert main(["push", str(run.folder), "my-team/digits"]) == 2
+    assert "Write ./my-team/digits or hf://my-team/digits" in capsys.readouterr().err
 
 
 def test_who_pushes_a_run_without_scores_is_told_how_to_get_some(run, hub, tmp_path, monkeypatch, capsys):

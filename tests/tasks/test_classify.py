@@ -43,7 +43,7 @@ def test_a_label_that_training_never_saw_is_named_with_the_nearest(tmp_path):
 
 
 def test_an_utterance_without_the_label_is_named_with_those_it_has(tmp_path):
-    with pytest.raises(DataError, match=r"m\.csv:2: utterance '0' has no 'mod'; did you mean 'mood'\?"):
+    with pytest.raises(DataError, match=r"m\.csv:2: utterance '0' has no label 'mod'; did you mean 'mood'\?"):
         TASK.prepare(ClassifyConfig(label="mod"), UTTERANCES, tmp_path)
 
 

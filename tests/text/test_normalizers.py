@@ -5,6 +5,7 @@ import pytest
 
 from attune import catalog
 from attune.text.normalizers import keeping, then
+from attune.text.normalizers.basic import APOSTROPHES
 
 basic = catalog.find(catalog.NORMALIZERS, "basic")
 
@@ -89,24 +90,41 @@ BLOCKS = [
 ]
 RULED = (
     "lLoOgGiIİıçqu'’ʻ·ŀ.ßẞΣςœŒе\u0300\u0301\u0306\u0307\u0308\u0326\u0327ينىكاأٱ\u0653\u0654\u0655\u064e"
-    'नमङ्क़खगज\u0901ന്\u200dൻറെൌเแํ้าำ"״אבԵվւև\U000f00b7\U000f02bb 1٣'
+    'नमङ्क़खगज\u0901ന്\u200dൻറെൌเแํ้าำ"״אבԵվւև\U000f00b7\U000f02bb 1٣ŉ'
 )
+TOGETHER = ["n'", "qu’", "' ", "l·l", "ŉ'", "еւ", "\u0e4d\u0e48\u0e32", "ന്\u200d", "न्त", "''"]
+
+
+FOUND = ["l\u0591'n'u", "\u0308\u0e4d\u0e48\u0e32", "\u0308\u094d\u200dl\u0300"]  # once not the same twice
+
+ASSIGNED = [chr(code) for code in range(0x30000) if unicodedata.category(chr(code)) not in ("Cn", "Cs")]
+MARKS = [character for character in ASSIGNED if unicodedata.category(character)[0] == "M"]
 
 
 def any_text(rng):
-    block = rng.choice(BLOCKS)
-    return "".join(
-        rng.choice(RULED) if rng.random() < 0.5 else chr(rng.randrange(*block)) for _ in range(rng.randint(1, 8))
+    """Characters that some normalizer has a rule about, marks, one script and anything else, in any order."""
+    script = range(*rng.choice(BLOCKS))
+    pools = rng.choices(
+        [RULED, APOSTROPHES, TOGETHER, MARKS, ASSIGNED, script], [8, 2, 3, 3, 1, 3], k=rng.randint(1, 9)
     )
+    return "".join(each if isinstance(each, str) else chr(each) for each in map(rng.choice, pools))
 
 
 @pytest.mark.parametrize("name", IDEMPOTENT)
 def test_twice_is_as_good_as_once_in_any_script(name):
     rng, normalize = random.Random(3), catalog.find(catalog.NORMALIZERS, name)
-    for _ in range(3000):
-        text = any_text(rng)
+    for text in (*FOUND, *(any_text(rng) for _ in range(3000))):
         once = normalize(text)
         assert normalize(once) == once, ascii(text)
+
+
+@pytest.mark.parametrize("name", ["english", "whisper_basic"])
+def test_whispers_rules_take_any_text(name):
+    rng, normalize = random.Random(3), catalog.find(catalog.NORMALIZERS, name)
+    for _ in range(1000):
+        text = any_text(rng)
+        found = normalize(text)
+        assert "  " not in found and found == normalize(text.lower()), ascii(text)
 
 
 def test_then_applies_from_left_to_right():

@@ -4,10 +4,15 @@ import pytest
 import torch
 from torch import nn
 
+from attune import catalog
 from attune.errors import ConfigError
+from attune.recipe import load as load_recipe
 from attune.training.adapt import adapt, merge_lora
 from attune.training.optimizer import load_state_by_name, make_optimizer, state_by_name
 from attune.training.settings import AdaptConfig
+from attune.types import Utterance
+
+from tiny import write_recipe
 
 LORA = AdaptConfig(method="lora", rank=2, alpha=6.0, dropout=0.1)
 
@@ -131,7 +136,7 @@ def test_last_layers_need_layers():
 
 
 def test_freezing_everything_is_refused():
-    with pytest.raises(ConfigError, match="nothing is left to train"):
+    with pytest.raises(ConfigError, match="no parameter is left to train"):
         adapt(Tiny(), AdaptConfig(freeze=("*",)), seed=0)
 
 
@@ -164,7 +169,7 @@ def test_lora_leaves_frozen_layers_without_additions():
     model = Tiny()
     report = adapt(model, AdaptConfig(method="lora", last_layers=2, freeze=("layers.1",)), seed=0)
     assert report.lora_layers == ("encoder.layers.2.q_proj", "encoder.layers.2.v_proj")
-    with pytest.raises(ConfigError, match="every layer they name is frozen"):
+    with pytest.raises(ConfigError, match="every layer named q_proj, v_proj is frozen"):
         adapt(Tiny(), AdaptConfig(method="lora", freeze=("encoder",)), seed=0)
 
 
@@ -245,5 +250,36 @@ def test_without_peft_the_message_says_how_to_install_it(monkeypatch):
 
 
 def test_settings_of_lora_without_lora_are_refused():
-    with pytest.raises(ValueError, match="set `method: lora`"):
+    with pytest.raises(ValueError, match="need `method: lora`"):
         AdaptConfig(rank=8)
+
+
+def test_without_targets_lora_adapts_the_first_group_that_the_model_has():
+    groups = (("linear_q", "linear_v"), ("head",), ("q_proj",))
+    assert adapt(Tiny(), LORA, seed=0, default_targets=groups).lora_layers == ("head",)
+    with pytest.raises(ConfigError, match="no part 'linear_q' .known: head, q_proj, v_proj."):
+        adapt(Tiny(), LORA, seed=0, default_targets=groups[:1])
+
+
+def test_targets_that_are_all_new_are_refused_with_the_layers_that_there_are():
+    fresh = {name for name, _ in Tiny().named_parameters()}
+    with pytest.raises(ConfigError, match=r"named q_proj, v_proj is frozen, or new .*known: head, q_proj, v_proj"):
+        adapt(Tiny(), LORA, seed=0, fresh=fresh)
+
+
+@pytest.mark.parametrize(
+    ("model", "layers"),
+    [
+        ("{family: transducer, encoder: conformer, size: dummy, tokens: task}", {"linear_q", "linear_v"}),
+        ("{family: transducer, encoder: fastconformer, size: dummy, tokens: task}", {"linear_q", "linear_v"}),
+        ("{family: transducer, encoder: contextnet, size: dummy, tokens: task}", {"enc", "pred"}),
+        ("{family: ssl}", {"projection"}),
+    ],
+)
+def test_every_family_has_layers_for_lora_by_default(model, layers, tmp_path):
+    recipe = load_recipe(write_recipe(tmp_path, 2), [f"model={model}"]).recipe
+    task, family = catalog.find(catalog.TASKS, "transcribe"), catalog.find(catalog.FAMILIES, recipe.model.family)
+    task.prepare(recipe.task.config, [Utterance("a", 1.0, text="one two")], tmp_path)
+    built = family.build(recipe.model.config, task(recipe.task.config, tmp_path), tmp_path)
+    adapted = adapt(built.module, LORA, seed=0, default_targets=family.lora_targets)
+    assert {name.rpartition(".")[2] for name in adapted.lora_layers} == layers

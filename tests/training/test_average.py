@@ -55,7 +55,7 @@ def test_lora_is_multiplied_before_it_is_averaged(tmp_path):
 @pytest.mark.parametrize("other", [{"bias": torch.zeros(2)}, {"weight": torch.zeros(3)}])
 def test_a_checkpoint_of_another_model_is_refused_by_name(tmp_path, other):
     folders = saved(tmp_path, {"weight": torch.zeros(2)}, other)
-    with pytest.raises(CheckpointError, match="step-000002 is not a checkpoint of the same model.*weight"):
+    with pytest.raises(CheckpointError, match="step-000002 is a checkpoint of another model.*weight"):
         average(folders)
 
 

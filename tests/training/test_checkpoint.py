@@ -74,7 +74,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))  # no file may grow past this, as on a full disk
     try:
-        with pytest.raises(CheckpointError, match="step 2 could not be written.*untouched"):
+        with pytest.raises(CheckpointError, match="checkpoint of step 2.*intact"):
             saved(tmp_path, 2)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -52,7 +52,7 @@ def test_factors_of_one_change_no_bit():
     assert torch.equal(steps(None), steps(dict.fromkeys(dict(model().named_parameters()), 1.0)))
 
 
-@pytest.mark.parametrize("start", [0.0, 0.02])
+@pytest.mark.parametrize("start", [0.0, 0.02, 5.0])
 def test_adafactor_moves_weights_by_the_learning_rate_whatever_their_size(start):
     torch.manual_seed(0)
     net = nn.Linear(32, 32, bias=False)
@@ -65,6 +65,26 @@ def test_adafactor_moves_weights_by_the_learning_rate_whatever_their_size(start)
     assert 0.3e-3 < moved < 3e-3
 
 
+def test_where_weights_are_small_adafactor_is_torchs():
+    def steps(make):
+        net = model()
+        made = make(net)
+        for _ in range(5):
+            made.zero_grad()
+            net(torch.randn(4, 3, generator=torch.Generator().manual_seed(1))).pow(3).sum().backward()
+            made.step()
+        return torch.cat([p.detach().flatten() for p in net.parameters()])
+
+    def theirs(net):
+        matrices, rest = ([p for p in net.parameters() if (p.ndim > 1) == wanted] for wanted in (True, False))
+        return torch.optim.Adafactor(
+            [{"params": matrices, "weight_decay": 0.1}, {"params": rest}], lr=1e-3, eps=(None, 1.0)
+        )
+
+    ours = steps(lambda net: make_optimizer("adafactor", net, 1e-3, 0.1, BETAS))
+    assert torch.allclose(ours, steps(theirs), atol=1e-6)  # no tensor has an RMS above 1, or just above
+
+
 def test_betas_that_nobody_would_use_are_refused():
-    with pytest.raises(ValueError, match="betas are AdamW's"):
+    with pytest.raises(ValueError, match="adafactor has no betas"):
         OptimizerConfig(name="adafactor", lr=1e-3, betas=(0.9, 0.999))

@@ -122,7 +122,9 @@ def read_impulse_response(path: Path) -> Samples:
 def _audio_files(key: str, folder: str) -> tuple[Path, ...]:
     found = sorted(path for path in Path(folder).rglob("*") if path.suffix.lower() in AUDIO_FILES)
     if not found:
-        raise ConfigError(f"{key}: {folder} has no audio files ({', '.join(sorted(AUDIO_FILES))}).")
+        raise ConfigError(
+            f"{key}: {folder} has no audio files ({', '.join(sorted(AUDIO_FILES))}). Choose another folder."
+        )
     return tuple(found)
 
 
@@ -142,7 +144,7 @@ def _responses(folder: str) -> tuple[Path, ...]:
     key = "augment.rooms.folder"
     found = [path for path in _audio_files(key, folder) if not _is_noise(path)]
     if not found:
-        raise ConfigError(f"{key}: {folder} has noise recordings but no impulse responses.")
+        raise ConfigError(f"{key}: {folder} has noise recordings but no impulse responses. Choose another folder.")
     return tuple(found)
 
 

@@ -1,7 +1,8 @@
-"""Audio files to samples: mono float32 at one rate, from wav, flac, mp3, ogg or opus at any rate and channel count.
+"""Audio files to samples: mono float32 at one rate, from any format, rate and channel count.
 
-Samples are complete and finite: a truncated file, a slice beyond the end or a NaN is a DataError. A header is not
-believed: a file cannot hold more samples than its bytes allow, and memory follows what is decoded, not what is claimed.
+libsndfile reads wav, flac, mp3, ogg and opus; m4a, mp4, webm, aac, wma and amr are decoded by PyAV. Samples are
+complete and finite: a truncated file, a slice beyond the end or a NaN is a DataError. A header is not believed: a file
+cannot hold more samples than its bytes allow, and memory follows what is decoded, not what is claimed.
 """
 
 import os
@@ -17,6 +18,9 @@ import numpy.typing as npt
 import soundfile
 import soxr
 
+from attune.audio import containers
+from attune.audio.containers import Container
+from attune.audio.remarks import decoder_remarks, show
 from attune.errors import DataError
 from attune.types import SAMPLE_RATE, Utterance
 
@@ -43,9 +47,11 @@ def read_audio(
 
     `content` is the encoded recording, where it is not the whole file at `path`.
     """
-    with _opened(path, content) as file:
-        frames = _read_slice(file, path, start or 0.0, seconds)
-        own_rate = file.samplerate
+    try:
+        with _opened(path, content) as file:
+            frames, own_rate = _read_slice(file, path, start or 0.0, seconds), file.samplerate
+    except _NotLibsndfile as unreadable:
+        frames, own_rate = _read_container(path, start or 0.0, seconds, content, _container(path, content, unreadable))
     samples = _mono(frames, channel, path)
     if not np.isfinite(samples).all():
         raise DataError(f"{path} has NaN or infinite samples. Recreate the file, or remove its row.")
@@ -98,9 +104,57 @@ def read_signal(utterance: Utterance, role: str, rate: int = SAMPLE_RATE) -> Sam
 
 
 def audio_seconds(path: Path | str, content: bytes | None = None) -> float:
-    """The duration of a recording from its header, without decoding."""
-    with _opened(path, content) as file:
-        return float(file.frames / file.samplerate)
+    """The duration of a recording from its header; what libsndfile cannot read is decoded and counted."""
+    try:
+        with _opened(path, content) as file:
+            return float(file.frames / file.samplerate)
+    except _NotLibsndfile as unreadable:
+        with containers.opened(path, content, _container(path, content, unreadable)) as recording:
+            return sum(map(len, _bounded(recording, path, content))) / recording.rate
+
+
+class _NotLibsndfile(DataError):
+    """A file that libsndfile cannot open; as a message, that it is not audio."""
+
+
+def _container(path: Path | str, content: bytes | None, unreadable: DataError) -> Container:
+    """The other format that the file is, or the error that it is none."""
+    found = containers.recognize_file(path, content)
+    if found is None:
+        raise unreadable
+    return found
+
+
+def _read_container(
+    path: Path | str, start: float, seconds: float | None, content: bytes | None, kind: Container
+) -> tuple[Samples, int]:
+    """The frames of a slice, cut out of the whole while that is decoded, and their rate."""
+    kept, position = [], 0
+    with containers.opened(path, content, kind) as recording:
+        first = round(start * recording.rate)
+        end = None if seconds is None else first + round(seconds * recording.rate)
+        for piece in _bounded(recording, path, content):
+            kept.append(piece[max(0, first - position) : None if end is None else max(0, end - position)])
+            position += len(piece)
+            if end is not None and position >= end:
+                break
+        rate = recording.rate
+    if position == 0:
+        raise _without_samples(path)
+    if not 0 <= first < position or (end is not None and not first < end <= position + round(SLACK_SECONDS * rate)):
+        raise _outside(path, position / rate, start, start + (seconds or 0.0))
+    return np.concatenate(kept), rate
+
+
+def _bounded(recording: containers.ContainerReader, path: Path | str, content: bytes | None) -> Iterator[Samples]:
+    """The decoded pieces, as many as the file's bytes allow."""
+    size = _size(Path(path)) if content is None else len(content)
+    total = 0
+    for piece in recording.pieces():
+        total += piece.size
+        if recording.rate not in RATES or total > max(SMALL, MOST_PER_BYTE * size):
+            raise _damaged(path, f" ({total:,} samples at {recording.rate:,} Hz in {size:,} bytes)")
+        yield piece
 
 
 @contextmanager
@@ -110,7 +164,7 @@ def _opened(path: Path | str, content: bytes | None) -> Iterator[soundfile.Sound
     try:
         file = soundfile.SoundFile(os.fsencode(path) if content is None else BytesIO(content))
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: a headerless .raw file
-        raise _damaged(path) from error
+        raise _NotLibsndfile(str(_damaged(path))) from error
     with file:
         if _is_cut_off(file.extra_info):
             raise _truncated(path, "the file ends early")
@@ -153,17 +207,31 @@ def _read_slice(file: soundfile.SoundFile, path: Path | str, start: float, secon
     first = round(start * rate)
     wanted = file.frames - first if seconds is None else round(seconds * rate)
     if not 0 <= first < file.frames or wanted <= 0 or first + wanted > file.frames + slack:
-        raise DataError(
-            f"{path} is {file.frames / rate:.2f} s long; the row asks for "
-            f"{start:.2f} to {start + wanted / rate:.2f} s. Correct `start` and `seconds` of the row."
-        )
-    # An MP3 frame depends on earlier frames, and libsndfile does not decode those after a seek.
-    lead = min(first, rate) if file.format == "MP3" else 0
-    file.seek(first - lead)
-    frames = _read_frames(file, lead + wanted)[lead:]
+        raise _outside(path, file.frames / rate, start, start + wanted / rate)
+    frames = _read_mp3(file, first, wanted) if file.format == "MP3" else _read_from(file, first, wanted)
     if len(frames) < min(wanted, file.frames - first) - slack or len(frames) == 0:
         raise _truncated(path, f"decoded {len(frames) / rate:.2f} s of {wanted / rate:.2f} s")
     return frames
+
+
+def _read_mp3(file: soundfile.SoundFile, first: int, wanted: int) -> Samples:
+    """The frames from `first` on. One depends on earlier ones, and libsndfile does not decode those after a seek."""
+    lead = min(first, file.samplerate)
+    with decoder_remarks() as remarks:
+        frames = _read_from(file, first - lead, lead + wanted)[lead:]
+    if remarks and lead:
+        # At low rates the decoder misses, and names, what came before the lead; of no consequence for what follows. How
+        # many remarks are about the lead is found by reading it alone. (Not in two parts: soundfile seeks after each.)
+        with decoder_remarks() as expected:
+            _read_from(file, first - lead, lead)
+        remarks = remarks[len(expected) :]
+    show(remarks)
+    return frames
+
+
+def _read_from(file: soundfile.SoundFile, first: int, count: int) -> Samples:
+    file.seek(first)
+    return _read_frames(file, count)
 
 
 def _read_frames(file: soundfile.SoundFile, count: int) -> Samples:
@@ -180,7 +248,15 @@ def _read_frames(file: soundfile.SoundFile, count: int) -> Samples:
 def _damaged(path: Path | str, detail: str = "") -> DataError:
     return DataError(
         f"{path} is not audio, or its header is damaged{detail}. "
-        "Expected wav, flac, mp3, ogg or opus: convert it, download it again, or remove its row."
+        "Expected wav, flac, mp3, ogg, opus, m4a, mp4, webm, aac, wma or amr: "
+        "convert it, download it again, or remove its row."
+    )
+
+
+def _outside(path: Path | str, seconds: float, start: float, end: float) -> DataError:
+    return DataError(
+        f"{path} is {seconds:.2f} s long; the row asks for "
+        f"{start:.2f} to {end:.2f} s. Correct `start` and `seconds` of the row."
     )
 
 

@@ -38,17 +38,27 @@ def fbank(audio: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
 
 def log_mel(audio: Tensor, lengths: Tensor, bins: int = 80) -> tuple[Tensor, Tensor]:
     """Kaldi's log-mel energies (B, F, bins) without dither, and the number of frames of each row (B,)."""
-    dtype = _compute_dtype(audio.device)
+    windows, counts = centered_windows(audio, lengths)
+    energies = power_spectrum(windows) @ _mel_bank(bins, windows.dtype, audio.device)
+    return mask_padding(energies.clamp(min=ENERGY_FLOOR).log(), counts), counts
+
+
+def centered_windows(audio: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Kaldi's windows without their mean (B, F, WINDOW), and the number of each row (B,)."""
     counts = 1 + (lengths - WINDOW).clamp(min=0) // HOP
-    samples = audio.to(dtype).masked_fill(~within(lengths, audio.shape[1]), 0)
+    samples = audio.to(precise_dtype(audio.device)).masked_fill(~within(lengths, audio.shape[1]), 0)
     # An utterance shorter than one window is padded with silence.
     samples = F.pad(samples, (0, max(0, WINDOW - audio.shape[1])))
-    windows = samples.unfold(1, WINDOW, HOP)  # (B, F, WINDOW)
-    windows = windows - windows.mean(-1, keepdim=True)
+    windows = samples.unfold(1, WINDOW, HOP)
+    return windows - windows.mean(-1, keepdim=True), counts
+
+
+def power_spectrum(windows: Tensor) -> Tensor:
+    """Kaldi's power spectrum (B, F, TRANSFORM / 2 + 1) of windows (B, F, WINDOW)."""
     windows = windows - PREEMPHASIS * torch.cat([windows[..., :1], windows[..., :-1]], dim=-1)
-    spectrum = torch.fft.rfft(windows * _povey(dtype, audio.device), n=TRANSFORM)
-    energies = (spectrum.real.square() + spectrum.imag.square()) @ _mel_bank(bins, dtype, audio.device)
-    return _mask_padding(energies.clamp(min=ENERGY_FLOOR).log(), counts), counts
+    spectrum = torch.fft.rfft(windows * _povey(windows.dtype, windows.device), n=TRANSFORM)
+    powers: Tensor = spectrum.real.square() + spectrum.imag.square()
+    return powers
 
 
 def deltas(frames: Tensor, lengths: Tensor) -> Tensor:
@@ -61,20 +71,20 @@ def deltas(frames: Tensor, lengths: Tensor) -> Tensor:
         return frames.gather(1, index[..., None].expand_as(frames))
 
     slope = (shifted(1) - shifted(-1) + 2 * (shifted(2) - shifted(-2))) / 10
-    return _mask_padding(slope, lengths)
+    return mask_padding(slope, lengths)
 
 
 def normalize(frames: Tensor, lengths: Tensor) -> Tensor:
     """Zero mean and unit deviation of each feature over the row's own frames."""
     counts = lengths[:, None, None]
-    centered = _mask_padding(frames - _mask_padding(frames, lengths).sum(1, keepdim=True) / counts, lengths)
+    centered = mask_padding(frames - mask_padding(frames, lengths).sum(1, keepdim=True) / counts, lengths)
     deviation = (centered.square().sum(1, keepdim=True) / counts).sqrt()
     return centered / deviation.clamp(min=DEVIATION_FLOOR)
 
 
 def stack_frames(frames: Tensor, lengths: Tensor, factor: int) -> tuple[Tensor, Tensor]:
     """Join `factor` neighbouring frames into one (B, F / factor, D × factor); zeros complete a row's last one."""
-    frames = F.pad(_mask_padding(frames, lengths), (0, 0, 0, -frames.shape[1] % factor))
+    frames = F.pad(mask_padding(frames, lengths), (0, 0, 0, -frames.shape[1] % factor))
     rows, count, width = frames.shape
     return frames.reshape(rows, count // factor, width * factor), -(-lengths // factor)
 
@@ -84,11 +94,13 @@ def within(lengths: Tensor, size: int) -> Tensor:
     return torch.arange(size, device=lengths.device)[None] < lengths[:, None]
 
 
-def _mask_padding(frames: Tensor, lengths: Tensor) -> Tensor:
+def mask_padding(frames: Tensor, lengths: Tensor) -> Tensor:
+    """The frames (B, F, D) with zeros beyond each row's length."""
     return frames.masked_fill(~within(lengths, frames.shape[1])[..., None], 0)
 
 
-def _compute_dtype(device: torch.device) -> torch.dtype:
+def precise_dtype(device: torch.device) -> torch.dtype:
+    """What sums are taken in, so that their order does not show."""
     return torch.float32 if device.type == "mps" else torch.float64  # Apple's GPUs have no float64
 
 

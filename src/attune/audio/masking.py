@@ -23,14 +23,19 @@ def draw_masks(seeds: Iterable[int], settings: MasksConfig) -> Masks:
 
 def mask_features(features: Tensor, lengths: Tensor, masks: Masks) -> Tensor:
     """Zero the time and frequency masks in features (B, F, D)."""
+    hidden_times, hidden_bins = hidden_parts(features, lengths, masks)
+    return features.masked_fill(hidden_times[:, :, None] | hidden_bins[:, None, :], 0)
+
+
+def hidden_parts(features: Tensor, lengths: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
+    """Which frames (B, F) and which bins (B, D) of features (B, F, D) are masked."""
     settings: MasksConfig = masks.settings
     counts = [settings.time_masks, settings.frequency_masks]
     in_time, in_frequency = torch.split(masks.draws, counts, dim=1)  # (B, M, 2)
     frames, bins = features.shape[1:]
     hidden_times = _covered(in_time, lengths, lengths * settings.time_part, frames)
     widths = torch.full_like(lengths, bins)
-    hidden_bins = _covered(in_frequency, widths, widths.clamp(max=settings.frequency_bins), bins)
-    return features.masked_fill(hidden_times[:, :, None] | hidden_bins[:, None, :], 0)
+    return hidden_times, _covered(in_frequency, widths, widths.clamp(max=settings.frequency_bins), bins)
 
 
 def _draw(seed: int, settings: MasksConfig) -> NDArray[np.float32]:

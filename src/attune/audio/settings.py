@@ -6,7 +6,8 @@ from typing import Annotated
 from pydantic import Field
 
 Chance = Annotated[float, Field(gt=0, le=1, description="The probability that an utterance is changed.")]
-Range = tuple[float, float]
+Decibels = Annotated[float, Field(ge=-200, le=200)]
+Range = tuple[Decibels, Decibels]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +34,12 @@ class RoomsConfig:
 class MasksConfig:
     """SpecAugment: time and frequency masks on the features."""
 
-    time_masks: Annotated[int, Field(ge=0, description="The number of time masks.")] = 2
+    time_masks: Annotated[int, Field(ge=0, le=1000, description="The number of time masks.")] = 2
     time_part: Annotated[
         float, Field(gt=0, le=1, description="The longest time mask, as a fraction of the utterance's length.")
     ] = 0.05
-    frequency_masks: Annotated[int, Field(ge=0, description="The number of frequency masks.")] = 2
-    frequency_bins: Annotated[int, Field(gt=0, description="The widest frequency mask, in bins.")] = 27
+    frequency_masks: Annotated[int, Field(ge=0, le=1000, description="The number of frequency masks.")] = 2
+    frequency_bins: Annotated[int, Field(gt=0, le=10_000, description="The widest frequency mask, in bins.")] = 27
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

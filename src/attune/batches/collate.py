@@ -9,14 +9,28 @@ import torch
 from torch import Tensor
 
 from attune.errors import DataError
-from attune.types import Batch, LoadedRow, Target, Targets, TokenTargets
+from attune.types import Batch, CachedFeatures, CachedRow, LoadedRow, Target, Targets, TokenTargets
 
 
 def collate(rows: Sequence[LoadedRow]) -> Batch:
     """The rows as one batch."""
     audio = [torch.from_numpy(row.audio) for row in rows]
     targets = collate_targets([row.target for row in rows])
-    return Batch(tuple(row.id for row in rows), pad(audio), _lengths(audio), targets)
+    cached = [row.cached for row in rows if row.cached]
+    lengths = torch.tensor(
+        [row.cached.samples if row.cached and row.cached.layers is not None else len(row.audio) for row in rows]
+    )
+    batch = Batch(tuple(row.id for row in rows), pad(audio), lengths, targets)
+    return replace(batch, cached=_collate_cached(cached)) if len(cached) == len(rows) else batch
+
+
+def _collate_cached(rows: Sequence[CachedRow]) -> CachedFeatures:
+    """The features of a batch, where all rows have theirs."""
+    keys = tuple(row.key for row in rows)
+    layers = [row.layers for row in rows if row.layers is not None]
+    if len(layers) < len(rows):
+        return CachedFeatures(keys)
+    return CachedFeatures(keys, pad(layers), torch.tensor([each.shape[1] for each in layers]))
 
 
 def collate_targets(targets: Sequence[Target]) -> Targets:
@@ -46,5 +60,5 @@ def _lengths(rows: Iterable[Tensor]) -> Tensor:
 
 def _tokens(target: Target) -> tuple[int, ...]:
     if not isinstance(target, tuple):
-        raise DataError("Some targets of a batch are tokens and others are not.")
+        raise DataError("Some targets of a batch are tokens, others are not. Let the codec return one kind.")
     return target

@@ -26,7 +26,7 @@ from attune.processes import die_with_parent
 from attune.seeds import derive
 from attune.sources import contents_of
 from attune.text.timestamps import scale_timestamps
-from attune.types import Batch, LoadedRow, Target, Utterance
+from attune.types import Batch, CachedRow, LoadedRow, Target, Utterance
 from attune.world import READER
 
 
@@ -100,6 +100,8 @@ class Reader:
     augmenter: Augmenter | None = None
     seed: int = 0  # of the augmentation
     rows: int | None = None  # in a mix: row + rows is the same row in its second turn of an epoch
+    cached: Callable[[Utterance], CachedRow | None] | None = None  # a frozen upstream's features of an utterance
+    cached_needs_audio: bool = False  # the head reads the audio as well
 
     def read(
         self, rows: Rows, epoch: int = 0, given: Sequence[Utterance] | None = None
@@ -108,11 +110,17 @@ class Reader:
         kept, dropped = [], []
         numbers = [divmod(int(row), self.rows) if self.rows else (0, int(row)) for row in rows]
         utterances = [self.utterances[row] for _, row in numbers] if given is None else given
-        contents = contents_of(utterances) if self.reads_audio else [_no_content] * len(utterances)
-        for (turn, row), utterance, content in zip(numbers, utterances, contents, strict=True):
+        cached = self._cached(utterances)
+        has_features = all(each is not None and each.layers is not None for each in cached)
+        reads_audio = self.reads_audio and (self.cached_needs_audio or not has_features)
+        contents = contents_of(utterances) if reads_audio else [_no_content] * len(utterances)
+        for (turn, row), utterance, content, found in zip(numbers, utterances, contents, cached, strict=True):
             try:
+                if found and has_features and not reads_audio:
+                    kept.append(self._with_features(utterance, found, turn))
+                    continue
                 audio, target = self._read_one(utterance, content, epoch, turn)
-                kept.append(LoadedRow(utterance.id, audio, target, turn))
+                kept.append(LoadedRow(utterance.id, audio, target, turn, _of_audio(found, len(audio), has_features)))
             except DataError as error:
                 if not (self.drops_long_rows if isinstance(error, TooLong) else self.drops_bad_rows):
                     raise
@@ -120,9 +128,24 @@ class Reader:
         packed = self.pack(kept) if self.pack else kept
         return (self._masked(packed, epoch) if packed else None), tuple(dropped)
 
+    def _cached(self, utterances: Sequence[Utterance]) -> list[CachedRow | None]:
+        """What is kept of each utterance, and under which name it would be."""
+        return [self.cached(each) if self.cached else None for each in utterances]
+
+    def _with_features(self, utterance: Utterance, found: CachedRow, turn: int) -> LoadedRow:
+        """An utterance whose features are there: its audio is not read."""
+        target = self.target(utterance) if self.target else ()
+        self._require_fit(utterance, found.samples, target)
+        return LoadedRow(utterance.id, np.zeros(0, np.float32), target, turn, found)
+
     def _read_one(
         self, utterance: Utterance, content: Callable[[], bytes | None], epoch: int, turn: int
     ) -> tuple[Samples, Target]:
+        if self.reads_audio and utterance.audio is None:
+            raise DataError(
+                f"{utterance.where}: utterance {utterance.id!r} has no audio. Give its row an `audio` path, or set "
+                "data.bad_rows=drop."
+            )
         try:
             audio = read_utterance(utterance, content=content()) if self.reads_audio else np.zeros(0, np.float32)
         except DataError as error:
@@ -135,13 +158,16 @@ class Reader:
             if self.target and len(audio) != before:
                 _require_no_signals(utterance)
                 target = self.target(_at_pace(utterance, len(audio) / before))  # its times have moved
-        if self.fits and not self.fits(len(audio), target):
+        self._require_fit(utterance, len(audio), target)
+        return audio, target
+
+    def _require_fit(self, utterance: Utterance, samples: int, target: Target) -> None:
+        if self.fits and not self.fits(samples, target):
             size = f"{len(target)} tokens" if isinstance(target, tuple) else "a target"
             raise DataError(
                 f"{utterance.where}: utterance {utterance.id!r} has {size}, "
                 f"too many for {utterance.seconds:.2f} s of audio. Correct its text, or set data.bad_rows=drop."
             )
-        return audio, target
 
     def _varied(self, augmenter: Augmenter, audio: Samples, generator: np.random.Generator, target: Target) -> Samples:
         try:
@@ -159,6 +185,13 @@ class Reader:
         return replace(batch, masks=draw_masks(seeds, settings))
 
 
+def _of_audio(found: CachedRow | None, samples: int, has_features: bool) -> CachedRow | None:
+    """What is kept of an utterance whose audio was read too; of a batch all rows have features, or none."""
+    if found is None:
+        return None
+    return found if has_features else CachedRow(found.key, samples)
+
+
 def _at_pace(utterance: Utterance, factor: float) -> Utterance:
     """What the utterance is when its audio takes so many times as long."""
     text = utterance.text and scale_timestamps(utterance.text, factor)
@@ -169,8 +202,8 @@ def _at_pace(utterance: Utterance, factor: float) -> Utterance:
 def _require_no_signals(utterance: Utterance) -> None:
     if utterance.signals:
         raise ConfigError(
-            f"augment.speeds: utterance {utterance.id!r} has further recordings ({', '.join(utterance.signals)}), "
-            "which would not keep in time with it. Leave augment.speeds out."
+            f"augment.speeds cannot change utterance {utterance.id!r}: its other signals "
+            f"({', '.join(utterance.signals)}) would lose sync. Remove augment.speeds."
         )
 
 
@@ -191,7 +224,7 @@ def micros_from(
     while True:
         epoch_plan = plan(epoch)
         if not epoch_plan.steps:
-            raise DataError("The plan of an epoch has no steps: there is nothing to train on.")
+            raise DataError("An epoch has no steps. Check data.train, data.min_seconds and data.max_seconds.")
         for step_in_epoch in range(done, epoch_plan.steps):
             step += 1
             after = Position(step, epoch, step_in_epoch + 1)
@@ -235,8 +268,8 @@ def readers_watched() -> Iterator[None]:
         if READER not in str(error):
             raise
         raise ReaderLost(
-            "A process that reads audio was killed, perhaps for lack of memory. Run the same command to go on; "
-            "if it happens again, use fewer readers (--workers)."
+            "A loader worker was killed, perhaps out of memory. Run the same command to resume; if it happens "
+            "again, lower --workers."
         ) from error
 
 

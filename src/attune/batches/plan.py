@@ -4,7 +4,7 @@ A pure function of (durations, seed, epoch, budget). It does not know how many r
 `micros_per_step` slots, and ranks only share out the slots. Every utterance is in exactly one micro-batch of an epoch.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +81,16 @@ def plan_in_order(seconds: Seconds, budget: Budget) -> Plan:
         lengths = np.where(seconds[rows] > 0, seconds[rows], 1.0)
         starts = _cut_by_seconds(np.minimum(lengths, budget.micro_seconds), budget.micro_seconds, 1.0)
     return Plan(rows, np.append(starts, len(rows)).astype(np.int64), budget.micros_per_step)
+
+
+def spread(plan: Plan, ranks: int) -> Plan:
+    """The plan with a batch for every rank, where there are that many utterances: the largest are cut in half."""
+    bounds = plan.bounds.tolist()
+    while len(bounds) - 1 < min(ranks, len(plan.order)):
+        sizes = np.diff(bounds)
+        largest = int(sizes.argmax())
+        bounds.insert(largest + 1, bounds[largest] + int(sizes[largest] + 1) // 2)
+    return replace(plan, bounds=np.array(bounds, dtype=np.int64))
 
 
 def padding_share(seconds: Seconds, plan: Plan) -> float:

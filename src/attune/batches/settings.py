@@ -12,10 +12,13 @@ class MixConfig:
 
     weights: Annotated[
         tuple[Annotated[float, Field(gt=0)], ...] | None,
-        Field(description="The share of an epoch's audio, for each of data.train in turn."),
+        Field(description="Share of an epoch's audio, one number per entry of data.train."),
     ] = None
     temperature: Annotated[
-        float | None, Field(ge=1, description="1 leaves the sets as they are; the higher, the more alike their shares.")
+        float | None,
+        Field(
+            ge=1, description="Sampling temperature: 1 keeps the proportions of the sets, higher values even them out."
+        ),
     ] = None
 
 
@@ -25,6 +28,10 @@ class StreamConfig:
 
     shards: Annotated[
         tuple[Annotated[str, Field(min_length=1)], ...],
-        Field(min_length=1, description="Tar files: paths, globs, addresses, {000..127}."),
+        Field(
+            min_length=1,
+            description="Tar or Parquet files: paths, globs, URLs, {000..127}, "
+            "or a split of a dataset: hf://datasets/ORG/NAME/CONFIG/train.",
+        ),
     ]
-    window: Annotated[int, Field(gt=0, description="Utterances that are shuffled together.")] = 2000
+    window: Annotated[int, Field(gt=0, le=10**9, description="Shuffle buffer, in utterances.")] = 2000

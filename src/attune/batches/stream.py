@@ -132,10 +132,10 @@ def stream_micros(position: Position, shards: Shards, rules: StreamRules, part: 
 
 def _require_some(steps: int, left_out: Sequence[DroppedRow]) -> None:
     if not steps:
-        reasons = [f"  {each.reason}" for each in left_out[:10]] or ["  its shards hold no utterance"]
+        reasons = [f"  {each.reason}" for each in left_out[:10]] or ["  the shards have no utterances"]
         raise DataError(
-            "\n".join(["Nothing in the stream can be trained on:", *reasons])
-            + "\nMend the shards, or data.min_seconds and data.max_seconds."
+            "\n".join(["No utterance of the stream can be used for training:", *reasons])
+            + "\nFix the shards, or change data.min_seconds and data.max_seconds."
         )
 
 
@@ -145,7 +145,7 @@ def plan_block(block: ShardBlock, rules: StreamRules) -> tuple[Plan, tuple[Dropp
         raise DataError(
             f"{len(block.problems)} samples of the stream cannot be used:\n"
             + "\n".join(f"  {problem}" for problem in block.problems[:10])
-            + "\nMend them, or set data.bad_rows=drop to go on without them."
+            + "\nFix them, or set data.bad_rows=drop to skip them."
         )
     seconds = np.array([utterance.seconds for utterance in block.utterances])
     fits = (seconds >= rules.min_seconds) & (seconds <= rules.max_seconds)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
+from datetime import timedelta
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-from attune.report.tables import describe_score, metric_label, without_repeats
+from attune.cli._style import Style, styled
+from attune.report.tables import brief_score, sets_table, with_unit, without_repeats
 
 if TYPE_CHECKING:
     from attune.stages.context import Evaluated, Event, Finished, Started, Stepped
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
 
 LINE_EVERY_SECONDS = 10.0
 MOST_PROBLEMS = 10  # to show of an evaluation
+HOPELESS = 100.0  # a word error rate in percent
 T = TypeVar("T")
 
 
@@ -29,18 +33,30 @@ class Display:
         self._what = ""  # the bar is about
         self._next_line = 0.0
         self._rate: float | None = None
+        self._began: dict[str, tuple[float, int]] = {}  # when, and at which count
+        self._reported: set[str] = set()
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, style: Style | None = None) -> None:
         """A line that stays."""
         if self._bar is not None:
             self._bar.clear()
-        print(text, file=self.stream, flush=True)
+        print(styled(text, style, self.stream) if style else text, file=self.stream, flush=True)
+
+    def say_once(self, text: str, style: Style | None = None) -> None:
+        """A line that stays, unless this display has shown it before."""
+        if text not in self._reported:
+            self._reported.add(text)
+            self.say(text, style)
 
     def decoding(self, event: Decoding) -> None:
-        """How far an evaluation has come."""
-        if event.total:
-            self._advance(f"decoding {event.split}", event.done, event.total, "utt", "")
-        if event.done >= event.total:
+        """Progress of an evaluation."""
+        self.progress(f"decoding {event.split}", event.done, event.total, "utt")
+
+    def progress(self, what: str, done: int, total: int, unit: str) -> None:
+        """Progress of something that ends when `done` reaches `total`."""
+        if total:
+            self._advance(what, done, total, unit, "")
+        if done >= total:
             self._close()
 
     def stepped(self, event: Stepped, steps: int) -> None:
@@ -49,21 +65,34 @@ class Display:
         number = step.progress.position.step
         smooth = self._rate or event.audio_seconds_per_second
         self._rate = 0.9 * smooth + 0.1 * event.audio_seconds_per_second
-        figures = f"loss {step.loss:.3f}, lr {step.lr:.2e}, {self._rate:.0f} s/s, {event.memory_gib:.1f} GiB"
+        figures = f"loss {step.loss:.3f}, lr {step.lr:.2e}, {real_time(self._rate)}, {event.memory_gib:.1f} GiB"
         if into_epoch := step.progress.position.epoch_seconds:  # a stream: nobody knows how long an epoch is
             figures += f", {into_epoch / 3600:.2f} h into epoch {step.progress.position.epoch}"
         if step.skipped:
-            self.say(f"step {number} skipped: {step.skipped} ({', '.join(step.skipped_ids[:5])} …)")
+            self.say(f"step {number} skipped: {step.skipped} ({', '.join(step.skipped_ids[:5])} …)", "warning")
         for reason in step.dropped:
-            self.say(f"dropped: {reason}")
+            self.say_once(f"dropped: {reason}", "warning")
         self._advance("training", number, steps, "step", figures)
 
     def _advance(self, what: str, done: int, total: int, unit: str, figures: str) -> None:
         if self.is_live:
             self._advance_bar(what, done, total, unit, figures)
-        elif time.monotonic() >= self._next_line or done == total:
-            self._next_line = time.monotonic() + LINE_EVERY_SECONDS
-            self.say(f"{what}: {unit} {done}/{total}" + (f", {figures}" if figures else ""))
+            return
+        now = time.monotonic()
+        if what not in self._began or done < self._began[what][1]:  # the next evaluation of the same set
+            self._began[what] = (now, done)
+        if now >= self._next_line or done == total:
+            self._next_line = now + LINE_EVERY_SECONDS
+            parts = [f"{what}: {unit} {done}/{total}", figures, self._eta(what, now, done, total)]
+            self.say(", ".join(filter(None, parts)))
+
+    def _eta(self, what: str, now: float, done: int, total: int) -> str:
+        """The time that is left, in words for a log; a bar has its own."""
+        start, first = self._began[what]
+        if done <= first or done >= total:
+            return ""
+        left = timedelta(seconds=round((now - start) / (done - first) * (total - done)))
+        return f"ETA {left}"
 
     def _advance_bar(self, what: str, done: int, total: int, unit: str, figures: str) -> None:
         from tqdm import tqdm
@@ -80,6 +109,12 @@ class Display:
         if self._bar is not None:
             self._bar.close()
         self._bar = None
+
+
+def real_time(seconds_per_second: float) -> str:
+    """The speed of training: seconds of audio in a second."""
+    digits = 0 if seconds_per_second >= 10 else 1
+    return f"{seconds_per_second:.{digits}f}× real time"
 
 
 def drawn(stage: Generator[Decoding, None, T], display: Display | None) -> T:
@@ -117,55 +152,72 @@ def _show_start(event: Started, display: Display) -> None:
     from attune.corpora import CorpusSample
     from attune.stages.evaluate import describe_sample
 
-    kept = event.selection
     for damage in event.damaged:
-        display.say(f"{damage.folder} is damaged and passed over: {damage.reason}")
-    if kept:
-        hours = f"{len(kept.rows):,} utterances, {kept.seconds / 3600:.2f} h"
-        lost = f" ({kept.too_long} too long and {kept.too_short} too short left out)" if kept.left_out_seconds else ""
-        display.say(f"training set: {hours}{lost}; model: {_parameters(event.parameters)}")
-    else:
-        display.say(f"training set: a stream of shards; model: {_parameters(event.parameters)}")
+        display.say(f"{damage.folder} is damaged and skipped: {damage.reason}", "warning")
+    display.say(f"training set: {_training_set(event)}; model: {_parameters(event.parameters)}")
     for share in event.mix:
         display.say(
-            f"  {share.name}: {share.utterances:,} utterances, {share.seconds / 3600:.2f} h, {share.times:.4g} times "
-            f"an epoch: {share.drawn:,} utterances, {share.part:.1%} of its audio"
+            f"  {share.name}: {share.utterances:,} utterances, {share.seconds / 3600:.2f} h; per epoch "
+            f"{share.drawn:,} utterances ({share.times:.4g}×), {share.part:.1%} of the audio"
         )
+    for leak in event.leaks:
+        display.say(f"warning: {leak}")
     if isinstance(event.dev, CorpusSample):
-        display.say(f"dev: {describe_sample(len(event.dev), event.dev.total)}; the final scores have all")
+        display.say(f"dev: {describe_sample(len(event.dev), event.dev.total)}; the final scores use all")
     if event.new_tensors:
         display.say(f"randomly initialized: {', '.join(event.new_tensors[:6])}")
     for note in event.notes:
         display.say(note)
     if event.example:
         display.say(f"first example: {event.example.id}, {event.example.seconds:.2f} s: {event.example.reads}")
-        display.say(f"  learned as {event.example.target_line}")
+        display.say(f"  target: {event.example.target_line}")
     for change, old, new in event.rescheduled:
-        display.say(f"{change}: the learning rate of step {event.step + 1} goes from {old:.3e} to {new:.3e}")
-    if event.step:
-        display.say(f"{event.run.folder}: going on from step {event.step} of {event.recipe.train.steps}")
-    else:
-        display.say(f"{event.run.folder}: starting; the same command continues it")
+        display.say(f"{change}: the learning rate of step {event.step + 1} changes from {old:.3e} to {new:.3e}")
+    display.say(f"{event.run.folder}: {_where_it_is(event.step, event.recipe.train.steps)}")
+
+
+def _training_set(event: Started) -> str:
+    kept = event.selection
+    if not kept:
+        return "a stream of shards"
+    lost = f" (left out: {kept.too_long:,} too long, {kept.too_short:,} too short)" if kept.left_out_seconds else ""
+    return f"{len(kept.rows):,} utterances, {kept.seconds / 3600:.2f} h{lost}"
+
+
+def _where_it_is(step: int, steps: int) -> str:
+    if not step:
+        return "starting; run the same command to resume"
+    return f"finished, {steps} steps" if step >= steps else f"resuming at step {step} of {steps}"
 
 
 def _parameters(adapted: Adapted) -> str:
-    learning = "" if adapted.trainable == adapted.total else f", {adapted.trainable / 1e6:.2f} M of them learning"
-    return f"{adapted.total / 1e6:.2f} M parameters{learning}"
+    trainable = "" if adapted.trainable == adapted.total else f", {adapted.trainable / 1e6:.2f} M trainable"
+    return f"{adapted.total / 1e6:.2f} M parameters{trainable}"
 
 
 def _show_scores(event: Evaluated, display: Display) -> None:
-    scores = event.evaluation.scores
-    names = without_repeats(scores.values, scores.conditions)
-    conditions = "".join(f", {name} {value}" for name, value in scores.conditions.items())
-    best = " (best so far)" if event.is_best else ""
-    display.say(f"step {event.step}: {event.evaluation.title} {_listed(scores, names)}{conditions}{best}")
-    for name, own in event.evaluation.sets.items():
-        display.say(f"  {name}: {_listed(own, names)}")
-    _show_absent(event.evaluation, display)
+    evaluation, scores = event.evaluation, event.evaluation.scores
+    first, *others = without_repeats(scores.values, scores.conditions)
+    figures = [f"{first} {brief_score(scores.values[first])}"]
+    figures += [f"{name} {with_unit(scores.values[name].value, scores.values[name].metric.unit)}" for name in others]
+    head = styled(f"{evaluation.title} {figures[0]}", "bold", display.stream)
+    best = [styled("best so far", "good", display.stream)] if event.is_best else []
+    display.say(f"step {event.step}: {', '.join([head, *figures[1:], *best])}")
+    if scores.conditions:
+        display.say_once("  " + ", ".join(f"{name}: {value}" for name, value in scores.conditions.items()))
+    if evaluation.sets:
+        display.say(indent(sets_table(evaluation.sets), "  "))
+    _show_hint(scores, display)
+    _show_absent(evaluation, display)
 
 
-def _listed(scores: Scores, names: Sequence[str]) -> str:
-    return ", ".join(f"{metric_label(name)} {describe_score(scores.values[name])}" for name in names)
+def _show_hint(scores: Scores, display: Display) -> None:
+    """What a word error rate over 100 % usually means."""
+    if "wer" in scores.values and scores.values["wer"].value > HOPELESS:
+        display.say_once(
+            "  wer over 100 %: more insertions than words. Normal in the first steps (Whisper with window=trimmed: 50).",
+            "warning",
+        )
 
 
 def _show_absent(evaluation: Evaluation, display: Display) -> None:
@@ -173,23 +225,23 @@ def _show_absent(evaluation: Evaluation, display: Display) -> None:
     if not evaluation.absent:
         return
     total = f"{len(evaluation.predictions):,} utterances"
-    display.say(f"{evaluation.split}: {evaluation.absent:,} of {total} without a prediction")
+    display.say(f"{evaluation.split}: {evaluation.absent:,} of {total} without a prediction", "warning")
     for problem in evaluation.problems[:MOST_PROBLEMS]:
-        display.say(f"  {problem}")
+        display.say_once(f"  {problem}")
     if len(evaluation.problems) > MOST_PROBLEMS:
-        display.say(f"  … log.jsonl has all {len(evaluation.problems):,}")
+        display.say_once(f"  … log.jsonl has all {len(evaluation.problems):,}")
 
 
 def _show_finish(event: Finished, display: Display) -> None:
     settings = event.recipe.train
     if event.stalled_at:
         stopped = f"stopped early at step {event.stalled_at} of {settings.steps}"
-        display.say(f"{stopped}: {settings.keep_best} was not better in the last {settings.patience} scorings")
+        display.say(f"{stopped}: no better {settings.keep_best} in {settings.patience} evaluations")
     verb = "done" if event.steps_taken else "nothing left to train"
     if not event.averaged:
-        display.say(f"{verb}: {event.run.model} is the model of step {event.best_step}")
+        display.say(f"{verb}: {event.run.model} has the model of step {event.best_step}", "bold")
         return
-    display.say(f"{verb}: {event.run.model} is the mean of the models of steps {', '.join(map(str, event.averaged))}")
+    steps = ", ".join(map(str, event.averaged))
+    display.say(f"{verb}: {event.run.model} has the average of steps {steps}", "bold")
     if settings.average and len(event.averaged) < settings.average:
-        asked = f"  train.average asks for {settings.average}, and no more were saved"
-        display.say(f"{asked}: lower train.save_every for that")
+        display.say(f"  train.average={settings.average}, but no more were saved: lower train.save_every")

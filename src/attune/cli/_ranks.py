@@ -9,6 +9,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from attune.cli._style import styled
 from attune.cli._terminal import at_least
 from attune.errors import ConfigError, RankLost
 from attune.processes import report_failure
@@ -48,9 +49,7 @@ def add_offline(parser: ArgumentParser) -> None:
 def devices(text: str) -> str:
     """The type of --devices: a number, auto, or for Ray a range."""
     if text != AUTO and not re.fullmatch(r"[1-9]\d*(-[1-9]\d*)?", text):
-        raise ArgumentTypeError(
-            f"expected a number of at least 1, auto, or for Ray a range such as 2-8; found {text!r}"
-        )
+        raise ArgumentTypeError(f"expected N, auto, or for Ray a range such as 2-8; found {text!r}")
     return text
 
 
@@ -99,7 +98,17 @@ def in_world(arguments: Namespace, work: Callable[[Site, World], int]) -> int:
     site = site_of(arguments)
     # Around all of the work: progress is printed between the events of a stage.
     with init_world(site, report_loss) as world, readers_watched():
+        if world.is_first and world.device.type == "cpu" and arguments.device == AUTO:
+            _warn_of_unused_gpu()
         return work(with_progress(site) if world.is_first else site, world)
+
+
+def _warn_of_unused_gpu() -> None:
+    """Hours on the CPU of a machine with a GPU should not come as a surprise."""
+    from attune.launch.doctor import inspect_torch, unused_gpu
+
+    if reason := unused_gpu(inspect_torch()):
+        print(styled(f"WARNING: running on the CPU. {reason}", "warning", sys.stderr), file=sys.stderr, flush=True)
 
 
 def ranks_wanted(arguments: Namespace) -> int:
@@ -127,7 +136,7 @@ def start_ranks(
 
     outcome = start_group(lambda: ranks_wanted(arguments), arguments.words, restarts, may_restart, log)
     if outcome.code == 1 and not outcome.error_kind:  # a rank that had no words of its own: it was killed
-        log(f"{outcome.reason} Run the same command to go on; if memory ran out, look at attune check --fit first.")
+        log(f"{outcome.reason} Run the same command to resume; if memory ran out, try `attune check --fit` first.")
     return outcome
 
 

@@ -13,9 +13,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
+from attune.cli._style import styled
 from attune.errors import AttuneError, ConfigError, Preempted, RankLost, TrainingError
 from attune.processes import preserve_environment, report_failure
+
+if TYPE_CHECKING:
+    from attune.cli._completion import Command
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 INTRODUCTION = "Fine-tune and evaluate pretrained speech models."
@@ -78,7 +83,7 @@ def _print_error(error: AttuneError) -> None:
     """Print the message once: errors that occur on all ranks are printed by rank 0 only."""
     rank = os.environ.get("RANK", "0")
     if rank == "0":
-        print(error, file=sys.stderr)
+        print(styled(str(error), "error", sys.stderr), file=sys.stderr)
     elif not isinstance(error, RankLost | TrainingError | Preempted):
         print(f"rank {rank}: {error}", file=sys.stderr)
 
@@ -98,6 +103,9 @@ def _run(words: list[str]) -> int:
 
         raise ConfigError(f"Unknown command {name!r}{suggestion(name, verbs())}")
     parser = parser_of(name)
+    more_help = getattr(_load(name), "more_help", None)
+    if more_help and {"-h", "--help"}.intersection(rest):
+        parser.epilog = f"{more_help(rest)}\n\n{parser.epilog}"
     parser.set_defaults(words=words)  # to start this command again as several ranks
     # Intermixed, so that overrides may come before, between and after the options.
     return int(_load(name).run(parser.parse_intermixed_args(rest)))
@@ -115,6 +123,13 @@ def parser_of(name: str) -> argparse.ArgumentParser:
     )
     verb.add_arguments(parser)
     return parser
+
+
+def described_verbs() -> dict[str, Command]:
+    """What each verb takes, for completion in a shell."""
+    from attune.cli._completion import command_of
+
+    return {name: command_of(_load(name).HELP, parser_of(name)) for name in verbs()}
 
 
 def _run_without_verb(words: list[str]) -> int:

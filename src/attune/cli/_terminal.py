@@ -7,6 +7,10 @@ from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from attune.metrics import Scores
 
 
 def add_recipe(parser: ArgumentParser) -> None:
@@ -24,7 +28,11 @@ def recipe_file(text: str) -> Path:
 def add_overrides(parser: ArgumentParser) -> None:
     """Take overrides, as `arguments.overrides`."""
     parser.add_argument(
-        "overrides", nargs="*", metavar="section.key=value", help="override a recipe value, e.g. optimizer.lr=1e-4"
+        "overrides",
+        nargs="*",
+        default=[],  # or else argparse calls them required
+        metavar="section.key=value",
+        help="override a recipe value, e.g. optimizer.lr=1e-4",
     )
 
 
@@ -43,6 +51,12 @@ def at_least(least: int) -> Callable[[str], int]:
         return value
 
     return number
+
+
+def print_normalizer_hint(scores: Scores, remedy: str) -> None:
+    """Say that texts were compared as they are, and how to ignore case and punctuation."""
+    if scores.conditions.get("normalizer") == "none":
+        print(f"normalizer none: case and punctuation count. To ignore them: {remedy}")
 
 
 def print_json(value: object) -> None:

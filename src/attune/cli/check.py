@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attune.cli._terminal import add_json, at_least, print_json
+from attune.cli._terminal import add_json, add_overrides, at_least, print_json
 from attune.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,36 +22,50 @@ if TYPE_CHECKING:
     from attune.stages.fit import Fit
     from attune.training.adapt import Adapted
 
-HELP = "look at a recipe before it runs (data, plan, rates, first example), or at a manifest"
+HELP = "check a recipe (data, batches, learning rate, first example) or a manifest before training"
 EXAMPLE = "attune check recipes/demo.yaml data.max_seconds=20"
 
 MANIFESTS = (".jsonl", ".csv", ".tsv")
 SHOWN = 10  # problems of a kind
 SHOWN_UNKNOWN = 40
 OUTCOMES = {
-    "fail": " (correct them, or set data.bad_rows=drop)",
-    "drop": " (left out where unusable: data.bad_rows=drop)",
+    "fail": " (fix them, or set data.bad_rows=drop)",
+    "drop": " (skipped: data.bad_rows=drop)",
 }
-LONG_ROWS_FAIL = " (correct them; those that are too long are left out with data.long_rows=drop)"
-FIT_OF_A_STREAM = "--fit: nobody knows a stream's worst batch; try data.stream=null data.train=[MANIFEST] of such audio"
-LONG_IN_TRAINING = "too long for the model, and left out: which words belong to which piece is not known"
+LONG_ROWS_FAIL = " (fix them; data.long_rows=drop skips those that are too long)"
+FIT_OF_A_STREAM = "--fit does not work with a stream. Try data.stream=null data.train=[MANIFEST] with similar "
+"audio."
+LONG_IN_TRAINING = "too long for the model, skipped in training"
 LONG_IN_SCORING = {
-    "split": "too long for the model at once; decoded in pieces that are cut in pauses (data.long_rows=split)",
-    "drop": "too long for the model at once; they will have no prediction (data.long_rows=drop)",
+    "split": "too long for the model, decoded in pieces split at pauses (data.long_rows=split)",
+    "drop": "too long for the model, without a prediction (data.long_rows=drop)",
 }
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Take a recipe and overrides, or a manifest, and how deep to look."""
-    parser.add_argument("subject", metavar="RECIPE|MANIFEST", help="a recipe, or a .jsonl, .csv or .tsv manifest")
-    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings with the last word")
-    parser.add_argument("--no-audio", action="store_true", help="do not decode the audio files: quick")
+    parser.add_argument("subject", metavar="RECIPE|MANIFEST", help="recipe, or .jsonl, .csv or .tsv manifest")
+    add_overrides(parser)
     parser.add_argument(
-        "--fit", action="store_true", help="run the worst batch once, and propose the largest micro_seconds that fits"
+        "--audio",
+        type=_count,
+        metavar="N|all",
+        help="decode N utterances of each manifest, or all (default all)",
     )
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to try what fits")
-    parser.add_argument("--workers", type=at_least(0), metavar="N", help="audio readers (default: cores - 1)")
+    parser.add_argument("--no-audio", dest="audio", action="store_const", const=0, help="decode no audio: --audio 0")
+    parser.add_argument(
+        "--fit", action="store_true", help="run the largest batch once, and propose the largest micro_seconds that fits"
+    )
+    parser.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="device for --fit (default auto)"
+    )
+    parser.add_argument("--workers", type=at_least(0), metavar="N", help="loader workers (default: cores - 1)")
     add_json(parser)
+
+
+def _count(text: str) -> int | None:
+    """The type of --audio."""
+    return None if text == "all" else at_least(0)(text)
 
 
 def run(arguments: Namespace) -> int:
@@ -76,12 +90,14 @@ def _check_manifest(arguments: Namespace, site: Site) -> int:
     from attune.stages.check import check_manifest
 
     if arguments.overrides:
-        raise ConfigError(f"{arguments.subject} is a manifest; only a recipe has settings: {arguments.overrides[0]}")
-    found = drawn(check_manifest(arguments.subject, not arguments.no_audio, site), Display(sys.stderr))
+        raise ConfigError(
+            f"{arguments.subject} is a manifest; overrides such as {arguments.overrides[0]} need a recipe."
+        )
+    found = drawn(check_manifest(arguments.subject, arguments.audio, site), Display(sys.stderr))
     if arguments.json:
         print_json({"is_sound": found.is_sound, **asdict(found)})
     else:
-        verdict = "Nothing is wrong." if found.is_sound else "Mend or remove these rows."
+        verdict = "No problems found." if found.is_sound else "Fix or remove these rows."
         _print_sections([[*_table([found]), _audio_line([found])], *_row_problems(found, ""), [verdict]])
     return 0 if found.is_sound else 2
 
@@ -90,7 +106,7 @@ def _check_recipe(arguments: Namespace, recipe: Recipe, site: Site) -> int:
     from attune.cli._progress import Display, drawn
     from attune.stages.check import check_recipe
 
-    found = drawn(check_recipe(recipe, not arguments.no_audio, site), Display(sys.stderr))
+    found = drawn(check_recipe(recipe, arguments.audio, site), Display(sys.stderr))
     fit = _try_fit(recipe, site) if arguments.fit and found.can_run and not recipe.data.stream else None
     if arguments.fit and recipe.data.stream:
         print(FIT_OF_A_STREAM, file=sys.stderr)
@@ -108,7 +124,7 @@ def _try_fit(recipe: Recipe, site: Site) -> Fit:
 
 
 def _fit_lines(fit: Fit) -> list[str]:
-    peak = "did not fit" if fit.peak is None else f"{fit.peak / 2**30:.2f} GiB at most"
+    peak = "out of memory" if fit.peak is None else f"peak {fit.peak / 2**30:.2f} GiB"
     batch = f"{fit.utterances:,} utterances, {fit.seconds:.1f} s with padding; longest: {', '.join(fit.longest)}"
     lines = {
         "before": f"{fit.before / 2**30:.2f} GiB for weights, gradients and optimizer",
@@ -118,7 +134,7 @@ def _fit_lines(fit: Fit) -> list[str]:
     if fit.proposed is None:
         verdict = f"Lower {fit.setting} (now {fit.now:g}) or data.max_seconds, and try again."
     else:
-        verdict = f"The largest that should fit: {fit.setting}={fit.proposed:g} (now {fit.now:g})."
+        verdict = f"Largest that should fit: {fit.setting}={fit.proposed:g} (now {fit.now:g})."
     return [*_block("memory", lines), verdict]
 
 
@@ -129,10 +145,11 @@ def _print_sections(sections: Iterable[Sequence[str]]) -> None:
 def _sections(found: RecipeCheck, recipe: Recipe) -> Iterator[Sequence[str]]:
     rows = [split.rows for split in found.splits]
     if rows:
-        yield [*_table(rows), _audio_line(rows)]
+        yield [*_table(rows), _audio_line(rows, found.troubles)]
     yield [line for split in found.splits for line in _length_lines(split, recipe)]
     for split in found.splits:
         yield from _split_problems(split, recipe)
+    yield [f"warning: {leak}" for leak in found.leaks]
     if found.plan:
         yield _block("plan", _plan_lines(found.plan, recipe))
     yield _block("learning rate", {f"step {step:,}": f"{rate:.3g}" for step, rate in found.rates})
@@ -142,7 +159,7 @@ def _sections(found: RecipeCheck, recipe: Recipe) -> Iterator[Sequence[str]]:
         yield [*_model_lines(found.parameters, found.new_tensors), *(f"  {note}" for note in found.notes)]
     for trouble in found.troubles:
         yield [trouble]
-    yield ["Nothing stands in the way of training." if found.can_run else "This recipe cannot run as it is."]
+    yield ["Ready to train." if found.can_run else "This recipe cannot run yet."]
 
 
 def _table(found: Sequence[RowsCheck]) -> list[str]:
@@ -158,12 +175,13 @@ def _cells(rows: RowsCheck) -> list[str]:
     return [rows.name, *counts, *(f"{seconds:.2f} s" for seconds in lengths)]
 
 
-def _audio_line(found: Sequence[RowsCheck]) -> str:
-    bad = [len(rows.bad_audio) for rows in found if rows.bad_audio is not None]
-    if not bad:
-        return "audio: not decoded (--no-audio)"
-    outcome = f"{sum(bad):,} of them bad" if any(bad) else "all sound"
-    return f"audio: {sum(rows.utterances for rows in found):,} utterances decoded, {outcome}"
+def _audio_line(found: Sequence[RowsCheck], troubles: Sequence[str] = ()) -> str:
+    decoded, bad = sum(rows.decoded for rows in found), sum(len(rows.bad_audio) for rows in found)
+    if not decoded:
+        return "audio: not decoded" + ("; fix the problems below first" if troubles else " (--audio 0)")
+    total = sum(rows.utterances for rows in found)
+    of_all = f" of {total:,}" if decoded < total else ""
+    return f"audio: {decoded:,}{of_all} utterances decoded, {f'{bad:,} bad' if bad else 'all good'}"
 
 
 def _length_lines(split: SplitCheck, recipe: Recipe) -> Iterator[str]:
@@ -171,13 +189,13 @@ def _length_lines(split: SplitCheck, recipe: Recipe) -> Iterator[str]:
     short = f"{split.too_short:,} shorter than {recipe.data.min_seconds:g} s"
     if split.rows.name != "train":
         if split.too_long and not (split.bad_targets or split.long_rows):  # their own lines are more exact
-            yield f"{split.rows.name}: {long}; scored all the same"
+            yield f"{split.rows.name}: {long}; scored anyway"
     elif split.too_long or split.too_short:
         lengths = short if recipe.data.max_seconds is None else f"{long}, {short}"
-        yield f"train: {lengths}; left out, {split.outside_seconds / 3600:.2f} h in all"
+        yield f"train: {lengths}; skipped, {split.outside_seconds / 3600:.2f} h in total"
         if split.too_long_at:
             more = " …" if split.too_long > len(split.too_long_at) else ""
-            yield f"  the long ones: {', '.join(split.too_long_at)}{more}"
+            yield f"  too long: {', '.join(split.too_long_at)}{more}"
 
 
 def _split_problems(split: SplitCheck, recipe: Recipe) -> Iterator[list[str]]:
@@ -195,12 +213,12 @@ def _split_problems(split: SplitCheck, recipe: Recipe) -> Iterator[list[str]]:
 
 
 def _floor_lines(split: str, floor: ScoreFloor) -> list[str]:
-    from attune.report.tables import metric_label, with_unit
+    from attune.report.tables import with_unit
 
     metric = floor.score.metric
-    limit = f"{metric_label(metric.name)} {'ceiling' if metric.higher_is_better else 'floor'}"
+    limit = f"{metric.name} {'ceiling' if metric.higher_is_better else 'floor'}"
     line = f"{split}: {limit} ({', '.join(floor.causes)}): {with_unit(floor.score.value, metric.unit)}"
-    hint = "  task.learn=written avoids it where the normalizer, as english does, changes its own output"
+    hint = "  task.learn=written avoids it for normalizers such as english, which change their own output"
     return [line, hint] if "normalizer" in floor.causes else [line]
 
 
@@ -222,7 +240,7 @@ def _counted(unknown: Mapping[str, int]) -> str:
     kind = "characters" if all(len(what) == 1 for what in unknown) else "labels"
     shown = [f"{what!r} in {count:,}" for what, count in list(unknown.items())[:SHOWN_UNKNOWN]]
     more = [f"and {len(unknown) - SHOWN_UNKNOWN:,} more"] if len(unknown) > SHOWN_UNKNOWN else []
-    return f"{len(unknown):,} {kind} are not in the vocabulary, by utterances: {', '.join([*shown, *more])}"
+    return f"{len(unknown):,} {kind} are not in the vocabulary (utterances): {', '.join([*shown, *more])}"
 
 
 def _block(title: str, entries: Mapping[str, str]) -> list[str]:
@@ -231,7 +249,7 @@ def _block(title: str, entries: Mapping[str, str]) -> list[str]:
 
 
 def _plan_lines(plan: PlanCheck, recipe: Recipe) -> dict[str, str]:
-    micros = f"{plan.micros:,} micro-batches, {recipe.batches.micros_per_step} to a step"
+    micros = f"{plan.micros:,} micro-batches, {recipe.batches.micros_per_step} per step"
     return {
         "steps per epoch": f"{plan.steps_per_epoch:,} ({micros})",
         "epochs": f"{plan.epochs:.1f} in {recipe.train.steps:,} steps",

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from attune.site import Site
     from attune.stages.evaluate import Evaluation
 
-HELP = "fine-tune a small model on this machine and see what it learned (two minutes, offline)"
+HELP = "fine-tune a small model on this machine: two minutes, offline"
 EXAMPLE = "attune demo"
 RECORDING = "attune://demo/audio/test-000.opus"  # ships with the package, so that the printed command works as it is
 
 STORY = """\
-attune demo: a small model that was pretrained on synthetic speech meets words and voices that are new to it.
-First it is tested as it is, then fine-tuned on 500 short utterances, then tested again on speakers it did not train on.
+attune demo: a small model, pretrained on synthetic speech, learns new words and voices.
+It is tested as it is, fine-tuned on 500 short utterances, and tested again on unseen speakers.
 """
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Take where to put the run."""
-    parser.add_argument("--run", type=Path, default=Path("runs/demo"), help="the run directory (runs/demo)")
+    parser.add_argument("--run", type=Path, default=Path("runs/demo"), help="run folder (default runs/demo)")
 
 
 def run(arguments: Namespace) -> int:
@@ -84,20 +84,20 @@ def _test(weights: str, recipe: Recipe, site: Site, display: Display) -> Evaluat
 
 def _show_difference(before: Evaluation, after: Evaluation, display: Display) -> None:
     from attune.report.alignments import alignments
-    from attune.report.tables import describe_score, metric_label, scores_table
+    from attune.report.tables import describe_score, scores_table
 
     display.say("\n" + scores_table({"before": before.scores, "after": after.scores}))
     name = next(iter(after.scores.values))
     first, last = (describe_score(each.scores.values[name]) for each in (before, after))
-    display.say(f"\n{metric_label(name)} on unseen speakers: {first} before, {last} after.")
-    display.say("\nThe worst transcripts before, and the worst after:\n")
+    display.say(f"\n{name} on unseen speakers: {first} before, {last} after.")
+    display.say("\nWorst transcripts before, and after:\n")
     for evaluation in (before, after):
         for block in islice(alignments(evaluation.predictions), 2):
             display.say(f"{block}\n")
 
 
 def _show_run(run: Run, display: Display) -> None:
-    display.say(f"The run directory, {run.folder}:")
+    display.say(f"Run folder {run.folder}:")
     for path in sorted(run.folder.iterdir()):
         if not path.name.startswith("."):
             inside = f"  ({len(list(path.iterdir()))} inside)" if path.is_dir() else ""

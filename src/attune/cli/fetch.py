@@ -11,7 +11,7 @@ from attune.cli._terminal import add_json, add_recipe, print_json
 if TYPE_CHECKING:
     from attune.stages.lock import Fetched
 
-HELP = "download everything that a recipe names; with --locked, exactly what a run used"
+HELP = "download everything that a recipe needs; with --locked, exactly what a run used"
 EXAMPLE = "attune fetch runs/demo/recipe.yaml --locked runs/demo/sources.lock.json"
 
 

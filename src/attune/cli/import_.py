@@ -1,23 +1,25 @@
-"""Convert a checkpoint of another toolkit into an attune model."""
+"""Convert a checkpoint of another toolkit, or a LoRA adapter with its base, into an attune model."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-HELP = "convert a .nemo file or a Whisper checkpoint into an attune model"
+HELP = "convert a .nemo file, a Whisper checkpoint or a LoRA adapter into an attune model"
 EXAMPLE = "attune import hf://openai/whisper-tiny --to models/whisper-tiny"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Take a checkpoint and the model folder to write."""
     parser.add_argument(
-        "checkpoint", help="path or URL of a .nemo file, a transformers Whisper folder, or OpenAI's Whisper .pt"
+        "checkpoint",
+        help="path or URL of a .nemo file, a transformers Whisper folder, OpenAI's Whisper .pt, or a peft adapter",
     )
     parser.add_argument("--to", type=Path, required=True, metavar="MODEL", help="model folder to write")
     parser.add_argument(
         "--tokenizer", metavar="PATH", help="tokenizer.json for a .pt file (default: in the same folder)"
     )
+    parser.add_argument("--base", metavar="MODEL", help="model that an adapter is for (default: the one it names)")
 
 
 def run(arguments: Namespace) -> int:
@@ -25,7 +27,9 @@ def run(arguments: Namespace) -> int:
     from attune.site import this_site
     from attune.stages.begin import import_model
 
-    parameters = import_model(arguments.checkpoint, arguments.to, this_site(workers=0), arguments.tokenizer)
+    parameters = import_model(
+        arguments.checkpoint, arguments.to, this_site(workers=0), arguments.tokenizer, arguments.base
+    )
     print(f"{arguments.to}: {parameters / 1e6:.1f} M parameters")
     print(f"Try it: attune transcribe {arguments.to} AUDIO")
     return 0

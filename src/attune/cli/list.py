@@ -1,4 +1,4 @@
-"""List plug-ins (families, tasks, normalizers, sources, corpora) and the shipped recipes."""
+"""List plug-ins (families, upstreams, tasks, normalizers, sources, corpora) and the shipped recipes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from attune.cli._terminal import add_json, print_json
 if TYPE_CHECKING:
     from attune.catalog import Kind
 
-HELP = "list families, tasks, normalizers, sources, corpora and shipped recipes"
+HELP = "list families, upstreams, tasks, normalizers, sources, corpora and shipped recipes"
 EXAMPLE = "attune list tasks"
 
 RECIPES, TASKS = "recipes", "tasks"
-KINDS = ("families", TASKS, "normalizers", "sources", "corpora")  # `attune --help` imports none of them
+KINDS = ("families", "upstreams", TASKS, "normalizers", "sources", "corpora")  # `attune --help` imports none of them
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -67,9 +67,10 @@ def _kinds() -> dict[str, Kind[object]]:
     """The kinds of plug-ins by their names on the command line: `normalizers` for `text.normalizers`."""
     from attune import catalog
     from attune.corpora import CORPORA
+    from attune.families.ssl.upstream import UPSTREAMS
     from attune.sources import SOURCES
 
-    kinds = (catalog.FAMILIES, catalog.TASKS, catalog.NORMALIZERS, SOURCES, CORPORA)
+    kinds = (catalog.FAMILIES, UPSTREAMS, catalog.TASKS, catalog.NORMALIZERS, SOURCES, CORPORA)
     return dict(zip(KINDS, kinds, strict=True))
 
 

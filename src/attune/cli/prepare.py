@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attune.cli._terminal import add_json, at_least, print_json
 
@@ -13,20 +15,44 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from attune.corpora import Prepared
-    from attune.stages.prepare import Preparing
+    from attune.stages.prepare import Preparing, Understood
 
-HELP = "write manifests of a corpus (LibriSpeech, Common Voice, Kaldi, CSV, shards …)"
+HELP = "write manifests of a corpus (CSV, folder, HF dataset, Common Voice, Kaldi, archive, URL …)"
 EXAMPLE = "attune prepare common_voice --from cv-corpus-17.0/be --to manifests/be letters=keep"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Take the corpus, its source, and the folder of the manifests."""
-    parser.add_argument("corpus", help="name of the corpus, see `attune list corpora`")
+    parser.add_argument(
+        "corpus", help="a name of `attune list corpora`, or auto; `attune prepare NAME --help` lists its options"
+    )
     parser.add_argument("options", nargs="*", metavar="key=value", help="options of the corpus, e.g. letters=keep")
-    parser.add_argument("--from", dest="source", required=True, metavar="SOURCE", help="folder, file or URL")
+    parser.add_argument("--from", dest="source", required=True, metavar="SOURCE", help="folder, file, archive or URL")
     parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="folder of the manifests to write")
     parser.add_argument("--jobs", type=at_least(1), metavar="N", help="worker processes (default: cores)")
+    parser.add_argument("--force", action="store_true", help="write the manifests again, also with other options")
     add_json(parser)
+
+
+def more_help(words: Sequence[str]) -> str:
+    """The options of the corpus that the command line names."""
+    from attune import catalog, config
+    from attune.corpora import CORPORA
+
+    name = words[0] if words else ""
+    if name.startswith("-") or name == "auto":
+        return "Options depend on the corpus: attune prepare NAME --help"
+    schemas, _ = config.json_schemas({"options": catalog.find(CORPORA, name).options})
+    options = schemas["options"].get("properties", {})
+    width = max(map(len, options), default=0)
+    lines = [f"  {key:{width}}  {_meaning(each)}" for key, each in options.items()]
+    return "\n".join([f"options of {name} (key=value):", *(lines or ["  none"])])
+
+
+def _meaning(option: Mapping[str, Any]) -> str:
+    default = option.get("default")
+    written = json.dumps(default, ensure_ascii=False).replace('"', "")
+    return f"{option.get('description', '')}{'' if default is None else f' (default: {written})'}".strip()
 
 
 def run(arguments: Namespace) -> int:
@@ -36,7 +62,7 @@ def run(arguments: Namespace) -> int:
     from attune.stages import drain
     from attune.stages.prepare import PrepareRequest, prepare_corpus
 
-    order = PrepareRequest(arguments.corpus, arguments.source, arguments.to, arguments.options)
+    order = PrepareRequest(arguments.corpus, arguments.source, arguments.to, arguments.options, arguments.force)
     prepared = drain(prepare_corpus(order, arguments.jobs or cores(), this_site()), _show)
     if arguments.json:
         print_json([_as_json(split) for split in prepared])
@@ -45,8 +71,12 @@ def run(arguments: Namespace) -> int:
     return 0 if any(split.rows for split in prepared) else 2
 
 
-def _show(event: Preparing) -> None:
-    if sys.stderr.isatty():
+def _show(event: Preparing | Understood) -> None:
+    from attune.stages.prepare import Understood
+
+    if isinstance(event, Understood):
+        print("".join(f"{note}\n" for note in event.notes), end="", file=sys.stderr)
+    elif sys.stderr.isatty():
         print(f"\r{event.split}: {event.rows:,} rows", end="", file=sys.stderr, flush=True)
 
 

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attune.cli._terminal import add_json, print_json
+from attune.cli._terminal import add_json, print_json, print_normalizer_hint
 from attune.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -22,9 +22,11 @@ EXAMPLE = "attune score runs/demo/predictions/test.jsonl --normalizer basic --al
 def add_arguments(parser: ArgumentParser) -> None:
     """Take a predictions file and how to score it."""
     parser.add_argument("predictions", type=Path, help="a JSON lines file with id, value and reference")
-    parser.add_argument("--task", choices=["transcribe", "classify"], default="transcribe", help="what was predicted")
-    parser.add_argument("--normalizer", metavar="NAME", help="for transcripts (default: basic)")
-    parser.add_argument("--alignments", type=Path, metavar="FILE", help="write the errors word by word, worst first")
+    parser.add_argument(
+        "--task", choices=["transcribe", "classify"], default="transcribe", help="task (default transcribe)"
+    )
+    parser.add_argument("--normalizer", metavar="NAME", help="for transcripts (default: none)")
+    parser.add_argument("--alignments", type=Path, metavar="FILE", help="write word alignments, worst utterance first")
     add_json(parser)
 
 
@@ -35,8 +37,8 @@ def run(arguments: Namespace) -> int:
     from attune.report.tables import scores_json, scores_table
 
     if arguments.task == "classify" and (arguments.normalizer or arguments.alignments):
-        raise ConfigError("Labels are compared as they are; --normalizer and --alignments are for transcripts.")
-    normalizer = arguments.normalizer or "basic"
+        raise ConfigError("--normalizer and --alignments are for transcripts, not for labels. Remove them.")
+    normalizer = arguments.normalizer or "none"
     normalize = catalog.find(catalog.NORMALIZERS, normalizer)
     predictions = read_predictions(arguments.predictions)
     scores = _score(arguments.task, predictions, normalize, normalizer)
@@ -46,6 +48,7 @@ def run(arguments: Namespace) -> int:
         print_json(scores_json(scores))
     else:
         print(scores_table({arguments.predictions.name: scores}))
+        print_normalizer_hint(scores, "--normalizer basic")
     return _report_absent(predictions)
 
 
@@ -77,8 +80,8 @@ def _report_absent(predictions: list[Prediction]) -> int:
     if not absent:
         return 0
     print(
-        f"Not scored, because the value is null: {len(absent)} of {len(predictions)} "
-        f"({', '.join(absent[:5])}{', …' if len(absent) > 5 else ''}). The scores are of the others alone.",
+        f"{len(absent)} of {len(predictions)} not scored: no prediction "
+        f"({', '.join(absent[:5])}{', …' if len(absent) > 5 else ''}). The scores cover the others only.",
         file=sys.stderr,
     )
     return 1

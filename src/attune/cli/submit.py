@@ -10,7 +10,7 @@ from attune.cli._ranks import add_ray, devices
 from attune.cli._terminal import add_recipe
 from attune.errors import ConfigError
 
-HELP = "train a recipe on a Ray cluster as a job: upload this folder, follow the log, return the exit code"
+HELP = "train a recipe as a job on a Ray cluster: upload this folder, follow the log"
 EXAMPLE = "attune submit recipe.yaml run=/shared/runs/first --address http://head:8265 --devices 8"
 
 
@@ -25,22 +25,28 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--pip", action="append", default=[], metavar="PACKAGE", help="package to install on the cluster"
     )
+    parser.add_argument(
+        "--requirements", type=Path, metavar="FILE", help="requirements file whose packages to install on the cluster"
+    )
+    parser.add_argument(
+        "--index-url", metavar="URL", help="package index to install from; ${NAME} in it is read on the cluster"
+    )
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="environment variable to set")
 
 
 def run(arguments: Namespace) -> int:
     """Submit `attune train … --launch ray`, and return its exit code."""
     from attune import recipe
-    from attune.launch.jobs import Job, submit
+    from attune.launch.jobs import Job, read_requirements, submit
 
     loaded = recipe.load(arguments.recipe, arguments.overrides).recipe
     if not Path(loaded.run).is_absolute():
         raise ConfigError(
-            f"run={loaded.run} is relative to the job's temporary folder. Set run=… to an absolute path "
-            "on storage that all nodes of the cluster share."
+            f"run={loaded.run} is relative to the job's temporary folder. Set run=… to an absolute path that all "
+            "nodes share."
         )
     if arguments.address is None:
-        raise ConfigError("The address of the cluster's job server is missing. Add --address http://HEAD:8265.")
+        raise ConfigError("--address is missing. Add --address http://HEAD:8265.")
     folder = arguments.folder.resolve()
     if not arguments.recipe.resolve().is_relative_to(folder):
         raise ConfigError(f"{arguments.recipe} is not in {folder}, the folder to upload. Set --folder.")
@@ -48,7 +54,12 @@ def run(arguments: Namespace) -> int:
     train = ["python", "-P", "-m", "attune", "train", named, *arguments.overrides, "--launch", "ray"]
     train += ["--devices", arguments.devices, "--restarts", str(arguments.restarts)]
     variables = dict(pair.partition("=")[::2] for pair in arguments.env)
-    job = Job(list(map(str, train)), folder, variables, arguments.pip, arguments.exclude)
+    packages = [*(read_requirements(arguments.requirements) if arguments.requirements else ()), *arguments.pip]
+    if arguments.index_url and not packages:
+        raise ConfigError("--index-url has nothing to install. Add --requirements FILE or --pip PACKAGE.")
+    if arguments.index_url:
+        packages.insert(0, f"--index-url {arguments.index_url}")
+    job = Job(list(map(str, train)), folder, variables, packages, arguments.exclude)
     outcome = submit(job, arguments.address, lambda text: print(text, end="", flush=True))
     if outcome.code:
         print(outcome.reason, file=sys.stderr)

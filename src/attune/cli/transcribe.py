@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import os
-import sys
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from attune.cli._ranks import add_launch, cluster_of, devices
-from attune.cli._terminal import add_json, at_least, print_json
-from attune.errors import AttuneError, ConfigError, DataError
+from attune.cli._ranks import cluster_of
+from attune.cli._recordings import add_model_and_files, answered, audio_files
+from attune.cli._results import ResultFile, TableLayout, add_out, open_results, plain, report
+from attune.cli._terminal import add_json, at_least
+from attune.errors import ConfigError
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from attune.metrics import Json
     from attune.recognizer import Chunking, NBestEntry, Recognizer
-    from attune.types import Word
+    from attune.types import TextSegment, Word
 
 HELP = "transcribe audio files or folders with a run or a model"
-EXAMPLE = "attune transcribe runs/demo interview.mp3 recordings/"
+EXAMPLE = "attune transcribe runs/demo interview.mp3 recordings/ --out texts.csv"
 
-AUDIO = (".flac", ".mp3", ".ogg", ".opus", ".wav")
 CHUNKING = ("vad", "timestamps")
+WITH_WORDS = (".json", ".jsonl", ".srt", ".vtt")
 FORMER_CHUNKING = {"pauses": "vad", "windows": "timestamps"}
 
 
@@ -36,31 +36,26 @@ class TranscriptRow:
     path: str
     text: str | None = None
     problem: str | None = None
+    language: str | None = None  # given or detected
+    segments: tuple[TextSegment, ...] = ()
     words: tuple[Word, ...] = ()  # with timestamps, if the model has them
     nbest: tuple[NBestEntry, ...] = ()  # best first, with --nbest
 
+    @property
+    def line(self) -> str:
+        """As it is printed."""
+        return f"{self.path}\t{self.text}"
 
-@dataclass(frozen=True, slots=True)
-class _Recording:
-    path: str
-    samples: NDArray[np.float32] | Sequence[float]
-    problem: str | None = None
+    def as_json(self) -> dict[str, Json]:
+        """All of it as plain data."""
+        written = plain(self)
+        return written if isinstance(written, dict) else {}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Take a model, audio files, and decoding options."""
-    parser.add_argument("model", help="run, model folder, or URL of one")
-    parser.add_argument("files", nargs="+", metavar="FILE|FOLDER", help="audio files, URLs, or folders of audio files")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="device type (default auto)")
-    add_launch(parser)
-    parser.add_argument("--devices", type=devices, default="1", metavar="N|MIN-MAX", help="Ray workers (default 1)")
-    parser.set_defaults(workers=None, timeout=None, offline=False)
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="FILE",
-        help="append each transcript to this .jsonl; files already in it are skipped",
-    )
+    add_model_and_files(parser)
+    add_out(parser, ".jsonl, .json, .csv, .tsv, .txt, .srt or .vtt by its suffix")
     parser.add_argument(
         "--chunking",
         choices=CHUNKING,
@@ -69,7 +64,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--long", type=_former_chunking, help=SUPPRESS)
     parser.add_argument("--language", metavar="CODE", help="language of the audio, e.g. be (multilingual models)")
-    parser.add_argument("--fallback", action="store_true", help="decode repetitive output again, see decode.fallback")
+    parser.add_argument("--fallback", action="store_true", help="decode repetitive output again (decode.fallback)")
     parser.add_argument(
         "--nbest", type=at_least(1), default=0, metavar="N", help="with --json: the N best hypotheses of a beam search"
     )
@@ -81,34 +76,42 @@ def _former_chunking(value: str) -> str:
     raise ArgumentTypeError(f"use --chunking {FORMER_CHUNKING.get(value, '|'.join(CHUNKING))}")
 
 
-def run(arguments: Namespace) -> int:
+def run(arguments: Namespace, recognizer: Recognizer | None = None) -> int:
     """Print a line for each file when it is done; exit 2 when one could not be read."""
-    from attune.report.lines import Lines
-
     if arguments.launch == "ray" and arguments.out is None:
-        raise ConfigError("--launch ray needs --out FILE, to which each transcript is appended.")
+        raise ConfigError("--launch ray needs --out FILE.jsonl.")
     if arguments.nbest and (not arguments.json or arguments.launch == "ray"):
         raise ConfigError("--nbest needs --json (and does not work with --launch ray).")
     if arguments.nbest and arguments.chunking == "timestamps":
         raise ConfigError("--nbest does not work with --chunking timestamps. Use --chunking vad.")
-    lines = Lines(arguments.out) if arguments.out else None
-    wanted = [path for path in _files(arguments.files) if lines is None or path not in lines.ids]
-    done = []
-    for transcript in _transcribed(arguments, wanted):
-        done.append(transcript)
-        if transcript.problem:
-            print(transcript.problem, file=sys.stderr, flush=True)
-        else:
-            if lines:
-                lines.add(transcript.path, text=transcript.text)
-            if not arguments.json:
-                print(f"{transcript.path}\t{transcript.text}", flush=True)
-    if arguments.json:
-        print_json([asdict(transcript) for transcript in done])
-    return 2 if any(transcript.problem for transcript in done) else 0
+    results = open_results(arguments, _layout())
+    # Whisper's word times cost another pass, so they are for those who see them.
+    words = arguments.json or (results is not None and results.suffix in WITH_WORDS)
+    return report(_transcribed(arguments, _wanted(arguments, results), recognizer, words), results, arguments.json)
 
 
-def _transcribed(arguments: Namespace, wanted: Sequence[str]) -> Iterator[TranscriptRow]:
+def load_recognizer(arguments: Namespace) -> Recognizer:
+    """The model of the command line, ready to use."""
+    from attune.api import load
+
+    fallback: bool | None = arguments.fallback or None
+    return load(arguments.model, arguments.device, arguments.chunking, fallback, arguments.language)
+
+
+def _layout() -> TableLayout:
+    from attune.report.formats import CAPTIONS, TABLES
+
+    return TableLayout(("path", "language", "text"), "text", (*TABLES, *CAPTIONS))
+
+
+def _wanted(arguments: Namespace, results: ResultFile | None) -> list[str]:
+    paths = list(audio_files(arguments.files))
+    return results.wanted(paths) if results else paths
+
+
+def _transcribed(
+    arguments: Namespace, wanted: Sequence[str], recognizer: Recognizer | None, words: bool
+) -> Iterator[TranscriptRow]:
     if not wanted:
         return
     if arguments.launch == "ray":
@@ -117,13 +120,18 @@ def _transcribed(arguments: Namespace, wanted: Sequence[str]) -> Iterator[Transc
         how = (arguments.chunking, arguments.fallback, arguments.language)
         given = (arguments.model, arguments.device, str(Path.cwd()), *how)
         for row in map_on_ray(wanted, _Worker, given, cluster_of(arguments)):
-            yield TranscriptRow(row["path"], row["text"], row["problem"])
+            yield _row(json.loads(row["row"]))
         return
-    from attune.api import load
+    yield from transcripts(recognizer or load_recognizer(arguments), wanted, arguments.nbest, words)
 
-    chunking = arguments.chunking
-    recognizer = load(arguments.model, arguments.device, chunking, arguments.fallback or None, arguments.language)
-    yield from transcripts(recognizer, wanted, arguments.nbest)
+
+def _row(values: Mapping[str, Any]) -> TranscriptRow:
+    """A row that was JSON on its way."""
+    from attune.types import TextSegment, Word
+
+    segments = tuple(TextSegment(**each) for each in values["segments"])
+    words = tuple(Word(**each) for each in values["words"])
+    return TranscriptRow(values["path"], values["text"], values["problem"], values["language"], segments, words)
 
 
 class _Worker:
@@ -138,49 +146,19 @@ class _Worker:
             os.chdir(folder)  # relative paths start at the folder of the command
         self.recognizer = load(model, device, chunking, fallback or None, language)
 
-    def __call__(self, batch: Mapping[str, Iterable[str]]) -> dict[str, list[str | None]]:
-        done = list(transcripts(self.recognizer, map(str, batch["item"])))
-        return {name: [getattr(each, name) for each in done] for name in ("path", "text", "problem")}
+    def __call__(self, batch: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+        done = transcripts(self.recognizer, map(str, batch["item"]))
+        return {"row": [json.dumps(each.as_json()) for each in done]}
 
 
-def transcripts(recognizer: Recognizer, sources: Iterable[str], nbest: int = 0) -> Iterator[TranscriptRow]:
+def transcripts(
+    recognizer: Recognizer, sources: Iterable[str], nbest: int = 0, words: bool = True
+) -> Iterator[TranscriptRow]:
     """The transcripts of all files in order, decoded in batches; an unreadable file does not affect the others."""
-    from attune.recognizer import BATCH_SECONDS
-    from attune.types import SAMPLE_RATE
-
-    waiting: list[_Recording] = []
-    for path in _files(sources):
-        waiting.append(_read(path))
-        if sum(len(recording.samples) for recording in waiting) >= BATCH_SECONDS * SAMPLE_RATE:
-            yield from _transcribe(recognizer, waiting, nbest)
-            waiting = []
-    yield from _transcribe(recognizer, waiting, nbest)
-
-
-def _files(sources: Iterable[str]) -> Iterator[str]:
-    """The files, and the audio files of each folder."""
-    for source in sources:
-        inside = sorted(str(path) for path in Path(source).glob("*") if path.suffix.lower() in AUDIO)
-        yield from inside or [source]
-
-
-def _read(path: str) -> _Recording:
-    from attune.api import load_audio
-
-    try:
-        if Path(path).is_dir():
-            raise DataError(f"{path} has no audio files ({', '.join(AUDIO)}).")
-        return _Recording(path, load_audio(path))
-    except AttuneError as error:
-        return _Recording(path, (), str(error))
-
-
-def _transcribe(recognizer: Recognizer, recordings: Sequence[_Recording], nbest: int) -> Iterator[TranscriptRow]:
-    readable = [recording.samples for recording in recordings if not recording.problem]
-    found = iter(recognizer.transcribe_detailed(readable, nbest=nbest))
-    for recording in recordings:
-        if recording.problem:
+    found = answered(sources, lambda readable: recognizer.transcribe_detailed(readable, nbest=nbest, words=words))
+    for recording, transcript in found:
+        if transcript is None:
             yield TranscriptRow(recording.path, problem=recording.problem)
         else:
-            transcript = next(found)
-            yield TranscriptRow(recording.path, transcript.text, words=transcript.words, nbest=transcript.nbest)
+            details = (transcript.language, transcript.segments, transcript.words, transcript.nbest)
+            yield TranscriptRow(recording.path, transcript.text, None, *details)

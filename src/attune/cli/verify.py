@@ -31,7 +31,7 @@ def run(arguments: Namespace) -> int:
 
     findings, ranks = [], _ranks(arguments.device)
     if ranks == 1:
-        print("1 GPU here: ranks are not compared. For that, use --device cpu.", file=sys.stderr)
+        print("Only 1 GPU: ranks are not compared. Use --device cpu to compare them.", file=sys.stderr)
     options = ["--device", arguments.device]
     if arguments.workers is not None:
         options += ["--workers", str(arguments.workers)]

@@ -1,10 +1,13 @@
 """Where utterances come from: manifests of any size, read by row number. A corpus plug-in is a file in this folder."""
 
 from attune.corpora._chunked import ChunkedCorpus
+from attune.corpora._detect import detect_corpus, is_archive, unpacked_root
 from attune.corpora._inspect import inspect_audio, inspect_corpus
 from attune.corpora._layout import CORPORA, CorpusPaths, Layout, NoOptions, RowOrSkipped, Skipped
+from attune.corpora._leakage import Leak, find_leaks
 from attune.corpora._manifest import Corpus, Manifest, RowProblem, open_corpus, open_manifest
-from attune.corpora._prepare import Prepared, prepare_split
+from attune.corpora._parquet import SHARDS, read_samples
+from attune.corpora._prepare import Prepared, prepare_split, remove_splits
 from attune.corpora._remote import fetch_manifest
 from attune.corpora._rows import Row
 from attune.corpora._sample import CorpusSample
@@ -17,12 +20,14 @@ Place, Found = CorpusPaths, RowOrSkipped
 
 __all__ = [
     "CORPORA",
+    "SHARDS",
     "ChunkedCorpus",
     "Corpus",
     "CorpusPaths",
     "CorpusSample",
     "Found",
     "Layout",
+    "Leak",
     "Manifest",
     "NoOptions",
     "Place",
@@ -32,15 +37,21 @@ __all__ = [
     "RowProblem",
     "Selection",
     "Skipped",
+    "detect_corpus",
     "expand_shards",
     "fetch_manifest",
+    "find_leaks",
     "inspect_audio",
     "inspect_corpus",
+    "is_archive",
     "open_corpus",
     "open_manifest",
     "prepare_split",
+    "read_samples",
     "read_shard",
+    "remove_splits",
     "require_valid_rows",
     "select",
     "to_utterance",
+    "unpacked_root",
 ]

@@ -2,7 +2,7 @@
 
 import signal
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
@@ -32,9 +32,9 @@ def inspect_audio(utterance: Utterance) -> str | None:
     return None
 
 
-def inspect_corpus(corpus: Corpus, workers: int) -> Iterator[RowProblem | None]:
-    """The problem of every row, or None, in order, by `workers` processes; rows without audio pass."""
-    utterances = iter(corpus)
+def inspect_corpus(corpus: Corpus, workers: int, rows: Iterable[int] | None = None) -> Iterator[RowProblem | None]:
+    """The problem of each row, or None, in order, by `workers` processes; rows without audio pass."""
+    utterances = iter(corpus) if rows is None else (corpus[int(row)] for row in rows)
     waiting: deque[tuple[list[Utterance], Future[list[RowProblem | None]]]] = deque()
     reached = "the first row"
     pool = ProcessPoolExecutor(workers, initializer=init_worker)

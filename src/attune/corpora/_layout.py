@@ -4,13 +4,19 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
 
 from attune import catalog
+from attune.audio import containers
 from attune.corpora._rows import Row
 from attune.errors import DataError
 
-AUDIO_FILES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".sph", ".aiff", ".au")
+AUDIO_FILES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".sph", ".aiff", ".au", *containers.SUFFIXES)
+
+# A list of names, or one alone: `labels=digit` is `labels='[digit]'`.
+Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +54,15 @@ class Layout:
 
     `read(corpus, options)` returns the rows of each split, lazily, so that a finished split costs nothing. `audio` of a
     row is an absolute path or a URL; `seconds` is measured if it is absent. A remote source is downloaded first, unless
-    the corpus `takes_addresses` and reads URLs in place.
+    the corpus `takes_addresses` and reads URLs in place. `notes(corpus, options)` says how the source was understood.
     """
 
     read: Callable[[CorpusPaths, Any], Mapping[str, Iterable[RowOrSkipped]]]
     options: type = NoOptions
     speakers_apart: bool = False  # no two splits share a speaker
     takes_addresses: bool = False
+    notes: Callable[[CorpusPaths, Any], Iterable[str]] | None = None
+    choose: Callable[[Sequence[str], Any], Sequence[str]] | None = None  # the files that are needed of a remote source
 
 
 CORPORA: catalog.Kind[Layout] = catalog.Kind("corpora", "CORPUS")

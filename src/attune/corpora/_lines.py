@@ -13,8 +13,8 @@ from attune.errors import DataError
 from attune.secrets import has_secrets
 
 SECRET = (
-    "the audio URL has a user, password or query value that may be secret, and rows of tables are copied to the "
-    "run's folder; put them into a .jsonl manifest, which is not copied"
+    "the audio URL has a user, password or query, which may be secret, and rows of tables are copied to the "
+    "run's folder; use a .jsonl manifest, which is not copied"
 )
 
 

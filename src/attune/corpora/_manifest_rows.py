@@ -30,7 +30,7 @@ def split_files(corpus: CorpusPaths, *suffixes: str) -> dict[str, Path]:
         names = sorted(path for path in corpus.folder.glob("*") if path.name.lower().endswith(suffixes))
         paths = [path for path in names if not path.name.startswith(".")]
     if not paths:
-        raise DataError(f"{corpus.source} has no {' or '.join(suffixes)} file.")
+        raise DataError(f"{corpus.source} has no {' or '.join(suffixes)} file. Give another --from.")
     splits = {path.name.partition(".")[0]: path for path in paths}
     if len(splits) < len(paths):
         listed = ", ".join(path.name for path in paths)

@@ -14,16 +14,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from attune.corpora._changes import Fingerprint, Reading, describe_changes
 from attune.corpora._inspect import init_worker
 from attune.corpora._layout import RowOrSkipped, Skipped
 from attune.corpora._rows import BadRow, read_row, validate_row, write_row
-from attune.corpora._scan import BadAudio, hash_id, probe_audio
+from attune.corpora._scan import BadAudio, hash_id, probe_audio, resolve_audio
 from attune.errors import DataError
 from attune.files import completed, write_text
 from attune.sources import is_address
 
 CHUNK = 64  # rows per task of a process
 SHOWN = 10
+MISSING = "missing audio file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +41,33 @@ class Prepared:
     was_there: bool = False
 
 
-def prepare_split(split: str, found: Iterable[RowOrSkipped], to: Path, jobs: int) -> Generator[int, None, Prepared]:
-    """Write `to/SPLIT.jsonl`, unless it exists; yields the number of rows done."""
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a manifest came to, and what it was written from."""
+
+    rows: int
+    seconds: float
+    read: Fingerprint
+
+
+def prepare_split(
+    split: str, found: Iterable[RowOrSkipped], to: Path, jobs: int, replaces: bool = False
+) -> Generator[int, None, Prepared]:
+    """Write `to/SPLIT.jsonl`, unless it exists and is not to be replaced; yields the number of rows done."""
     manifest = to / f"{split}.jsonl"
+    reading = Reading(found, to)
     if manifest.exists():
         _require_summary(split, to)
-        return replace(_read_summary(split, to), was_there=True)
+        there = _read_summary(split, to)
+        if there.rows and not replaces:
+            _require_unchanged(reading, split, to)
+            return replace(there, was_there=True)
     journal = to / f".{split}.measured.jsonl"
     left_out: list[Skipped] = []
     seen: set[int] = set()
     rows = seconds = 0.0
     with completed(manifest) as partial_file, partial_file.open("w", encoding="utf-8") as out:
-        for item in _measured(found, journal, to, jobs):
+        for item in _measured(reading, journal, to, jobs):
             row = _skip_duplicates(item, seen)
             if isinstance(row, Skipped):
                 left_out.append(row)
@@ -60,10 +77,33 @@ def prepare_split(split: str, found: Iterable[RowOrSkipped], to: Path, jobs: int
             if rows % CHUNK == 0:
                 yield int(rows)
         # Before the manifest has its name: every manifest has a summary of what was skipped.
-        _write_summary(split, to, int(rows), seconds, left_out)
+        _write_summary(split, to, Totals(int(rows), seconds, reading.fingerprint), left_out)
     journal.unlink(missing_ok=True)
     yield int(rows)
     return _read_summary(split, to)
+
+
+def remove_splits(to: Path, kept: Iterable[str]) -> None:
+    """Remove the manifests that an earlier preparation wrote there, but for those of the splits `kept`."""
+    for summary in to.glob("*.prepared.json"):
+        split = summary.name.removesuffix(".prepared.json")
+        if split not in kept:
+            (to / f"{split}.jsonl").unlink(missing_ok=True)
+            summary.unlink()
+
+
+def _require_unchanged(reading: Reading, split: str, to: Path) -> None:
+    before = json.loads(_summary_path(split, to).read_text(encoding="utf-8")).get("read")
+    if before is None:  # of an earlier version, which did not note it
+        return
+    for _ in reading:
+        pass
+    if reading.fingerprint.as_json() != before:
+        changes = describe_changes(reading, before["entries"], to / f"{split}.jsonl")
+        raise DataError(
+            f"{split}: the source has changed since {to / f'{split}.jsonl'} was written ({changes}). "
+            "Use --force to write it again, or another --to."
+        )
 
 
 def _skip_duplicates(item: RowOrSkipped, seen: set[int]) -> RowOrSkipped:
@@ -129,7 +169,8 @@ def _finish(item: RowOrSkipped, result: float | str, to: Path) -> RowOrSkipped:
     if isinstance(item, Skipped):
         return item
     if isinstance(result, str):
-        return Skipped(item.id, result)
+        tried = f" (tried {resolve_audio(to, item.audio)})" if item.audio and result == MISSING else ""
+        return Skipped(f"{item.id}{tried}", result)
     audio = item.audio
     if audio and not is_address(audio) and Path(audio).is_relative_to(to.absolute()):
         audio = str(Path(audio).relative_to(to.absolute()))
@@ -155,7 +196,7 @@ def _check_item(item: RowOrSkipped, to: Path) -> float | str:
     if not isinstance(found, BadAudio):
         return found
     if found.audio.size is None and not is_address(found.audio.path):
-        return "missing audio file"
+        return MISSING
     return found.reason.replace(found.audio.path, "audio file")
 
 
@@ -193,10 +234,11 @@ def _require_summary(split: str, to: Path) -> None:
         )
 
 
-def _write_summary(split: str, to: Path, rows: int, seconds: float, left_out: Sequence[Skipped]) -> None:
+def _write_summary(split: str, to: Path, totals: Totals, left_out: Sequence[Skipped]) -> None:
     summary = {
-        "rows": rows,
-        "seconds": round(seconds, 3),
+        "rows": totals.rows,
+        "seconds": round(totals.seconds, 3),
+        "read": totals.read.as_json(),
         "left_out": dict(Counter(each.reason for each in left_out).most_common()),
         "which": [f"{each.which}: {each.reason}".encode(errors="replace").decode() for each in left_out],
     }

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from attune.corpora._lines import Line, jsonl_lines, table_lines
 from attune.corpora._rows import BadRow, read_row
+from attune.corpora._sets import is_shards, manifest_of_shards
 from attune.errors import DataError, SourceError
 from attune.sources import Cache, is_address, is_remote, locate, locate_beside, require_inside, shown
 
@@ -14,8 +15,11 @@ def fetch_manifest(source: str, cache: Cache) -> Path:
     """The local path of a manifest; a remote one is downloaded into the cache with its audio.
 
     A remote manifest must not refer to files outside its folder: audio paths with `..`, absolute paths and URLs
-    elsewhere are refused. Audio URLs below the folder's own URL are read in place, as shards are.
+    elsewhere are refused. Audio URLs below the folder's own URL are read in place, as shards are. Shards and Parquet
+    files, too, are a manifest: they are fetched, and one is made of them.
     """
+    if is_shards(source):
+        return manifest_of_shards(source, cache)
     path = locate(source, cache)
     if not is_remote(source) or path.is_dir():
         return path

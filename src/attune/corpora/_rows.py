@@ -29,6 +29,7 @@ NAMES = {
 }
 
 
+PROBLEM = "problem"  # the label of a row that stands for a sample of shards which cannot be used
 MOST_SECONDS = 1e9  # 30 years: more is a mistake, and would overflow as a number of samples
 MOST_DIGITS = 18  # of a whole number
 
@@ -198,7 +199,7 @@ def _id_from_audio(audio: str | None, start: float | None) -> str:
 def validate_row(row: Row) -> Row:
     """Return the row, or raise BadRow with what is wrong with it."""
     if row.audio is None and row.text is None:
-        raise BadRow("neither audio nor text")
+        raise BadRow(row.labels.get(PROBLEM) or "neither audio nor text")
     if row.text is not None and not row.text.strip():
         raise BadRow("empty text")
     if row.audio and row.seconds is not None and row.seconds <= 0:

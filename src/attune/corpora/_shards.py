@@ -1,7 +1,8 @@
 """Tar shards (WebDataset layout): a sample is consecutive members whose names are equal up to the first dot.
 
-`0001.flac 0001.json` or `0001.wav 0001.txt`, one sample after another. A shard is read from any sample on, in pieces
-that are prefetched, from a file or from any source with byte ranges; nothing is ever unpacked.
+`0001.flac 0001.json` or `0001.wav 0001.txt`, one sample after another. Or recordings alone, as Common Voice is
+published: lines of transcript/LANGUAGE/SPLIT.tsv belong to the files in audio/LANGUAGE/SPLIT/*.tar. A shard is read
+from any sample on, in pieces that are prefetched, from a file or any source with byte ranges; nothing is ever unpacked.
 """
 
 import glob
@@ -12,12 +13,14 @@ import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from attune.audio.decode import audio_seconds
 from attune.corpora._layout import AUDIO_FILES, Skipped
 from attune.corpora._rows import BadRow, Row, read_row, validate_row
+from attune.corpora._transcripts import Transcripts, transcripts_of
 from attune.errors import DataError
 from attune.sources import is_address, list_prefix, read_range, shown, size_of
 
@@ -39,16 +42,17 @@ class ShardSample:
 
 def read_shard(shard: str, start: int = 0) -> Iterator[ShardSample]:
     """The samples of a shard from the one that begins at byte `start`."""
-    with _RangeFile(shard, start) as file:
+    transcripts = transcripts_of(shard)
+    with RangeFile(shard, start) as file:
         for key, members, end in _grouped(_members(shard, file)):
-            yield _sample(shard, key, members, end, file)
+            yield _sample(shard, key, members, end, file, transcripts)
 
 
-def expand_shards(sources: Sequence[str]) -> tuple[str, ...]:
+def expand_shards(sources: Sequence[str], suffixes: tuple[str, ...] = (".tar",)) -> tuple[str, ...]:
     """The shards that folders, globs, `{000..127}` and prefixes such as `s3://bucket/prefix/` name, in their order."""
-    found = [shard for source in sources for braced in _braces(source) for shard in _expand(braced)]
+    found = [shard for source in sources for braced in _braces(source) for shard in _expand(braced, suffixes)]
     if len(set(found)) < len(found):
-        raise DataError(f"A shard is named twice in {', '.join(sources)}.")
+        raise DataError(f"A shard is named twice in {', '.join(sources)}. Name it once.")
     return tuple(found)
 
 
@@ -64,25 +68,39 @@ def _braces(source: str) -> Iterator[str]:
         yield from _braces(f"{source[: match.start()]}{number:0{len(first)}d}{source[match.end() :]}")
 
 
-def _expand(source: str) -> list[str]:
+def _expand(source: str, suffixes: tuple[str, ...]) -> list[str]:
     if is_address(source):
-        found = _addresses(source)
+        found = _addresses(source, suffixes)
     elif Path(source).is_dir():
-        found = [str(path.absolute()) for path in sorted(Path(source).glob("*.tar"))]
+        found = [str(path.absolute()) for path in sorted(Path(source).iterdir()) if path.name.endswith(suffixes)]
     else:
         found = sorted(str(Path(path).absolute()) for path in glob.glob(source))  # noqa: PTH207  # absolute patterns too
     if not found:
-        raise DataError(f"{shown(source)} matches no shard. Expected uncompressed .tar files.")
+        raise DataError(
+            f"{shown(source)} matches no shard. Expected {' or '.join(suffixes)} files, not compressed; "
+            "of a dataset on the Hub, a pattern such as hf://datasets/ORG/NAME/CONFIG/train-*.parquet."
+        )
     return found
 
 
-def _addresses(source: str) -> list[str]:
+def _addresses(source: str, suffixes: tuple[str, ...]) -> list[str]:
     """The address itself, or the shards below it where its source can list them."""
-    listed = None if source.endswith(".tar") else list_prefix(source)
-    return [source] if listed is None else [address for address in listed if address.endswith(".tar")]
+    if source.endswith(suffixes) and "*" not in source:
+        return [source]
+    listed = list_prefix(source.partition("*")[0])
+    return [source] if listed is None else matching(source, [each for each in listed if each.endswith(suffixes)])
 
 
-def _members(shard: str, file: "_RangeFile") -> Iterator[tuple[int, tarfile.TarInfo]]:
+def matching(source: str, names: Sequence[str]) -> list[str]:
+    """Those names that a pattern or a prefix means: `be/train` is train-00000-of-00009 rather than train_extra."""
+    if "*" in source:
+        return [name for name in names if fnmatchcase(name, source)]
+    below = [name for name in names if name.startswith(source)]
+    split = [name for name in below if source.endswith("/") or name[len(source) : len(source) + 1] in ("/", "-", ".")]
+    return split or below
+
+
+def _members(shard: str, file: "RangeFile") -> Iterator[tuple[int, tarfile.TarInfo]]:
     """Each regular file of the archive, with the byte at which its headers begin."""
     try:
         with tarfile.open(fileobj=file, mode="r:") as archive:
@@ -116,13 +134,21 @@ def _grouped(
         yield key, group, end
 
 
-def _sample(shard: str, key: str, members: Mapping[str, tarfile.TarInfo], end: int, file: "_RangeFile") -> ShardSample:
+def _sample(
+    shard: str,
+    key: str,
+    members: Mapping[str, tarfile.TarInfo],
+    end: int,
+    file: "RangeFile",
+    transcripts: Transcripts | None,
+) -> ShardSample:
     audio = next((member for suffix, member in members.items() if suffix.endswith(AUDIO_FILES)), None)
     if audio is None or not 0 < audio.size <= LARGEST:
         return ShardSample(Skipped(f"{shown(shard)}: {key}", "no recording in the sample"), end)
     content = file.read_at(audio.offset_data, audio.size)
     try:
-        row = _row(key, {suffix: file.read_at(each.offset_data, each.size) for suffix, each in _notes(members)})
+        notes = {suffix: file.read_at(each.offset_data, each.size) for suffix, each in _notes(members)}
+        row = transcripts.row_of(key, audio.name) if transcripts else _row(key, notes)
         row = replace(row, audio=shard, first_byte=audio.offset_data, byte_count=audio.size)
         if row.seconds is None:
             row = replace(row, seconds=audio_seconds("the recording", content))
@@ -165,7 +191,7 @@ def _object(note: bytes) -> dict[str, Any]:
     return fields if isinstance(fields, dict) else {}
 
 
-class _RangeFile(io.RawIOBase):
+class RangeFile(io.RawIOBase):
     """A shard as a file object that is mostly read forward: pieces are prefetched, and few are kept."""
 
     def __init__(self, address: str, start: int) -> None:
@@ -224,4 +250,4 @@ class _RangeFile(io.RawIOBase):
 
 
 def _missing(address: str) -> int:
-    raise DataError(f"Shard {shown(address)} does not exist.")
+    raise DataError(f"Shard {shown(address)} does not exist. Check the path.")

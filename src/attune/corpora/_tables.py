@@ -1,10 +1,11 @@
 """CSV and TSV files: one record at a time; an invalid line does not affect the others.
 
-By convention TSV has no quoting: a quote is a character.
+The delimiter is the one that the header is cut by. By convention TSV has no quoting: a quote is a character.
 """
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from attune.corpora._layout import Skipped
 from attune.errors import DataError
 
 ENCODING, ERRORS = "utf-8-sig", "surrogateescape"  # how a table is opened: an invalid byte is reported with its line
+DELIMITERS = (",", ";", "\t", "|")
+SNIFFED_LINES = 20
 
 
 def read_records(path: Path, needed: Sequence[str]) -> Iterator[dict[str, str] | Skipped]:
@@ -30,6 +33,12 @@ def read_records(path: Path, needed: Sequence[str]) -> Iterator[dict[str, str] |
                 yield dict(zip(header, [*cells, *[""] * (len(header) - len(cells))], strict=True))
 
 
+def read_header(path: Path) -> list[str]:
+    """The names of a table's columns."""
+    with path.open(encoding=ENCODING, errors=ERRORS, newline="") as file:
+        return _header(csv_reader(file, path), path, ())
+
+
 def _header(reader: Any, path: Path, needed: Sequence[str]) -> list[str]:
     try:
         header = [name.strip() for name in next(reader, [])]
@@ -45,9 +54,30 @@ def _header(reader: Any, path: Path, needed: Sequence[str]) -> list[str]:
 
 def csv_reader(file: Iterable[str], path: Path) -> Any:
     """A reader that splits the lines of a table into cells."""
-    if path.suffix.lower() == ".tsv":
-        return csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-    return csv.reader(file, strict=True)
+    delimiter = sniff_delimiter(path)
+    if path.suffix.lower() == ".tsv" and delimiter == "\t":
+        return csv.reader(file, delimiter=delimiter, quoting=csv.QUOTE_NONE)
+    return csv.reader(file, delimiter=delimiter, strict=True)
+
+
+def sniff_delimiter(path: Path) -> str:
+    """What separates the cells: the character that the header and most of the first lines are cut by alike."""
+    usual = "\t" if path.suffix.lower() == ".tsv" else ","
+    with path.open(encoding=ENCODING, errors=ERRORS, newline="") as file:
+        lines = list(islice(file, SNIFFED_LINES))
+    if not lines or usual == "\t" in lines[0]:
+        return usual
+    found = [(_evenness(lines, each), each) for each in (usual, *DELIMITERS) if each in lines[0]]
+    return max(found, key=lambda each: each[0])[1] if found else usual  # of equals, the first
+
+
+def _evenness(lines: Sequence[str], delimiter: str) -> tuple[bool, int]:
+    """Whether most lines have as many cells as the header, and how many that is."""
+    try:
+        widths = [len(cells) for cells in csv.reader(lines, delimiter=delimiter) if cells]
+    except csv.Error:
+        return False, 0
+    return 2 * widths.count(widths[0]) >= len(widths), widths[0]
 
 
 def read_cells(reader: Any, path: Path, widths: range) -> Iterator[tuple[int, list[str] | str]]:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from attune.corpora._layout import CorpusPaths, Layout, RowOrSkipped, Skipped, first_existing
+from attune.corpora._layout import CorpusPaths, Layout, Names, RowOrSkipped, Skipped, first_existing
 from attune.corpora._rows import Row
 from attune.corpora._tables import read_records
 from attune.errors import DataError
@@ -18,7 +18,7 @@ from attune.errors import DataError
 class Options:
     """Which TSV files of the release, and how accented letters are written."""
 
-    splits: Annotated[tuple[str, ...], Field(description="TSV files, without .tsv.")] = ("train", "dev", "test")
+    splits: Annotated[Names, Field(description="TSV files, without .tsv.")] = ("train", "dev", "test")
     letters: Annotated[
         Literal["keep", "fold"], Field(description="Keep letters as they are, or write é as e, å as a.")
     ] = "keep"

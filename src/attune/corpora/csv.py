@@ -1,65 +1,150 @@
-"""CSV or TSV files with columns of any name; `--from` is a file, or a folder with one file for each split."""
+"""CSV or TSV files, any delimiter, columns of any name; `--from` is a file, or a folder with one for each split."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
-from attune.corpora._layout import CorpusPaths, Layout, RowOrSkipped, Skipped, parse_float
+from attune.corpora._columns import USUAL, Columns, find_audio, guess_columns, other_columns, split_name
+from attune.corpora._layout import CorpusPaths, Layout, Names, RowOrSkipped, Skipped, cut_segment, parse_float
 from attune.corpora._manifest_rows import split_files
+from attune.corpora._ratios import Share, SplitBy, cut_by_ratio
 from attune.corpora._rows import Row
 from attune.corpora._scan import resolve_audio
-from attune.corpora._tables import read_records
+from attune.corpora._tables import read_header, read_records, sniff_delimiter
+from attune.errors import DataError
+
+LOOKED_AT = 20  # records that tell what a column holds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The names of the columns."""
+    """The names of the columns; those that are not given are guessed from the header."""
 
-    audio: Annotated[str, Field(description="The column of the audio file.")] = "audio"
+    audio: Annotated[str | None, Field(description="The column of the audio file.")] = None
     text: Annotated[str | None, Field(description="The column of the text.")] = None
     id: Annotated[str | None, Field(description="The column of the id (default: the audio path).")] = None
-    speaker: str | None = None
-    language: str | None = None
+    speaker: Annotated[str | None, Field(description="The column of the speaker.")] = None
+    language: Annotated[str | None, Field(description="The column of the language.")] = None
+    start: Annotated[str | None, Field(description="The column of a segment's start in its recording.")] = None
+    end: Annotated[str | None, Field(description="The column of a segment's end.")] = None
     seconds: Annotated[str | None, Field(description="The column of the duration (default: measured).")] = None
-    labels: Annotated[tuple[str, ...], Field(description="Columns that become labels.")] = ()
+    labels: Annotated[Names | None, Field(description="Columns that become labels (default: all others).")] = None
     root: Annotated[str | None, Field(description="Folder that audio paths are relative to (default: the file's).")] = (
         None
     )
+    split: Annotated[str | None, Field(description="The column that says train, dev or test.")] = None
+    dev: Annotated[Share, Field(description="Share of the rows for dev, cut by speaker, e.g. 0.1.")] = 0.0
+    test: Annotated[Share, Field(description="Share of the rows for test, cut by speaker.")] = 0.0
+    split_by: Annotated[
+        SplitBy | None, Field(description="Keep speakers or recordings apart (default: speakers where known).")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A file, its columns, and how its audio paths are completed."""
+
+    path: Path
+    columns: Columns
+    root: Path
+    suffix: str
+
+    @property
+    def note(self) -> str:
+        place = f"; audio below {self.root}" if self.root != self.path.parent or self.suffix else ""
+        return f"{self.path.name}: {self.columns.describe()}{place}; delimiter {sniff_delimiter(self.path)!r}"
 
 
 def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipped]]:
-    """A split for each file, by its name."""
-    return {name: _rows(path, options) for name, path in split_files(corpus, ".csv", ".tsv").items()}
+    """A split for each file, by its name, or for each value of a split column; dev and test are cut off one split."""
+    tables = _tables(corpus, options)
+    splits: dict[str, list[_Table]] = {}
+    for name, table in tables.items():
+        for split in _split_values(table) if table.columns.split else [name]:
+            splits.setdefault(split, []).append(table)
+    if not (options.dev or options.test):
+        return {split: _rows_of(own, split) for split, own in splits.items()}
+    if len(splits) > 1:
+        raise DataError(f"{corpus.source} has the splits {', '.join(splits)}. Leave out dev= and test=.")
+    ((split, own),) = splits.items()
+    return cut_by_ratio(partial(_rows_of, own, split), {"test": options.test, "dev": options.dev}, options.split_by)
 
 
-def _rows(path: Path, options: Options) -> Iterator[RowOrSkipped]:
-    named = [options.audio, options.text, options.id, options.speaker, options.language, options.seconds]
-    root = Path(options.root).absolute() if options.root else path.parent
-    for number, record in enumerate(read_records(path, [name for name in (*named, *options.labels) if name]), 2):
+def notes(corpus: CorpusPaths, options: Options) -> Iterator[str]:
+    """Which column was taken for what."""
+    return (table.note for table in _tables(corpus, options).values())
+
+
+def _tables(corpus: CorpusPaths, options: Options) -> dict[str, _Table]:
+    return {name: _open(path, options) for name, path in split_files(corpus, ".csv", ".tsv").items()}
+
+
+def _open(path: Path, options: Options) -> _Table:
+    given = {name: getattr(options, name) for name in USUAL}
+    named = [name for name in (*given.values(), *(options.labels or ())) if name]
+    first = [each for each in islice(read_records(path, named), LOOKED_AT) if not isinstance(each, Skipped)]
+    header = read_header(path)
+    columns = guess_columns(path, header, first, given)
+    labels = options.labels if options.labels is not None else other_columns(header, columns)
+    if options.root:
+        root, suffix = Path(options.root).absolute(), ""
+    else:
+        root, suffix = find_audio(path.parent, [each[columns.audio] for each in first if each[columns.audio]])
+    return _Table(path, replace(columns, labels=tuple(labels)), root, suffix)
+
+
+def _split_values(table: _Table) -> list[str]:
+    records = read_records(table.path, ())
+    found = Counter(_split_of(record, table) for record in records if not isinstance(record, Skipped))
+    return [name for name in found if name]
+
+
+def _split_of(record: dict[str, str], table: _Table) -> str:
+    return split_name(record[table.columns.split]) if table.columns.split else ""
+
+
+def _rows_of(tables: Iterable[_Table], split: str) -> Iterator[RowOrSkipped]:
+    for table in tables:
+        yield from _rows(table, split)
+
+
+def _rows(table: _Table, split: str) -> Iterator[RowOrSkipped]:
+    """The rows of a split; a record that belongs to none is skipped with the first one's."""
+    for number, record in enumerate(read_records(table.path, ()), 2):
         if isinstance(record, Skipped):
             yield record
-            continue
-        audio = record[options.audio]
-        if not audio:
-            yield Skipped(f"{path.name}:{number}", "no audio")
-            continue
-        seconds = parse_float(_cell(record, options.seconds) or "")
-        yield Row(
-            _cell(record, options.id) or audio.rpartition(".")[0] or audio,
-            resolve_audio(root, audio),
-            seconds=seconds,
-            text=record[options.text] if options.text else None,
-            speaker=_cell(record, options.speaker),
-            language=_cell(record, options.language),
-            labels={name: record[name] for name in options.labels if record[name]},
-        )
+        elif not table.columns.split or _split_of(record, table) == split:
+            yield _row(record, table, number)
 
 
-def _cell(record: dict[str, str], name: str | None) -> str | None:
-    return (record[name] or None) if name else None
+def _row(record: dict[str, str], table: _Table, number: int) -> RowOrSkipped:
+    columns = table.columns
+    cells = {name: record[column] or None for name in USUAL if (column := getattr(columns, name))}
+    audio = cells["audio"]
+    if not audio:
+        return Skipped(f"{table.path.name}:{number}", "no audio")
+    start, end = cells.get("start"), cells.get("end")
+    stem = audio.rpartition(".")[0] or audio
+    row = Row(
+        cells.get("id") or (f"{stem}@{start}" if start else stem),
+        resolve_audio(table.root, f"{audio}{table.suffix}"),
+        seconds=parse_float(cells.get("seconds") or ""),
+        text=record[columns.text] if columns.text else None,
+        speaker=cells.get("speaker"),
+        language=cells.get("language"),
+        labels={name: record[name] for name in columns.labels if record[name]},
+    )
+    if start and end:
+        return cut_segment(row, start, end)
+    if start and row.seconds is not None:
+        return cut_segment(row, start, (parse_float(start) or 0.0) + row.seconds)
+    return row
 
 
-CORPUS = Layout(read, Options)
+CORPUS = Layout(read, Options, notes=notes)

@@ -1,29 +1,30 @@
-"""HF datasets on disk: written by `save_to_disk` (Arrow), or Parquet files as on the Hub; audio is not decoded.
+"""HF datasets: hf://datasets/…, Parquet files, `save_to_disk` (Arrow), or tar files with TSVs as Common Voice's.
 
-Rows point at the bytes of a recording in an Arrow file. In a Parquet file they have its row number, and reading one
-reads its row group. `copy=true` writes each recording to its own file.
+Audio is not decoded. Rows point at the bytes of a recording in an Arrow or tar file. In a Parquet file they have its
+row number, and reading one reads its row group. `copy=true` writes each recording to its own file.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
-from attune.corpora._layout import CorpusPaths, Layout, RowOrSkipped, Skipped, find_files
-from attune.corpora._rows import NAMES, BadRow, read_row
+from attune.corpora._hub_rows import batches_of, class_names, explained, hub_row, require_arrow
+from attune.corpora._layout import CorpusPaths, Layout, Names, RowOrSkipped, Skipped, find_files
+from attune.corpora._rows import BadRow
 from attune.corpora._scan import resolve_audio
+from attune.corpora._shards import read_shard
+from attune.corpora._transcripts import transcripts_of
 from attune.errors import DataError
 from attune.files import completed
 from attune.sources import audio_column
 
-TEXTS = (*NAMES["text"], "transcription", "normalized_text")
-BATCH = 256  # rows read together
+ROWS = 256  # read together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,8 @@ class Options:
 
     audio: Annotated[str, Field(description="The column of the audio.")] = "audio"
     text: Annotated[str | None, Field(description="The column of the text, if its name is unusual.")] = None
+    config: Annotated[str | None, Field(description="One subset of the dataset, such as a language: be.")] = None
+    splits: Annotated[Names, Field(description="Only these splits (default: all).")] = ()
     copy: Annotated[bool, Field(description="Write each recording to its own file, for fast random access.")] = False
 
 
@@ -43,6 +46,7 @@ class _Cell:
     path: str | None
     first_byte: int | None = None
     row: int | None = None
+    classes: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of columns with class numbers, their names
 
 
 Cells = Callable[[Path, Options], Iterator[tuple[dict[str, Any], _Cell]]]
@@ -50,20 +54,61 @@ Cells = Callable[[Path, Options], Iterator[tuple[dict[str, Any], _Cell]]]
 
 def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipped]]:
     """The splits of a dataset, by their names."""
-    _require_arrow()
-    splits = {split: (folder, _listed(folder), _arrow_cells) for split, folder in _saved(corpus.folder).items()} or {
-        split: (corpus.folder, paths, _parquet_cells) for split, paths in _parquet(corpus.folder).items()
+    require_arrow()
+    saved = {name: folder for name, folder in _saved(corpus.folder).items() if name in (options.splits or [name])}
+    splits = {split: (folder, _listed(folder), _arrow_cells) for split, folder in saved.items()} or {
+        split: (corpus.folder, paths, _parquet_cells) for split, paths in _files(corpus, options, ".parquet").items()
     }
-    if not splits:
-        raise DataError(f"{corpus.source} is neither a dataset written by save_to_disk nor a folder of Parquet files.")
-    return {name: _rows(name, root, paths, cells, corpus, options) for name, (root, paths, cells) in splits.items()}
+    if splits:
+        return {name: _rows(name, root, paths, cells, corpus, options) for name, (root, paths, cells) in splits.items()}
+    tars = {
+        split: [path for path in paths if transcripts_of(str(path))]
+        for split, paths in _files(corpus, options, ".tar").items()
+    }
+    if any(tars.values()):
+        return {
+            split: (each.found for path in paths for each in read_shard(str(path))) for split, paths in tars.items()
+        }
+    raise DataError(
+        f"{corpus.source} is neither a dataset written by save_to_disk nor a folder of Parquet files, nor has it "
+        "audio/…/SPLIT/*.tar with transcript/…/SPLIT.tsv."
+    )
 
 
-def _require_arrow() -> None:
-    try:
-        import pyarrow  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise DataError("HF datasets need pyarrow. Run: pip install 'attune-speech[data]'") from error
+def choose(names: Sequence[str], options: Options) -> list[str]:
+    """The files of a repository that these options need."""
+    data = [name for name in names if name.endswith((".parquet", ".arrow", ".tar", ".tsv", ".json"))]
+    chosen = [name for name in data if _is_of(name, options)]
+    if not any(name.endswith((".parquet", ".arrow", ".tar")) for name in chosen):
+        folders = sorted({part for name in data for part in PurePosixPath(name).parts[:-1]})
+        wanted = f"config={options.config} splits={list(options.splits)}"
+        raise DataError(f"The dataset has no data for {wanted}. Its folders: {', '.join(folders[:40]) or 'none'}.")
+    return chosen
+
+
+def _is_of(name: str, options: Options) -> bool:
+    """Whether a file is of the chosen subset and splits, by the names of its folders and its own."""
+    path = PurePosixPath(name)
+    if options.config and path.suffix != ".json" and options.config not in path.parts[:-1]:
+        return False
+    return not options.splits or path.suffix == ".json" or _split_of(path) in options.splits
+
+
+def _split_of(path: PurePosixPath) -> str:
+    """`train-00000-of-00002.parquet`, `train/0000.parquet`, `train.parquet`, `train/be_train_0.tar`: all are train."""
+    stem = re.sub(r"-\d+-of-\d+(-[0-9a-f]+)?$", "", path.stem)
+    return path.parent.name if stem.isdecimal() or path.suffix == ".tar" else stem
+
+
+def _files(corpus: CorpusPaths, options: Options, suffix: str) -> dict[str, list[Path]]:
+    """The files of each split."""
+    paths = [corpus.folder] if corpus.folder.is_file() else list(find_files(corpus.folder, suffix))
+    splits: dict[str, list[Path]] = {}
+    for path in paths:
+        name = path.relative_to(corpus.folder).as_posix() if path != corpus.folder else path.name
+        if path.name.lower().endswith(suffix) and _is_of(name, options):
+            splits.setdefault(_split_of(PurePosixPath(path)), []).append(path)
+    return splits
 
 
 def _saved(folder: Path) -> dict[str, Path]:
@@ -89,16 +134,6 @@ def _listed(folder: Path) -> list[Path]:
     return paths
 
 
-def _parquet(folder: Path) -> dict[str, list[Path]]:
-    """`train-00000-of-00002.parquet`, `train/0000.parquet` or `train.parquet`: all are of the split train."""
-    paths = [folder] if folder.is_file() else list(find_files(folder, ".parquet"))
-    splits: dict[str, list[Path]] = {}
-    for path in paths:
-        stem = re.sub(r"-\d+-of-\d+(-[0-9a-f]+)?$", "", path.stem)
-        splits.setdefault(path.parent.name if stem.isdecimal() else stem, []).append(path)
-    return splits
-
-
 def _rows(
     split: str, root: Path, paths: list[Path], cells: Cells, corpus: CorpusPaths, options: Options
 ) -> Iterator[RowOrSkipped]:
@@ -112,12 +147,8 @@ def _rows(
 def _row(
     name: str, path: Path, fields: dict[str, Any], cell: _Cell, corpus: CorpusPaths, options: Options
 ) -> RowOrSkipped:
-    plain = {key: value for key, value in fields.items() if isinstance(value, str | int | float)}
-    text = next((plain.pop(key) for key in (options.text, *TEXTS) if key in plain), None)
-    for key in NAMES["audio"]:  # Common Voice has a path beside its audio
-        plain.pop(key, None)
     try:
-        row = read_row(json.dumps({"id": name, **plain, "text": text, "audio": str(path)}).encode())
+        row = hub_row(name, str(path), fields, cell.classes, options.text)
     except BadRow as bad:
         return Skipped(name, str(bad))
     row = replace(row, seconds=row.seconds if row.seconds else None, row=None)
@@ -144,18 +175,18 @@ def _copied(name: str, cell: _Cell, to: Path) -> Path:
 def _arrow_cells(path: Path, options: Options) -> Iterator[tuple[dict[str, Any], _Cell]]:
     import pyarrow
 
-    with _explained(path, "Arrow"):
+    with explained(path, "Arrow"):
         file = pyarrow.memory_map(str(path))
         whole = file.read_buffer(file.size())
-    for batch in _each(path, "Arrow", _arrow_batches(whole)):
+    for batch in batches_of(str(path), "Arrow", _arrow_batches(whole)):
         _require_column(path, batch.schema, options)
         others = batch.drop_columns([options.audio]).to_pylist()
         contents, paths = _contents_and_paths(batch.column(options.audio))
-        places = _byte_ranges(contents, whole.address)
+        places, classes = _byte_ranges(contents, whole.address), class_names(batch.schema)
         for number, fields in enumerate(others):
             first, end = places[number]
             content = bytes(whole[first:end]) if contents[number].is_valid else None
-            yield fields, _Cell(content, paths[number], first)
+            yield fields, _Cell(content, paths[number], first, classes=classes)
 
 
 def _arrow_batches(whole: Any) -> Iterator[Any]:
@@ -188,36 +219,16 @@ def _byte_ranges(contents: Any, base: int) -> list[tuple[int, int]]:
 def _parquet_cells(path: Path, options: Options) -> Iterator[tuple[dict[str, Any], _Cell]]:
     import pyarrow.parquet
 
-    with _explained(path, "Parquet"):
+    with explained(path, "Parquet"):
         file = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
     _require_column(path, file.schema_arrow, options)
     _require_readable(path, file.schema_arrow, options)
-    batches = _each(path, "Parquet", file.iter_batches(BATCH))
+    classes = class_names(file.schema_arrow)
+    batches = batches_of(str(path), "Parquet", file.iter_batches(ROWS))
     for number, fields in enumerate(row for batch in batches for row in batch.to_pylist()):
         audio = fields.pop(options.audio)
         audio = {"bytes": audio} if isinstance(audio, bytes) else audio or {}
-        yield fields, _Cell(audio.get("bytes"), audio.get("path"), row=number)
-
-
-def _each(path: Path, kind: str, batches: Iterator[Any]) -> Iterator[Any]:
-    """Batches one after the other; what is damaged in one is reported with its file."""
-    while True:
-        with _explained(path, kind):
-            batch = next(batches, None)
-        if batch is None:
-            return
-        yield batch
-
-
-@contextmanager
-def _explained(path: Path, kind: str) -> Iterator[None]:
-    import pyarrow
-
-    try:
-        yield
-    except (OSError, pyarrow.ArrowException, MemoryError) as error:  # a damaged size is an allocation that fails
-        reason = " ".join(str(error).split())
-        raise DataError(f"Cannot read {path} as {kind}: {reason}. Download it again.") from error
+        yield fields, _Cell(audio.get("bytes"), audio.get("path"), row=number, classes=classes)
 
 
 def _require_column(path: Path, schema: Any, options: Options) -> None:
@@ -241,4 +252,4 @@ def _require_readable(path: Path, schema: Any, options: Options) -> None:
         )
 
 
-CORPUS = Layout(read, Options)
+CORPUS = Layout(read, Options, choose=choose)

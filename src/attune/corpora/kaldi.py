@@ -36,7 +36,7 @@ def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipp
         else sorted(p.parent for p in corpus.folder.glob("*/wav.scp"))
     )
     if not here:
-        raise DataError(f"{corpus.source} has no wav.scp, nor has any of its folders.")
+        raise DataError(f"{corpus.source} and its folders have no wav.scp. Give --from a Kaldi data folder.")
     return {folder.name: _rows(folder, Path(options.root).absolute()) for folder in here}
 
 

@@ -66,8 +66,17 @@ def _row(cut: dict[str, Any], root: Path) -> RowOrSkipped:
         text=" ".join(each["text"] for each in supervisions if each.get("text")) or None,
         speaker=supervisions[0].get("speaker") if supervisions else None,
         language=supervisions[0].get("language") if supervisions else None,
+        labels=_custom_fields(cut, supervisions),
         channel=channel if isinstance(channel, int) and len(sources[0].get("channels") or [0]) > 1 else None,
     )
+
+
+def _custom_fields(cut: dict[str, Any], supervisions: list[dict[str, Any]]) -> dict[str, str]:
+    """The plain values of `custom`, of the cut and of its first supervision, and that one's gender: labels."""
+    first = supervisions[0] if supervisions else {}
+    found = {"gender": first.get("gender"), **(cut.get("custom") or {}), **(first.get("custom") or {})}
+    plain = {name: value for name, value in found.items() if isinstance(value, str | int | float)}
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in plain.items()}
 
 
 def _transforms(recording: dict[str, Any]) -> str:

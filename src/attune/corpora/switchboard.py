@@ -41,7 +41,8 @@ def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipp
     calls = sorted({_call(path) for path in sides})
     if options.dev_calls >= len(calls):
         raise DataError(
-            f"{corpus.source} has {len(calls)} calls; dev_calls={options.dev_calls} leaves none for training."
+            f"{corpus.source} has {len(calls)} calls; dev_calls={options.dev_calls} leaves none for training. "
+            "Lower dev_calls."
         )
     held_out = set(calls[: options.dev_calls])
     audio = {path.stem: path for path in find_files(corpus.folder, ".sph", ".wav", ".flac")}

@@ -1,47 +1,48 @@
-"""VoxCeleb1: 1,251 speakers; the identification split, and the recordings of the trial list."""
+"""VoxCeleb1: 1,251 speakers; the identification split, or verification with its trial list.
 
-from collections.abc import Iterator
+For verification, `dev.trials.txt` and `test.trials.txt` are written beside the manifests: lines of `1|0 ID ID`, 1 where
+both are of one speaker. VoxCeleb1 has no dev trials of its own; these speakers are kept out of training.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from attune.corpora._layout import CorpusPaths, Layout, RowOrSkipped, Skipped, find_files, first_existing, read_fields
 from attune.corpora._rows import Row
 from attune.errors import DataError
+from attune.files import write_text
 
 PARTS = {"1": "train", "2": "dev", "3": "test"}
-ROOTS = ("wav", "dev/wav", "test/wav", "vox1_dev_wav/wav", "vox1_test_wav/wav")
+ROOTS = ("wav", "dev/wav", "test/wav", "vox1_dev_wav/wav", "vox1_test_wav/wav", "aac", "dev/aac", "test/aac")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Where the lists are."""
+    """Which task, and where its list is."""
 
+    task: Annotated[
+        Literal["identification", "verification"], Field(description="All speakers in each split, or none in two.")
+    ] = "identification"
     split: Annotated[str, Field(description="The identification split, below --from or absolute.")] = "iden_split.txt"
     trials: Annotated[str, Field(description="The verification trials, below --from or absolute.")] = "veri_test.txt"
+    dev_speakers: Annotated[int, Field(ge=2, description="Speakers held back for dev trials, in verification.")] = 40
 
 
 def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipped]]:
-    """The three parts of the identification split; `trials` has each recording of the trial list once."""
+    """The three parts of the identification split; or of verification, where no two share a speaker."""
     roots = [corpus.folder / root for root in ROOTS if (corpus.folder / root).is_dir()]
     if not roots:
-        if next(find_files(corpus.folder, ".m4a"), None):
-            raise DataError(
-                f"{corpus.source} has .m4a files, which attune does not decode. Convert them, e.g. with "
-                "`ffmpeg -i IN.m4a -ac 1 -ar 16000 OUT.wav`, into a folder wav/ with the same names."
-            )
-        raise DataError(f"{corpus.source} has no folder {', '.join(ROOTS)}.")
-    splits: dict[str, Iterator[RowOrSkipped]] = {}
-    if (corpus.folder / options.split).exists():
-        chosen = corpus.folder / options.split
-        splits |= {split: _identification(roots, chosen, part) for part, split in PARTS.items()}
-    if (corpus.folder / options.trials).exists():
-        splits["trials"] = _trials(roots, corpus.folder / options.trials)
-    if not splits:
-        first_existing(corpus, options.split, options.trials)
-    return splits
+        raise DataError(f"{corpus.source} has no folder {', '.join(ROOTS)}. Give --from the folder that has it.")
+    if options.task == "identification":
+        listed = first_existing(corpus, options.split)
+        return {split: _identification(roots, listed, part) for part, split in PARTS.items()}
+    return _verification(corpus, roots, first_existing(corpus, options.trials), options.dev_speakers)
 
 
 def _identification(roots: list[Path], listed: Path, part: str) -> Iterator[RowOrSkipped]:
@@ -52,17 +53,47 @@ def _identification(roots: list[Path], listed: Path, part: str) -> Iterator[RowO
             yield _row(roots, name.strip())
 
 
-def _trials(roots: list[Path], listed: Path) -> Iterator[RowOrSkipped]:
-    trials = list(read_fields(listed, 3))
-    names = sorted({name.strip() for _, first, second in trials for name in (first, second)})
-    yield from (_row(roots, name) for name in names)
+def _verification(
+    corpus: CorpusPaths, roots: list[Path], listed: Path, held_back: int
+) -> dict[str, Iterator[RowOrSkipped]]:
+    trials = [(kind, first.strip(), second.strip()) for kind, first, second in read_fields(listed, 3)]
+    tested = {name.split("/")[0] for _, *names in trials for name in names}
+    names = sorted({path.relative_to(root).as_posix() for root in roots for path in find_files(root, ".wav")})
+    others = [name for name in names if name.split("/")[0] not in tested]
+    by_hash = sorted({name.split("/")[0] for name in others}, key=lambda name: hashlib.sha256(name.encode()).digest())
+    dev = [name for name in others if name.split("/")[0] in by_hash[:held_back]]
+    test = sorted({name for _, *pair in trials for name in pair})
+    _write_trials(corpus.to / "dev.trials.txt", _dev_trials(dev))
+    _write_trials(corpus.to / "test.trials.txt", trials)
+    return {
+        "train": (_row(roots, name) for name in others if name.split("/")[0] in by_hash[held_back:]),
+        "dev": (_row(roots, name) for name in dev),
+        "test": (_row(roots, name) for name in test),
+    }
+
+
+def _dev_trials(names: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """As many of the same speaker as of two: each recording with the speaker's next, and with the next speaker's."""
+    speakers = [list(each) for _, each in groupby(names, key=lambda name: name.split("/")[0])]
+    for number, own in enumerate(speakers):
+        other = speakers[(number + 1) % len(speakers)]
+        for index in range(len(own) - 1):
+            yield "1", own[index], own[index + 1]
+            yield "0", own[index], other[index % len(other)]
+
+
+def _write_trials(path: Path, trials: Iterable[tuple[str, str, str]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = (f"{kind} {first.rpartition('.')[0]} {second.rpartition('.')[0]}\n" for kind, first, second in trials)
+    write_text(path, "".join(lines))
 
 
 def _row(roots: list[Path], name: str) -> RowOrSkipped:
-    """The row of `id10001/VIDEO/00001.wav` in whichever folder it was unpacked to."""
+    """The row of `id10001/VIDEO/00001.wav`, or .m4a, in whichever folder it was unpacked to."""
     if Path(name).is_absolute() or ".." in Path(name).parts:
         return Skipped(name, "path outside the corpus")
-    found = next((root / name for root in roots if (root / name).is_file()), roots[0] / name)
+    paths = [path for root in roots for path in (root / name, (root / name).with_suffix(".m4a"))]
+    found = next((path for path in paths if path.is_file()), paths[0])
     speaker = name.split("/")[0]
     return Row(name.rpartition(".")[0], str(found), speaker=speaker, labels={"video": name.split("/")[1]})
 

@@ -135,7 +135,7 @@ def _lines(path: Path) -> Iterator[tuple[list[str], float, float]]:
         # Not splitlines() nor a plain split(): tokens may hold spaces and line separators of other scripts.
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"{path} cannot be read as an ARPA file: {error}") from error
+        raise ModelError(f"{path} is not a valid ARPA file: {error}") from error
     order = 0
     for number, line in enumerate(lines, start=1):
         section = SECTION.match(line)

@@ -6,13 +6,13 @@ Every kind of scorer has its search, chosen here and nowhere else. An output doe
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import numpy as np
 
 from attune.contracts import TaskModel
 from attune.decoding import ctc, fallback, labels, outputs, tokens, transducer, transducer_beam
 from attune.decoding.fusion import Fusion
+from attune.decoding.settings import FORMER, LENGTH_POWERS, USES, SearchName
 from attune.errors import ModelError
 from attune.scorers import ScorerKind, kind_of
 from attune.types import (
@@ -39,7 +39,6 @@ from attune.types import (
 )
 
 DIVERGED = "The model's scores are NaN: its weights are damaged or its training diverged. Use another checkpoint."
-LENGTH_POWER = 1.0  # the default
 NAMES: dict[ScorerKind, str] = {
     "ctc": "a CTC model",
     "label": "a classifier",
@@ -51,26 +50,21 @@ NAMES: dict[ScorerKind, str] = {
     "waveform": "a waveform model",
     "likelihood": "a language model",
 }
-BEAMS: tuple[ScorerKind, ...] = ("ctc", "tokens", "transducer")  # a beam search, which can fuse a language model
-RANKED_BY_LENGTH: tuple[ScorerKind, ...] = (
-    "tokens",
-    "transducer",
-)  # beams with length normalization and an n-best list
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
     """How to search: the best token at every step, or the best `beam` hypotheses kept.
 
-    A beam's hypotheses are ranked by score / length ** `length_power`, and by a language model with `fusion`; `lm` is
-    the file it was read from. With `fallback`, results that fail OpenAI's thresholds are decoded again by sampling
-    (`decoding/fallback.py`). Half precision is faster on a GPU, and may now and then find another hypothesis. `nbest`
-    asks a beam for that many hypotheses, the best included.
+    A beam's hypotheses are ranked by score / length ** `length_power` (None: that of `LENGTH_POWERS`), and by a
+    language model with `fusion`; `lm` is the file it was read from. With `fallback`, results that fail OpenAI's
+    thresholds are decoded again by sampling (`decoding/fallback.py`). Half precision is faster on a GPU, and may now
+    and then find another hypothesis. `nbest` asks a beam for that many hypotheses, the best included.
     """
 
-    kind: Literal["greedy", "beam"] = "greedy"
+    kind: SearchName = "greedy"
     beam: int = 8
-    length_power: float = LENGTH_POWER
+    length_power: float | None = None
     fallback: bool = False
     precision: Precision = "fp32"
     nbest: int = 0
@@ -88,13 +82,29 @@ class Search:
         }
         return {**settings, "lm": self.lm, "lm_weight": self.fusion.weight} if self.fusion else settings
 
+    def changed(self) -> dict[str, object]:
+        """What is not as usual among the settings that some searches do not use."""
+        values = {"beam": self.beam, "length_power": self.length_power, "fallback": self.fallback, "nbest": self.nbest}
+        found: dict[str, object] = {
+            name: value for name, value in values.items() if value not in (getattr(USUAL, name), FORMER.get(name))
+        }
+        return {**found, "lm": self.lm} if self.fusion else found
+
+
+USUAL = Search()
+
 
 def decode_batch(task_model: TaskModel, batch: Batch, settings: Search) -> list[Output]:
     """The output for each utterance of a batch."""
-    found = search(task_model.model.scorer(batch), settings)
-    if not settings.fallback:
+    scorer = task_model.model.scorer(batch)
+    # Before the search, which lets go of the rows that have ended.
+    languages = task_model.detect_languages(scorer) if task_model.detect_languages else None
+    found = search(scorer, settings)
+    if settings.fallback:
+        found = list(fallback.redecode(task_model, batch, [require_hypothesis(each) for each in found]))
+    if languages is None:
         return found
-    return list(fallback.redecode(task_model, batch, [require_hypothesis(each) for each in found]))
+    return [replace(require_hypothesis(each), language=one) for each, one in zip(found, languages, strict=True)]
 
 
 def search(scorer: Scorer, settings: Search) -> list[Output]:
@@ -113,19 +123,14 @@ def require_usable(settings: Search, kind: ScorerKind) -> None:
 
 
 def _unusable(settings: Search, kind: ScorerKind) -> Iterator[str]:
-    name, is_greedy = NAMES[kind], settings.kind == "greedy"
-    if settings.kind == "beam" and kind not in BEAMS:
-        yield f"decode.search=beam: {name} has nothing to search. Set it to greedy."
-    if settings.fallback and kind != "tokens":
-        yield f"decode.fallback is for attention models, and this is {name}. Set it to false."
-    if settings.length_power != LENGTH_POWER and kind not in RANKED_BY_LENGTH:
-        yield f"decode.length_power has no effect on {name}. Leave it at {LENGTH_POWER:g}."
-    if settings.nbest and (is_greedy or kind not in RANKED_BY_LENGTH):
-        yield "nbest needs decode.search=beam." if kind in RANKED_BY_LENGTH else f"nbest: {name} has no n-best list."
-    if settings.fusion and kind not in BEAMS:
-        yield f"decode.lm cannot be used with {name}. Leave it out."
-    elif settings.fusion and is_greedy:
-        yield f"decode.lm: greedy search of {name} does not use a language model. Set decode.search=beam."
+    if settings.kind == "beam" and ("beam", kind) not in USES:
+        yield f"decode.search=beam does not work with {NAMES[kind]}. Use greedy."
+    for name, value in settings.changed().items():
+        if name not in USES.get((settings.kind, kind), ()):
+            has_use = name in USES.get(("beam", kind), ())
+            advice = "Set decode.search=beam, or leave it out" if has_use else "Leave it out"
+            key = name if name == "nbest" else f"decode.{name}"
+            yield f"{key}={value} is not used by the {settings.kind} search of {NAMES[kind]}. {advice}."
 
 
 def _search(scorer: Scorer, settings: Search) -> list[Output]:
@@ -160,13 +165,15 @@ def _search_tokens(scorer: TokenScorer, settings: Search) -> list[Hypothesis]:
     if settings.kind == "greedy":
         return tokens.greedy(scorer)
     nbest = max(1, settings.nbest)
-    return _best(tokens.beam_search(scorer, settings.beam, settings.length_power, nbest, settings.fusion), nbest)
+    power = LENGTH_POWERS["tokens"] if settings.length_power is None else settings.length_power
+    return _best(tokens.beam_search(scorer, settings.beam, power, nbest, settings.fusion), nbest)
 
 
 def _search_transducer(scorer: TransducerScorer, settings: Search) -> list[Hypothesis]:
     if settings.kind == "greedy":
         return transducer.greedy(scorer, graphed=scorer.device.type == "cuda")
-    beam = transducer_beam.Beam(settings.beam, settings.length_power, fusion=settings.fusion)
+    power = LENGTH_POWERS["transducer"] if settings.length_power is None else settings.length_power
+    beam = transducer_beam.Beam(settings.beam, power, fusion=settings.fusion)
     return _best(transducer_beam.beam_search(scorer, beam), max(1, settings.nbest))
 
 

@@ -1,44 +1,100 @@
-"""The `decode` section of a recipe; read without loading torch."""
+"""The `decode` section of a recipe, and which search uses which setting; read without loading torch."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from attune.plain_yaml import Node
+from attune.scorers import ScorerKind
 from attune.types import Precision
+
+SearchName = Literal["greedy", "beam"]
+
+# What each search uses besides `precision`. What is not here has no such search (a beam), or needs no setting.
+USES: Mapping[tuple[SearchName, ScorerKind], tuple[str, ...]] = {
+    ("greedy", "tokens"): ("fallback",),
+    ("beam", "ctc"): ("beam", "lm", "lm_weight"),
+    ("beam", "tokens"): ("beam", "length_power", "lm", "lm_weight", "nbest", "fallback"),
+    ("beam", "transducer"): ("beam", "length_power", "lm", "lm_weight", "nbest"),
+}
+
+# Where a recipe leaves it open. At 1, attention models prefer stock phrases and loops to a short word; NeMo ranks
+# transducers by their mean.
+LENGTH_POWERS: Mapping[ScorerKind, float] = {"tokens": 0.5, "transducer": 1.0}
+FORMER = {"length_power": 1.0}  # was the default of all: recipes of older runs have it written out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchConfig:
     """How to search for the best hypothesis."""
 
-    search: Annotated[
-        Literal["greedy", "beam"], Field(description="The best token at each step, or a beam of hypotheses.")
-    ] = "greedy"
-    beam: Annotated[int, Field(gt=0, description="How many hypotheses a beam search keeps.")] = 8
+    search: Annotated[SearchName, Field(description="Greedy or beam search.")] = "greedy"
+    beam: Annotated[int, Field(gt=0, le=10_000, description="Beam width: hypotheses to keep.")] = 8
     length_power: Annotated[
-        float, Field(ge=0, description="A beam ranks by score / length ** this; 0 prefers short ones. Not for CTC.")
-    ] = 1.0
+        float | None,
+        Field(
+            ge=0,
+            le=100,
+            description="Length normalization: hypotheses rank by score / length ** length_power; 0 prefers short ones "
+            "(default: 0.5 for attention models, 1 for transducers). Not for CTC.",
+        ),
+    ] = None
     fallback: Annotated[
         bool,
         Field(
-            description="Temperature fallback: decode again what repeats itself or scores low. Attention models only."
+            description="Temperature fallback: decode again when the output repeats or scores low. Attention "
+            "models only."
         ),
     ] = False
     precision: Annotated[
-        Precision, Field(description="What the model computes in while it decodes; half precision is faster on a GPU.")
+        Precision, Field(description="Precision of the model while decoding; half precision is faster on a GPU.")
     ] = "fp32"
     lm: Annotated[
         str | None,
-        Field(
-            min_length=1, description="An n-gram model to fuse in a beam search: an ARPA file over the model's tokens."
-        ),
+        Field(min_length=1, description="ARPA n-gram model over the model's tokens, fused in beam search."),
     ] = None
-    lm_weight: Annotated[float, Field(ge=0, description="The weight of the language model's log-probabilities.")] = 0.3
+    lm_weight: Annotated[
+        float, Field(ge=0, le=1000, description="Weight of the language model's log-probabilities.")
+    ] = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeConfig(SearchConfig):
     """The search while training, and the one for the final scores."""
 
-    final: Annotated[SearchConfig | None, Field(description="The search for the final scores, if another.")] = None
+    final: Annotated[SearchConfig | None, Field(description="Search for the final scores (default: the same).")] = None
+
+
+def _of_beams() -> list[str]:
+    """The settings that no greedy search uses."""
+    greedy, beam = (
+        {name for (search, _), names in USES.items() if search == wanted for name in names}
+        for wanted in ("greedy", "beam")
+    )
+    return [each.name for each in fields(SearchConfig) if each.name in beam - greedy]
+
+
+def unused_settings(decode: DecodeConfig) -> Iterator[tuple[str, str]]:
+    """The keys that are set for a search which uses them with no model, and what to do about each."""
+    usual = SearchConfig()
+    for key, config in (("decode", decode), ("decode.final", decode.final)):
+        if config is None:
+            continue
+        if config.search == "greedy":
+            for name in _of_beams():
+                if getattr(config, name) not in (getattr(usual, name), FORMER.get(name)):
+                    yield f"{key}.{name}", "greedy search does not use it: set search: beam, or leave it out"
+        elif config.lm is None and config.lm_weight != usual.lm_weight:
+            yield f"{key}.lm_weight", "there is no language model to weigh: give lm, or leave it out"
+
+
+def without_former_search(under: Node, over: Node) -> Node:
+    """The settings below others that choose another search: those of the former one are left behind."""
+    for section in ("decode", "decode.final"):
+        former, chosen = (tree.find(f"{section}.search") for tree in (under, over))
+        if former and chosen and former.value != chosen.value:
+            for name in _of_beams():
+                under = under.without(f"{section}.{name}")
+    return under

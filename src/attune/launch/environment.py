@@ -60,8 +60,8 @@ def _mpi_host(environment: Mapping[str, str], size: str, here: str) -> str:
     if "MASTER_ADDR" in environment or size == here:
         return environment.get("MASTER_ADDR", "127.0.0.1")
     raise ConfigError(
-        "mpirun started ranks on several machines without the address of the first one. "
-        "Add it: mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500 …"
+        "mpirun started ranks on several machines without the address of the first. Run: mpirun -x "
+        "MASTER_ADDR=HOST -x MASTER_PORT=29500 …"
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from attune.errors import DataError
 from attune.files import explain_write_errors, require_writable
 
-REMEDY = "Name another file, or make room there; what is in it is not done again."
+REMEDY = "Choose another file, or free some space; finished results are kept."
 
 
 class Lines:
@@ -23,7 +23,7 @@ class Lines:
             try:
                 self.ids.add(str(json.loads(line)["id"]))
             except (ValueError, KeyError, TypeError, RecursionError) as error:
-                raise DataError(f"{path}:{number} is not a result: {line[:60]!r}. Name another file.") from error
+                raise DataError(f"{path}:{number} is not a result: {line[:60]!r}. Choose another file.") from error
         with explain_write_errors(path, REMEDY), path.open("ab") as file:
             file.truncate(len(whole))
 

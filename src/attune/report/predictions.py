@@ -20,9 +20,11 @@ import soundfile
 from attune import files
 from attune.errors import DataError
 from attune.metrics import Json, Prediction
+from attune.report.formats import table_text
 from attune.scoring.texts import texts_of
 from attune.types import Features, Waveform
 
+COLUMNS = ("id", "reference", "value", "score", "language", "file")  # of a table
 SHOWN_PROBLEMS = 20
 MOST_CHARACTERS = 200  # of an id in the name of a file
 
@@ -52,6 +54,12 @@ def read_predictions(path: Path) -> list[Prediction]:
 def write_predictions(path: Path, predictions: Iterable[Prediction]) -> None:
     """Write a file that is complete as soon as it has its name."""
     files.write_text(path, "".join(map(_line, predictions)))
+
+
+def export_predictions(path: Path, predictions: Iterable[Prediction]) -> None:
+    """Write them in the format of the file's suffix, for people and other programs."""
+    rows = [_row(prediction) for prediction in predictions]
+    files.write_text(path, table_text(path.suffix.lower(), rows, COLUMNS, "value"))
 
 
 def write_waveform(folder: Path, split: str, name: str, waveform: Waveform) -> str:
@@ -108,7 +116,7 @@ def _parse(line: str) -> Prediction:
     wrong = [*_missing(row), *_mistyped(row)]
     if wrong:
         raise ValueError("; ".join(wrong))
-    return Prediction(row["id"], row["value"], row["reference"], row.get("score"), row.get("file"))
+    return Prediction(row["id"], row["value"], row["reference"], row.get("score"), row.get("file"), row.get("language"))
 
 
 def _missing(row: Mapping[str, Json]) -> list[str]:
@@ -119,6 +127,8 @@ def _mistyped(row: Mapping[str, Json]) -> list[str]:
     wrong = [] if isinstance(row.get("id", ""), str) else ["'id' is not a string"]
     if not isinstance(row.get("score"), int | float | None) or isinstance(row.get("score"), bool):
         wrong.append("'score' is neither a number nor null")
+    if not isinstance(row.get("language"), str | None):
+        wrong.append("'language' is neither a text nor null")
     file = row.get("file")
     if file is not None and not (isinstance(file, str) and _is_inside(PurePath(file))):
         wrong.append("'file' is not a path inside the folder of the predictions")
@@ -133,21 +143,25 @@ def _describe(path: Path, problems: list[str]) -> str:
     shown = problems[:SHOWN_PROBLEMS]
     if len(problems) > len(shown):
         shown.append(f"and {len(problems) - len(shown)} more")
-    expected = 'Each line should be {"id": "…", "value": … or null, "reference": …}, and each id should come once.'
-    return "\n  ".join([f"{path} cannot be scored:", *shown]) + f"\n{expected}"
+    expected = 'Expected on each line {"id": "…", "value": … or null, "reference": …}, each id once.'
+    return "\n  ".join([f"Cannot score {path}:", *shown]) + f"\n{expected}"
 
 
 def _line(prediction: Prediction) -> str:
+    try:
+        return json.dumps(_row(prediction), ensure_ascii=False, allow_nan=False) + "\n"
+    except (TypeError, ValueError) as error:
+        raise DataError(f"Prediction {prediction.id!r} is not valid JSON: {error}.") from error
+
+
+def _row(prediction: Prediction) -> dict[str, Json]:
     score = prediction.score
-    row = {
+    return {
         "id": prediction.id,
         "value": prediction.value,
         "reference": prediction.reference,
         # JSON has no infinity, and -0.0 and 0.0 are one score.
         "score": round(score, 3) + 0.0 if score is not None and math.isfinite(score) else None,
         **({} if prediction.file is None else {"file": prediction.file}),
+        **({} if prediction.language is None else {"language": prediction.language}),
     }
-    try:
-        return json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
-    except (TypeError, ValueError) as error:
-        raise DataError(f"Prediction {prediction.id!r} is not a JSON value: {error}.") from error

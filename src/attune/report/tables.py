@@ -9,17 +9,45 @@ from attune.metrics import Score, Scores
 
 PLAIN_WORDS = ("raw",)  # short, and no abbreviations
 LONGEST_ABBREVIATION = 3
+MOST_COLUMNS = 3  # of a table with a column for each set
+WIDE = 10.0  # an interval of which decimals say nothing
 
 
-def scores_table(columns: Mapping[str, Scores]) -> str:
-    """One column for each `Scores`, under its heading: a test set, or before and after."""
-    metrics = _union(scores.values for scores in columns.values())
-    conditions = _union(scores.conditions for scores in columns.values())
-    counts = _union(scores.counts for scores in columns.values())
-    rows = [["", *columns]]
-    rows += [[metric_label(name), *(_value_of(scores, name) for scores in columns.values())] for name in metrics]
-    rows += [[name, *(scores.conditions.get(name, "") for scores in columns.values())] for name in conditions]
-    rows += [[name, *(_count_of(scores, name) for scores in columns.values())] for name in counts]
+def scores_table(sets: Mapping[str, Scores]) -> str:
+    """The scores of test sets, or before and after: a column for each, or a row for each when there are many."""
+    if len(sets) > MOST_COLUMNS:
+        return sets_table(sets)
+    metrics = _union(scores.values for scores in sets.values())
+    conditions = _union(scores.conditions for scores in sets.values())
+    counts = _union(scores.counts for scores in sets.values())
+    rows = [["score [95 % CI]", *sets]]
+    rows += [[name, *(_value_of(scores, name) for scores in sets.values())] for name in metrics]
+    rows += [[name, *(scores.conditions.get(name, "") for scores in sets.values())] for name in conditions]
+    rows += [[name, *(_count_of(scores, name) for scores in sets.values())] for name in counts]
+    return _aligned(rows)
+
+
+def sets_table(sets: Mapping[str, Scores]) -> str:
+    """A row for each set: its scores, the first with an interval, and the conditions that differ."""
+    metrics = _union(without_repeats(scores.values, scores.conditions) for scores in sets.values())
+    conditions = _union(scores.conditions for scores in sets.values())
+    rows = [["", *metrics, *conditions]]
+    for name, scores in sets.items():
+        first, *others = [scores.values.get(metric) for metric in metrics]
+        values = [describe_score(first) if first else "", *(_plain_value(score) for score in others)]
+        rows.append([name, *values, *(scores.conditions.get(condition, "") for condition in conditions)])
+    return _aligned(rows)
+
+
+def groups_table(groups: Mapping[str, Scores], heading: str) -> str:
+    """One row for each group, the worst first by its first metric; groups in which nothing was scored come last."""
+    names = without_repeats(_union(scores.values for scores in groups.values()), next(iter(groups.values())).conditions)
+    shown = [name for name in names if not name.startswith("raw_")]
+    counts = _union(scores.counts for scores in groups.values())
+    ordered = sorted(groups.items(), key=lambda item: _badness(item[1].values[names[0]]))
+    rows = [[heading, *map(metric_label, shown), *counts[-1:]]]
+    for group, scores in ordered:
+        rows.append([group, *(_value_of(scores, name) for name in shown), *(_count_of(scores, n) for n in counts[-1:])])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(_line(row, widths) for row in rows)
 
@@ -41,13 +69,25 @@ def describe_score(score: Score) -> str:
     return value if math.isnan(score.low) else f"{value} [{score.low:.2f}, {score.high:.2f}]"
 
 
+def brief_score(score: Score) -> str:
+    """A score for a line of the log, rounded to what its interval supports: 66.7 % (95 % CI 55–78)."""
+    if math.isnan(score.value):
+        return "nothing scored"
+    width = score.high - score.low
+    if not width > 0:  # none, or nothing to estimate: every utterance is wrong
+        return with_unit(score.value, score.metric.unit)
+    digits = 0 if width >= WIDE else 1 if width >= WIDE / 10 else 2
+    value = f"{score.value:.{max(1, digits)}f} {score.metric.unit}".rstrip()
+    return f"{value} (95 % CI {score.low:.{digits}f}–{score.high:.{digits}f})"
+
+
 def with_unit(value: float, unit: str) -> str:
     """A value as it is printed: 12.34 %, 9.50 dB, 42.17."""
     return f"{value:.2f} {unit}".rstrip()
 
 
 def metric_label(name: str) -> str:
-    """The name of a metric as it is printed: raw_wer is raw WER, si_sdr is SI-SDR, and accuracy is accuracy."""
+    """The name of a metric as a model card has it: raw_wer is raw WER, si_sdr is SI-SDR, and accuracy is accuracy."""
     label, after_abbreviation = "", False
     for word in name.split("_"):
         is_abbreviation = len(word) <= LONGEST_ABBREVIATION and word not in PLAIN_WORDS
@@ -71,6 +111,12 @@ def _score_json(score: Score) -> dict[str, object] | None:
     return {"value": score.value, "low": low, "high": high, **described}
 
 
+def _badness(score: Score) -> float:
+    if math.isnan(score.value):
+        return math.inf
+    return score.value if score.metric.higher_is_better else -score.value
+
+
 def _union(groups: Iterable[Iterable[str]]) -> list[str]:
     return list(dict.fromkeys(name for group in groups for name in group))
 
@@ -81,6 +127,15 @@ def _value_of(scores: Scores, name: str) -> str:
 
 def _count_of(scores: Scores, name: str) -> str:
     return f"{scores.counts[name]:,}" if name in scores.counts else ""
+
+
+def _plain_value(score: Score | None) -> str:
+    return "" if score is None or math.isnan(score.value) else with_unit(score.value, score.metric.unit)
+
+
+def _aligned(rows: list[list[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(_line(row, widths) for row in rows)
 
 
 def _line(row: list[str], widths: list[int]) -> str:

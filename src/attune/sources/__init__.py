@@ -16,7 +16,7 @@ from attune.sources._fetch import Body, ListFiles, Listing, RemoteFile, fetch, w
 from attune.sources._maintenance import CachedSource, Pruned, contents, damaged, prune
 from attune.sources._ranges import list_prefix, network_is_forbidden, read_range, size_of
 from attune.sources._retry import NotModified, RetryableError, RetryPolicy, with_retries
-from attune.sources._source import SOURCES, ByteRanges, Source, is_address, is_remote, source_of
+from attune.sources._source import SOURCES, ByteRanges, Choose, Source, is_address, is_remote, source_of
 from attune.sources._verify import Hashes
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "ByteRanges",
     "Cache",
     "CachedSource",
+    "Choose",
     "DownloadProgress",
     "Entry",
     "File",
@@ -49,6 +50,7 @@ __all__ = [
     "list_prefix",
     "locate",
     "locate_beside",
+    "locate_some",
     "network_is_forbidden",
     "open_archive",
     "prune",
@@ -74,8 +76,17 @@ def push(folder: Path, source: str, message: str) -> str:
     """Upload a folder to `source`, whole or not at all."""
     upload = source_of(source).push
     if upload is None:
-        raise SourceError(f"Nothing can be pushed to {shown(source)}. Use hf://ORG/NAME or s3://BUCKET/PREFIX/.")
+        raise SourceError(f"Cannot push to {shown(source)}. Use hf://ORG/NAME, s3://BUCKET/PREFIX/ or a folder.")
     return upload(folder, source, message)
+
+
+def locate_some(source: str, choose: Choose, cache: Cache, name: str | None = None) -> Path:
+    """The folder at `source` with the files that `choose` picks by their names; the choice is kept under `name`.
+
+    Of a source that cannot choose, all files are fetched.
+    """
+    choosing = source_of(source).choosing
+    return fetch(name or source, choosing(source, choose, cache), cache) if choosing else locate(source, cache)
 
 
 def locate_beside(source: str, names: Sequence[str], cache: Cache) -> Path:
@@ -85,7 +96,9 @@ def locate_beside(source: str, names: Sequence[str], cache: Cache) -> Path:
     """
     beside = source_of(source).beside
     if beside is None:
-        raise SourceError(f"{shown(source)} cannot name files that lie next to it. Fetch it, and give its path.")
+        raise SourceError(
+            f"Files beside {shown(source)} cannot be found by a relative path. Download it, and give its path."
+        )
     path = locate(source, cache)
     own = cache.used[shown(source)]
     for name in names:

@@ -11,7 +11,8 @@ from attune.secrets import digested, has_secrets, shown
 
 _S3 = re.compile(r"s3://(?P<bucket>[^/@:?#]+)/(?P<key>.*)")
 _HUB = re.compile(
-    r"hf://(?P<kind>datasets/|models/)?(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[^/]+))?(?:/(?P<path>.*))?"
+    r"hf://(?P<kind>datasets/|models/)?(?P<repo>[\w.-]+/[\w.-]+)"
+    r"(?:@(?P<revision>refs/(?:convert|pr)/[^/]+|[^/]+))?(?:/(?P<path>.*))?"
 )
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -91,8 +92,8 @@ def require_openable(address: str) -> None:
     names = digested(address)
     if names:
         raise SourceError(
-            f"{address} is not in the cache and cannot be requested: the value of {', '.join(names)} may be secret "
-            "and is not written into files. Use the recipe that the run began with."
+            f"{address} is not in the cache and cannot be requested: the value of {', '.join(names)} may be "
+            "secret and is not written into files. Use the original recipe of the run."
         )
 
 

@@ -37,7 +37,7 @@ def require_inside(name: str, where: str) -> PurePosixPath:
     path = PurePosixPath(name)
     is_odd = not path.parts or "\\" in name or "\0" in name or re.match(r"[A-Za-z][\w+.-]*:", name)
     if is_odd or path.is_absolute() or ".." in path.parts:
-        raise SourceError(f"{where} names a file {name!r}, which would lie outside its folder. Nothing of it is used.")
+        raise SourceError(f"{where} names a file {name!r} outside its folder. It is refused.")
     return path
 
 
@@ -54,7 +54,7 @@ def open_archive(path: Path) -> Iterator[Iterator[Member]]:
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise SourceError(f"{path} cannot be read as a tar or zip archive: {error}. Fetch it again.") from error
+        raise SourceError(f"{path} is not a valid tar or zip archive: {error}. Download it again.") from error
 
 
 def unpack(archive: Path, folder: Path) -> None:
@@ -98,7 +98,9 @@ def _write(member: Member, folder: Path, archive: Path) -> None:
         while chunk := file.read(min(1 << 20, left + 1)):
             left -= len(chunk)
             if left < 0:
-                raise SourceError(f"{archive}: {member.name} is larger than the {member.size:,} bytes it claims.")
+                raise SourceError(
+                    f"{archive}: {member.name} is larger than the {member.size:,} bytes it claims. Download it again."
+                )
             out.write(chunk)
 
 
@@ -130,7 +132,7 @@ def _tar_members(path: Path, archive: tarfile.TarFile) -> Iterator[Member]:
 def _opened(path: Path, archive: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
     file = archive.extractfile(info)
     if file is None:
-        raise SourceError(f"{path}: {info.name} cannot be read.")
+        raise SourceError(f"{path}: cannot read {info.name}. Download it again.")
     return file
 
 

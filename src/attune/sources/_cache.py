@@ -197,15 +197,15 @@ class Cache:
         """Refuse to fetch when offline."""
         if self.is_offline:
             raise SourceError(
-                f"{source} is not in the cache {self.folder}, and offline nothing is fetched. Fetch it first with a "
-                "network (attune fetch RECIPE), or leave out --offline (ATTUNE_OFFLINE)."
+                f"{source} is not in the cache {self.folder}, and --offline (ATTUNE_OFFLINE) is set. Download it "
+                "first with a network: attune fetch RECIPE"
             )
 
     def cannot_write(self, source: str, error: OSError) -> SourceError:
         """The error for a disk that refuses a write."""
         return SourceError(
-            f"{source} could not be written to {self.folder}: {error.strerror or error}. "
-            "Free some space there, or set ATTUNE_CACHE to another folder."
+            f"Cannot write {source} to {self.folder}: {error.strerror or error}. Free some space, or set "
+            "ATTUNE_CACHE to another folder."
         )
 
     def locked_to(self, entries: Mapping[str, Entry]) -> "Cache":

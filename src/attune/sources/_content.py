@@ -55,7 +55,7 @@ def parquet_recording(path: Path, row: int) -> bytes:
     value = column[row - first].as_py()
     recording = value.get("bytes") if isinstance(value, dict) else value
     if not recording:
-        raise DataError(f"{path}: row {row} has no audio in it.")
+        raise DataError(f"{path}: row {row} has no audio. Remove it, or download the file again.")
     return bytes(recording)
 
 
@@ -78,7 +78,7 @@ def _group_of(path: Path, row: int) -> tuple[int, int]:
         if row < first + rows:
             return group, first
         first += rows
-    raise DataError(f"{path} has {first} rows, and no row {row}. Run `attune prepare` again.")
+    raise DataError(f"{path} has {first} rows, no row {row}. Run `attune prepare` again.")
 
 
 def audio_column(schema: Any) -> str | None:
@@ -107,10 +107,10 @@ def _opened(path: str) -> Any:
         try:
             import pyarrow.parquet
         except ModuleNotFoundError as error:
-            raise DataError("Reading Parquet needs pyarrow: pip install 'attune-speech[data]'.") from error
+            raise DataError("Parquet needs pyarrow. Run: pip install 'attune-speech[data]'") from error
         try:
             # Where pages have checksums, a flipped byte is found; elsewhere only if it breaks the encoding.
             _files[path] = pyarrow.parquet.ParquetFile(path, memory_map=True, page_checksum_verification=True)
         except (OSError, pyarrow.ArrowException, MemoryError) as error:
-            raise DataError(f"{path} cannot be read as Parquet: {error}") from error
+            raise DataError(f"Cannot read {path} as Parquet: {error}") from error
     return _files[path]

@@ -26,8 +26,8 @@ MISMATCHES = 3  # so many wrong copies of a file are no accident
 THREADS = 8
 CHUNK = 1 << 18  # what is lost of a response when its connection breaks
 RESUMABLE = (
-    "Check the address and the network, or download it yourself and give its path. "
-    "The partial download is kept; run the same command to resume it."
+    "Check the URL and the network, or download it yourself and give its path. The partial download is kept; run "
+    "the same command to resume it."
 )
 
 
@@ -76,7 +76,7 @@ def fetch(source: str, list_files: ListFiles, cache: Cache, is_fixed: bool = Fal
     if entry is None:
         cache.require_network(source)
         with ExitStack() as held:
-            with watched(source, cache.watch, "another process is fetching it"):
+            with watched(source, cache.watch, "another process is downloading it"):
                 held.enter_context(cache.fetching(source))
             entry = _ready(source, cache, is_fixed) or _refresh(source, list_files, cache)
     cache.used[source] = entry
@@ -96,7 +96,7 @@ def with_file(list_files: ListFiles, name: str, own: Entry) -> ListFiles:
 
 
 def _never(start: int, version: str | None) -> AbstractContextManager[Body]:
-    raise RetryableError("it was removed from the cache meanwhile")
+    raise RetryableError("it was removed from the cache")
 
 
 def _ready(source: str, cache: Cache, is_fixed: bool) -> Entry | None:
@@ -142,8 +142,8 @@ def _require_same(entry: Entry, locked: Entry) -> None:
     changed = [name for name, file in locked.files.items() if entry.files[name].sha256 != file.sha256]
     if changed:
         raise SourceError(
-            f"{entry.source} is not what it was when it was locked ({locked.revision or 'no revision'}): "
-            f"{', '.join(changed[:3])} changed. Get that version elsewhere, or start a new run without the lock."
+            f"{entry.source} has changed since it was locked ({locked.revision or 'no revision'}): "
+            f"{', '.join(changed[:3])}. Get that version elsewhere, or start a new run without the lock."
         )
 
 
@@ -172,7 +172,10 @@ def _fetch_all(source: str, listing: Listing, before: Entry | None, cache: Cache
 def _require_all(locked: Entry, remotes: Mapping[str, RemoteFile]) -> list[str]:
     gone = [name for name in locked.files if name not in remotes]
     if gone:
-        raise SourceError(f"{locked.source} no longer has {', '.join(gone[:3])}, which it had when it was locked.")
+        raise SourceError(
+            f"{locked.source} no longer has {', '.join(gone[:3])}, which the lock names. Get that "
+            "version elsewhere, or start a new run without the lock."
+        )
     return list(locked.files)
 
 
@@ -182,8 +185,8 @@ def _require_room(source: str, remotes: Mapping[str, RemoteFile], cache: Cache) 
     free = shutil.disk_usage(cache.folder).free
     if needed > free:
         raise SourceError(
-            f"{source} needs {needed / 1e9:.1f} GB, and {cache.folder} has {free / 1e9:.1f} GB free. "
-            "Free some space (attune cache prune), or set ATTUNE_CACHE to another folder."
+            f"{source} needs {needed / 1e9:.1f} GB; {cache.folder} has {free / 1e9:.1f} GB free. Free some space "
+            "(attune cache prune), or set ATTUNE_CACHE to another folder."
         )
 
 
@@ -225,7 +228,7 @@ def _download(download: _Download, before: Entry | None) -> File:
 def _transfer(download: _Download, transfer: Transfer) -> File:
     """Try until the file is here, or trying is of no use."""
     begun = _size(download.part)
-    retries = Retries(download.address, download.cache.retry, RESUMABLE, transfer.wait_for, reached=begun)
+    retries = Retries(download.address, download.cache.retry, RESUMABLE, report=transfer.wait_for, reached=begun)
     mismatches = 0
     while True:
         try:
@@ -240,8 +243,8 @@ def _transfer(download: _Download, transfer: Transfer) -> File:
             mismatches += 1
             if mismatches == MISMATCHES:
                 raise SourceError(
-                    f"{download.address} arrived corrupted {MISMATCHES} times: {mismatch}. Its size is right and its "
-                    "content is not: the server, or a proxy on the way, alters it. Nothing was kept."
+                    f"{download.address} arrived corrupted {MISMATCHES} times: {mismatch}. Its size is right but "
+                    "its content is not: the server or a proxy changes it. Nothing was kept."
                 ) from mismatch
             download.cache.retry.wait(mismatches)
         except (SourceError, NotModified):

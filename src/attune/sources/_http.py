@@ -39,7 +39,7 @@ _MOVED = (301, 302, 303, 307, 308)
 REASONS = {
     401: "login required",
     403: "access denied, or the permission has expired",
-    **dict.fromkeys(_MOVED, "a redirect to nowhere"),
+    **dict.fromkeys(_MOVED, "a redirect without a target"),
 }
 _CONDITIONS = {"If-None-Match", "If-Modified-Since"}
 _HEADERS = {"User-Agent": "attune", "Accept-Encoding": "identity"}
@@ -55,7 +55,7 @@ class WebFile:
     credentials: Mapping[str, str]
     known: str | None = None  # the version that need not be sent again
     is_fixed: bool = False  # the address never gets other content
-    advice: str = "Check the address."
+    advice: str = "Check the URL."
     is_verified: bool = False  # by a hash or size from elsewhere
 
     @contextmanager
@@ -63,15 +63,15 @@ class WebFile:
         """The file from byte `start` of that version on, or all of another one."""
         with self._get(self._conditions(start, version), OK) as response:
             if response.status == 206 and not start:
-                raise RetryableError("the server sent a part of the file (206) where all of it was requested")
+                raise RetryableError("the server sent a part of the file (206) instead of all of it")
             encoding = response.headers.get("Content-Encoding", "identity")
             if encoding != "identity":
                 raise SourceError(f"{shown(self.url)} is sent as {encoding}; expected no Content-Encoding.")
             extent = extent_of(response)
             if not (extent.is_delimited or self.is_verified):
                 raise SourceError(
-                    f"{shown(self.url)}: the server sends no size, so a download that is cut short would go unnoticed. "
-                    "Add #sha256=… to the address, or download it yourself and give its path."
+                    f"{shown(self.url)}: the server sends no size, so a truncated download would go unnoticed. "
+                    "Add #sha256=… to the URL, or download it yourself and give its path."
                 )
             begin, chunks = extent.begin, at_most_bytes(read_chunks(response), extent.count)
             first = b"" if begin else next(chunks, b"")
@@ -85,7 +85,7 @@ class WebFile:
                 return b""
             if response.status == 200:
                 raise SourceError(
-                    f"{shown(self.url)}: the server does not serve byte ranges. Fetch the file, and give its path."
+                    f"{shown(self.url)}: the server does not support byte ranges. Download the file, and give its path."
                 )
             extent = extent_of(response)
             size = extent.size
@@ -101,7 +101,9 @@ class WebFile:
         with self._get({"Range": "bytes=0-0"}, OK_OR_PAST_THE_END) as response:
             size = 0 if response.status == 416 else extent_of(response).size
         if size is None:
-            raise SourceError(f"{shown(self.url)}: the server does not send the size. Fetch it, and give its path.")
+            raise SourceError(
+                f"{shown(self.url)}: the server does not send the size. Download the file, and give its path."
+            )
         return size
 
     def _conditions(self, start: int, version: str | None) -> dict[str, str]:
@@ -129,7 +131,7 @@ class WebFile:
         if is_transient(status):
             return RetryableError(what, after_seconds=seconds_until(response.headers.get("Retry-After")))
         reason = f" ({REASONS[status]})" if status in REASONS else ""
-        return SourceError(f"{shown(self.url)} could not be read: {what}{reason}. {self.advice}")
+        return SourceError(f"Cannot read {shown(self.url)}: {what}{reason}. {self.advice}")
 
     def _refuse_page(self, first: bytes) -> None:
         """A login or error page is not the file, whatever its name."""
@@ -138,8 +140,8 @@ class WebFile:
         if name.endswith((".html", ".htm")) or not begin.startswith((b"<!doctype html", b"<html")):
             return
         raise SourceError(
-            f"{shown(self.url)} is a web page{title_of(first)}, not a file. Use the address that downloads it; "
-            "if it needs a login, download it yourself and give its path."
+            f"{shown(self.url)} is a web page{title_of(first)}, not a file. Use the download URL; if it needs a "
+            "login, download the file yourself and give its path."
         )
 
 
@@ -180,7 +182,7 @@ def following_redirects(
             _release(route, connection, response)
         after = _target(url, location)
         url, credentials = after.geturl(), credentials_after(where, after, credentials)
-    raise SourceError(f"{shown(url)} was redirected more than {REDIRECTS} times.")
+    raise SourceError(f"{shown(url)} was redirected more than {REDIRECTS} times. Check the URL.")
 
 
 def _target(url: str, location: str) -> SplitResult:
@@ -190,7 +192,7 @@ def _target(url: str, location: str) -> SplitResult:
     except ValueError:
         is_sound = False
     if not is_sound and not re.match(r"(?!https?:)[a-z][a-z0-9.+-]*:", location, re.IGNORECASE):
-        raise SourceError(f"{shown(url)} redirects to {printable(location)!r}, which is no web address.")
+        raise SourceError(f"{shown(url)} redirects to {printable(location)!r}, which is not a web address.")
     return target
 
 

@@ -14,12 +14,11 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from attune.errors import SourceError
 from attune.secrets import shown
-from attune.sources._addresses import HubAddress, hub_endpoint
+from attune.sources._addresses import HubAddress, hub_endpoint, read_hub
 from attune.sources._http import credentials_after, following_redirects
 from attune.sources._responses import printable, read_all, seconds_until, title_of
 from attune.sources._retry import RetryableError, is_transient
 
-ADVICE = "Check the name and the revision; for private or gated models set HF_TOKEN, or run `hf auth login`."
 MOST_PAGES = 1000  # of a listing; the Hub has a thousand files on each
 MOST_BYTES = 64 << 20  # of an answer
 _NEXT = re.compile(r"<([^>]+)>\s*;[^,]*\brel=\"?next\"?", re.IGNORECASE)
@@ -68,8 +67,8 @@ class HubQuestion:
                 credentials = credentials_after(urlsplit(url), urlsplit(following), credentials)
             url = following
         raise SourceError(
-            f"{self.address}: {shown(hub_endpoint())} lists files without end ({len(files):,} so far). "
-            "Name one file or folder of it, or check HF_ENDPOINT."
+            f"{self.address}: {shown(hub_endpoint())} lists too many files ({len(files):,} so far). Name one file "
+            "or folder of it, or check HF_ENDPOINT."
         )
 
     def exists(self, url: str) -> bool:
@@ -110,18 +109,28 @@ class HubQuestion:
         if is_transient(status):
             after_seconds = seconds_until(response.headers.get("Retry-After"))
             return RetryableError(f"the Hub answered {status}", after_seconds=after_seconds)
+        advice = hub_advice(read_hub(self.address))
         is_hidden = status == 401 and message != "Invalid credentials in Authorization header"
         if code == "RevisionNotFound":
-            return SourceError(f"{self.address}: the Hub has no such revision, or you have no access. {ADVICE}")
+            return SourceError(f"{self.address}: the Hub has no such revision, or you have no access. {advice}")
         if code == "RepoNotFound" or (is_hidden and code != "GatedRepo"):
-            return SourceError(f"{self.address}: the Hub has no such repository, or you have no access. {ADVICE}")
-        return SourceError(f"{self.address}: the Hub answered {status}{f' ({message})' if message else ''}. {ADVICE}")
+            return SourceError(f"{self.address}: the Hub has no such repository, or you have no access. {advice}")
+        return SourceError(f"{self.address}: the Hub answered {status}{f' ({message})' if message else ''}. {advice}")
 
     def _not_the_hubs(self, what: str) -> SourceError:
         return SourceError(
-            f"{self.address}: {shown(hub_endpoint())} answered with {what}, which is not the Hub's answer. A login "
-            "page or a proxy may be in between: check the network and HF_ENDPOINT."
+            f"{self.address}: {shown(hub_endpoint())} answered with {what}, not as the Hub does. A login page or "
+            "a proxy may be in between: check the network and HF_ENDPOINT."
         )
+
+
+def hub_advice(hub: HubAddress) -> str:
+    """What to do about a repository that is not found or not open to everyone."""
+    page = f"{shown(hub_endpoint())}/{'datasets/' if hub.kind == 'dataset' else ''}{hub.repo}"
+    return (
+        f"Check the name and the revision. If it is private or gated, accept its conditions at {page}, then run "
+        "`hf auth login` or set HF_TOKEN."
+    )
 
 
 def hub_credentials() -> Mapping[str, str]:

@@ -26,7 +26,7 @@ def read_range(address: str, start: int, length: int) -> bytes:
         if len(content) < length:
             raise SourceError(
                 f"{shown(address)} ends before byte {start + length}: it is truncated, or has changed since its "
-                "manifest was made. Fetch it again, or run `attune prepare` again."
+                "manifest was written. Download it again, or run `attune prepare` again."
             )
     return content
 
@@ -54,8 +54,9 @@ def _ranges_of(address: str) -> ByteRanges:
     ranges = source_of(address).ranges
     if ranges is None:
         raise SourceError(
-            f"{shown(address)} cannot be read by byte range: its source has no `ranges`. Fetch it, and give its path."
+            f"{shown(address)} cannot be read by byte range: its source has no `ranges`. Download it, and give "
+            "its path."
         )
     if is_remote(address) and network_is_forbidden():
-        raise SourceError(f"{shown(address)} is read in place, and --offline (ATTUNE_OFFLINE) forbids the network.")
+        raise SourceError(f"{shown(address)} needs the network, and --offline (ATTUNE_OFFLINE) is set.")
     return ranges

@@ -58,7 +58,7 @@ def at_most_bytes(chunks: Iterator[bytes], count: int | None) -> Iterator[bytes]
     for chunk in chunks:
         done += len(chunk)
         if count is not None and done > count:
-            raise RetryableError(f"the server sent more than the {count} bytes that it announced", restart=True)
+            raise RetryableError(f"the server sent more than the announced {count} bytes", restart=True)
         yield chunk
 
 
@@ -69,7 +69,7 @@ def read_all(response: HTTPResponse, at_most: int) -> bytes:
     for chunk in read_chunks(response):
         received += chunk
         if len(received) > at_most:
-            raise SourceError(f"The server sent more than {at_most / 1e6:.0f} MB as one answer. Check the address.")
+            raise SourceError(f"The server sent more than {at_most / 1e6:.0f} MB in one answer. Check the URL.")
     if extent.count not in (None, len(received)):
         raise RetryableError(f"received {len(received)} of {extent.count} bytes")
     return bytes(received)

@@ -63,7 +63,8 @@ class Retries:
 
     address: str
     policy: RetryPolicy
-    advice: str = "Check the address and the network."
+    advice: str = "Check the URL and the network."
+    failed: str = "Cannot read {address}"
     report: Callable[[str], None] = unreported  # why there is a wait
     failures: int = 0
     reached: int = 0  # the furthest byte so far
@@ -80,9 +81,10 @@ class Retries:
         if self.failures >= self.policy.tries or self.little >= MOST_LITTLE:
             attempts = f"{self.failures} attempts in a row"
             if self.failures < self.policy.tries:
-                attempts = f"{self.little} attempts that brought little"
-            raise SourceError(f"{self.address} could not be read: {reason} ({attempts}). {self.advice}") from failure
-        self.report(f"{reason}; attempt {self.failures + 1} of {self.policy.tries} follows")
+                attempts = f"{self.little} attempts with little progress"
+            failed = self.failed.format(address=self.address)
+            raise SourceError(f"{failed}: {reason} ({attempts}). {self.advice}") from failure
+        self.report(f"{reason}; attempt {self.failures + 1} of {self.policy.tries}")
         self.paused += pause
         self.policy.wait(self.failures, pause)
 
@@ -91,14 +93,18 @@ class Retries:
         pause = min(failure.after_seconds, 4 * self.policy.longest_wait, LONGEST_PAUSE - self.paused)
         if failure.after_seconds <= pause:
             return str(failure), pause
-        return f"{failure} and asked for a pause of {failure.after_seconds:,.0f} s, which is too long", pause
+        return f"{failure} and asked to wait {failure.after_seconds:,.0f} s, which is too long", pause
 
 
 def with_retries(
     address: str, request: Callable[[], T], policy: RetryPolicy, report: Callable[[str], None] = unreported
 ) -> T:
     """The result of a request that may fail for a while."""
-    retries = Retries(address, policy, report=report)
+    return repeated(request, Retries(address, policy, report=report))
+
+
+def repeated(request: Callable[[], T], retries: Retries) -> T:
+    """The result of a request, tried as often as `retries` allow."""
     while True:
         try:
             return request()

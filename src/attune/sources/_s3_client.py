@@ -10,7 +10,7 @@ from attune.errors import SourceError
 from attune.sources._fetch import CHUNK
 from attune.sources._retry import RANGE_READS, RetryableError, RetryPolicy, is_transient
 
-_NOT_INSTALLED = "s3:// needs boto3, which is not installed: pip install 'attune-speech[s3]'"
+_NOT_INSTALLED = "s3:// needs boto3, which is not installed. Run: pip install 'attune-speech[s3]'"
 _CREDENTIALS = "Check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or AWS_PROFILE."
 _REFUSALS = {
     "ExpiredToken": "the credentials have expired. Get new ones",
@@ -20,8 +20,8 @@ _REFUSALS = {
     "InvalidAccessKeyId": "the access key is unknown",
     "SignatureDoesNotMatch": "the secret key is wrong",
     "InvalidToken": "the session token is wrong",
-    "NoSuchBucket": "there is no such bucket. Check its name and AWS_ENDPOINT_URL",
-    "NoSuchKey": "there is no such key. Check it; keys are case-sensitive",
+    "NoSuchBucket": "no such bucket. Check its name and AWS_ENDPOINT_URL",
+    "NoSuchKey": "no such key. Check it; keys are case-sensitive",
 }
 _TRANSIENT = ("SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling", "RequestLimitExceeded")
 

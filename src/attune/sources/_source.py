@@ -31,6 +31,16 @@ class Push(Protocol):
     def __call__(self, folder: Path, address: str, message: str) -> str: ...
 
 
+# Picks names out of those of all files of a folder.
+Choose = Callable[[Sequence[str]], Sequence[str]]
+
+
+class Choosing(Protocol):
+    """How to list those files of the folder at an address that `choose` picks by their names."""
+
+    def __call__(self, address: str, choose: Choose, cache: Cache) -> ListFiles: ...
+
+
 class Beside(Protocol):
     """How to list the files of these names in the folder that the file at an address lies in."""
 
@@ -55,13 +65,14 @@ class Source:
     """A place that files come from. `sources/SCHEME.py` exports one as SOURCE.
 
     With `push`, models can be uploaded to it; with `beside`, its manifests may name audio files that lie next to them;
-    with `ranges`, it can hold shards.
+    with `ranges`, it can hold shards; with `choosing`, a part of a large dataset can be fetched.
     """
 
     find: Find
     push: Push | None = None
     beside: Beside | None = None
     ranges: ByteRanges | None = None
+    choosing: Choosing | None = None
 
 
 SOURCES: catalog.Kind[Source] = catalog.Kind("sources", "SOURCE")
@@ -86,7 +97,7 @@ def source_of(address: str) -> Source:
         if "." in scheme:
             raise SourceError(f"{shown(address)}: {error}") from error
         known = catalog.suggestion(scheme, catalog.names(SOURCES))
-        raise SourceError(f"There is no source {scheme!r} to get {shown(address)} from{known}") from error
+        raise SourceError(f"Unknown scheme {scheme!r} in {shown(address)}{known}") from error
 
 
 def _scheme(address: str) -> str:

@@ -15,7 +15,7 @@ def find(address: str, cache: Cache) -> Path:
     name = address.partition("://")[2]
     path = package / name
     if not path.resolve().is_relative_to(package.resolve()):
-        raise SourceError(f"{address} is not inside the package. For a file on this machine give its path.")
+        raise SourceError(f"{address} is not inside the package. For a local file, give its path.")
     if not path.exists():
         neighbours = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
         raise SourceError(f"attune does not ship {name!r}{suggestion(path.name, neighbours) or '.'}")

@@ -1,15 +1,20 @@
 """Files and folders on this machine: plain paths and `file:` addresses."""
 
 import re
+import shutil
+import tempfile
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from attune.errors import SourceError
+from attune.files import explain_write_errors
 from attune.sources import ByteRanges, Source, is_address
 from attune.sources._cache import Cache
 from attune.sources.hf import is_model
 
 _BARE = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")  # a relative path, and just as well a name on the Hub
+
+_FILES = (".jsonl", ".csv", ".tsv", ".yaml", ".nemo")  # which a model's name on the Hub does not end with
 
 
 def find(address: str, cache: Cache) -> Path:
@@ -19,13 +24,27 @@ def find(address: str, cache: Cache) -> Path:
     else:
         path, is_bare = Path(address).expanduser(), bool(_BARE.fullmatch(address))
     if not path.exists():
-        hint = f" If you mean a model on the Hub, write hf://{address}." if is_bare else ""
-        raise SourceError(
-            f"There is no file or folder {path} (from {Path.cwd()}). Check the path, or fetch it first.{hint}"
-        )
+        is_name = is_bare and path.suffix not in _FILES
+        hint = f" For a model on the Hub, write hf://{address}." if is_name else ""
+        raise SourceError(f"No file or folder {path} (from {Path.cwd()}). Check the path.{hint}")
     if is_bare and path.is_dir():
         _require_one_reading(address, path, cache)
     return path
+
+
+def push(folder: Path, address: str, message: str) -> str:
+    """Copy a folder to a path that is free yet; it appears whole."""
+    to = _read_address(address) if is_address(address) else Path(address).expanduser()
+    if _BARE.fullmatch(address) and not to.parent.is_dir():
+        raise SourceError(f"{address} could be a folder or a model on the Hub. Write ./{address} or hf://{address}.")
+    if to.exists():
+        raise SourceError(f"{to} already exists. Remove it, or choose another folder.")
+    with explain_write_errors(to, "Choose another folder.", SourceError):
+        to.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=to.parent, prefix=".") as scratch:
+            shutil.copytree(folder, Path(scratch) / "whole")
+            (Path(scratch) / "whole").rename(to)
+    return str(to)
 
 
 def read_range(address: str, start: int, length: int) -> bytes:
@@ -36,7 +55,7 @@ def read_range(address: str, start: int, length: int) -> bytes:
             file.seek(start)
             return file.read(length)
     except OSError as error:
-        raise SourceError(f"{path} cannot be read: {error.strerror}.") from error
+        raise SourceError(f"Cannot read {path}: {error.strerror}.") from error
 
 
 def size_of(address: str) -> int:
@@ -45,7 +64,7 @@ def size_of(address: str) -> int:
     try:
         return path.stat().st_size
     except OSError as error:
-        raise SourceError(f"{path} cannot be read: {error.strerror}.") from error
+        raise SourceError(f"Cannot read {path}: {error.strerror}.") from error
 
 
 def _range_path(address: str) -> Path:
@@ -71,4 +90,4 @@ def _require_one_reading(address: str, path: Path, cache: Cache) -> None:
     )
 
 
-SOURCE = Source(find, ranges=ByteRanges(read_range, size_of))
+SOURCE = Source(find, push, ranges=ByteRanges(read_range, size_of))

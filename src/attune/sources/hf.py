@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from attune.errors import SourceError
 from attune.secrets import without_secrets
-from attune.sources import Source
+from attune.sources import Choose, Source
 from attune.sources._addresses import HubAddress, hub_endpoint, read_hub
 from attune.sources._cache import Cache, Entry
 from attune.sources._fetch import ListFiles, Listing, RemoteFile, fetch
 from attune.sources._http import WebFile, web_ranges
-from attune.sources._hub_api import ADVICE, HubFile, HubQuestion, hub_credentials
+from attune.sources._hub_api import HubFile, HubQuestion, hub_advice, hub_credentials
 from attune.sources._responses import seconds_until
-from attune.sources._retry import RANGE_READS, NotModified, RetryableError, RetryPolicy, is_transient, with_retries
+from attune.sources._retry import RANGE_READS, NotModified, Retries, RetryableError, RetryPolicy, is_transient, repeated
 from attune.sources._verify import Hashes
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ _OTHERS = ("*.h5", "*.msgpack", "*.ot", "*.onnx", "*.onnx_data", "*.tflite", "*.
 _PICKLED = ("*.bin", "*.bin.index.json", "*.pt", "*.pth", "*.ckpt")
 _REPLACED = ("task", "assets", "training", "predictions")  # files of an earlier push are no part of this model
 LOOK_SECONDS = 2.0
+NOT_PUSHED = "Nothing was uploaded. Check the network and HF_ENDPOINT, and push again."
 
 
 def find(address: str, cache: Cache) -> Path:
@@ -41,7 +42,7 @@ def push(folder: Path, address: str, message: str) -> str:
     """Commit all files of a folder at once, to a repository that is created if there is none."""
     hub = read_hub(address)
     if hub.path or hub.is_fixed:
-        raise SourceError(f"{address} cannot be pushed to. Expected hf://ORG/NAME, maybe with @BRANCH.")
+        raise SourceError(f"Cannot push to {address}. Expected hf://ORG/NAME or hf://ORG/NAME@BRANCH.")
     api = _api()
 
     def upload() -> str:
@@ -57,7 +58,7 @@ def push(folder: Path, address: str, message: str) -> str:
             )
             return str(repo)
 
-    return with_retries(address, upload, RetryPolicy())
+    return repeated(upload, Retries(address, RetryPolicy(), advice=NOT_PUSHED, failed="Upload to {address} failed"))
 
 
 def beside(address: str, names: Sequence[str], cache: Cache) -> ListFiles:
@@ -66,6 +67,23 @@ def beside(address: str, names: Sequence[str], cache: Cache) -> ListFiles:
     above = PurePosixPath(hub.path).parent.as_posix()
     folder = replace(hub, path="" if above == "." else above)
     return lambda known, locked: _list_files(address, folder, cache.retry, known, locked, names)
+
+
+def choosing(address: str, choose: Choose, cache: Cache) -> ListFiles:
+    """The files of a repository, or of a folder of it, that `choose` picks by their names."""
+    hub = read_hub(address)
+    return lambda known, locked: _list_files(address, hub, cache.retry, known, locked, choose)
+
+
+def list_prefix(address: str) -> list[str]:
+    """The addresses of the files whose paths begin as this one does."""
+    hub = read_hub(address)
+    _require_repo_name(address, hub)
+    question = HubQuestion(address, RANGE_READS.timeout)
+    files = question.files_of(hub, question.commit_of(hub, hub.revision))
+    revision = f"@{hub.revision}" if hub.revision else ""
+    root = f"hf://{'datasets/' if hub.kind == 'dataset' else ''}{hub.repo}{revision}"
+    return sorted(f"{root}/{path}" for path in files if path.startswith(hub.path))
 
 
 def is_model(name: str, cache: Cache) -> bool:
@@ -92,7 +110,7 @@ def _list_files(
     policy: RetryPolicy,
     known: Entry | None,
     locked: Entry | None,
-    names: Sequence[str] | None = None,
+    wanted: Sequence[str] | Choose | None = None,
 ) -> Listing:
     _require_repo_name(address, hub)
     question = HubQuestion(address, policy.timeout)
@@ -100,7 +118,11 @@ def _list_files(
     if known and known.revision == commit:
         raise NotModified
     files = question.files_of(hub, commit)
-    chosen, is_folder = (_named(address, hub, files, names), True) if names else _chosen(address, hub, files)
+    if wanted is None:
+        chosen, is_folder = _chosen(address, hub, files)
+    else:
+        names = wanted(_below(hub, files)) if callable(wanted) else wanted
+        chosen, is_folder = _named(address, hub, files, names), True
 
     def remote(path: str) -> RemoteFile:
         web = _web_file(hub, path, commit, policy)
@@ -132,7 +154,7 @@ def _web_file(hub: HubAddress, path: str, revision: str, policy: RetryPolicy) ->
     from huggingface_hub import hf_hub_url
 
     url = hf_hub_url(hub.repo, path, repo_type=hub.kind, revision=revision, endpoint=hub_endpoint())
-    return WebFile(url, policy.timeout, hub_credentials(), is_fixed=True, advice=ADVICE, is_verified=True)
+    return WebFile(url, policy.timeout, hub_credentials(), is_fixed=True, advice=hub_advice(hub), is_verified=True)
 
 
 def _chosen(address: str, hub: HubAddress, files: Mapping[str, HubFile]) -> tuple[dict[str, str], bool]:
@@ -140,12 +162,17 @@ def _chosen(address: str, hub: HubAddress, files: Mapping[str, HubFile]) -> tupl
     if hub.path in files:
         return {PurePosixPath(hub.path).name: hub.path}, False
     inside = f"{hub.path}/" if hub.path else ""
-    below = {path.removeprefix(inside): path for path in files if path.startswith(inside)}
+    below = {name: f"{inside}{name}" for name in _below(hub, files)}
     names = set(below) if hub.kind == "dataset" or hub.path else set(_needed(below))
     if not names:
         has = f"It has {', '.join(sorted(files)[:8])}" if files else "It is empty"
-        raise SourceError(f"{address}: there is no {hub.path or 'file'} in this repository. {has}.")
+        raise SourceError(f"{address}: no {hub.path or 'file'} in this repository. {has}.")
     return {name: path for name, path in below.items() if name in names}, True
+
+
+def _below(hub: HubAddress, files: Iterable[str]) -> list[str]:
+    inside = f"{hub.path}/" if hub.path else ""
+    return sorted(path.removeprefix(inside) for path in files if path.startswith(inside))
 
 
 def _named(address: str, hub: HubAddress, files: Mapping[str, HubFile], names: Sequence[str]) -> dict[str, str]:
@@ -153,7 +180,7 @@ def _named(address: str, hub: HubAddress, files: Mapping[str, HubFile], names: S
     missing = [name for name, path in paths.items() if path not in files]
     if missing:
         raise SourceError(
-            f"{address} names {missing[0]}, which the repository lacks ({len(missing)} missing in total)."
+            f"{address} names {missing[0]}, which the repository does not have ({len(missing)} missing in total)."
         )
     return paths
 
@@ -186,17 +213,22 @@ def _translated_errors(address: str) -> Iterator[None]:
         yield
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
         what = "revision" if isinstance(error, errors.RevisionNotFoundError) else "repository"
-        raise SourceError(f"{address}: the Hub has no such {what}, or you have no access. {ADVICE}") from error
+        advice = hub_advice(read_hub(address))
+        raise SourceError(f"{address}: the Hub has no such {what}, or you have no access. {advice}") from error
     except errors.HFValidationError as error:
         raise SourceError(f"{address} is not a Hub address: {error}.") from error
     except errors.HfHubHTTPError as error:
         raise _refusal(address, error) from error
     except OSError as error:  # all that the client raises without a response
-        raise RetryableError(without_secrets(str(error)) or type(error).__name__) from error
+        raise _unreachable(error) from error
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in ("httpx", "httpx2", "httpcore", "httpcore2"):
             raise
-        raise RetryableError(without_secrets(str(error)) or type(error).__name__) from error
+        raise _unreachable(error) from error
+
+
+def _unreachable(error: Exception) -> RetryableError:
+    return RetryableError(f"cannot reach the Hub, {without_secrets(str(error)) or type(error).__name__}")
 
 
 def _refusal(address: str, error: Any) -> Exception:
@@ -207,7 +239,8 @@ def _refusal(address: str, error: Any) -> Exception:
         after_seconds = seconds_until(error.response.headers.get("Retry-After"))
         return RetryableError(f"the Hub answered {status}", after_seconds=after_seconds)
     message = without_secrets(str(error.server_message or "")).strip()
-    return SourceError(f"{address}: the Hub answered {status}{f' ({message})' if message else ''}. {ADVICE}")
+    advice = hub_advice(read_hub(address))
+    return SourceError(f"{address}: the Hub answered {status}{f' ({message})' if message else ''}. {advice}")
 
 
-SOURCE = Source(find, push, beside, web_ranges(_file_at))
+SOURCE = Source(find, push, beside, replace(web_ranges(_file_at), list_prefix=list_prefix), choosing)

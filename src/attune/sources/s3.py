@@ -59,7 +59,10 @@ def push(folder: Path, address: str, message: str) -> str:
             # boto3 repeats each part of an upload; to begin the whole push again would send gigabytes twice.
             push_folder(folder, open_client(RetryPolicy(), attempts=5), bucket, prefix, address)
     except RetryableError as failure:
-        raise SourceError(f"{address}: {failure}. Check the network and AWS_ENDPOINT_URL, and push again.") from failure
+        raise SourceError(
+            f"Upload to {address} failed: {failure}. The model is not there yet. Check the network and "
+            "AWS_ENDPOINT_URL, and push again."
+        ) from failure
     return f"s3://{bucket}/{prefix}"
 
 

@@ -24,6 +24,7 @@ from attune.recipe import Recipe
 from attune.run import Run
 from attune.site import Site
 from attune.sources import locate
+from attune.stages.adapter import base_of, is_adapter, read_adapter, with_base
 from attune.stages.pairs import require_fit
 from attune.stages.pretrained import (
     LoadedModel,
@@ -59,6 +60,7 @@ class PretrainedSource:
 
     native: Pretrained | None = None
     external: Path | None = None
+    adapter: Path | None = None  # LoRA in peft's layout, to be added to them
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +98,20 @@ def begin_model(
     world.barrier()
     loaded = build_model(recipe, folders.task, folders.assets)
     init = _load_pretrained_weights(loaded, local, source, imported, folders)
-    return BegunModel(loaded, init, adapt(loaded.task_model.module, recipe.adapt, recipe.seed, init.new_tensors))
+    if source.adapter:
+        read_adapter(source.adapter).apply(loaded.task_model.module)
+    return BegunModel(loaded, init, _adapt(loaded, recipe, init.new_tensors))
 
 
 def rebuild_model(recipe: Recipe, folders: ModelFolders, new_tensors: tuple[str, ...]) -> BegunModel:
     """The model of a run that began before, to be filled from a checkpoint."""
     loaded = build_model(recipe, folders.task, folders.assets)
-    adapted = adapt(loaded.task_model.module, recipe.adapt, recipe.seed, new_tensors)
-    return BegunModel(loaded, InitReport(new_tensors), adapted)
+    return BegunModel(loaded, InitReport(new_tensors), _adapt(loaded, recipe, new_tensors))
+
+
+def _adapt(loaded: LoadedModel, recipe: Recipe, new_tensors: tuple[str, ...]) -> Adapted:
+    targets = _family(recipe).lora_targets
+    return adapt(loaded.task_model.module, recipe.adapt, recipe.seed, new_tensors, targets)
 
 
 def open_pretrained_source(recipe: Recipe, site: Site) -> PretrainedSource:
@@ -111,13 +119,16 @@ def open_pretrained_source(recipe: Recipe, site: Site) -> PretrainedSource:
     if recipe.model.config.weights is None:
         return PretrainedSource()
     path = locate(recipe.model.config.weights, site.cache)
+    adapter = path if is_adapter(path) else None
+    path = base_of(path, site) if adapter else path
     if is_native(path):
-        return PretrainedSource(native=open_pretrained(path))
+        return PretrainedSource(native=open_pretrained(path), adapter=adapter)
     if _family(recipe).importer is None:
         raise ModelError(
-            f"{path} is not an attune model, and the family {recipe.model.family!r} imports no other checkpoints."
+            f"{path} is not an attune model, and the family {recipe.model.family!r} imports no other checkpoints. "
+            "Choose another model.weights."
         )
-    return PretrainedSource(external=path)
+    return PretrainedSource(external=path, adapter=adapter)
 
 
 def with_local_files(recipe: Recipe, site: Site) -> Recipe:
@@ -128,22 +139,30 @@ def with_local_files(recipe: Recipe, site: Site) -> Recipe:
     return replace(recipe, model=replace(recipe.model, config=replace(config, **local)))
 
 
-def import_model(source: str, folder: Path, site: Site, tokenizer: str | None = None) -> int:
-    """Convert another toolkit's checkpoint into a model folder; returns how many parameters it has."""
+def import_model(source: str, folder: Path, site: Site, tokenizer: str | None = None, base: str | None = None) -> int:
+    """Convert another toolkit's checkpoint into a model folder; returns how many parameters it has.
+
+    A LoRA adapter in peft's layout is merged into `base`, or into the base that it names.
+    """
     path = locate(source, site.cache)
-    family = next((name for name in catalog.names(catalog.FAMILIES) if _recognizes(name, path)), None)
+    if base is not None and not is_adapter(path):
+        raise ModelError(f"{source} is not a LoRA adapter (it has no adapter_config.json). Leave --base out.")
+    weights = path if not is_adapter(path) else locate(base, site.cache) if base else base_of(path, site)
+    family = _family_of(weights)
     if family is None:
         raise ModelError(
-            f"{source} cannot be imported: no family recognizes it. Expected a .nemo file, a transformers folder of a "
-            "Whisper model, or an OpenAI .pt file."
+            f"Cannot import {source}: unknown format. Expected a .nemo file, a transformers Whisper folder, an OpenAI "
+            ".pt file, or a LoRA adapter for one of them."
         )
     if folder.exists():
-        raise ModelError(f"{folder} already exists. Name another folder, or remove it first.")
+        raise ModelError(f"{folder} already exists. Choose another folder, or remove it first.")
     if tokenizer is not None and path.suffix != ".pt":
-        raise ModelError(f"{source} has its own tokenizer. Leave --tokenizer out: it is for OpenAI .pt files.")
+        raise ModelError(f"{source} has its own tokenizer. Remove --tokenizer, which is for OpenAI .pt files.")
     settings = [f"model.tokenizer={inline_yaml(str(locate(tokenizer, site.cache)))}"] if tokenizer is not None else []
     with tempfile.TemporaryDirectory() as scratch:
         run, written = Run(Path(scratch)), Path(scratch) / "recipe.yaml"
+        if base is not None:
+            path = with_base(path, str(weights.absolute()), Path(scratch) / "adapter")
         values = {"folder": inline_yaml(str(folder)), "source": inline_yaml(str(path)), "family": family}
         write_text(written, IMPORTED.format(**values))
         recipe = recipes.load(written, settings).recipe
@@ -151,7 +170,7 @@ def import_model(source: str, folder: Path, site: Site, tokenizer: str | None = 
         begun = begin_model(recipe, (), folders, site, World.alone())
         require_all_weights(begun, path)
         recipe = recipes.load(written, [*settings, *begun.init.overrides]).recipe
-        with explain_write_errors(folder, "Choose another place.", ModelError):
+        with explain_write_errors(folder, "Choose another folder.", ModelError):
             folder.parent.mkdir(parents=True, exist_ok=True)
         # Built under what the checkpoint recommends, which exporters write down.
         final = build_model(recipe, run.task, run.assets)
@@ -164,11 +183,18 @@ def require_all_weights(begun: BegunModel, path: Path) -> None:
     """Refuse a checkpoint that leaves weights of the model random."""
     missing = begun.init.new_tensors
     if missing:
-        raise ModelError(f"{path} lacks {', '.join(missing[:5])}, which this model needs.")
+        raise ModelError(f"{path} has no {', '.join(missing[:5])}, which this model needs.")
 
 
 def _family(recipe: Recipe) -> Family[ModelSection]:
     return catalog.find(catalog.FAMILIES, recipe.model.family)
+
+
+def _family_of(path: Path) -> str | None:
+    """The family of a model of attune's, or the one that imports a checkpoint."""
+    if is_native(path):
+        return open_pretrained(path).recipe.model.family
+    return next((name for name in catalog.names(catalog.FAMILIES) if _recognizes(name, path)), None)
 
 
 def _recognizes(family: str, path: Path) -> bool:
@@ -197,17 +223,18 @@ def _require_own_vocabulary(recipe: Recipe, source: PretrainedSource) -> None:
     Weights of a task's tokens may still have others in their assets: those of an ancestor.
     """
     native, task, rules = source.native, recipe.task.config, _family(recipe).vocabulary
+    if not callable(getattr(catalog.find(catalog.TASKS, recipe.task.name), "text", None)):  # it is no TextTask
+        verb = recipe.task.name.rpartition(".")[2].replace("_", " ")
+        raise ConfigError(f"{recipe.model.family.capitalize()} cannot {verb}. Use model.family=ssl.")
     if native and native.recipe.model.family == recipe.model.family and not rules.is_own(native.recipe.model.config):
-        raise ConfigError(
-            "These weights have no vocabulary of their own: they were trained with their task's. Set model.tokens=task."
-        )
+        raise ConfigError("These weights have no tokens of their own. Set model.tokens=task.")
     unused = [name for name in TASK_VOCABULARY if getattr(task, name, None) is not None]
     if unused:
         has_choice = "tokens" in {setting.name for setting in fields(recipe.model.config)}
         instead = ", or set model.tokens=task" if has_choice else ""
         raise ConfigError(
-            f"The model has its own vocabulary: task.{unused[0]} ({getattr(task, unused[0])}) is not used. "
-            f"Leave it and task.tokens out{instead}."
+            f"The model has its own tokens, so task.{unused[0]} ({getattr(task, unused[0])}) is not used. Remove "
+            f"it and task.tokens{instead}."
         )
 
 
@@ -239,7 +266,7 @@ def _copy_assets(source: PretrainedSource, folder: Path) -> None:
 def _import(recipe: Recipe, path: Path, assets: Path, world: World) -> ImportedCheckpoint:
     importer = _family(recipe).importer
     if importer is None:
-        raise ModelError(f"The family {recipe.model.family!r} cannot start from {path}.")
+        raise ModelError(f"The family {recipe.model.family!r} cannot load {path}. Choose another model.weights.")
     read = importer.read
     if world.is_first:
         return _replace_folder(assets, lambda folder: read(recipe.model.config, path, folder))
@@ -267,7 +294,7 @@ def _load_pretrained_weights(
         nothing = folders.task.with_name("no-task")  # imported weights come without a task
         renamed = remap(model.model, imported.tensors, nothing, folders.assets) if remap else None
         report = _report(loaded, renamed or RemappedWeights(imported.tensors), source.external)
-        return replace(report, overrides=imported.overrides)
+        return replace(report, overrides=imported.overrides, notes=(*imported.notes, *report.notes))
     return InitReport()
 
 

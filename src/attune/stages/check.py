@@ -20,10 +20,13 @@ from attune import catalog
 from attune.batches.plan import Plan, padding_share
 from attune.contracts import TextTask
 from attune.corpora import (
+    SHARDS,
     Corpus,
+    Leak,
     RowProblem,
     expand_shards,
     fetch_manifest,
+    find_leaks,
     inspect_corpus,
     open_corpus,
     select,
@@ -66,7 +69,8 @@ class RowsCheck:
     shortest_seconds: float
     longest_seconds: float
     bad_rows: tuple[RowProblem, ...]
-    bad_audio: tuple[RowProblem, ...] | None  # None: not decoded
+    bad_audio: tuple[RowProblem, ...]
+    decoded: int  # utterances of which the audio was decoded
 
     @property
     def is_sound(self) -> bool:
@@ -115,6 +119,7 @@ class RecipeCheck:
     example: Example | None
     troubles: tuple[str, ...]
     notes: tuple[str, ...] = ()  # what there is to say about the weights
+    leaks: tuple[Leak, ...] = ()  # what dev and test share with the training set
 
     @property
     def can_run(self) -> bool:
@@ -126,16 +131,19 @@ class RecipeCheck:
         return is_clean or self.bad_rows_policy == "drop"
 
 
-def check_manifest(source: str, decodes: bool, site: Site) -> Generator[Decoding, None, RowsCheck]:
-    """Look at one manifest alone; yields how far decoding has come."""
+def check_manifest(source: str, audio: int | None, site: Site) -> Generator[Decoding, None, RowsCheck]:
+    """Look at one manifest alone, decoding so many utterances, or all; yields how far decoding has come."""
     with tempfile.TemporaryDirectory() as scratch:
         path = fetch_manifest(source, site.cache)
         corpus = open_corpus(path.name, [path], Path(scratch))
-        return (yield from _check_rows(corpus, decodes, site))
+        return (yield from _check_rows(corpus, audio, site))
 
 
-def check_recipe(recipe: Recipe, decodes: bool, site: Site) -> Generator[Decoding, None, RecipeCheck]:
-    """Look at everything a recipe names; yields how far decoding has come."""
+def check_recipe(recipe: Recipe, audio: int | None, site: Site) -> Generator[Decoding, None, RecipeCheck]:
+    """Look at everything a recipe names, and decode so many utterances of each split, or all; yields how far that is.
+
+    What costs seconds is checked first: where it would stop a run, no audio is decoded.
+    """
     troubles: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         corpora = _open_all(recipe, Path(folder), site, troubles)
@@ -151,7 +159,7 @@ def check_recipe(recipe: Recipe, decodes: bool, site: Site) -> Generator[Decodin
         order = map(train.__getitem__, plan.order) if train and plan else streamed
         splits = []
         for corpus in corpora.values():
-            rows = yield from _check_rows(corpus, decodes, site)
+            rows = yield from _check_rows(corpus, 0 if troubles else audio, site)
             split = _check_split(recipe, corpus, rows, begun)
             if begun and corpus.name != TRAIN:
                 split = replace(split, floor=score_floor(corpus, begun.loaded, Path(folder), site))
@@ -166,6 +174,7 @@ def check_recipe(recipe: Recipe, decodes: bool, site: Site) -> Generator[Decodin
             example=first_example(order, begun.loaded) if begun else None,
             troubles=tuple(troubles),
             notes=begun.init.notes if begun else (),
+            leaks=find_leaks(train, {name: each for name, each in corpora.items() if name != TRAIN}) if train else (),
         )
 
 
@@ -186,7 +195,7 @@ def _open_all(recipe: Recipe, scratch: Path, site: Site, troubles: list[str]) ->
             if sources:
                 corpora[split] = open_corpus(split, [fetch_manifest(source, site.cache) for source in sources], scratch)
                 if not len(corpora[split]):
-                    raise DataError("No row can be used.")
+                    raise DataError("No valid row.")
     return corpora
 
 
@@ -195,7 +204,7 @@ def _look_into_stream(recipe: Recipe, troubles: list[str]) -> list[Utterance]:
     if recipe.data.stream is None:
         return []
     with _gathering(troubles, "data.stream: "):
-        shards = expand_shards(recipe.data.stream.shards)
+        shards = expand_shards(recipe.data.stream.shards, SHARDS)
         found = list(islice(samples_in(shards[0], 0), SAMPLES))
         if recipe.data.bad_rows == "fail":
             troubles.extend(f"data.stream: {each.problem}" for each in found if each.utterance is None)
@@ -204,8 +213,8 @@ def _look_into_stream(recipe: Recipe, troubles: list[str]) -> list[Utterance]:
         shortest, longest = recipe.data.min_seconds, recipe.data.longest_seconds
         if seconds and not any(shortest <= each <= longest for each in seconds):
             troubles.append(
-                f"data.stream: its first utterances have {min(seconds):.2f} to {max(seconds):.2f} s, and "
-                f"those of {shortest:g} to {longest:g} s are trained on (data.min_seconds, data.max_seconds)."
+                f"data.stream: the first utterances are {min(seconds):.2f} to {max(seconds):.2f} s long; training "
+                f"takes {shortest:g} to {longest:g} s (data.min_seconds, data.max_seconds)."
             )
         return streamed
     return []
@@ -257,13 +266,15 @@ def _check_evaluation(recipe: Recipe, loaded: LoadedModel, site: Site, troubles:
             search_of(config, loaded.task_model, site, World.alone())
 
 
-def _check_rows(corpus: Corpus, decodes: bool, site: Site) -> Generator[Decoding, None, RowsCheck]:
+def _check_rows(corpus: Corpus, audio: int | None, site: Site) -> Generator[Decoding, None, RowsCheck]:
     bad_audio: list[RowProblem] = []
-    if decodes:
-        yield Decoding(corpus.name, 0, len(corpus))
-        for done, problem in enumerate(inspect_corpus(corpus, max(1, site.workers)), 1):
+    count = len(corpus) if audio is None else min(audio, len(corpus))
+    if count:
+        yield Decoding(corpus.name, 0, count)
+        rows = np.arange(count) * len(corpus) // count  # spread over the whole manifest
+        for done, problem in enumerate(inspect_corpus(corpus, max(1, site.workers), rows), 1):
             bad_audio += [problem] if problem else []
-            yield Decoding(corpus.name, done, len(corpus))
+            yield Decoding(corpus.name, done, count)
     return RowsCheck(
         name=corpus.name,
         utterances=len(corpus),
@@ -272,7 +283,8 @@ def _check_rows(corpus: Corpus, decodes: bool, site: Site) -> Generator[Decoding
         shortest_seconds=float(corpus.seconds.min()) if len(corpus) else 0.0,
         longest_seconds=float(corpus.seconds.max()) if len(corpus) else 0.0,
         bad_rows=corpus.problems,
-        bad_audio=tuple(bad_audio) if decodes else None,
+        bad_audio=tuple(bad_audio),
+        decoded=count,
     )
 
 
@@ -313,7 +325,7 @@ def _check_targets(
 
 def _require_usable(utterance: Utterance, loaded: LoadedModel, is_learned: bool) -> None:
     if utterance.audio is None and loaded.task.needs_audio:
-        raise DataError(f"utterance {utterance.id!r} has no audio. Give its row an `audio` path, or leave it out.")
+        raise DataError(f"utterance {utterance.id!r} has no audio. Add `audio` to its row, or remove the row.")
     if not is_learned:
         loaded.task.reference(utterance)
         loaded.task_model.codec.prompt(utterance)
@@ -322,8 +334,8 @@ def _require_usable(utterance: Utterance, loaded: LoadedModel, is_learned: bool)
     frames, needed = frames_of(utterance, loaded), loaded.task_model.codec.frames_needed(target)
     if frames < needed:
         raise DataError(
-            f"utterance {utterance.id!r} needs {needed} frames for its target, "
-            f"and {utterance.seconds:.2f} s of audio give {frames}. Correct its text, or leave it out."
+            f"utterance {utterance.id!r} needs {needed} frames for its target; its {utterance.seconds:.2f} s of "
+            f"audio give {frames}. Correct its text, or remove the row."
         )
 
 

@@ -2,14 +2,14 @@
 
 import importlib.util
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attune.batches.load import LoadedMicroBatch
 from attune.batches.mix import Share
-from attune.corpora import Corpus, CorpusSample, Selection
+from attune.corpora import Corpus, CorpusSample, Leak, Selection, find_leaks
 from attune.decoding.search import Search
 from attune.recipe import Difference, Recipe
 from attune.run import Run
@@ -30,7 +30,7 @@ from attune.types import Metric, ScoringContext
 from attune.world import World
 
 if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
+    from attune.report.board import Board
 
 SCHEDULE_FIELDS = {
     "train.steps": "steps",
@@ -55,6 +55,7 @@ class Started:
     dev: Corpus | CorpusSample | None = None
     rescheduled: tuple[tuple[Difference, float, float], ...] = ()  # with the old and new rate at the next step
     notes: tuple[str, ...] = ()  # what there is to say about the weights it begins with
+    leaks: tuple[Leak, ...] = ()  # what dev and test share with the training set
     mix: tuple[Share, ...] = ()
     example: Example | None = None  # when a run begins, on the first rank; None also for a stream
 
@@ -101,18 +102,18 @@ Event = Started | Stepped | Decoding | Evaluated | Saved | Finished
 
 
 class RunLog:
-    """A run's log.jsonl, and TensorBoard where it is installed; opened when something is written."""
+    """A run's log.jsonl, and TensorBoard where it is installed."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
 
     @cached_property
-    def _board(self) -> "SummaryWriter | None":
+    def _board(self) -> "Board | None":
         if not importlib.util.find_spec("tensorboard"):
             return None
-        from torch.utils.tensorboard import SummaryWriter
+        from attune.report.board import Board
 
-        return SummaryWriter(str(self.run.folder / "tensorboard"))
+        return Board(self.run.folder / "tensorboard")
 
     def write(self, kind: str, **values: object) -> None:
         """A line for log.jsonl."""
@@ -121,13 +122,7 @@ class RunLog:
     def plot(self, step: int, **values: float) -> None:
         """Figures for TensorBoard."""
         if self._board:
-            for name, value in values.items():
-                self._board.add_scalar(name, value, step)
-
-    def close(self) -> None:
-        """Let go of the files."""
-        if "_board" in self.__dict__ and self._board:
-            self._board.close()
+            self._board.add(step, **values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +158,17 @@ class TrainingContext:
         name = self.recipe.train.keep_best
         if self.world.is_first and self.metric and name and name in scores:
             self.run.offer_best(name, self.metric, scores[name], step)
+
+
+def log_leaks(
+    training: TrainingContext, train: Corpus | None, dev: Corpus | CorpusSample | None, test: Corpus | None
+) -> tuple[Leak, ...]:
+    """What dev and test share with the training set; of a stream, nobody knows."""
+    others = {name: corpus for name, corpus in (("dev", dev), ("test", test)) if corpus is not None}
+    leaks = find_leaks(train, others) if train is not None else ()
+    for leak in leaks:
+        training.log.write("leak", **asdict(leak))
+    return leaks
 
 
 def log_step(training: TrainingContext, stepped: Stepped) -> None:

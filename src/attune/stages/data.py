@@ -15,13 +15,14 @@ from attune.batches.mix import Share, draw, shares, turns
 from attune.batches.plan import Budget, Plan, Rows, plan_epoch
 from attune.batches.stream import Part, Shards, StreamRules, StreamSample, forget_all, forgetting, stream_micros
 from attune.corpora import (
+    SHARDS,
     Corpus,
     Selection,
     Skipped,
     expand_shards,
     fetch_manifest,
     open_corpus,
-    read_shard,
+    read_samples,
     require_valid_rows,
     select,
     to_utterance,
@@ -33,7 +34,7 @@ from attune.scorers import CROPPED, SEARCHED, WITHOUT_MASKS
 from attune.site import Site
 from attune.sources import locate, read_range, shown, size_of
 from attune.stages.pretrained import LoadedModel
-from attune.types import SAMPLE_RATE, Hypothesis, Json, Utterance, tokens_of
+from attune.types import SAMPLE_RATE, CachedRow, Hypothesis, Json, Utterance, tokens_of
 from attune.world import World
 
 SHOWN = 160  # characters of a target
@@ -68,8 +69,9 @@ def training_rows(recipe: Recipe, corpus: Corpus) -> Selection:
         chosen = _with_audio(chosen, corpus, recipe)
     if not len(chosen.rows):
         raise DataError(
-            f"No training utterance is left of {len(corpus)}: {chosen.too_long} are longer than data.max_seconds "
-            f"({recipe.data.longest_seconds:g}) and {chosen.too_short} shorter than data.min_seconds."
+            f"All {len(corpus)} training utterances are left out: {chosen.too_long} are longer than "
+            f"data.max_seconds ({recipe.data.longest_seconds:g}), {chosen.too_short} shorter than "
+            "data.min_seconds. Change these limits."
         )
     return chosen
 
@@ -81,8 +83,8 @@ def _with_audio(chosen: Selection, corpus: Corpus, recipe: Recipe) -> Selection:
         return replace(chosen, rows=chosen.rows[has_audio])
     first = corpus[int(chosen.rows[~has_audio][0])]
     raise DataError(
-        f"{first.where}: utterance {first.id!r} has no audio, and batches.micro_seconds counts audio. Add its audio, "
-        "set data.bad_rows=drop, or, for a task of text alone, batches.micro_utterances."
+        f"{first.where}: utterance {first.id!r} has no audio, which batches.micro_seconds needs. Add its audio, "
+        "set data.bad_rows=drop, or, for text tasks, set batches.micro_utterances."
     )
 
 
@@ -144,16 +146,19 @@ def _turns(recipe: Recipe, corpus: Corpus, selection: Selection) -> list[float]:
     ]
     empty = [name for name, seconds in zip(corpus.sets, own, strict=True) if not len(seconds)]
     if mix is None or empty:
-        raise DataError(f"Nothing of {', '.join(empty)} is left to train on, so it cannot be mixed in.")
+        raise DataError(
+            f"No utterance of {', '.join(empty)} is left for training, so it cannot be mixed in. "
+            "Remove it, or change data.min_seconds and data.max_seconds."
+        )
     return turns([float(seconds.sum()) for seconds in own], mix.weights, mix.temperature)
 
 
 def training_reader(recipe: Recipe, corpus: Corpus | None, loaded: LoadedModel, site: Site) -> Reader:
     """How training reads an utterance: audio and target, refusing targets that no alignment can reach."""
     if recipe.augment and recipe.augment.masks and loaded.task_model.scorer in WITHOUT_MASKS:
-        raise ConfigError("augment.masks: this model has no features that could be masked. Leave it out.")
+        raise ConfigError("augment.masks: this model has no features to mask. Remove it.")
     if recipe.augment and recipe.augment.crop_seconds and loaded.task_model.scorer not in CROPPED:
-        raise ConfigError("augment.crop_seconds: this task learns from whole utterances. Leave it out.")
+        raise ConfigError("augment.crop_seconds: this task learns from whole utterances. Remove it.")
     built = loaded.task_model
     return Reader(
         corpus or (),
@@ -166,7 +171,20 @@ def training_reader(recipe: Recipe, corpus: Corpus | None, loaded: LoadedModel, 
         augmenter=_augmenter(recipe.augment, built.limits.max_seconds, site) if recipe.augment else None,
         seed=recipe.seed,
         rows=len(corpus) if corpus and recipe.data.mix else None,
+        cached=_cached(recipe, loaded),
+        cached_needs_audio=built.scorer == "waveform",
     )
+
+
+def _cached(recipe: Recipe, loaded: LoadedModel) -> Callable[[Utterance], CachedRow | None] | None:
+    """What finds features that are kept; they are those of the recordings as they are."""
+    cache, augment = loaded.task_model.cache, recipe.augment
+    if cache and augment and replace(augment, masks=None) != AugmentConfig():
+        raise ConfigError(
+            "model.cache keeps the features of recordings as they are. Leave out augment.speeds, rooms, noise and "
+            "gain_db (masks may stay), or model.cache."
+        )
+    return cache.lookup() if cache else None
 
 
 def recordings_of(recipe: Recipe, site: Site) -> str:
@@ -260,7 +278,7 @@ def open_stream(recipe: Recipe, run: Path, site: Site) -> Shards:
     stream = recipe.data.stream
     if stream is None:
         raise RuntimeError("the recipe has no data.stream")
-    names = expand_shards(stream.shards)
+    names = expand_shards(stream.shards, SHARDS)
     shards = Shards(names, samples_in, stream.window, recipe.seed, Path())
     own = hashlib.sha256(f"{run.absolute()} {recipe.seed} {shards.fingerprint}".encode()).hexdigest()[:16]
     return replace(shards, folder=(site.cache.folder / "stream" / own).absolute())
@@ -272,8 +290,8 @@ def _rules(recipe: Recipe) -> StreamRules:
 
 
 def samples_in(shard: str, start: int) -> Iterator[StreamSample]:
-    """The samples of a shard from a byte on, in their order; what cannot be one comes with the reason."""
-    for sample in read_shard(shard, start):
+    """The samples of a shard from a byte or row on, in their order; what cannot be one comes with the reason."""
+    for sample in read_samples(shard, start):
         if isinstance(sample.found, Skipped):
             yield StreamSample(None, b"", sample.end, f"{sample.found.which}: {sample.found.reason}")
         else:

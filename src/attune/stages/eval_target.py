@@ -14,11 +14,13 @@ from attune.corpora import Corpus
 from attune.errors import ConfigError, ModelError
 from attune.files import explain_write_errors, require_writable
 from attune.recipe import Recipe
-from attune.report.predictions import copy_files, write_predictions
+from attune.report.formats import TABLES, require_format
+from attune.report.predictions import copy_files, export_predictions, write_predictions
 from attune.run import Run
 from attune.site import Site
 from attune.sources import is_remote, locate, shown
 from attune.stages.begin import begin_model, require_all_weights, with_local_files
+from attune.stages.breakdown import group_scores, require_groups
 from attune.stages.data import open_manifests
 from attune.stages.evaluate import (
     Decoding,
@@ -59,11 +61,11 @@ def open_eval_target(source: str, overrides: Sequence[str], site: Site) -> EvalT
         recipe = _recipe(Path(source), overrides)
         weights: str | None = recipe.model.config.weights
         if weights is None:
-            raise ConfigError(f"{source} names no weights to evaluate. Add model.weights=RUN_OR_MODEL.")
+            raise ConfigError(f"{source} has no weights to evaluate. Add model.weights=RUN_OR_MODEL.")
         return EvalTarget(_open_named(with_local_files(recipe, site), locate(weights, site.cache)), None)
     folder = locate(source, site.cache)
     if not folder.is_dir():
-        raise ModelError(f"{folder} is neither a run directory, nor a model folder, nor a recipe (.yaml).")
+        raise ModelError(f"{folder} is neither a run, nor a model folder, nor a recipe (.yaml).")
     pretrained = open_pretrained(folder, [each for each in overrides if each.partition("=")[0] in trust.NAMES])
     if overrides:
         recipe = _recipe(folder / "recipe.yaml", overrides)
@@ -76,16 +78,17 @@ def _require_own_weights(folder: Path, own: Recipe, wished: Recipe) -> None:
     for name in ("weights", "tokenizer"):
         if getattr(own.model.config, name, None) != getattr(wished.model.config, name, None):
             raise ConfigError(
-                f"model.{name}: {folder} is a model with its own. Name the other one in its place, or give a recipe."
+                f"model.{name}: {folder} is a model with its own. Give the other model instead, or a recipe."
             )
 
 
 def _recipe(path: Path, overrides: Sequence[str]) -> Recipe:
     """A recipe under overrides; what they say of `decode` is about the search that evaluates: the final one."""
-    recipe = recipes.load(path, overrides).recipe
-    if recipe.decode.final is None:
-        return recipe
-    return recipes.load(path, [re.sub(r"^decode\.(?!final\b)", "decode.final.", each) for each in overrides]).recipe
+    of_decode = re.compile(r"^decode\.(?!final\b)")
+    others = [each for each in overrides if not of_decode.match(each)]
+    if recipes.load(path, others).recipe.decode.final is None:
+        return recipes.load(path, overrides).recipe
+    return recipes.load(path, [of_decode.sub("decode.final.", each) for each in overrides]).recipe
 
 
 def load_eval_target(pretrained: Pretrained, site: Site, world: World) -> LoadedModel:
@@ -108,7 +111,7 @@ def _open_named(recipe: Recipe, path: Path) -> Pretrained:
             _require_same_model(family, pretrained.recipe.model.config, recipe.model.config, path)
         return replace(pretrained, recipe=recipe)
     if family.importer is None or not family.vocabulary.is_own(recipe.model.config):
-        raise ModelError(f"{path} is not an attune model. Train one first; there is nothing to evaluate in it yet.")
+        raise ModelError(f"{path} is not an attune model. Train a run first, or import it with `attune import`.")
     defaults = replace(recipe.model.config, **_defaults(family))
     _require_same_model(family, defaults, recipe.model.config, path)
     return Pretrained(recipe, ModelFolders(path, path), path, is_external=True)
@@ -122,7 +125,7 @@ def _require_same_model(family: Family[ModelSection], trained: ModelSection, ask
         if getattr(trained, name) != getattr(asked, name)
     ]
     if changed:
-        raise ConfigError(f"{path} was trained with {', '.join(changed)}. Evaluate it as it was trained.")
+        raise ConfigError(f"{path} was trained with {', '.join(changed)}. Evaluate it with the same settings.")
 
 
 def _defaults(family: Family[ModelSection]) -> dict[str, object]:
@@ -142,25 +145,36 @@ def _load_external(pretrained: Pretrained, site: Site) -> LoadedModel:
 
 
 def evaluate_target(
-    target: EvalTarget, on: str | None, batch: int | None, site: Site, world: World, out: Path | None = None
+    target: EvalTarget,
+    on: str | None,
+    batch: int | None,
+    site: Site,
+    world: World,
+    out: Path | None = None,
+    by: str | None = None,
 ) -> Generator[Decoding, None, Evaluation]:
     """Decode and score one split or manifest with the recipe's final search.
 
-    Files that predictions name lie with the run, or else beside `out`.
+    Files that predictions name lie with the run, or else beside `out`. With `by`, each speaker, language or value of
+    a label is scored too.
     """
     recipe = target.pretrained.recipe
     loaded = load_eval_target(target.pretrained, site, world)
     with tempfile.TemporaryDirectory() as scratch:
         folder = target.run.data if target.run else Path(scratch)
         site = as_locked(target.run, site) if target.run else site
-        corpus = as_scored(_open(target, on, folder, site, world), loaded, recipe)
+        whole = _open(target, on, folder, site, world)
+        if by:
+            require_groups(by, whole, loaded.task)
+        corpus = as_scored(whole, loaded, recipe)
         beside = out.parent if out else Path(scratch)
         predictions = target.run.predictions_folder if target.run else beside
         context = scoring_context(loaded.task, corpus, predictions, site)
         search = search_of(recipe.decode.final or recipe.decode, loaded.task_model, site, world)
         batches = evaluation_batches(loaded, corpus, batch, recipe, site, world)
         evaluation = yield from evaluate(loaded, corpus, batches, search, context, world)
-        return replace(evaluation, manifest=_whole_name(on) if on and on not in SPLITS else None)
+        groups = group_scores(by, evaluation.predictions, loaded.task, context) if by else {}
+        return replace(evaluation, groups=groups, manifest=_whole_name(on) if on and on not in SPLITS else None)
 
 
 def _open(target: EvalTarget, on: str | None, index_folder: Path, site: Site, world: World) -> Corpus:
@@ -169,7 +183,7 @@ def _open(target: EvalTarget, on: str | None, index_folder: Path, site: Site, wo
         on = "test" if recipe.data.test else "dev"
     sources: tuple[str, ...] = getattr(recipe.data, on) if on in SPLITS else (on,)
     if not sources:
-        raise ConfigError(f"The recipe has no data.{on}. Name a manifest: --on MANIFEST.")
+        raise ConfigError(f"The recipe has no data.{on}. Give a manifest: --on MANIFEST.")
     name = on if on in SPLITS else _name_for(on, target.run)
     return open_manifests(name, sources, recipe, index_folder, site, world)
 
@@ -189,10 +203,12 @@ def _whole_name(manifest: str) -> str:
     return shown(manifest) if is_remote(manifest) else str(Path(manifest).absolute())
 
 
-def require_places(target: EvalTarget, *files: Path | None) -> None:
+def require_places(target: EvalTarget, out: Path | None, alignments: Path | None) -> None:
     """Refuse, before anything is decoded, files that could not be written, and a run that cannot keep its scores."""
-    for path in filter(None, files):
-        require_writable(path, "Name another file.")
+    if out:
+        require_format(out, TABLES)
+    for path in filter(None, (out, alignments)):
+        require_writable(path, "Choose another file.")
     if target.run:
         require_writable(target.run.predictions(SPLITS[0]), _remedy(target.run))
         require_writable(target.run.folder / "scores.json", _remedy(target.run))
@@ -201,8 +217,8 @@ def require_places(target: EvalTarget, *files: Path | None) -> None:
 def record(target: EvalTarget, evaluation: Evaluation, out: Path | None) -> None:
     """Keep predictions and scores with the run, and the predictions where they were asked for."""
     if out:
-        with explain_write_errors(out, "Name another file."):
-            write_predictions(out, evaluation.predictions)
+        with explain_write_errors(out, "Choose another file."):
+            export_predictions(out, evaluation.predictions)
             if target.run:
                 copy_files(evaluation.predictions, target.run.predictions_folder, out.parent)
     if target.run:
@@ -212,4 +228,4 @@ def record(target: EvalTarget, evaluation: Evaluation, out: Path | None) -> None
 
 
 def _remedy(run: Run) -> str:
-    return f"A model keeps nothing with it, if that will do: attune evaluate {run.model}"
+    return f"To keep nothing, evaluate its model: attune evaluate {run.model}"

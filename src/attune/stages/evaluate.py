@@ -1,5 +1,6 @@
 """Decode a corpus and score it. Every utterance is scored exactly once, or the evaluation fails."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -11,15 +12,15 @@ from typing import Any, cast
 import torch
 
 from attune.batches.load import LoadedMicroBatch, Reader, load, readers_watched
-from attune.batches.plan import Budget, plan_in_order
+from attune.batches.plan import Budget, plan_in_order, spread
 from attune.catalog import suggestion
-from attune.contracts import Task, TaskModel
+from attune.contracts import SpeechModel, Task, TaskModel
 from attune.corpora import ChunkedCorpus, Corpus, CorpusSample
 from attune.decoding.fusion import Fusion
-from attune.decoding.ngram import END, NGram, read_arpa
+from attune.decoding.ngram import END, read_arpa
 from attune.decoding.predict import decode, share
 from attune.decoding.search import Search, require_usable
-from attune.decoding.settings import SearchConfig
+from attune.decoding.settings import LENGTH_POWERS, SearchConfig
 from attune.errors import AttuneError, ConfigError, DataError, ModelError, Preempted
 from attune.recipe import Recipe
 from attune.report.predictions import write_features, write_waveform
@@ -27,8 +28,22 @@ from attune.report.tables import scores_json
 from attune.site import Site
 from attune.sources import locate
 from attune.stages.data import read_back
+from attune.stages.language_models import read_neural_lm
 from attune.stages.pretrained import LoadedModel
-from attune.types import Features, Metric, Output, Prediction, Score, Scores, ScoringContext, Utterance, Waveform
+from attune.types import (
+    Features,
+    Hypothesis,
+    LanguageModel,
+    LayerWeighted,
+    Metric,
+    Output,
+    Prediction,
+    Score,
+    Scores,
+    ScoringContext,
+    Utterance,
+    Waveform,
+)
 from attune.world import World
 
 DECODED_AT_ONCE = 4  # micro-batches: without gradients there is room for more, and a search is as long as one of them
@@ -58,11 +73,20 @@ class Evaluation:
     total: int | None = None  # utterances of the whole set, where only a sample of it was scored
     sets: Mapping[str, Scores] = field(default_factory=dict)  # each manifest's own scores, when there are several
     manifest: str | None = None  # what was scored, where it is no split of the recipe's
+    groups: Mapping[str, Scores] = field(default_factory=dict)  # of each speaker, language or label, where asked for
+    audio_seconds: float = 0.0
+    decoding_seconds: float = 0.0  # from the first batch to the last, on the slowest rank
+    layer_weights: Mapping[int, float] = field(default_factory=dict)  # of an encoder's layers, where they are summed
 
     @property
     def title(self) -> str:
         """What was scored: a set, or how much of it."""
         return f"{self.split} ({describe_sample(len(self.predictions), self.total)})" if self.total else self.split
+
+    @property
+    def real_time_factor(self) -> float | None:
+        """Seconds of decoding for a second of audio; None where there is no audio."""
+        return self.decoding_seconds / self.audio_seconds if self.audio_seconds else None
 
     @property
     def absent(self) -> int:
@@ -78,6 +102,7 @@ class Evaluation:
             "ranks": list(self.rank_counts),
             **({"manifest": self.manifest} if self.manifest else {}),
             **({"sample_of": self.total} if self.total else {}),
+            **({"layer_weights": dict(self.layer_weights)} if self.layer_weights else {}),
             **({"sets": {name: scores_json(scores) for name, scores in self.sets.items()}} if self.sets else {}),
         }
 
@@ -98,11 +123,11 @@ def describe_sample(count: int, total: int) -> str:
 def kept_metric(recipe: Recipe, task: Task) -> Metric | None:
     """The metric of `train.keep_best`; settings that do not go with the task's scores are refused."""
     if recipe.train.eval_utterances and task.scored_over == "set":
-        raise ConfigError("train.eval_utterances: this task is scored over whole sets, not over samples. Leave it out.")
+        raise ConfigError("train.eval_utterances: this task is scored over whole sets, not over samples. Remove it.")
     name = recipe.train.keep_best
     declared = {f"dev.{metric.name}": metric for metric in task.metrics}
     if name is not None and name not in declared:
-        raise ConfigError(f"train.keep_best: the task has no score {name!r}{suggestion(name, declared)}")
+        raise ConfigError(f"train.keep_best: this task has no score {name!r}{suggestion(name, declared)}")
     return declared[name] if name else None
 
 
@@ -156,7 +181,9 @@ def _by_id(corpus: Corpus | CorpusSample) -> Callable[[str], Utterance]:
 
 def search_of(config: SearchConfig, built: TaskModel, site: Site, world: World) -> Search:
     """The recipe's search settings as the decoder takes them, with the language model they name."""
-    search = Search(config.search, config.beam, config.length_power, config.fallback, config.precision)
+    is_open = config.search == "beam" and config.length_power is None
+    length_power = LENGTH_POWERS.get(built.scorer) if is_open else config.length_power
+    search = Search(config.search, config.beam, length_power, config.fallback, config.precision)
     if config.lm is not None:
         fusion = Fusion(_read_lm(config.lm, built, site, world), config.lm_weight)
         search = replace(search, lm=config.lm, fusion=fusion)
@@ -164,13 +191,14 @@ def search_of(config: SearchConfig, built: TaskModel, site: Site, world: World) 
     return search
 
 
-def _read_lm(source: str, built: TaskModel, site: Site, world: World) -> NGram:
+def _read_lm(source: str, built: TaskModel, site: Site, world: World) -> LanguageModel:
     pieces = built.codec.pieces
     if not pieces:
-        raise ModelError(f"decode.lm: {source} cannot be used: this model has no text tokens. Leave it out.")
+        raise ModelError(f"decode.lm: this model has no text tokens for {source}. Remove decode.lm.")
     end = pieces.index(END) if built.scorer == "tokens" and END in pieces else None
     device = torch.device("cpu") if built.scorer == "ctc" else world.device  # where the beam is
-    return read_arpa(locate(source, site.cache), pieces, device, end)
+    path = locate(source, site.cache)
+    return read_neural_lm(path, built, device) if path.is_dir() else read_arpa(path, pieces, device, end)
 
 
 def as_scored(corpus: Corpus | CorpusSample, loaded: LoadedModel, recipe: Recipe) -> Scored:
@@ -191,9 +219,11 @@ def evaluation_batches(
         reads_audio=loaded.task.needs_audio,
         drops_bad_rows=recipe.data.bad_rows == "drop",
         drops_long_rows=recipe.data.drops_long_rows,
+        cached=loaded.task_model.cache.lookup() if loaded.task_model.cache else None,
+        cached_needs_audio=loaded.task_model.scorer == "waveform",
     )
     plan = plan_in_order(corpus.seconds, Budget(None, batch, 1) if batch else _decoding_budget(recipe))
-    batches = list(share(plan, world))
+    batches = list(share(spread(plan, world.size), world))
     workers = min(site.workers, len(batches)) if len(batches) > 1 else 0  # one is read before a worker has started
     return load(reader, batches, workers, pins=world.device.type == "cuda")
 
@@ -222,17 +252,19 @@ def evaluate(
     mine: dict[int, Prediction] = {}
     problems: list[str] = []
     yield Decoding(corpus.name, 0, len(corpus))
+    began = time.monotonic()
     with readers_watched():
         for decoded in decode(loaded.task_model, _until(stop_requested, batches, stopped), search, world):
             problems.extend(decoded.problems)
             for row, output in zip(decoded.rows, decoded.outputs, strict=True):
                 mine[row] = _prediction(corpus[row], output, loaded, context)
             yield Decoding(corpus.name, min(len(corpus), len(mine) * world.size), len(corpus))
+    took = time.monotonic() - began
     if any(world.gather(bool(stopped))):
-        raise Preempted(f"Asked to stop: {corpus.name} is not decoded to its end. Run the same command to go on.")
-    parts = world.gather((mine, problems))
+        raise Preempted(f"Stopped while decoding {corpus.name}. Run the same command to resume.")
+    parts = world.gather((mine, problems, took))
     whole = corpus.whole if isinstance(corpus, ChunkedCorpus) else corpus
-    by_rank = _by_rank(loaded, corpus, [part for part, _ in parts])
+    by_rank = _by_rank(loaded, corpus, [part for part, _, _ in parts])
     together = {row: prediction for part in by_rank for row, prediction in part.items()}
     predictions = tuple(together[row] for row in range(len(whole)))
     scores = loaded.task.score(predictions, context)
@@ -242,10 +274,17 @@ def evaluate(
         scores=scores,
         rank_counts=_rank_counts(loaded.task, scores, by_rank, context),
         search=search,
-        problems=tuple(problem for _, found in parts for problem in found),
+        problems=tuple(problem for _, found, _ in parts for problem in found),
         total=whole.total if isinstance(whole, CorpusSample) else None,
         sets=_by_set(whole, predictions, loaded.task, context),
+        audio_seconds=float(corpus.seconds.sum()) if loaded.task.needs_audio else 0.0,
+        decoding_seconds=max(seconds for _, _, seconds in parts),
+        layer_weights=_layer_weights(loaded.task_model.model),
     )
+
+
+def _layer_weights(model: SpeechModel) -> Mapping[int, float]:
+    return model.layer_weights() if isinstance(model, LayerWeighted) else {}
 
 
 def _prediction(
@@ -260,7 +299,8 @@ def _prediction(
         return Prediction(utterance.id, None, reference, output.score, write_waveform(*place, output))
     if isinstance(output, Features):
         return Prediction(utterance.id, None, reference, output.score, write_features(*place, output))
-    return Prediction(utterance.id, loaded.task_model.codec.read(output), reference, output.score)
+    language = output.language if isinstance(output, Hypothesis) else None
+    return Prediction(utterance.id, loaded.task_model.codec.read(output), reference, output.score, language=language)
 
 
 def _rank_counts(

@@ -51,7 +51,6 @@ def finish(training: TrainingContext, before: int, last: int) -> Iterator[Event]
         yield from _score_all_of("dev", training, final.steps[-1])
     if recipe.data.test:
         yield from _score_all_of("test", training, final.steps[-1])
-    training.log.close()
     averaged = final.steps if recipe.train.average else ()
     stalled_at = last if last < recipe.train.steps else None
     yield Finished(

@@ -137,9 +137,11 @@ def read_lock(path: Path) -> dict[str, Entry]:
         saved = json.loads(path.read_bytes())
         entries = [entry_from(each) for each in saved["sources"]]
         if saved["format"] != FORMAT:
-            raise SourceError(f"{path} was written by another version of attune (format {saved['format']}).")
+            raise SourceError(
+                f"{path} was written by another version of attune (format {saved['format']}). Use that version."
+            )
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SourceError(f"{path} is no lock of sources ({error}). Give a run's sources.lock.json.") from error
+        raise SourceError(f"{path} is not a lock file ({error}). Give a run's sources.lock.json.") from error
     return {entry.source: entry for entry in entries}
 
 
@@ -157,7 +159,9 @@ def fetch(recipe: Recipe, site: Site, locked: Mapping[str, Entry]) -> Iterator[F
     cache = site.cache.locked_to(locked)
     for named in sources_of(recipe):
         if locked and is_remote(named.source) and shown(named.source) not in locked:
-            raise SourceError(f"{named.key}: {shown(named.source)} is not in the lock. Was it made by another recipe?")
+            raise SourceError(
+                f"{named.key}: {shown(named.source)} is not in the lock. Use the lock of the same recipe."
+            )
         path = named.bring(cache)
         if not is_remote(named.source) and named.source in locked:
             _require_unchanged(path, locked[named.source])
@@ -169,6 +173,6 @@ def _require_unchanged(path: Path, locked: Entry) -> None:
     changed = [name for name, file in locked.files.items() if now.files.get(name) != file]
     if changed:
         raise SourceError(
-            f"{locked.source} is not what it was when it was locked: {', '.join(changed[:3])} changed or is gone. "
-            "Put it back as it was, or fetch without --locked."
+            f"{locked.source} has changed since it was locked: {', '.join(changed[:3])} changed or is gone. "
+            "Restore it, or fetch without --locked."
         )

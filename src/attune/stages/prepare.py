@@ -1,6 +1,7 @@
-"""From a corpus on disk to manifests, and from text to a tokenizer."""
+"""From a corpus on disk, in an archive or at an address to manifests, and from text to a tokenizer."""
 
 import fcntl
+import hashlib
 import json
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
@@ -10,16 +11,28 @@ from pathlib import Path
 from typing import Any, Literal
 
 from attune import catalog, config
-from attune.corpora import CORPORA, CorpusPaths, Layout, Prepared, open_corpus, prepare_split
+from attune.corpora import (
+    CORPORA,
+    CorpusPaths,
+    Layout,
+    Prepared,
+    detect_corpus,
+    is_archive,
+    open_corpus,
+    prepare_split,
+    remove_splits,
+    unpacked_root,
+)
 from attune.errors import ConfigError, DataError
 from attune.files import completed, write_text
 from attune.plain_yaml import Problems, read_overrides
 from attune.site import Site
-from attune.sources import locate, shown
+from attune.sources import is_address, is_remote, locate, locate_some, shown, unpack
 from attune.text.timestamps import strip_timestamps
 from attune.text.tokenizers.sentencepiece import SentencePieceTokenizer
 
-RECORD = "corpus.json"
+RECORD, COMPLETE = "corpus.json", "complete"
+AUTO = "auto"  # the corpus is recognized by the files of its source
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +43,7 @@ class PrepareRequest:
     source: str
     to: Path
     options: Sequence[str] = ()
+    force: bool = False  # write again what is there
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +54,84 @@ class Preparing:
     rows: int
 
 
-def prepare_corpus(order: PrepareRequest, jobs: int, site: Site) -> Generator[Preparing, None, tuple[Prepared, ...]]:
-    """Write every split of the corpus; yields how far it is."""
-    layout = catalog.find(CORPORA, order.corpus)
-    options = _options(layout, order.options)
-    source = order.source if layout.takes_addresses else str(locate(order.source, site.cache).absolute())
+@dataclass(frozen=True, slots=True)
+class Understood:
+    """How the source was understood: the corpus that it was taken for, and which column is what."""
+
+    corpus: str
+    notes: tuple[str, ...]
+
+
+def prepare_data(
+    source: str, to: Path, site: Site, jobs: int = 1, options: Sequence[str] = ()
+) -> Generator[Preparing | Understood, None, tuple[Prepared, ...]]:
+    """Manifests of whatever `source` is: a folder, CSV or TSV, HF set, archive or URL; `options` are `key=value`."""
+    return prepare_corpus(PrepareRequest(AUTO, source, to, options), jobs, site)
+
+
+def prepare_corpus(
+    order: PrepareRequest, jobs: int, site: Site
+) -> Generator[Preparing | Understood, None, tuple[Prepared, ...]]:
+    """Write every split of the corpus; yields how the source was understood, and how far it is."""
     to = order.to.absolute()
+    if order.corpus != AUTO:  # a mistake is reported before anything is fetched or written
+        _options(catalog.find(CORPORA, order.corpus), order.options)
     with _alone_in(to):
-        splits = layout.read(CorpusPaths(source, to), options)
-        _claim(to, {"corpus": order.corpus, "from": shown(source), "options": config.to_plain(options)})
+        corpus, source = _find(order, to, site)
+        layout = catalog.find(CORPORA, corpus)
+        options = _options(layout, order.options)
+        paths = CorpusPaths(source, to)
+        splits = layout.read(paths, options)
+        claim = {"corpus": corpus, "from": shown(source), "options": config.to_plain(options)}
+        replaces = _claim(to, claim, order.force)
+        recognized = [f"{shown(order.source)}: read as {corpus}"] if order.corpus == AUTO else []
+        yield Understood(corpus, (*recognized, *(layout.notes(paths, options) if layout.notes else ())))
         prepared = []
         for split, found in splits.items():
-            steps = prepare_split(split, found, to, jobs)
+            steps = prepare_split(split, found, to, jobs, replaces)
             prepared.append((yield from _progress_of(split, steps)))
+        if any(split.rows for split in prepared):
+            if replaces:
+                remove_splits(to, splits)
+            _record(to, {**claim, COMPLETE: True})
         return tuple(prepared)
+
+
+def _find(order: PrepareRequest, to: Path, site: Site) -> tuple[str, str]:
+    """The corpus and its source on this machine, unpacked; or an address, for a corpus that reads those in place."""
+    named = None if order.corpus == AUTO else order.corpus
+    if named and catalog.find(CORPORA, named).takes_addresses:
+        return named, order.source
+    if not named and is_address(order.source) and order.source.partition("#")[0].endswith((".tar", "/")):
+        return "shards", order.source
+    if not named and order.source.startswith("hf://datasets/"):
+        named = "huggingface"
+    path = (
+        _located(order, catalog.find(CORPORA, named), site) if named else locate(order.source, site.cache)
+    ).absolute()
+    if is_archive(path):
+        path = _unpacked(path, to)
+    return named or detect_corpus(path), str(path)
+
+
+def _located(order: PrepareRequest, layout: Layout, site: Site) -> Path:
+    """The source of a known corpus, fetched; of a remote dataset, as much as the options ask for."""
+    options = _options(layout, order.options)
+    if layout.choose is None or not is_remote(order.source) or order.source.endswith(".parquet"):
+        return locate(order.source, site.cache)
+    name = f"{order.source}#{hashlib.sha256(json.dumps(config.to_plain(options)).encode()).hexdigest()[:12]}"
+    choose = layout.choose
+    return locate_some(order.source, lambda names: choose(names, options), site.cache, name)
+
+
+def _unpacked(archive: Path, to: Path) -> Path:
+    """The archive's files beside the manifests, which refer to them; one that changed is unpacked anew."""
+    status = archive.stat()
+    state = hashlib.sha256(f"{archive} {status.st_size} {status.st_mtime_ns}".encode()).hexdigest()[:12]
+    folder = to / f"unpacked-{state}"
+    if not folder.exists():
+        unpack(archive, folder)
+    return unpacked_root(folder)
 
 
 def _progress_of(split: str, steps: Generator[int, None, Prepared]) -> Generator[Preparing, None, Prepared]:
@@ -79,22 +157,41 @@ def _alone_in(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("w")
     except OSError as error:
-        raise DataError(f"Manifests cannot be written to {folder}: {error.strerror}.") from error
+        raise DataError(f"Cannot write manifests to {folder}: {error.strerror}.") from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _claim(to: Path, claim: dict[str, Any]) -> None:
-    """Say what the folder is for; refuse one that is for something else."""
-    record = to / RECORD
-    if not record.exists():
-        write_text(record, json.dumps(claim, indent=1, ensure_ascii=False) + "\n")
-        return
-    before = json.loads(record.read_text(encoding="utf-8"))
-    changed = [f"  {key}: {before.get(key)} there, {claim[key]} here" for key in claim if before.get(key) != claim[key]]
-    if changed:
-        raise ConfigError("\n".join([f"{to} holds manifests made otherwise:", *changed, "Give another --to."]))
+def _claim(to: Path, claim: dict[str, Any], force: bool) -> bool:
+    """Record what the folder is for; returns whether the manifests in it are to be replaced.
+
+    A folder that is for something else is refused, unless nothing came of that: a mistake can be corrected.
+    """
+    path = to / RECORD
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    is_complete = before.pop(COMPLETE, True) and bool(before)
+    changed = _differences(before, claim) if before else []
+    if changed and is_complete and not force:
+        raise ConfigError(
+            f"{to} is already prepared with other settings ({', '.join(changed)}). Use another --to, or --force."
+        )
+    _record(to, {**claim, COMPLETE: False} if changed or not is_complete else {**claim, COMPLETE: True})
+    return force or bool(changed)
+
+
+def _differences(before: dict[str, Any], claim: dict[str, Any]) -> list[str]:
+    """Each setting that is another now: audio: 'audio' → 'Filename'."""
+    flat = [{**each, **each["options"]} for each in (before, claim)]
+    return [
+        f"{key}: {flat[0].get(key)!r} → {value!r}"
+        for key, value in flat[1].items()
+        if key != "options" and flat[0].get(key) != value
+    ]
+
+
+def _record(to: Path, claim: dict[str, Any]) -> None:
+    write_text(to / RECORD, json.dumps(claim, indent=1, ensure_ascii=False) + "\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +220,7 @@ def learn_tokens(sources: Sequence[str], file: Path, wish: TokenizerRequest, sit
         written = [(each.text, each.language) for each in corpus if each.text is not None]
         texts = [normalize(strip_timestamps(text, language)) for text, language in written]
     if not texts:
-        raise DataError(f"There is no text in {', '.join(sources)} to learn tokens from.")
+        raise DataError(f"{', '.join(sources)} has no text to train a tokenizer on.")
     pieces = SentencePieceTokenizer.learn(texts, wish.kind, wish.size)
     with completed(file) as partial:
         partial.write_bytes(pieces.model)

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from attune import catalog
@@ -27,9 +26,10 @@ from attune.recipe import Recipe
 from attune.run import Run
 from attune.seeds import derive
 from attune.stages.pairs import require_fit
-from attune.tensor_files import read_safetensors
+from attune.tensor_files import read_safetensors, write_safetensors
 from attune.training import checkpoint
 from attune.training.adapt import merge_lora
+from attune.training.memory import is_out_of_memory
 from attune.training.settings import AdaptConfig
 
 WEIGHTS = "model.safetensors"
@@ -77,7 +77,7 @@ def open_pretrained(folder: Path, trusted: Sequence[str] = ()) -> Pretrained:
     """A model folder, or a run directory with a checkpoint in it; `trusted` are overrides that name plug-ins."""
     if not is_native(folder):
         raise ModelError(
-            f"{folder} is neither a model nor a run: it has no recipe.yaml. Others' models become one by: "
+            f"{folder} is neither a model nor a run: it has no recipe.yaml. For a model of another toolkit, run: "
             f"attune import {folder} --to models/NAME"
         )
     recipe = recipes.load(folder / "recipe.yaml", trusted).recipe
@@ -94,8 +94,8 @@ def open_pretrained(folder: Path, trusted: Sequence[str] = ()) -> Pretrained:
     if reason:
         # Not quietly the next best: whoever names a run means its best, and would take these scores for it.
         raise ModelError(
-            f"{chosen}, the best of its run, is damaged: {reason}. To have another chosen: "
-            f"attune train {folder}/recipe.yaml"
+            f"{chosen}, the best checkpoint, is damaged: {reason}. To choose another one, run: attune train "
+            f"{folder}/recipe.yaml"
         )
     step = int(chosen.name.removeprefix("step-"))
     return Pretrained(recipe, ModelFolders(run.task, run.assets), chosen / WEIGHTS, step, adapt=recipe.adapt)
@@ -107,14 +107,21 @@ def build_model(recipe: Recipe, task_folder: Path, assets: Path) -> LoadedModel:
     task = catalog.find(catalog.TASKS, recipe.task.name)(recipe.task.config, task_folder)
     family = catalog.find(catalog.FAMILIES, recipe.model.family)
     torch.manual_seed(derive(recipe.seed, "weights"))
-    return LoadedModel(task, family.build(recipe.model.config, task, assets))
+    try:
+        return LoadedModel(task, family.build(recipe.model.config, task, assets))
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise ModelError(
+            "This recipe's model does not fit into memory. Check its sizes, such as task.head.width and model.preset."
+        ) from None
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
     """Fill a model with exactly these weights, read from `path`."""
     missing = set(_copy(model, tensors, path))
     if missing:
-        raise ModelError(f"{path} lacks {', '.join(sorted(missing)[:5])}, which this model needs.")
+        raise ModelError(f"{path} has no {', '.join(sorted(missing)[:5])}, which this model needs.")
 
 
 def start_from(model: nn.Module, tensors: Mapping[str, Tensor], path: Path, same_vocabulary: bool) -> list[str]:
@@ -156,9 +163,7 @@ def export(folder: Path, recipe: Recipe, run: Run, model: TaskModel) -> None:
         _write_model(partial, recipe, run, model)
         _put_in_place(partial, folder)
     except (OSError, SafetensorError) as error:  # safetensors hides the operating system's error in its own
-        raise ModelError(
-            f"{folder} could not be written: {error}. Make room, and run the same command again."
-        ) from error
+        raise ModelError(f"Cannot write {folder}: {error}. Free some space and run the same command again.") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     for suffix in ("part", "old"):  # what exports that were killed have left
@@ -173,8 +178,7 @@ def _write_model(partial: Path, recipe: Recipe, run: Run, model: TaskModel) -> N
         (partial / part.name).mkdir(parents=True, exist_ok=True)
     plain = replace(recipe, adapt=AdaptConfig())  # the exported weights have all additions added in
     write_text(partial / "recipe.yaml", recipes.resolved_yaml(plain))
-    tensors = {name: tensor.contiguous() for name, tensor in model.module.state_dict().items()}
-    save_file(tensors, partial / WEIGHTS, FORMAT)
+    write_safetensors(model.module.state_dict(), partial / WEIGHTS, FORMAT)
     write_beside = catalog.find(catalog.FAMILIES, recipe.model.family).exporters.beside
     if write_beside:
         write_beside(model.model, run.assets, partial)

@@ -39,13 +39,13 @@ def export_model(source: str, to: Path, site: Site, for_transformers: bool = Fal
     path = locate(source, site.cache)
     is_own_format = to.suffix != NEMO and not for_transformers
     if to.suffix == NEMO and (to.is_dir() or for_transformers):
-        raise ModelError(f"{to} would be a file, and a folder is there or is asked for. Choose another name.")
+        raise ModelError(f"{to} is a folder, or asked to be one; a .nemo file is needed. Choose another name.")
     if to.suffix != NEMO and to.exists() and not (is_own_format and is_native(to) and (to / WEIGHTS).is_file()):
-        raise ModelError(f"{to} is there already and is not a model of attune's. Choose another folder.")
+        raise ModelError(f"{to} already exists and is not an attune model. Choose another folder.")
     pretrained = open_pretrained(path)
     loaded = load_eval_target(pretrained, site, World.alone())
     run, model = Run(pretrained.folders.task.parent), loaded.task_model
-    with explain_write_errors(to, "Choose another place.", ModelError):
+    with explain_write_errors(to, "Choose another folder.", ModelError):
         to.parent.mkdir(parents=True, exist_ok=True)
         if is_own_format:
             export(to, pretrained.recipe, run, model)
@@ -70,7 +70,7 @@ def _in_transformers(name: str, model: TaskModel, folder: Path) -> Path:
         return folder
     to_transformers = family.exporters.to_transformers
     if to_transformers is None:
-        raise ModelError(f"transformers has no format for a model of family {name}. Leave --for-transformers out.")
+        raise ModelError(f"transformers has no format for the family {name}. Remove --for-transformers.")
     written = folder.with_name("transformers")
     to_transformers(model.model, folder, written)
     sync(written)
@@ -80,8 +80,8 @@ def _in_transformers(name: str, model: TaskModel, folder: Path) -> Path:
 def _keep_nemo(file: Path, to: Path) -> None:
     if not file.is_file():
         raise ModelError(
-            f"This model cannot be a .nemo file: only transducers whose tokens are SentencePiece's can. Give --to a "
-            f"folder, such as {to.with_suffix('')}."
+            "Only transducers with SentencePiece tokens can be a .nemo file. Give --to a folder, e.g. "
+            f"{to.with_suffix('')}."
         )
     with completed(to) as partial:
         file.rename(partial)
@@ -131,8 +131,8 @@ def pull(source: str, to: Path, site: Site) -> Path:
     """Copy what a source names to a folder or file of one's own; it appears whole or not at all."""
     path = locate(source, site.cache)
     if to.exists():
-        raise SourceError(f"{to} is there already. Remove it, or choose another place for {shown(source)}.")
-    with explain_write_errors(to, "Choose another place.", SourceError):
+        raise SourceError(f"{to} already exists. Remove it, or choose another folder for {shown(source)}.")
+    with explain_write_errors(to, "Choose another folder.", SourceError):
         to.parent.mkdir(parents=True, exist_ok=True)
     partial = to.parent / f".{to.name}.{uuid.uuid4().hex[:8]}.part"
     try:

@@ -30,6 +30,7 @@ from attune.stages.context import (
     Stepped,
     TrainingContext,
     changed_rates,
+    log_leaks,
     log_scores,
     log_step,
     open_optimizer,
@@ -91,13 +92,13 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
             _set_status(run, world, "preempted", str(stop))
             raise
         except GeneratorExit:
-            _set_status(run, world, "failed", "It was left before its end.")
+            _set_status(run, world, "failed", "Left before the end.")
             raise
         except BaseException as error:
             if isinstance(error, OSError | CheckpointError) and not run.folder.exists():
                 raise CheckpointError(
-                    f"{run.folder} is gone: it was moved or removed while this run was training in it. Put it back, "
-                    "or go on from where it is now with run=…"
+                    f"{run.folder} is gone: it was moved or removed during training. Put it back, or resume it "
+                    "where it is now with run=…"
                 ) from error
             _set_status(run, world, "failed", str(error), type(error).__name__)
             raise
@@ -113,8 +114,8 @@ def _train(
     site = gather_sources(recipe, run, site, world, resumes)
     data = open_training_set(recipe, run, site, world, resumes)
     dev = _open_dev(recipe, run, site, world)
-    if recipe.data.test:
-        open_split(recipe, "test", run.data, site, world)  # a bad row stops the run now, not after the last step
+    # A bad row stops the run now, not after the last step.
+    test = open_split(recipe, "test", run.data, site, world) if recipe.data.test else None
     begun = _begin(recipe, run, data, site, world, resumes)
     training = _open_context(begun, dev, recipe, run, request, site, world)
     damaged += _mend_best(training, newest, damaged)
@@ -129,7 +130,8 @@ def _train(
         new_tensors=begun.init.new_tensors,
         dev=dev,
         rescheduled=changed_rates(rescheduled, recipe, progress),
-        notes=begun.init.notes,
+        notes=(*begun.init.notes, *_cache_notes(begun, data)),
+        leaks=log_leaks(training, data.corpus, dev, test) if world.is_first and not resumes else (),
         mix=data.mix,
         example=_show_first(training, data) if world.is_first and not resumes else None,
     )
@@ -138,6 +140,13 @@ def _train(
         last = yield from _steps(training, progress, data.batches(progress.position, begun.loaded, site, world))
     data.close()
     yield from finish(training, before, last)
+
+
+def _cache_notes(begun: BegunModel, data: TrainingSet) -> Iterator[str]:
+    """How large the features will be that are kept."""
+    cache = begun.loaded.task_model.cache
+    if cache and data.corpus and data.selection:
+        yield cache.note(float(data.corpus.seconds[data.selection.rows].sum()))
 
 
 def _open_context(
@@ -213,16 +222,16 @@ def _require_same_data(run: Run, data: TrainingSet, recordings: str) -> None:
     start = run.start()
     if start.recordings and start.recordings != recordings:
         raise CheckpointError(
-            f"The recordings that augment names have changed since {run.folder} began. Put them back as "
-            "they were, or start a new run with model.weights set to this one."
+            f"The recordings of augment have changed since {run.folder} started. Restore them, or start a new run "
+            "with model.weights set to this one."
         )
     known = {name: found for name, found in data.parts.items() if name in start.parts}
     changed = [name for name, found in known.items() if found != start.parts[name]]
     if changed or start.data != data.fingerprint:
         which = f" ({', '.join(changed[:3])}{' …' if changed[3:] else ''})" if changed else ""
         raise CheckpointError(
-            f"The training data{which} has changed since {run.folder} began: its epochs would repeat some utterances "
-            "and leave out others. Put it back as it was, or start a new run with model.weights set to this one."
+            f"The training data{which} has changed since {run.folder} started, so its epochs would repeat some "
+            "utterances and miss others. Restore it, or start a new run with model.weights set to this one."
         )
 
 
@@ -287,9 +296,7 @@ def _steps(
         yield stepped
         if (yield from _after_step(training, step)):
             world.barrier()  # a rank that leaves early is taken for lost, and the first may still be saving
-            raise Preempted(
-                f"Asked to stop: step {step.progress.position.step} is saved. Run the same command to go on."
-            )
+            raise Preempted(f"Stopped: step {step.progress.position.step} is saved. Run the same command to resume.")
         number = step.progress.position.step
         if training.has_stalled:
             if world.is_first:

@@ -40,14 +40,14 @@ def verify(run: Run, split: str, scratch: Path, ranks: int, options: Sequence[st
     """Check every promise in turn; `options` go to every command."""
     recipe = run.recipe()
     if not getattr(recipe.data, split):
-        raise ConfigError(f"The recipe of {run.folder} has no data.{split}. Choose another: --on train|dev|test.")
+        raise ConfigError(f"The recipe of {run.folder} has no data.{split}. Choose --on train, dev or test.")
     alone = _predictions(run, split, scratch / "batch-1", "--batch", "1", *options)
     for name, words in {"8": ("--batch", "8"), "dynamic": ()}.items():
         other = _predictions(run, split, scratch / f"batch-{name}", *words, *options)
-        yield compared(f"batch {name} gives what batch 1 gives", split, alone, other)
+        yield compared(f"batch {name} gives the results of batch 1", split, alone, other)
     if ranks > 1:
         shared = _predictions(run, split, scratch / "ranks", "--devices", str(ranks), *options)
-        yield compared(f"{ranks} ranks give what 1 rank gives", split, alone, shared)
+        yield compared(f"{ranks} ranks give the results of 1 rank", split, alone, shared)
     yield _kill_and_resume(run, scratch, options)
 
 

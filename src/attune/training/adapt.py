@@ -18,12 +18,10 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from attune.errors import ConfigError
 from attune.seeds import derive
 from attune.training.depth import layers_above
-from attune.training.packages import import_optional
+from attune.training.packages import import_optional, quiet
 from attune.training.settings import AdaptConfig
 
-MISSING = (
-    'adapt.method: lora needs the package peft, which is not installed. Install it: pip install "attune-speech[lora]"'
-)
+MISSING = 'adapt.method=lora needs peft, which is not installed. Run: pip install "attune-speech[lora]"'
 
 # How peft names the tensors of a layer: its own, and the two factors of what is added to its weight.
 BASE, DOWN, UP = ".base_layer.", ".lora_A.default.weight", ".lora_B.default.weight"
@@ -38,17 +36,26 @@ class Adapted:
     lora_layers: tuple[str, ...]
 
 
-def adapt(model: nn.Module, settings: AdaptConfig, seed: int, fresh: Collection[str] = ()) -> Adapted:
-    """Freeze and extend the model as the settings say; `fresh` names tensors that did not come pretrained."""
+def adapt(
+    model: nn.Module,
+    settings: AdaptConfig,
+    seed: int,
+    fresh: Collection[str] = (),
+    default_targets: Sequence[Sequence[str]] = (("q_proj", "v_proj"),),
+) -> Adapted:
+    """Freeze and extend the model as the settings say; `fresh` names tensors that did not come pretrained.
+
+    Without `settings.targets`, LoRA adapts the first group of `default_targets` that the model has.
+    """
     if settings.last_layers is not None:
         _freeze_below(model, settings.last_layers, fresh)
     _freeze(model, settings.freeze)
-    lora_layers = _add_lora(model, settings, seed, fresh) if settings.method == "lora" else ()
+    lora_layers = _add_lora(model, settings, seed, fresh, default_targets) if settings.method == "lora" else ()
     _keep_statistics(model)
     parameters = list(model.parameters())
     trainable = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
     if not trainable:
-        raise ConfigError("adapt: nothing is left to train. Freeze less, or let more layers learn.")
+        raise ConfigError("adapt: no parameter is left to train. Freeze less, or raise adapt.last_layers.")
     return Adapted(trainable, sum(parameter.numel() for parameter in parameters), lora_layers)
 
 
@@ -73,9 +80,7 @@ def merge_lora(tensors: Mapping[str, Tensor], settings: AdaptConfig) -> dict[str
 def _freeze_below(model: nn.Module, last_layers: int, fresh: Collection[str]) -> None:
     above = layers_above(model)
     if not any(above.values()):
-        raise ConfigError(
-            "adapt.last_layers: this model has no stack of layers to count. Name what stays with adapt.freeze instead."
-        )
+        raise ConfigError("adapt.last_layers: this model has no stack of layers. Use adapt.freeze instead.")
     for name, parameter in model.named_parameters():
         if above[name] > last_layers and name not in fresh:
             parameter.requires_grad_(False)
@@ -84,7 +89,9 @@ def _freeze_below(model: nn.Module, last_layers: int, fresh: Collection[str]) ->
 def _freeze(model: nn.Module, patterns: Sequence[str]) -> None:
     # Weights that two layers share are listed under both names: freezing either freezes them.
     parameters = dict(model.named_parameters(remove_duplicate=False))
-    parts = dict.fromkeys(part for name in parameters for part in _parts(name))
+    # A part may have no weights, as an upstream that is a filterbank: then it is frozen already.
+    modules = (name for name, _ in model.named_modules())
+    parts = dict.fromkeys(part for name in (*parameters, *modules) for part in _parts(name))
     frozen = set(_named("adapt.freeze", patterns, parts))
     for name, parameter in parameters.items():
         if frozen.intersection(_parts(name)):
@@ -98,15 +105,25 @@ def _parts(name: str) -> Iterator[str]:
         name = name.rpartition(".")[0]
 
 
-def _add_lora(model: nn.Module, settings: AdaptConfig, seed: int, fresh: Collection[str]) -> tuple[str, ...]:
+def _add_lora(
+    model: nn.Module,
+    settings: AdaptConfig,
+    seed: int,
+    fresh: Collection[str],
+    default_targets: Sequence[Sequence[str]],
+) -> tuple[str, ...]:
     """Freeze everything but fresh tensors, and give the chosen layers, of those not frozen before, their additions."""
     peft = import_optional("peft", MISSING)
     still = [each for name, each in model.named_parameters() if name in fresh and each.requires_grad]
     layers = _adaptable(model)
-    named = _named("adapt.targets", settings.targets, layers)
+    targets = settings.targets or _first_present(default_targets, layers)
+    named = _named("adapt.targets", targets, layers)
     chosen = tuple(name for name in named if layers[name].weight.requires_grad and f"{name}.weight" not in fresh)
     if not chosen:
-        raise ConfigError("adapt.targets: every layer they name is frozen, or new. Freeze less, or name others.")
+        raise ConfigError(
+            f"adapt.targets: every layer named {', '.join(targets)} is frozen, or new (LoRA adapts pretrained layers). "
+            f"Freeze less, name others (known: {', '.join(_last_words(layers))}), or set adapt.method=full."
+        )
     config = peft.LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,
@@ -114,13 +131,19 @@ def _add_lora(model: nn.Module, settings: AdaptConfig, seed: int, fresh: Collect
         target_modules="|".join(map(re.escape, chosen)),
         task_type=None,  # given a type, peft expects inputs by the names that text models use
     )
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), quiet():
         torch.manual_seed(derive(seed, "lora"))
         peft.inject_adapter_in_model(config, model)
     model.train(model.training)  # the new dropouts too
     for parameter in still:
         parameter.requires_grad_(True)
     return chosen
+
+
+def _first_present(groups: Sequence[Sequence[str]], layers: Collection[str]) -> Sequence[str]:
+    """The first group whose every pattern fits a layer; of none, the first, which is then refused by name."""
+    fitting = (group for group in groups if all(any(_fits(name, each) for name in layers) for each in group))
+    return next(fitting, groups[0])
 
 
 def _adaptable(model: nn.Module) -> dict[str, nn.Linear]:
@@ -149,9 +172,14 @@ def _fits(name: str, pattern: str) -> bool:
 
 def _hint(pattern: str, known: Collection[str]) -> str:
     """The nearest name, or every last part of one, since whole names are many."""
-    words = sorted({word for name in known if not (word := name.rpartition(".")[2]).isdigit()})
+    words = _last_words(known)
     near = difflib.get_close_matches(pattern, [*words, *known], n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else f" (known: {', '.join(words)})"
+
+
+def _last_words(names: Collection[str]) -> list[str]:
+    """The last part of each name that is no number."""
+    return sorted({word for name in names if not (word := name.rpartition(".")[2]).isdigit()})
 
 
 def _keep_statistics(model: nn.Module) -> None:

@@ -43,6 +43,6 @@ def _require_alike(first: Tensors, other: Tensors, folder: Path) -> None:
     if one != two:
         differing = sorted({name for name, _ in one ^ two})
         raise CheckpointError(
-            f"{folder} is not a checkpoint of the same model as those before it: they differ in "
-            f"{', '.join(differing[:5])}. Average checkpoints of one run."
+            f"{folder} is a checkpoint of another model: {', '.join(differing[:5])} differ. Average checkpoints "
+            "of one run."
         )

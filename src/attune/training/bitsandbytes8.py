@@ -14,8 +14,8 @@ from attune.training.adam8 import BLOCK, Adam8
 from attune.training.packages import import_optional
 
 MISSING = (
-    "optimizer.name: bitsandbytes needs the package of that name, which is not installed. "
-    'Install it: pip install "attune-speech[bnb]"; or use adamw8bit, which needs none.'
+    "optimizer.name=bitsandbytes needs bitsandbytes, which is not installed. Run: pip install "
+    '"attune-speech[bnb]", or use adamw8bit.'
 )
 
 

@@ -14,12 +14,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from attune.batches.load import Position
 from attune.errors import CheckpointError
 from attune.files import sha256, sync, write_text
+from attune.tensor_files import write_safetensors
 from attune.training.precision import LossScale
 from attune.training.progress import TrainingProgress
 
@@ -71,8 +72,8 @@ def save(checkpoints: Path, checkpoint: Checkpoint) -> Path:
         sync(checkpoints)
     except OSError as error:
         raise CheckpointError(
-            f"The checkpoint of step {checkpoint.progress.position.step} could not be written: {error.strerror}. "
-            f"Earlier checkpoints in {checkpoints} are untouched; make room and run the same command again."
+            f"Cannot write the checkpoint of step {checkpoint.progress.position.step}: {error.strerror}. Earlier "
+            f"checkpoints in {checkpoints} are intact. Free some space and run the same command again."
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -136,7 +137,7 @@ def damage(folder: Path) -> str | None:
         if not (folder / name).is_file():
             return f"{name} is missing"
         if sha256(folder / name) != listed[name]:
-            return f"{name} does not have the SHA-256 it was written with"
+            return f"{name} has a wrong SHA-256"
     return None
 
 
@@ -187,7 +188,7 @@ def _write(folder: Path, checkpoint: Checkpoint) -> None:
 def _save_tensors(tensors: Mapping[str, Tensor], path: Path) -> str:
     """Write the tensors; the SHA-256 of the file."""
     try:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+        write_safetensors(tensors, path)
     except SafetensorError as error:  # safetensors hides the operating system's error in its own
         raise OSError(None, str(error)) from error
     sync(path)

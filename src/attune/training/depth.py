@@ -33,7 +33,7 @@ def layer_factors(model: nn.Module, decay: float, fresh: Collection[str] = ()) -
     `fresh` names the parameters that no pretrained weights were given for; they learn at the full rate.
     """
     if not _stacks(model):
-        raise ConfigError("optimizer.layer_decay: this model has no stack of layers. Leave it out.")
+        raise ConfigError("optimizer.layer_decay: this model has no stack of layers. Remove it.")
     return {name: 1.0 if name in fresh else decay**above for name, above in layers_above(model).items()}
 
 

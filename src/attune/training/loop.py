@@ -138,8 +138,8 @@ def _idle(gradients: Gradients, tallied: Sequence[StepStatistics], world: World)
     """What keeps ranks that share the weights in step."""
     if gradients.are_slices and tallied:
         raise ConfigError(
-            "train.shard: full does not go with batch norm that follows the data: ranks that wait run batches for "
-            "nothing, which would be counted. Set model.batch_norm=frozen, or train.shard=optimizer."
+            "train.shard=full does not work with trainable batch norm statistics. Set model.batch_norm=frozen, "
+            "or train.shard=optimizer."
         )
     return Idle(world) if gradients.are_slices else None
 
@@ -224,8 +224,9 @@ def _after(progress: TrainingProgress, position: Position, rules: StepRules, ski
 def _check_patience(progress: TrainingProgress, rules: StepRules) -> None:
     if progress.skipped_in_a_row >= rules.nonfinite_patience:
         raise TrainingError(
-            f"{progress.skipped_in_a_row} steps in a row had non-finite losses or gradients; stopped at step "
-            f"{progress.position.step}. log.jsonl names their utterances. Lower optimizer.lr, or look at that audio."
+            f"{progress.skipped_in_a_row} steps in a row had a non-finite loss or gradient; stopped at step "
+            f"{progress.position.step}. Lower optimizer.lr, or check the audio of the utterances listed in "
+            "log.jsonl."
         )
 
 

@@ -7,11 +7,13 @@ import torch
 from attune.errors import TrainingError
 
 SHOWN = 5  # ids in the message
+NOT_THERE = ("can't allocate memory", "size calculation overflowed")  # as the CPU's allocator words it
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error means that memory was asked for and not there; the CPU's allocator only says so in words."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+    is_known = isinstance(error, torch.OutOfMemoryError | MemoryError)
+    return is_known or any(words in str(error) for words in NOT_THERE)
 
 
 def out_of_memory(step: int, ranks: int, of: int, ids: Sequence[str]) -> TrainingError:
@@ -19,8 +21,9 @@ def out_of_memory(step: int, ranks: int, of: int, ids: Sequence[str]) -> Trainin
     where = f" on {ranks} of {of} ranks" if of > 1 else ""
     more = f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else ""
     return TrainingError(
-        f"Out of memory in step {step}{where}, with a micro-batch of {len(ids)} utterances: {', '.join(ids[:SHOWN])}"
-        f"{more}. Lower batches.micro_seconds or micro_utterances (`attune check RECIPE --fit` proposes a value) and "
-        "raise micros_per_step by as much; or lower data.max_seconds; or set train.precision=bf16, train.shard, or "
-        "the family's gradient_checkpointing. Nothing was skipped."
+        f"Out of memory in step {step}{where}, with a micro-batch of {len(ids)} utterances: "
+        f"{', '.join(ids[:SHOWN])}{more}. Lower batches.micro_seconds or micro_utterances and raise "
+        "micros_per_step by the same factor (`attune check RECIPE --fit` proposes a value); or lower "
+        "data.max_seconds; or set train.precision=bf16, train.shard or gradient_checkpointing. Nothing was "
+        "skipped."
     )

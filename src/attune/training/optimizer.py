@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from attune.errors import CheckpointError
+from attune.training.adafactor import Adafactor
 from attune.training.adam8 import Adam8
 from attune.training.bitsandbytes8 import BitsandbytesAdam8
 
@@ -36,9 +37,7 @@ def make_optimizer(
     """
     groups = _groups(model, weight_decay, factors or {}, only)
     if name == "adafactor":
-        # The second epsilon is the least size of a tensor's weights that the rate is multiplied by: at 1 the rate is
-        # what the schedule says, also for LoRA's additions, which begin at zero.
-        return torch.optim.Adafactor(groups, lr=lr, eps=(None, 1.0))
+        return Adafactor(groups, lr=lr)
     if name == "adamw8bit":
         return Adam8(groups, lr=lr, betas=betas)
     if name == "bitsandbytes":
@@ -87,7 +86,7 @@ def load_state_by_name(optimizer: Optimizer, model: nn.Module, tensors: Mapping[
     for name, value in tensors.items():
         parameter_name, key = name.rsplit("/", 1)
         if parameter_name not in parameters:
-            raise CheckpointError(f"The optimizer's state has {parameter_name!r}, which this model does not have.")
+            raise CheckpointError(f"The optimizer state has {parameter_name!r}, which this model does not have.")
         parameter = parameters[parameter_name]
         # Only a fused optimizer counts its steps on the device; everything else lives beside its parameter.
         moves = key != "step" or counts_on_device

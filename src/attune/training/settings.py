@@ -7,12 +7,13 @@ from pydantic import Field
 
 from attune.types import Precision
 
-Count = Annotated[int, Field(gt=0)]
+MOST_STEPS = 10**9  # beyond it, numbers are mistakes, and some no longer fit into what computes with them
+Count = Annotated[int, Field(gt=0, le=MOST_STEPS)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Patterns = tuple[Annotated[str, Field(min_length=1)], ...]
 
 BETAS = (0.9, 0.98)
-RANK, ALPHA, DROPOUT, TARGETS = 16, 32.0, 0.0, ("q_proj", "v_proj")  # of LoRA
+RANK, ALPHA, DROPOUT, TARGETS = 16, 32.0, 0.0, None  # of LoRA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,25 +24,24 @@ class AdaptConfig:
     `decoder.layers.0`, `encoder.layers.[0-3]`, `*norm*`.
     """
 
-    method: Annotated[
-        Literal["full", "lora"], Field(description="Train the weights themselves, or low-rank additions to them.")
-    ] = "full"
-    freeze: Annotated[Patterns, Field(description="Parts that stay as they are, such as encoder.")] = ()
+    method: Annotated[Literal["full", "lora"], Field(description="Train all weights, or LoRA adapters.")] = "full"
+    freeze: Annotated[Patterns, Field(description="Parts to freeze, e.g. encoder.")] = ()
     last_layers: Annotated[
         int | None,
-        Field(ge=0, description="Train this many last layers of each stack of layers, and what comes after the stack."),
+        Field(ge=0, description="Train only the last N layers of each stack, and what follows the stack."),
     ] = None
-    rank: Annotated[int, Field(gt=0, description="LoRA: the rank of the additions.")] = RANK
-    alpha: Annotated[float, Field(gt=0, description="LoRA: the additions are scaled by alpha / rank.")] = ALPHA
-    dropout: Annotated[float, Field(ge=0, lt=1, description="LoRA: dropout on what the additions see.")] = DROPOUT
-    targets: Annotated[Patterns, Field(min_length=1, description="LoRA: the linear layers that get additions.")] = (
-        TARGETS
-    )
+    rank: Annotated[int, Field(gt=0, le=65_536, description="LoRA rank.")] = RANK
+    alpha: Annotated[float, Field(gt=0, le=1e6, description="LoRA scaling: alpha / rank.")] = ALPHA
+    dropout: Annotated[float, Field(ge=0, lt=1, description="LoRA dropout.")] = DROPOUT
+    targets: Annotated[
+        Annotated[Patterns, Field(min_length=1)] | None,
+        Field(description="Linear layers that get LoRA adapters (default: the family's own)."),
+    ] = TARGETS
 
     def __post_init__(self) -> None:
         lora = (self.rank, self.alpha, self.dropout, self.targets)
         if self.method != "lora" and lora != (RANK, ALPHA, DROPOUT, TARGETS):
-            raise ValueError("rank, alpha, dropout and targets are LoRA's: set `method: lora`, or leave them out")
+            raise ValueError("rank, alpha, dropout and targets need `method: lora`; set it, or remove them")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,58 +50,61 @@ class OptimizerConfig:
 
     name: Annotated[
         Literal["adamw", "adamw8bit", "bitsandbytes", "adafactor"],
-        Field(description="The optimizer; bitsandbytes is that package's 8-bit AdamW, adamw8bit attune's own."),
+        Field(
+            description="Optimizer: bitsandbytes is the 8-bit AdamW of that package, adamw8bit is attune's own; "
+            "adafactor keeps to lr for every tensor: no relative steps."
+        ),
     ] = "adamw"
-    lr: Annotated[float, Field(gt=0, description="The highest learning rate, reached after the warmup.")]
-    weight_decay: Annotated[float, Field(ge=0, description="For matrices; biases and norms never decay.")] = 0.0
-    betas: Annotated[tuple[Beta, Beta], Field(description="AdamW's memory of gradients and their squares.")] = BETAS
+    lr: Annotated[float, Field(gt=0, le=100, description="Peak learning rate, reached after the warmup.")]
+    weight_decay: Annotated[
+        float, Field(ge=0, le=100, description="Weight decay of matrices; biases and norms have none.")
+    ] = 0.0
+    betas: Annotated[tuple[Beta, Beta], Field(description="AdamW betas.")] = BETAS
     layer_decay: Annotated[
-        float | None, Field(gt=0, le=1, description="Each layer nearer the input learns this much more slowly.")
+        float | None, Field(gt=0, le=1, description="Learning rate factor per layer, counted from the output down.")
     ] = None
 
     def __post_init__(self) -> None:
         if self.name == "adafactor" and self.betas != BETAS:
-            raise ValueError("betas are AdamW's, and adafactor has none: leave them out")
+            raise ValueError("adafactor has no betas; remove them")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
     """How long to train, how exactly, and what to keep."""
 
-    steps: Annotated[Count, Field(description="Optimizer steps in all.")]
-    warmup: Annotated[int, Field(ge=0, description="Steps over which the learning rate rises.")] = 0
+    steps: Annotated[Count, Field(description="Number of optimizer steps.")]
+    warmup: Annotated[int, Field(ge=0, le=MOST_STEPS, description="Steps of linear warmup.")] = 0
     schedule: Annotated[
-        Literal["linear", "cosine", "constant"], Field(description="How the learning rate falls after the warmup.")
+        Literal["linear", "cosine", "constant"], Field(description="Learning rate schedule after the warmup.")
     ] = "linear"
-    restart_every: Annotated[
-        Count | None, Field(description="Steps after which the schedule begins anew, again and again.")
-    ] = None
-    precision: Annotated[Precision, Field(description="What the model computes in.")] = "fp32"
-    compile: Annotated[
-        bool, Field(description="Compile the model's layers first: a minute at the start, quicker steps on a GPU.")
-    ] = False
-    clip: Annotated[float, Field(gt=0, description="The largest norm of the gradient.")] = 1.0
-    strict: Annotated[bool, Field(description="The same bits on any number of devices, for some speed.")] = False
+    restart_every: Annotated[Count | None, Field(description="Restart the schedule every N steps.")] = None
+    precision: Annotated[Precision, Field(description="Precision of training.")] = "fp32"
+    compile: Annotated[bool, Field(description="Compile the model: a minute at the start, faster steps on a GPU.")] = (
+        False
+    )
+    clip: Annotated[float, Field(gt=0, description="Largest gradient norm (gradient clipping).")] = 1.0
+    strict: Annotated[bool, Field(description="Same bits on any number of devices, at some cost in speed.")] = False
     shard: Annotated[
         Literal["none", "optimizer", "full"],
-        Field(description="What ranks share out instead of each having all: the optimizer's state, or weights too."),
+        Field(description="Shard the optimizer state over the ranks, or the weights too."),
     ] = "none"
-    eval_every: Annotated[Count | None, Field(description="Steps between two scorings of the dev sets.")] = None
+    eval_every: Annotated[Count | None, Field(description="Evaluate on the dev sets every N steps.")] = None
     eval_utterances: Annotated[
-        Count | None, Field(description="Score so many dev utterances, chosen by the seed; the final scores have all.")
+        Count | None, Field(description="Evaluate on N dev utterances, chosen by the seed; the final scores use all.")
     ] = None
-    save_every: Annotated[Count, Field(description="Steps between two checkpoints.")] = 500
-    keep_last: Annotated[Count, Field(description="How many of the newest checkpoints stay.")] = 2
-    keep_best: Annotated[
-        str | None, Field(description="The dev score whose best checkpoint stays, such as dev.wer.")
-    ] = None
+    save_every: Annotated[Count, Field(description="Save a checkpoint every N steps.")] = 500
+    keep_last: Annotated[Count, Field(description="Number of newest checkpoints to keep.")] = 2
+    keep_best: Annotated[str | None, Field(description="Keep the best checkpoint by this dev score, e.g. dev.wer.")] = (
+        None
+    )
     patience: Annotated[
-        Count | None, Field(description="Scorings in a row without a better keep_best before training ends early.")
+        Count | None, Field(description="Stop early after N evaluations without a better keep_best.")
     ] = None
     average: Annotated[
-        Count | None, Field(description="Export the mean of so many of the newest checkpoints, instead of the best.")
+        Count | None, Field(description="Export the average of the N newest checkpoints instead of the best one.")
     ] = None
-    log_every: Annotated[Count, Field(description="Steps between two lines of the log.")] = 10
+    log_every: Annotated[Count, Field(description="Log every N steps.")] = 10
     nonfinite_patience: Annotated[
-        Count, Field(description="Steps in a row with a non-finite loss or gradient before training stops.")
+        Count, Field(description="Stop after N steps in a row with a non-finite loss or gradient.")
     ] = 5

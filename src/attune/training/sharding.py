@@ -50,7 +50,7 @@ def shares_of(model: nn.Module, ranks: int) -> list[list[str]]:
     """The names of the trainable parameters that each rank remembers for: about as many weights for each."""
     sizes = {name: each.numel() for name, each in model.named_parameters() if each.requires_grad}
     if len(sizes) < ranks:
-        raise ConfigError(f"train.shard: {len(sizes)} tensors cannot be shared out to {ranks} ranks. Use shard: none.")
+        raise ConfigError(f"train.shard: {len(sizes)} tensors cannot be sharded over {ranks} ranks. Use shard: none.")
     shares: list[list[str]] = [[] for _ in range(ranks)]
     loads = [0] * ranks
     for name in sorted(sizes, key=lambda name: -sizes[name]):

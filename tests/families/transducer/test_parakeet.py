@@ -62,12 +62,14 @@ def test_transformers_loads_the_folder_and_gives_the_same_frames_and_logits(tmp_
         assert torch.allclose(found.logits[row, :length], logits[row, :length], atol=1e-4)
 
 
+@pytest.mark.parametrize("bias", [0.0, 20.0])
 @torch.no_grad()
-def test_transformers_generates_what_attune_finds(tmp_path):
+def test_transformers_generates_what_attune_finds_whichever_outputs_are_largest(tmp_path, bias):
     from transformers import ParakeetForTDT
 
     model = make_model(durations=(0, 1, 2, 3, 4))
     model.joint.output.weight.mul_(3)
+    model.joint.output.bias[len(PIECES) + 1 :] += bias  # above every token, and the same durations as before
     write_parakeet(model, TOKENIZER.without_blank(), tmp_path)
     batch = batch_of([("a", torch.randn(30_000, generator=torch.Generator().manual_seed(5)).numpy(), (1,))])
     mels, _ = model.preprocessor(batch.audio, batch.lengths)
@@ -77,6 +79,13 @@ def test_transformers_generates_what_attune_finds(tmp_path):
     generated = theirs.generate(input_features=mels.transpose(1, 2), attention_mask=mask, max_new_tokens=200)
     sequence = (generated if isinstance(generated, torch.Tensor) else generated.sequences)[0].tolist()
     assert found.tokens and [token for token in sequence if token != len(PIECES)] == list(found.tokens)
+
+
+@pytest.mark.parametrize("durations", [(0, 1, 2, 4, 8), (1, 0)])
+def test_durations_that_transformers_would_misread_are_refused(tmp_path, durations):
+    with pytest.raises(ModelError, match=rf"here they are {', '.join(map(str, durations))}\. The model\.nemo"):
+        write_parakeet(make_model(durations=durations), TOKENIZER.without_blank(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("encoder", ["contextnet", "conformer"])

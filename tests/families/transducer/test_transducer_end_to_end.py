@@ -223,7 +223,7 @@ def _refuses_to_forget_its_tokens(recipe, run):
     """With the files of a .nemo that the weights descend from, its tokens come along, and mean nothing any more."""
     for weights in (run.folder, run.model):
         model = from_nemo(weights, tokens="own")
-        with pytest.raises(ConfigError, match=r"trained with their task's\. Set model\.tokens=task"):
+        with pytest.raises(ConfigError, match=r"no tokens of their own\. Set model\.tokens=task"):
             attune.train(recipe, run=f"{recipe.parent}/back", model=model, task=OWN)
 
 

@@ -222,7 +222,7 @@ def test_a_stateless_net_says_what_comes_first_where_no_utterance_has_a_label(co
 def test_a_task_without_text_is_refused(tmp_path, corpus):
     config = ClassifyConfig(label="register")
     Classify.prepare(config, corpus, tmp_path)
-    with pytest.raises(ConfigError, match="tokens of text"):
+    with pytest.raises(ConfigError, match="needs text"):
         FAMILY.build(dummy(), Classify(config, tmp_path), tmp_path)
 
 

@@ -110,7 +110,7 @@ def test_a_long_row_fails_the_evaluation_or_is_absent_from_it_as_the_recipe_says
     with pytest.raises(TooLong, match="lasts 45.0 s; Whisper takes 30 s at a time"):
         evaluated(folder)
     assert evaluated(folder, "data.long_rows=drop").absent == 2
-    with pytest.raises(ConfigError, match="a row that is too long is a bad row"):
+    with pytest.raises(ConfigError, match="long_rows: fail contradicts bad_rows"):
         evaluated(folder, "data.long_rows=fail", "data.bad_rows=drop")
 
 
@@ -140,12 +140,12 @@ def test_the_verb_tells_what_becomes_of_them(folder, capsys):
 
     assert main(["check", str(folder / "recipe.yaml"), "data.long_rows=split", "--no-audio"]) == 0
     out = capsys.readouterr().out
-    assert "train: 2 too long for the model, and left out" in out
-    assert "dev: 2 too long for the model at once; decoded in pieces that are cut in pauses" in out
+    assert "train: 2 too long for the model, skipped in training" in out
+    assert "dev: 2 too long for the model, decoded in pieces split at pauses" in out
     assert main(["check", str(folder / "recipe.yaml"), "data.long_rows=drop", "--no-audio"]) == 0
-    assert "dev: 2 too long for the model at once; they will have no prediction" in capsys.readouterr().out
+    assert "dev: 2 too long for the model, without a prediction" in capsys.readouterr().out
     assert main(["check", str(folder / "recipe.yaml"), "data.long_rows=drop", "data.max_seconds=30", "--no-audio"]) == 0
-    assert "the long ones: " in capsys.readouterr().out
+    assert "  too long: " in capsys.readouterr().out
 
 
 def test_a_text_without_room_is_left_out_of_training_like_a_long_recording(folder, tmp_path):
@@ -154,7 +154,7 @@ def test_a_text_without_room_is_left_out_of_training_like_a_long_recording(folde
     rows[1]["text"] = "x" * 50
     manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
     overrides = {"run": str(tmp_path / "run"), "data": {"train": [str(manifest)], "dev": []}}
-    with pytest.raises(TooLong, match="needs 53 tokens, and Whisper has room for 48"):
+    with pytest.raises(TooLong, match="has 53 tokens; Whisper takes 48"):
         attune.train(folder / "recipe.yaml", **overrides)
     overrides["data"]["long_rows"] = "drop"
     overrides["run"] = str(tmp_path / "other")

@@ -113,5 +113,5 @@ def test_a_recipe_trains_on_packed_windows_and_scores_one_by_one(tmp_path):
     losses = [line["loss"] for line in lines if line["event"] == "step"]
     assert losses[-1] < losses[0]
     assert attune.evaluate(run.folder, on="dev").scores.counts["num_scored_sents"] == 6
-    with pytest.raises(ConfigError, match="`pack` tells utterances apart by their times"):
+    with pytest.raises(ConfigError, match="`pack` separates utterances by their timestamps"):
         attune.train(recipe, model={"timestamps": False})

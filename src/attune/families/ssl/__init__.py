@@ -1,4 +1,4 @@
-"""Self-supervised and filterbank encoders with a task head, as in S3PRL: upstream → stacked frames → head."""
+"""Self-supervised and filterbank encoders with a task head, as in S3PRL: upstream → weighted sum of layers → head."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,31 +6,98 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from attune.contracts import Family, HeadTask, Task, TaskCodec, TaskModel, TokenizedTask
+from attune import catalog
+from attune.contracts import (
+    Family,
+    HeadTask,
+    ImportedCheckpoint,
+    Importer,
+    Limits,
+    Task,
+    TaskCodec,
+    TaskModel,
+    TokenizedTask,
+)
 from attune.errors import ConfigError
+from attune.families.ssl.upstream import UPSTREAMS
+
+SLOW_STRIDE = 320  # samples: 20 ms
 
 
 @dataclass(frozen=True, slots=True)
 class SslConfig:
-    """Which encoder, and how its frames reach the head."""
+    """Which encoder, and how its layers reach the head."""
 
-    upstream: Annotated[Literal["fbank"], Field(description="The encoder; fbank has no weights of its own.")] = "fbank"
-    weights: Annotated[str | None, Field(description="A model folder or run to start from.")] = None
-    stack: Annotated[int, Field(ge=1, description="How many neighbouring frames become one.")] = 3
+    upstream: Annotated[
+        str, Field(min_length=1, description="Upstream encoder, see `attune list upstreams`; fbank has no weights.")
+    ] = "fbank"
+    weights: Annotated[
+        str | None,
+        Field(description="Run, model folder, transformers folder, or .pt file of fairseq or S3PRL to start from."),
+    ] = None
+    layers: Annotated[
+        int | tuple[int, ...] | None,
+        Field(description="Layers to use: 0 is nearest the input, -1 the output (default: weighted sum of all)."),
+    ] = None
+    normalize: Annotated[bool, Field(description="Layer normalization of each layer before the weighted sum.")] = False
+    cache: Annotated[
+        str | None, Field(min_length=1, description="Folder to cache a frozen upstream's features in, for any task.")
+    ] = None
+    cache_precision: Annotated[Literal["bf16", "fp32"], Field(description="Precision of cached features.")] = "bf16"
+    stack: Annotated[
+        int | None,
+        Field(ge=1, le=1000, description="Neighboring frames to stack into one (default: 3 for 10 ms frames, else 1)."),
+    ] = None
+
+    def __post_init__(self) -> None:
+        known = catalog.names(UPSTREAMS)
+        if self.upstream not in known and "." not in self.upstream:
+            raise ValueError(f"there is no upstream {self.upstream!r}{catalog.suggestion(self.upstream, known)}")
+        if self.layers == ():
+            raise ValueError("layers: name at least one, or leave it out for all")
 
 
 def build(config: SslConfig, task: Task, assets: Path) -> TaskModel:
-    """The encoder with the task's head on it, with fresh weights."""
-    from attune.audio.features import HOP
+    """The encoder with the task's head on it, with random weights."""
+    from attune.families.ssl.cache import StoredFeatures
+    from attune.families.ssl.featurizer import LayerFeaturizer, chosen_layers
     from attune.families.ssl.model import SslModel
-    from attune.families.ssl.upstreams import UPSTREAMS
 
     if not isinstance(task, HeadTask):
-        raise ConfigError("An encoder needs a task with a head, such as transcribe or classify. Set task.name.")
-    upstream = UPSTREAMS[config.upstream]()
-    head = task.head(upstream.width * config.stack, HOP * config.stack)
+        raise ConfigError("This family needs a task with a head, such as transcribe or classify. Set task.name.")
+    upstream = catalog.find(UPSTREAMS, config.upstream).build(assets)
+    chosen = chosen_layers(config.layers, len(upstream.widths))
+    featurizer = LayerFeaturizer(upstream.widths, chosen, config.normalize)
+    stack = config.stack or (1 if upstream.stride >= SLOW_STRIDE else 3)
+    head = task.head(featurizer.width * stack, upstream.stride * stack)
     pieces = task.pieces if isinstance(task, TokenizedTask) else ()
-    return TaskModel(SslModel(upstream, config.stack, head), TaskCodec(task, pieces), head.scorer_kind)
+    model = SslModel(upstream, featurizer, stack, head)
+    if config.cache:
+        model.cache = StoredFeatures(Path(config.cache).expanduser(), config.cache_precision, model.frozen)
+    return TaskModel(
+        model=model,
+        codec=TaskCodec(task, pieces),
+        scorer=head.scorer_kind,
+        limits=Limits(upstream.max_seconds),
+        cache=model.cache,
+    )
 
 
-FAMILY = Family(config=SslConfig, build=build, architecture_settings=("upstream", "stack"), takes="head")
+def read(config: SslConfig, path: Path, assets: Path) -> ImportedCheckpoint:
+    """A checkpoint of the upstream alone; the head on it is new."""
+    read_upstream = catalog.find(UPSTREAMS, config.upstream).read
+    if read_upstream is None:
+        raise ConfigError(f"The upstream {config.upstream!r} has no weights: leave model.weights out.")
+    tensors = read_upstream(path, assets)
+    return ImportedCheckpoint({f"upstream.{name}": tensor for name, tensor in tensors.items()})
+
+
+FAMILY = Family(
+    config=SslConfig,
+    build=build,
+    # An encoder alone is no model that `attune import` could write: it has no task.
+    importer=Importer(lambda path: False, read),
+    architecture_settings=("upstream", "layers", "normalize", "stack"),
+    lora_targets=(("q_proj", "v_proj"), ("head.projection",)),  # fbank has no attention
+    takes="head",
+)

@@ -1,56 +1,71 @@
-"""An upstream and a task head as one model."""
+"""An upstream with a task's head: layers, their weighted sum, and what the head learns from it."""
 
 # B batch, F frames, D width
-from typing import Protocol
+from collections.abc import Iterable
+from typing import cast
 
 from torch import Tensor, nn
 
 from attune.audio.features import stack_frames
 from attune.audio.masking import mask_features
 from attune.contracts import Head
-from attune.types import Batch, Loss, Scorer
-
-
-class Upstream(Protocol):
-    """An encoder of audio; an `nn.Module` that reads every row up to its own length only."""
-
-    width: int
-
-    def __call__(self, audio: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Frames (B, F, width) and how many of them are each row's own."""
-
-    def frames(self, samples: int) -> int:
-        """How many frames come from so many samples."""
+from attune.families.ssl.cache import StoredFeatures
+from attune.families.ssl.featurizer import LayerFeaturizer
+from attune.families.ssl.frozen import FrozenUpstream, is_frozen
+from attune.families.ssl.upstream import Upstream
+from attune.types import Batch, Loss, Masks, Scorer
 
 
 class SslModel(nn.Module):
-    """What the loop trains and the search decodes: the upstream's frames, `stack` at a time, given to the head."""
+    """What the loop trains and the search decodes: the upstream's features, `stack` at a time, given to the head."""
 
-    def __init__(self, upstream: Upstream, stack: int, head: Head) -> None:
+    def __init__(self, upstream: Upstream, featurizer: LayerFeaturizer, stack: int, head: Head) -> None:
         super().__init__()
         self.upstream = upstream
+        self.featurizer = featurizer
         self.stack = stack
         self.head = head
+        self.frozen = FrozenUpstream(upstream, featurizer)
+        self.cache: StoredFeatures | None = None
 
     def loss(self, batch: Batch) -> Loss:
         """The head's loss, summed over the batch."""
-        frames, lengths = self._frames(batch)
-        if batch.masks:
-            frames = mask_features(frames, lengths, batch.masks)
+        frames, lengths = self._features(batch, batch.masks)
         return self.head.loss(*stack_frames(frames, lengths, self.stack), batch)
 
     def scorer(self, batch: Batch) -> Scorer:
         """What the head says about the batch, for a search."""
-        return self.head.scorer(*stack_frames(*self._frames(batch), self.stack), batch)
+        return self.head.scorer(*stack_frames(*self._features(batch, None), self.stack), batch)
 
     def frames(self, samples: int) -> int:
         """How many frames the head gets to see."""
         return -(-self.upstream.frames(samples) // self.stack)
 
+    def layer_weights(self) -> dict[int, float]:
+        """How much each of the upstream's layers counts; empty where it has but one."""
+        return self.featurizer.layer_weights() if len(self.upstream.widths) > 1 else {}
+
     def graph_samples(self, samples: int) -> int | None:
         """None: LSTM layers look at the lengths."""
         return None
 
-    def _frames(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        frames: tuple[Tensor, Tensor] = self.upstream(batch.audio, batch.lengths)  # (B, F, D), (B,)
-        return frames
+    def _features(self, batch: Batch, masks: Masks | None) -> tuple[Tensor, Tensor]:
+        """Features (B, F, D) and how many frames are each row's own.
+
+        An upstream that learns hides what the masks say in its own way; otherwise parts of its features are hidden.
+        """
+        layers: Iterable[Tensor]
+        if self.cache:
+            layers, counts = self.cache.features(batch)
+            features = next(iter(layers)) if self.featurizer.is_fixed else self.featurizer.combine(layers)
+            for weight in cast(nn.Module, self.head).parameters():
+                features = features.to(weight.dtype)  # what is kept may be narrower
+                break
+        elif is_frozen(self.upstream):
+            layers, counts = self.frozen(batch.audio, batch.lengths)
+            features = self.featurizer(layers)
+        else:
+            is_masked = masks is not None and self.upstream.applies_masks
+            layers, counts = self.upstream(batch.audio, batch.lengths, masks if is_masked else None)
+            features, masks = self.featurizer(layers), None if is_masked else masks
+        return (mask_features(features, counts, masks) if masks else features), counts

@@ -70,5 +70,6 @@ FAMILY = Family(
     exporters=Exporters(beside=export, to_transformers=to_transformers),
     vocabulary=VocabularyRules(is_own=lambda config: config.tokens == "own", remap=remap_vocabulary),
     architecture_settings=("encoder", "size", "prediction", "durations", "tokens"),
+    lora_targets=(("linear_q", "linear_v"), ("joint.enc", "joint.pred")),  # ContextNet has no attention
     takes="tokens",
 )

@@ -63,7 +63,7 @@ def read_archive(path: Path) -> Archive:
             wanted = sorted(set(tokenizer_files(config).values()))
             files = {name: _read(tar, _named(members, name, path), MOST_FILE_BYTES, path) for name in wanted}
     except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError, ValueError, MemoryError) as error:
-        raise ModelError(f"{path} cannot be read as a .nemo archive: {error}") from error
+        raise ModelError(f"{path} is not a valid .nemo archive: {error}") from error
     return Archive(config, text, tensors, files)
 
 
@@ -97,7 +97,7 @@ def resolved(config: Mapping[str, Plain]) -> dict[str, Plain]:
         nonlocal count
         count += 1
         if count > MOST_VALUES:
-            raise ModelError(f"The configuration's references lead to more than {MOST_VALUES:,} values.")
+            raise ModelError(f"References in the configuration expand to more than {MOST_VALUES:,} values.")
         if isinstance(value, dict):
             return {key: resolve(child, depth) for key, child in value.items()}
         if isinstance(value, list):
@@ -106,7 +106,7 @@ def resolved(config: Mapping[str, Plain]) -> dict[str, Plain]:
         if not match:
             return value
         if depth == MOST_REFERENCES:
-            raise ModelError(f"The configuration's {value} leads round in circles.")
+            raise ModelError(f"{value} in the configuration refers to itself.")
         found = _find(config, match[1])
         return value if found is None else resolve(found, depth + 1)
 
@@ -123,7 +123,7 @@ def _find(config: Mapping[str, Plain], key: str) -> Plain:
 
 def _as_section(config: Plain, path: Path) -> dict[str, Plain]:
     if not isinstance(config, dict):
-        raise ModelError(f"{CONFIG} in {path} is not a list of settings.")
+        raise ModelError(f"{CONFIG} in {path} is not a mapping of settings.")
     return config
 
 
@@ -134,7 +134,7 @@ class _Member(tarfile.TarInfo):
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         member = super().frombuf(buf, encoding, errors)
         if member.size < 0 or (member.type in _DESCRIBING and member.size > MOST_PADDING):
-            raise tarfile.ReadError(f"a header in it claims {member.size:,} bytes")
+            raise tarfile.ReadError(f"its header claims {member.size:,} bytes")
         return member
 
 
@@ -145,8 +145,8 @@ def _members(tar: tarfile.TarFile, path: Path) -> dict[str, tarfile.TarInfo]:
         left -= member.size
         if left < 0:  # before it is skipped, which would decompress it
             raise ModelError(
-                f"{path} is refused: with its member {member.name!r} of {member.size:,} bytes it is more than "
-                f"{MOST_GROWTH} times as large as its file."
+                f"{path} is refused: with its member {member.name!r} ({member.size:,} bytes) it unpacks to more "
+                f"than {MOST_GROWTH} times its size."
             )
         name = PurePosixPath(member.name)
         if name.is_absolute() or ".." in name.parts:
@@ -171,14 +171,14 @@ def _read_to_the_end(tar: tarfile.TarFile, path: Path) -> None:
 
 def _named(members: Mapping[str, tarfile.TarInfo], name: str, path: Path) -> tarfile.TarInfo:
     if name not in members:
-        raise ModelError(f"{path} has no {name}. Is it a .nemo file of a whole model?")
+        raise ModelError(f"{path} has no {name}. Is it a complete .nemo file?")
     return members[name]
 
 
 def _open(tar: tarfile.TarFile, member: tarfile.TarInfo, most: int, path: Path) -> IO[bytes]:
     if member.size > most:
         raise ModelError(
-            f"{path} is refused: its member {member.name!r} has {member.size:,} bytes; {most:,} are allowed."
+            f"{path} is refused: its member {member.name!r} has {member.size:,} bytes; at most {most:,} are allowed."
         )
     file = tar.extractfile(member)
     if file is None:
@@ -196,7 +196,7 @@ def _tensors(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> dict[
         tensors = read_pickled(io.BytesIO(content), len(content))
     except Exception as error:  # damaged bytes make unpickling fail in any way
         raise ModelError(
-            f"{path} is refused: {WEIGHTS} in it is not a plain file of tensors, and nothing else is loaded. "
+            f"{path} is refused: {WEIGHTS} in it is not a plain file of tensors. "
             f"({str(error).partition(chr(10))[0] or type(error).__name__})"
         ) from error
     if not isinstance(tensors, dict) or not all(
@@ -206,5 +206,5 @@ def _tensors(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> dict[
     try:
         require_bounded(tensors, len(content))
     except BadTensorFile as error:
-        raise ModelError(f"{path} is refused: {WEIGHTS} in it is no plain file of tensors: {error}.") from error
+        raise ModelError(f"{path} is refused: {WEIGHTS} in it is not a plain file of tensors: {error}.") from error
     return tensors

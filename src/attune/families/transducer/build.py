@@ -47,11 +47,11 @@ def description(config: TransducerConfig, assets: Path) -> dict[str, Plain]:
     described = read_config(assets)
     if described is not None and (config.size, config.prediction, config.durations) != (None, "lstm", ()):
         raise ConfigError(
-            "The weights say what model they belong to: leave out model.encoder, model.size, model.prediction and "
+            "The weights define their architecture. Remove model.encoder, model.size, model.prediction and "
             "model.durations."
         )
     if described is None and config.size is None:
-        raise ConfigError("The weights do not say what model they belong to: set model.encoder and model.size.")
+        raise ConfigError("The weights do not define their architecture. Set model.encoder and model.size.")
     return preset(config) if described is None else resolved(described)
 
 

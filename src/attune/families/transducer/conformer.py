@@ -6,6 +6,8 @@ Convolutions, attention and norms look at an utterance's own frames only.
 # B batch, M mel bins, F frames, D width, H heads, P relative positions (2 F - 1)
 import functools
 import math
+from collections import deque
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
@@ -163,14 +165,24 @@ class Conformer(nn.Module):
 
     def forward(self, mels: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Frames (B, F / factor, D) of log-mel energies (B, M, F), and how many are each row's own."""
+        states, counts = self.states(mels, lengths)
+        (hidden,) = deque(states, maxlen=1)  # no other is kept
+        return hidden, counts
+
+    def states(self, mels: Tensor, lengths: Tensor) -> tuple[Iterator[Tensor], Tensor]:
+        """The input of the first layer and each layer's output, and how many frames are each row's own."""
         hidden, own = self.pre_encode(mels, lengths)
+        return self._run_layers(hidden, own), own.lengths
+
+    def _run_layers(self, hidden: Tensor, own: Own) -> Iterator[Tensor]:
         positions = sinusoids(hidden.shape[1], hidden.shape[2], hidden.device).to(hidden.dtype)
         positions = self.dropout_positions(positions)
         hidden = self.dropout(hidden * self.scale)
         for layer in self.layers:
+            yield hidden
             saves_memory = self.saves_memory and self.training
             hidden = run_layer(layer, hidden, positions, own, saves_memory=saves_memory)
-        return hidden, own.lengths
+        yield hidden
 
     def frames(self, count: int) -> int:
         """How many frames come of so many."""

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
 from torch import Tensor
 
 from attune.errors import ModelError
@@ -21,6 +20,7 @@ from attune.families.transducer.names import to_nemo
 from attune.families.transducer.parakeet_tokens import BLANK, UNKNOWN, as_tokenizer
 from attune.families.transducer.shape import ConformerShape, TransducerShape
 from attune.files import completed, write_text
+from attune.tensor_files import write_safetensors
 from attune.types import SAMPLE_RATE
 
 RENAMES = (
@@ -44,29 +44,41 @@ def write_parakeet(model: TransducerModel, tokenizer: bytes, folder: Path) -> No
     encoder = _require_parakeet(model.shape)
     folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / "config.json", _config(model, encoder))
-    blank = model.lattice.blank
-    _write_json(folder / "generation_config.json", {"decoder_start_token_id": blank, "pad_token_id": blank})
+    _write_json(folder / "generation_config.json", _generation(model))
     _write_json(folder / "preprocessor_config.json", _preprocessor(model.shape))
     write_text(folder / "tokenizer.json", as_tokenizer(tokenizer).to_str())
     names = {"tokenizer_class": "ParakeetTokenizer", "pad_token": BLANK, "unk_token": UNKNOWN}
     _write_json(folder / "tokenizer_config.json", names)
     with completed(folder / "model.safetensors") as partial:
-        save_file(_renamed(to_nemo(model.state_dict(), model.shape)), partial, {"format": "pt"})
+        write_safetensors(_renamed(to_nemo(model.state_dict(), model.shape)), partial, {"format": "pt"})
 
 
 def _require_parakeet(shape: TransducerShape) -> ConformerShape:
     encoder = shape.encoder
     if not isinstance(encoder, ConformerShape) or encoder.subsampling != "dw_striding" or shape.prediction.context:
         raise ModelError(
-            "transformers has a format for FastConformer encoders with LSTM prediction nets only, and this model is "
-            "another. Its model.nemo is what others can load."
+            "transformers supports FastConformer with an LSTM prediction net only; this model is another. Other "
+            "toolkits can load its model.nemo."
         )
     if shape.prediction.width != shape.joint.width:
         raise ModelError(
-            f"In transformers' format the prediction net is as wide as the joint; here they have "
-            f"{shape.prediction.width} and {shape.joint.width}. The model.nemo is what others can load."
+            f"transformers needs a prediction net as wide as the joint; this model has {shape.prediction.width} "
+            f"and {shape.joint.width}. Other toolkits can load its model.nemo."
+        )
+    if shape.durations != tuple(range(len(shape.durations))):
+        raise ModelError(
+            f"transformers takes the number of a TDT duration for the duration itself, so they must be 0, 1, 2 and "
+            f"so on; here they are {', '.join(map(str, shape.durations))}. The model.nemo is what others can load."
         )
     return encoder
+
+
+def _generation(model: TransducerModel) -> dict[str, Any]:
+    """What `generate` needs to know; it takes the outputs for durations for tokens unless they are suppressed."""
+    blank = model.lattice.blank
+    config: dict[str, Any] = {"decoder_start_token_id": blank, "pad_token_id": blank}
+    durations = range(blank + 1, blank + 1 + len(model.shape.durations))
+    return {**config, "suppress_tokens": [*durations]} if durations else config
 
 
 def _config(model: TransducerModel, encoder: ConformerShape) -> dict[str, Any]:

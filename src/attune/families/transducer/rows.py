@@ -33,8 +33,8 @@ def move_rows(model: TransducerModel, tensors: Mapping[str, Tensor], task: Path,
     moved[OUTPUT_WEIGHT] = moves.moved(tensors[OUTPUT_WEIGHT], fresh[OUTPUT_WEIGHT])
     moved[OUTPUT_BIAS] = moves.moved(tensors[OUTPUT_BIAS][:, None], fresh[OUTPUT_BIAS][:, None] * 0)[:, 0]
     note = (
-        f"tokens: {len(moves.to)} of {len(new)} keep the rows that the pretrained model (of {len(old)} tokens) has for "
-        f"the same piece; {len(new) - len(moves.to)} are randomly initialized"
+        f"tokens: {len(moves.to)} of {len(new)} reuse pretrained embeddings (of {len(old)} tokens), "
+        f"{len(new) - len(moves.to)} are randomly initialized"
     )
     return RemappedWeights({**tensors, **moved}, tuple(sorted(moved)), note)
 

@@ -5,54 +5,54 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-Duration = Annotated[int, Field(ge=0)]
+Duration = Annotated[int, Field(ge=0, le=1000)]
 
 
 @dataclass(frozen=True, slots=True)
 class TransducerConfig:
     """Which weights or, to begin from nothing, which architecture; and how it is trained."""
 
-    weights: Annotated[str | None, Field(description="A .nemo file, a model folder or a run to start from.")] = None
+    weights: Annotated[str | None, Field(description=".nemo file, model folder or run to start from.")] = None
     encoder: Annotated[
         Literal["contextnet", "conformer", "fastconformer"] | None,
-        Field(description="The encoder of a model that a .nemo file does not describe."),
+        Field(description="Encoder of a new model (without a .nemo file)."),
     ] = None
     size: Annotated[
         Literal["large", "medium", "small", "shallow", "dummy"] | None,
         Field(
-            description="How large that model is: 115 to 145, 31 to 41 or 14 million weights; shallow, to begin from "
-            "nothing with little data: 10 to 20 million in few layers; dummy is to try things."
+            description="Size of a new model: 115 to 145, 31 to 41 or 14 million weights; shallow: 10 to 20 "
+            "million in few layers, for training from scratch with little data; dummy: for tests."
         ),
     ] = None
     prediction: Annotated[
         Literal["lstm", "stateless"],
-        Field(description="That model's prediction net: an LSTM, or the last two labels and nothing else."),
+        Field(description="Prediction net of a new model: an LSTM, or stateless (the last two labels)."),
     ] = "lstm"
     durations: Annotated[
-        tuple[Duration, ...], Field(description="How many frames that model's tokens may take (TDT), such as 0 to 4.")
+        tuple[Duration, ...], Field(description="Token durations of a new TDT model in frames, e.g. 0 to 4.")
     ] = ()
     tokens: Annotated[
         Literal["own", "task"],
-        Field(description="The pretrained model's own tokens, or those of the task; rows are kept by their piece."),
+        Field(description="Tokens of the pretrained model, or of the task; embeddings of shared pieces are kept."),
     ] = "own"
     fastemit: Annotated[
-        float | None, Field(ge=0, description="How much labels are hurried (FastEmit); else as the model was made.")
+        float | None, Field(ge=0, le=1000, description="FastEmit weight: emit tokens earlier (default: the model's).")
     ] = None
     batch_norm: Annotated[
-        Literal["trained", "frozen"], Field(description="Whether the norms' statistics follow the data or stay.")
+        Literal["trained", "frozen"], Field(description="Update the batch norm statistics in training, or freeze them.")
     ] = "trained"
     joint_cells: Annotated[
         int | None,
-        Field(gt=0, description="Cells of the lattice whose outputs are in memory at once; else as is quickest."),
+        Field(gt=0, le=2**62, description="Lattice cells in memory at once (default: the fastest)."),
     ] = None
     gradient_checkpointing: Annotated[bool, Field(description="Less memory for a third more computation.")] = False
 
     def __post_init__(self) -> None:
         if self.weights is None and self.tokens == "own":
-            raise ValueError("a model without weights has no tokens of its own; write `tokens: task`")
+            raise ValueError("a model without weights has no tokens of its own; set `tokens: task`")
         if (self.encoder is None) != (self.size is None):
-            raise ValueError("give both `encoder` and `size`, or neither")
+            raise ValueError("set both `encoder` and `size`, or neither")
         if self.weights is None and self.encoder is None:
-            raise ValueError("give `weights` to start from, or `encoder` and `size` of a new model")
+            raise ValueError("set `weights` to start from, or `encoder` and `size` of a new model")
         if self.durations and not {0, 1} <= set(self.durations):
-            raise ValueError("`durations` need a 0 and a 1: without them some utterances cannot be aligned at all")
+            raise ValueError("`durations` need a 0 and a 1; without them some utterances cannot be aligned")

@@ -18,8 +18,8 @@ MOST_SIZE, MOST_LAYERS, MOST_WEIGHTS = 1_000_000, 1000, 10**10  # far beyond eve
 Activation = Literal["relu", "tanh", "sigmoid"]
 
 SUPPORTED = (
-    "attune reads RNN-T and TDT models with SentencePiece tokens: ContextNet (ConvASREncoder), Conformer (striding) "
-    "and FastConformer (dw_striding) encoders, LSTM and stateless prediction nets."
+    "attune supports RNN-T and TDT models with SentencePiece tokens: ContextNet (ConvASREncoder), Conformer "
+    "(striding) and FastConformer (dw_striding) encoders, LSTM and stateless prediction nets."
 )
 
 
@@ -207,14 +207,12 @@ class _Section:
     def require(self, key: str, *allowed: str, default: str) -> str:
         found = self.text(key, default)
         if found not in allowed:
-            raise ModelError(
-                f"{self.name}{key} is {found!r}, which attune does not do ({', '.join(allowed)}). {SUPPORTED}"
-            )
+            raise ModelError(f"{self.name}{key} is {found!r}; attune supports {', '.join(allowed)}. {SUPPORTED}")
         return found
 
     def require_number(self, key: str, only: float) -> None:
         if not math.isclose(self.number(key, only), only, rel_tol=1e-6):
-            raise ModelError(f"{self.name}{key} is {self.text(key)}, which attune does not do ({only}). {SUPPORTED}")
+            raise ModelError(f"{self.name}{key} is {self.text(key)}; attune supports {only}. {SUPPORTED}")
 
     def kind(self) -> str:
         return self.text("_target_", "").rpartition(".")[2]
@@ -229,7 +227,7 @@ def read_shape(config: Mapping[str, Plain]) -> TransducerShape:
     }
     kind = root.section("encoder").kind()
     if kind not in encoders:
-        raise ModelError(f"The encoder is a {kind or 'nameless one'}. {SUPPORTED}")
+        raise ModelError(f"Unsupported encoder {kind or 'without a name'}. {SUPPORTED}")
     durations = _durations(root)
     shape = TransducerShape(
         _front_end(root.section("preprocessor")),
@@ -240,7 +238,9 @@ def read_shape(config: Mapping[str, Plain]) -> TransducerShape:
         durations,
     )
     if shape.weights > MOST_WEIGHTS:
-        raise ModelError(f"The configuration describes {shape.weights:,} weights; at most {MOST_WEIGHTS:,} are read.")
+        raise ModelError(
+            f"The configuration describes {shape.weights:,} weights; attune reads at most {MOST_WEIGHTS:,}."
+        )
     return shape
 
 
@@ -254,7 +254,7 @@ def _front_end(section: _Section) -> FrontEndShape:
     section.require_number("log_zero_guard_value", 2.0**-24)
     section.require_number("mag_power", 2.0)
     if section.whole("sample_rate", SAMPLE_RATE) != SAMPLE_RATE:
-        raise ModelError(f"The model hears {section.text('sample_rate')} Hz; attune's audio has {SAMPLE_RATE}.")
+        raise ModelError(f"The model needs {section.text('sample_rate')} Hz audio; attune uses {SAMPLE_RATE} Hz.")
     window = section.size("n_window_size", round(section.number("window_size", 0.02) * SAMPLE_RATE))
     return FrontEndShape(
         bins=section.size("features", 64),
@@ -288,7 +288,7 @@ def _block(block: _Section, mode: str) -> ContextNetBlockShape:
     block.require("future_context", "-1", default="-1")
     block.require("se_context_size", "-1", default="-1")
     if mode not in ("add", "stride_add"):
-        raise ModelError(f"{block.name}residual_mode is {mode!r}, which attune does not do (add, stride_add).")
+        raise ModelError(f"{block.name}residual_mode is {mode!r}; attune supports add and stride_add.")
     kernel = max(int(block.first("kernel") * block.number("kernel_size_factor", 1.0)), 1)
     return ContextNetBlockShape(
         filters=block.size("filters"),
@@ -313,11 +313,12 @@ def _conformer(section: _Section) -> ConformerShape:
     section.require("stochastic_depth_drop_prob", "0.0", "0", default="0.0")
     if section.has("reduction") or section.has("conv_context_size") or section.whole("feat_out", -1) > 0:
         raise ModelError(
-            f"The encoder has a reduction, a conv_context_size or a feat_out, which attune does not do. {SUPPORTED}"
+            "The encoder has a reduction, a conv_context_size or a feat_out, which attune does not support. "
+            f"{SUPPORTED}"
         )
     context = section.values.get("att_context_size") or ["-1", "-1"]
     if not isinstance(context, list) or any(str(side) != "-1" for side in context):
-        raise ModelError(f"The encoder's attention is limited to {context}, which attune does not do. {SUPPORTED}")
+        raise ModelError(f"The encoder's attention is limited to {context}, which attune does not support. {SUPPORTED}")
     subsampling = section.require("subsampling", "striding", "dw_striding", default="striding")
     width, channels = section.size("d_model"), section.whole("subsampling_conv_channels", -1)
     return ConformerShape(
@@ -342,12 +343,12 @@ def _conformer(section: _Section) -> ConformerShape:
 def _prediction(section: _Section) -> PredictionShape:
     kind, net = section.kind(), section.section("prednet")
     if kind not in ("RNNTDecoder", "StatelessTransducerDecoder"):
-        raise ModelError(f"The prediction net is a {kind or 'nameless one'}. {SUPPORTED}")
+        raise ModelError(f"Unsupported prediction net {kind or 'without a name'}. {SUPPORTED}")
     is_stateless = kind == "StatelessTransducerDecoder"
     if not is_stateless and (section.has("normalization_mode") or not section.flag("blank_as_pad", True)):
-        raise ModelError("The LSTM prediction net has a norm, or no row for the blank, which attune does not do.")
+        raise ModelError("The LSTM prediction net has a norm, or no row for the blank, which attune does not support.")
     if net.whole("rnn_hidden_size", -1) > 0 and net.whole("rnn_hidden_size") != net.size("pred_hidden"):
-        raise ModelError("The LSTM prediction net has a projection (rnn_hidden_size), which attune does not do.")
+        raise ModelError("The LSTM prediction net has a projection (rnn_hidden_size), which attune does not support.")
     return PredictionShape(
         width=net.size("pred_hidden"),
         layers=0 if is_stateless else net.size("pred_rnn_layers", 1, MOST_LAYERS),
@@ -359,7 +360,7 @@ def _prediction(section: _Section) -> PredictionShape:
 
 def _joint(section: _Section) -> JointShape:
     if section.kind() != "RNNTJoint":
-        raise ModelError(f"The joint is a {section.kind() or 'nameless one'}. {SUPPORTED}")
+        raise ModelError(f"Unsupported joint {section.kind() or 'without a name'}. {SUPPORTED}")
     net = section.section("jointnet")
     activations: dict[str, Activation] = {"relu": "relu", "tanh": "tanh", "sigmoid": "sigmoid"}
     activation = net.require("activation", *activations, default="relu")
@@ -370,7 +371,7 @@ def _durations(root: _Section) -> tuple[int, ...]:
     loss = root.values.get("loss")
     name = _Section(loss, "loss.").text("loss_name", "default") if isinstance(loss, dict) else "default"
     if name not in ("default", "warprnnt_numba", "warprnnt", "pytorch", "tdt", "tdt_pytorch", "graph_rnnt"):
-        raise ModelError(f"The model was trained with the loss {name!r}. {SUPPORTED}")
+        raise ModelError(f"Unsupported loss {name!r}. {SUPPORTED}")
     if not name.startswith("tdt"):
         return ()
     durations = root.section("loss").section("tdt_kwargs").values.get("durations")
@@ -378,7 +379,7 @@ def _durations(root: _Section) -> tuple[int, ...]:
         raise ModelError("loss.tdt_kwargs.durations of the configuration is not a list of numbers.")
     read = tuple(_Section({"durations": each}, "loss.tdt_kwargs.").whole("durations") for each in durations)
     if 1 not in read:
-        raise ModelError(f"The model's durations {read} have no 1, and some utterances cannot be aligned without one.")
+        raise ModelError(f"The durations {read} have no 1; without it some utterances cannot be aligned.")
     return read
 
 

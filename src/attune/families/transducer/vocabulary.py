@@ -67,7 +67,7 @@ class OwnPieces:
         try:
             return SentencePieceProcessor(model_proto=self.path.read_bytes())
         except (OSError, RuntimeError) as error:
-            raise ModelError(f"{self.path} cannot be read as a SentencePiece model: {error}") from error
+            raise ModelError(f"{self.path} is not a valid SentencePiece model: {error}") from error
 
     @property
     def pieces(self) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ class OwnPieces:
 def own_codec(assets: Path, task: Task) -> TransducerCodec:
     """The tokens that came with the weights, for the task's text."""
     if not isinstance(task, TextTask):
-        raise ConfigError("A transducer learns text, and this task has none. Set task.name=transcribe.")
+        raise ConfigError("A transducer needs text, which this task has none of. Set task.name=transcribe.")
     pieces, text, language = own_pieces(assets), task.text, task.language
     return TransducerCodec(
         pieces.pieces,
@@ -102,7 +102,7 @@ def own_codec(assets: Path, task: Task) -> TransducerCodec:
 def task_codec(task: Task) -> TransducerCodec:
     """The tokens that the task learned from its text."""
     if not isinstance(task, TokenizedTask):
-        raise ConfigError("A transducer learns tokens of text, and this task has none. Set task.name=transcribe.")
+        raise ConfigError("A transducer needs text, which this task has none of. Set task.name=transcribe.")
     target, read = task.target, task.read
     return TransducerCodec(
         task.pieces[1:],
@@ -116,9 +116,7 @@ def own_pieces(assets: Path) -> OwnPieces:
     config = read_config(assets)
     name = tokenizer_files(config).get("model_path") if config else None
     if not name:
-        raise ConfigError(
-            "These weights have no tokens of their own: they were trained with their task's. Set model.tokens=task."
-        )
+        raise ConfigError("These weights have no tokens of their own. Set model.tokens=task.")
     return OwnPieces(assets / name)
 
 
@@ -135,7 +133,7 @@ def sentencepiece_of(task: Path, assets: Path) -> bytes:
         return own_pieces(assets).path.read_bytes()
     tokenizer = tokenizers.load(task)
     if not isinstance(tokenizer, SentencePieceTokenizer):
-        raise ModelError("The model's tokens are characters; only SentencePiece tokens can be written for others.")
+        raise ModelError("The tokens are characters; a .nemo file needs SentencePiece tokens.")
     return tokenizer.without_blank()
 
 

@@ -27,11 +27,14 @@ SMALL = 10**8  # weights; below this a configuration is compared with its weight
 def import_weights(path: Path, assets: Path) -> Mapping[str, Tensor]:
     """Write the configuration and the tokenizer to `assets`; the weights, under the model's own names."""
     if path.is_dir():
-        raise ModelError(f"{path} is a folder; a transducer starts from a .nemo file, a model folder or a run.")
-    archive = _without_ctc(read_archive(path))
+        raise ModelError(
+            f"{path} is a folder without an attune model. A transducer starts from a .nemo file, a "
+            "model folder or a run."
+        )
+    archive = without_ctc(read_archive(path))
     kind = str(archive.config.get("target", "")).rpartition(".")[2]
     if kind not in MODELS:
-        raise ModelError(f"{path} holds a {kind or 'model without a name'}. {SUPPORTED}")
+        raise ModelError(f"{path} has a {kind or 'model without a name'}. {SUPPORTED}")
     _require_described(read_shape(archive.config), archive, path)
     if not tokenizer_files(archive.config).get("model_path"):
         raise ModelError(f"{path} has no SentencePiece model. {SUPPORTED}")
@@ -48,10 +51,12 @@ def _require_described(shape: TransducerShape, archive: Archive, path: Path) -> 
     """Refuse a shape that needs far more weights than there are, before a model of that size is built."""
     found = sum(tensor.numel() for tensor in archive.tensors.values())
     if shape.weights > max(SMALL, 2 * found):
-        raise ModelError(f"{path} describes a model of at least {shape.weights:,} weights, and has {found:,}.")
+        raise ModelError(
+            f"{path} describes a model of at least {shape.weights:,} weights but has {found:,}. Download it again."
+        )
 
 
-def _without_ctc(archive: Archive) -> Archive:
+def without_ctc(archive: Archive) -> Archive:
     """A hybrid model as the transducer it is, without its second head."""
     if "aux_ctc" not in archive.config:
         return archive
@@ -65,7 +70,7 @@ def export_nemo(model: TransducerModel, assets: Path, folder: Path) -> None:
     tensors = to_nemo(model.state_dict(), model.shape)
     if not any((folder / "task").iterdir()):
         text = (assets / CONFIG).read_text(encoding="utf-8")
-        files = {name: (assets / name).read_bytes() for name in set(tokenizer_files(model.described).values())}
+        files = {name: (assets / name).read_bytes() for name in sorted(set(tokenizer_files(model.described).values()))}
         write_archive(folder / NEMO, Archive(model.described, text, tensors, files))
         return
     tokenizer = tokenizers.load(folder / "task")

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from attune.contracts import Limits, Task, TaskModel, TextTask, TimestampTokens
+from attune.contracts import FrameTimes, Limits, Task, TaskModel, TextTask, TimestampTokens
 from attune.errors import ConfigError, DataError, TooLong
+from attune.families._json import read_json
 from attune.families.whisper.features import LONGEST
 from attune.families.whisper.labels import DecoderPrompt, WhisperVocabulary, prefix, sequence
 from attune.families.whisper.model import WhisperModel
 from attune.families.whisper.packing import Packer
 from attune.families.whisper.scorer import DecodingRules, WhisperScorer
-from attune.families.whisper.shape import WhisperShape, read_json, read_shape, suppressed
+from attune.families.whisper.shape import WhisperShape, read_shape, suppressed
 from attune.text.languages import join_texts
 from attune.types import (
     SAMPLE_RATE,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from attune.families.whisper.settings import WhisperConfig
 
 MAX_SECONDS = 30.0
+FRAME_SECONDS = 0.02  # of the encoder's states
 ROUNDING_SECONDS = 0.02  # by which a manifest's rounded `seconds` may exceed it
 
 
@@ -55,7 +57,9 @@ class WhisperCodec:
         try:
             return sequence(self.vocabulary, prompt, self.positions, text, utterance.seconds)
         except DataError as error:
-            raise type(error)(f"{utterance.where}: utterance {utterance.id!r} cannot be learned. {error}") from error
+            raise type(error)(
+                f"{utterance.where}: utterance {utterance.id!r} cannot be used for training. {error}"
+            ) from error
 
     def frames_needed(self, target: Target) -> int:
         """None in particular: attention sees all of them at once."""
@@ -91,8 +95,8 @@ class WhisperCodec:
     def _prompt(self, utterance: Utterance) -> DecoderPrompt:
         if utterance.seconds > MAX_SECONDS + ROUNDING_SECONDS:
             raise TooLong(
-                f"{utterance.where}: utterance {utterance.id!r} lasts {utterance.seconds:.1f} s; Whisper takes "
-                f"{MAX_SECONDS:.0f} s at a time. Cut it into shorter rows, or set data.long_rows."
+                f"{utterance.where}: utterance {utterance.id!r} is {utterance.seconds:.1f} s long; Whisper takes "
+                f"{MAX_SECONDS:.0f} s at a time. Split it into shorter rows, or set data.long_rows."
             )
         language = utterance.language or self.defaults.language
         return replace(self.defaults, language=language, previous_text=utterance.labels.get("prompt"))
@@ -101,7 +105,7 @@ class WhisperCodec:
 def build_whisper(config: WhisperConfig, task: Task, assets: Path) -> TaskModel:
     """The model that the files in `assets` describe, with random weights."""
     if not isinstance(task, TextTask):
-        raise ConfigError("Whisper learns text, and this task has none. Set task.name=transcribe.")
+        raise ConfigError("Whisper cannot classify, only transcribe. Use model.family=ssl, or task.name=transcribe.")
     shape = read_shape(assets / "config.json")
     vocabulary = WhisperVocabulary(assets / "tokenizer.json", shape.is_multilingual)
     prompt = DecoderPrompt(task.language, config.speech_task, config.timestamps)
@@ -114,7 +118,9 @@ def build_whisper(config: WhisperConfig, task: Task, assets: Path) -> TaskModel:
         codec=codec,
         scorer="tokens",
         limits=Limits(LONGEST / SAMPLE_RATE),
-        times=TimestampTokens(rules.first_timestamp) if rules.first_timestamp is not None else None,
+        times=TimestampTokens(rules.first_timestamp)
+        if rules.first_timestamp is not None
+        else FrameTimes(FRAME_SECONDS),
         detect_languages=codec.detect_languages if detects else None,
         pack=Packer(vocabulary, shape.target_positions) if config.pack else None,
     )
@@ -127,9 +133,7 @@ def _require_possible(vocabulary: WhisperVocabulary, prompt: DecoderPrompt) -> N
     except DataError as error:
         raise ConfigError(f"task.language: {error}") from error
     if prompt.task == "translate" and not vocabulary.is_multilingual:
-        raise ConfigError(
-            "model.speech_task: an English-only Whisper model does not translate. Use a multilingual one."
-        )
+        raise ConfigError("model.speech_task=translate needs a multilingual Whisper; this one is English-only.")
 
 
 def _rules(path: Path, vocabulary: WhisperVocabulary, prompt: DecoderPrompt, shape: WhisperShape) -> DecodingRules:
@@ -144,4 +148,13 @@ def _rules(path: Path, vocabulary: WhisperVocabulary, prompt: DecoderPrompt, sha
         never=tuple({*suppressed(written, "suppress_tokens", shape, path), *unasked} - {vocabulary.end}),
         not_first=suppressed(written, "begin_suppress_tokens", shape, path),
         first_timestamp=vocabulary.first_timestamp if prompt.has_timestamps else None,
+        alignment_heads=_alignment_heads(written, shape),
     )
+
+
+def _alignment_heads(written: Mapping[str, Any], shape: WhisperShape) -> tuple[tuple[int, int], ...]:
+    """The heads that a generation config names, of those that the model has."""
+    known = {(layer, head) for layer in range(shape.decoder_layers) for head in range(shape.decoder_heads)}
+    named = written.get("alignment_heads")
+    pairs = [tuple(pair) for pair in named if isinstance(pair, list)] if isinstance(named, list) else []
+    return tuple(sorted(known.intersection(pairs)))  # type: ignore[arg-type]

@@ -62,7 +62,7 @@ class WhisperVocabulary:
         numbers = range(self.start + 1, min(self.tasks.values())) if self.is_multilingual else ()
         return {str(self.tokenizer.id_to_token(number)).strip("<|>"): number for number in numbers}
 
-    @property
+    @functools.cached_property
     def pieces(self) -> tuple[str, ...]:
         """How text tokens are written (byte-level BPE), by id, and the end, which comes after them, as </s>."""
         return (*(str(self.tokenizer.id_to_token(number)) for number in range(self.end)), "</s>")
@@ -71,7 +71,7 @@ class WhisperVocabulary:
         """The token of a language, by its code; `sv-SE` is `sv`."""
         short = base_language(code)
         if short not in self.languages:
-            raise DataError(f"This Whisper model does not know the language {code!r}{self._did_you_mean(short)}")
+            raise DataError(f"This Whisper has no language {code!r}{self._did_you_mean(short)}")
         return self.languages[short]
 
     def encode(self, text: str, language: str | None) -> tuple[int, ...]:
@@ -112,19 +112,22 @@ class WhisperVocabulary:
     def _special(self, token: str) -> int:
         number: int | None = self.tokenizer.token_to_id(token)
         if number is None:
-            raise ModelError(f"The tokenizer has no {token}: it is not Whisper's.")
+            raise ModelError(
+                f"The tokenizer has no {token}: it is not a Whisper tokenizer. Use the "
+                "tokenizer.json of the same model."
+            )
         return number
 
     def _did_you_mean(self, code: str) -> str:
         if not self.languages:
-            return ": it knows English only."
+            return ": it is English-only."
         if len(code) == 2:
             return catalog.suggestion(code, self.languages)
         # A name, or a code of three letters, is near to codes of other languages.
         from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
 
         meant = TO_LANGUAGE_CODE.get(code.lower())
-        return f"; did you mean {meant!r}?" if meant in self.languages else ", only codes such as 'en' and 'be'."
+        return f"; did you mean {meant!r}?" if meant in self.languages else " (use a code such as 'en' or 'be')."
 
 
 def prefix(vocabulary: WhisperVocabulary, prompt: DecoderPrompt, positions: int) -> tuple[int, ...]:
@@ -139,7 +142,7 @@ def prefix(vocabulary: WhisperVocabulary, prompt: DecoderPrompt, positions: int)
         tokens.append(UNKNOWN_LANGUAGE if prompt.language is None else vocabulary.language(prompt.language))
         tokens.append(vocabulary.tasks[prompt.task])
     elif prompt.language is not None and base_language(prompt.language) != "en":
-        raise DataError(f"An English-only Whisper model has no language {prompt.language!r}. Use a multilingual one.")
+        raise DataError(f"An English-only Whisper has no language {prompt.language!r}. Use a multilingual one.")
     if not prompt.has_timestamps:
         tokens.append(vocabulary.without_timestamps)
     return tuple(tokens)
@@ -151,11 +154,11 @@ def sequence(
     """The whole decoder sequence for a text that takes so many seconds, from its prefix to its end."""
     tokens = prefix(vocabulary, prompt, positions)
     if UNKNOWN_LANGUAGE in tokens:
-        raise DataError("Its language is not known. Give the row a `language`, or the recipe task.language.")
+        raise DataError("Unknown language. Add `language` to the row, or set task.language.")
     content = _timed(vocabulary, prompt, text, seconds) if prompt.has_timestamps else _untimed(vocabulary, prompt, text)
     tokens = (*tokens, *content, vocabulary.end)
     if len(tokens) > positions:
-        raise TooLong(f"Its text needs {len(tokens)} tokens, and Whisper has room for {positions}. Split it.")
+        raise TooLong(f"The text has {len(tokens)} tokens; Whisper takes {positions}. Split the row.")
     return tokens
 
 
@@ -182,14 +185,14 @@ def _require_order(parts: Sequence[str], seconds: float) -> None:
     """Only what decoding may emit can be learned: every piece of text between two times of its own, in their order."""
     times = [float(part) for part in parts[1::2]]
     if times != sorted(times) or times[-1] > seconds + LATE_SECONDS:
-        raise DataError(f"Its times must rise and lie within its {seconds:.2f} s, and are {times}. Correct them.")
+        raise DataError(f"Timestamps must rise and lie within {seconds:.2f} s; found {times}. Correct them.")
     # A last time alone is when something begins that the window cuts off.
     if any(part.strip() for part in (*parts[::4], parts[-1])):
-        raise DataError("Each piece of its text needs a time before and a time after it, as in <|0.00|> So.<|1.20|>.")
+        raise DataError("Each segment of the text needs a timestamp before and after it: <|0.00|> So.<|1.20|>.")
 
 
 def _read_tokenizer(path: Path) -> Tokenizer:
     try:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing more exact
-        raise ModelError(f"{path} cannot be read as a tokenizer: {error}") from error
+        raise ModelError(f"{path} is not a valid tokenizer: {error}") from error

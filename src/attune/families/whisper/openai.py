@@ -73,15 +73,15 @@ def require_same_kind(tokenizer: Path, vocabulary: WhisperVocabulary, path: Path
     is_other = theirs != published if published else theirs == ENGLISH_ONLY and shape.is_multilingual
     if theirs and is_other:
         raise ModelError(
-            f"{tokenizer} is the tokenizer of another kind of Whisper: it is {theirs}, and {path} with its "
-            f"{shape.vocabulary} tokens is {published or 'multilingual'}. Take the tokenizer.json of the model that "
-            "the weights were made of."
+            f"{tokenizer} is the tokenizer of another Whisper: it is {theirs}, but {path} has {shape.vocabulary} "
+            f"tokens ({published or 'multilingual'}). Use the tokenizer.json of the model that these weights come "
+            "from."
         )
     highest = max(vocabulary.tokenizer.get_vocab().values())
     if max(highest, vocabulary.without_timestamps) >= shape.vocabulary:
         raise ModelError(
-            f"{tokenizer} has tokens up to number {highest}, and {path} knows {shape.vocabulary} tokens. "
-            "Take the tokenizer.json of the model that the weights were made of."
+            f"{tokenizer} has token ids up to {highest}, but {path} has {shape.vocabulary} tokens. Use the "
+            "tokenizer.json of the model that these weights come from."
         )
 
 
@@ -89,7 +89,7 @@ def config_of(dims: object, path: Path) -> dict[str, Any]:
     """The config.json for the sizes of a .pt file."""
     if not isinstance(dims, Mapping) or not all(type(dims.get(name)) is int for name in _SIZES):
         raise ModelError(
-            f"{path} is not a checkpoint of OpenAI's Whisper: its `dims` must have {', '.join(_SIZES)}, all numbers."
+            f"{path} is not an OpenAI Whisper checkpoint: `dims` must have {', '.join(_SIZES)}, all numbers."
         )
     return {
         "model_type": "whisper",

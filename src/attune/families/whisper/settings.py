@@ -10,24 +10,26 @@ from pydantic import Field
 class WhisperConfig:
     """Which weights, and how they are used."""
 
-    weights: Annotated[str, Field(description="A transformers folder, an OpenAI .pt file, a model folder or a run.")]
-    tokenizer: Annotated[
-        str | None, Field(description="The tokenizer.json that belongs to a .pt file, if it does not lie beside it.")
-    ] = None
+    weights: Annotated[
+        str, Field(description="transformers folder, OpenAI .pt file, model folder or run to start from.")
+    ]
+    tokenizer: Annotated[str | None, Field(description="tokenizer.json of a .pt file, if not in the same folder.")] = (
+        None
+    )
     window: Annotated[
         Literal["full", "trimmed"],
-        Field(description="30 s of audio as OpenAI has it, or as much as each utterance needs; training decides."),
+        Field(
+            description="full: pad audio to 30 s, as other toolkits do. trimmed: no padding; faster, for use in attune."
+        ),
     ] = "full"
     speech_task: Annotated[
         Literal["transcribe", "translate"],
-        Field(description="Transcribe in the own language, or translate to English."),
+        Field(description="Transcribe, or translate to English."),
     ] = "transcribe"
-    timestamps: Annotated[bool, Field(description="Learn and emit timestamps: <|0.00|> text <|2.50|>.")] = False
-    pack: Annotated[
-        bool, Field(description="Train on windows of several utterances, as many of a micro-batch as fit into 30 s.")
-    ] = False
+    timestamps: Annotated[bool, Field(description="Train on and emit timestamps: <|0.00|> text <|2.50|>.")] = False
+    pack: Annotated[bool, Field(description="Pack several utterances into one window of 30 s in training.")] = False
     gradient_checkpointing: Annotated[bool, Field(description="Less memory for a third more computation.")] = False
 
     def __post_init__(self) -> None:
         if self.pack and not self.timestamps:
-            raise ValueError("`pack` tells utterances apart by their times: set timestamps too")
+            raise ValueError("`pack` separates utterances by their timestamps: set `timestamps: true` too")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attune.errors import ModelError
+from attune.families._json import read_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -74,14 +74,12 @@ def read_shape(path: Path) -> WhisperShape:
 def shape_of(written: Mapping[str, Any], path: Path) -> WhisperShape:
     """The shape that these values of a config.json describe; `path` is where they were found."""
     if written.get("model_type") != "whisper":
-        raise ModelError(
-            f"{path} describes a model of type {written.get('model_type')!r}, where 'whisper' is expected."
-        )
+        raise ModelError(f"{path} has the model type {written.get('model_type')!r}; expected 'whisper'.")
     if written.get("activation_function", "gelu") != "gelu":
-        raise ModelError(f"{path} has the activation {written['activation_function']!r}; Whisper models have 'gelu'.")
+        raise ModelError(f"{path} has the activation {written['activation_function']!r}; expected 'gelu'.")
     sizes = {name: _size(written, key, path) for name, key in _SIZES.items()}
     if sizes["width"] < 4 or sizes["width"] % 2:  # positions are sines and cosines of several frequencies
-        raise ModelError(f"{path} has d_model {sizes['width']}, where an even number of at least 4 is expected.")
+        raise ModelError(f"{path} has d_model {sizes['width']}; expected an even number of at least 4.")
     for part in ("encoder", "decoder"):
         if sizes["width"] % sizes[f"{part}_heads"]:
             raise ModelError(
@@ -95,7 +93,9 @@ def shape_of(written: Mapping[str, Any], path: Path) -> WhisperShape:
         activation_dropout=_rate(written, "activation_dropout", path),
     )
     if shape.weights > MOST_WEIGHTS:
-        raise ModelError(f"{path} describes a model of {shape.weights:,} weights; at most {MOST_WEIGHTS:,} are read.")
+        raise ModelError(
+            f"{path} describes a model of {shape.weights:,} weights; attune reads at most {MOST_WEIGHTS:,}."
+        )
     return shape
 
 
@@ -104,27 +104,16 @@ def require_described(shape: WhisperShape, tensors: Mapping[str, Tensor], path: 
     found = sum(tensor.numel() for tensor in tensors.values())
     if shape.weights > max(SMALL, 2 * found):
         raise ModelError(
-            f"{path} describes a model of at least {shape.weights:,} weights, and there are {found:,}. "
-            "Is it the config.json of these weights?"
+            f"{path} describes a model of at least {shape.weights:,} weights, but there are {found:,}. Is it the "
+            "config.json of these weights?"
         )
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The values by name that a file of transformers' holds."""
-    try:
-        written = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{path} cannot be read: {error}") from error
-    if not isinstance(written, dict):
-        raise ModelError(f"{path} cannot be read: it is not a JSON object of names and values. Fetch it again.")
-    return written
 
 
 def suppressed(written: Mapping[str, Any], name: str, shape: WhisperShape, path: Path) -> tuple[int, ...]:
     """A list of suppressed tokens; numbers that are no token's have nothing to suppress and are left out."""
     tokens = written.get(name) or []
     if not isinstance(tokens, list) or not all(type(token) is int for token in tokens):
-        raise ModelError(f"{path} has {name} {tokens!r:.60}, where a list of numbers is expected.")
+        raise ModelError(f"{path} has {name} {tokens!r:.60}; expected a list of numbers.")
     return tuple(token for token in tokens if 0 <= token < shape.vocabulary)
 
 
@@ -133,15 +122,15 @@ def _size(written: Mapping[str, Any], key: str, path: Path) -> int:
         raise ModelError(f"{path} has no {key!r}. Is it the config.json of a Whisper model?")
     size = written[key]
     if type(size) is not int or size < 1:
-        raise ModelError(f"{path} has {key} {size!r:.60}, where a number of at least 1 is expected.")
+        raise ModelError(f"{path} has {key} {size!r:.60}; expected a number of at least 1.")
     most = MOST_LAYERS if key.endswith("_layers") else MOST_MELS if key == "num_mel_bins" else MOST_SIZE
     if size > most:
-        raise ModelError(f"{path} has {key} {size!r:.60}, where at most {most:,} is expected.")
+        raise ModelError(f"{path} has {key} {size!r:.60}; expected at most {most:,}.")
     return size
 
 
 def _rate(written: Mapping[str, Any], key: str, path: Path) -> float:
     rate = written.get(key, 0.0)
     if type(rate) not in (int, float) or not 0 <= rate <= 1:
-        raise ModelError(f"{path} has {key} {rate!r:.60}, where a number from 0 to 1 is expected.")
+        raise ModelError(f"{path} has {key} {rate!r:.60}; expected a number from 0 to 1.")
     return float(rate)

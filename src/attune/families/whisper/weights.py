@@ -4,9 +4,6 @@ Whatever comes in leaves the same files in `assets` (config, generation config, 
 names of weights, so nothing after this module knows where a model came from.
 """
 
-import json
-import pickle
-import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,17 +13,16 @@ import torch
 from torch import Tensor
 
 from attune.errors import ModelError
+from attune.families._checkpoints import as_tensors, read_folder, read_pt
+from attune.families._json import read_json, write_json
 from attune.families.whisper.labels import DecoderPrompt, WhisperVocabulary
 from attune.families.whisper.openai import config_of, generation_config_of, renamed, require_same_kind
-from attune.families.whisper.shape import WhisperShape, read_json, read_shape, require_described, shape_of, suppressed
-from attune.files import write_text
-from attune.tensor_files import BadTensorFile, read_pickled, read_safetensors, require_bounded
+from attune.families.whisper.shape import WhisperShape, read_shape, require_described, shape_of, suppressed
 from attune.text.languages import base_language
 
 CONFIG, GENERATION, PREPROCESSOR = "config.json", "generation_config.json", "preprocessor_config.json"
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 SUPPRESSED = ("suppress_tokens", "begin_suppress_tokens")
-LFS_POINTER = b"version https://git-lfs"
 OUTPUT, EMBEDDING = "proj_out.weight", "model.decoder.embed_tokens.weight"
 
 
@@ -38,9 +34,11 @@ def import_weights(path: Path, assets: Path, tokenizer: Path | None) -> Mapping[
     }
     output = tensors.pop(OUTPUT, None)
     if output is not None and EMBEDDING not in tensors:
-        raise ModelError(f"{path} has {OUTPUT} and lacks {EMBEDDING}, which it is a copy of. Fetch the weights again.")
+        raise ModelError(f"{path} has {OUTPUT} but no {EMBEDDING}, which it copies. Download the weights again.")
     if output is not None and not torch.equal(output.float(), tensors[EMBEDDING].float()):
-        raise ModelError(f"{path} has an output layer of its own ({OUTPUT}); Whisper's is the embedding of tokens.")
+        raise ModelError(
+            f"{path} has a separate output layer ({OUTPUT}); attune supports Whisper with tied embeddings only."
+        )
     return {name: tensor.float() for name, tensor in tensors.items()}
 
 
@@ -60,17 +58,17 @@ def export_files(prompt: DecoderPrompt, assets: Path, folder: Path) -> None:
     config = read_json(assets / CONFIG)
     stale = ("torch_dtype", "forced_decoder_ids", *SUPPRESSED)
     config = {key: value for key, value in config.items() if key not in stale}
-    _write_json(folder / CONFIG, {**config, "dtype": "float32"})
+    write_json(folder / CONFIG, {**config, "dtype": "float32"})
     generation = {key: value for key, value in read_json(assets / GENERATION).items() if key != "forced_decoder_ids"}
     generation["return_timestamps"] = prompt.has_timestamps
     if generation.get("is_multilingual"):
         generation |= {"language": prompt.language and base_language(prompt.language), "task": prompt.task}
-    _write_json(folder / GENERATION, generation)
+    write_json(folder / GENERATION, generation)
 
 
 def _import_folder(folder: Path, assets: Path) -> dict[str, Tensor]:
     shape = read_shape(folder / CONFIG)
-    tensors = _read_tensors(folder)
+    tensors = read_folder(folder)
     require_described(shape, tensors, folder / CONFIG)
     shutil.copy(folder / CONFIG, assets)
     tokenizer = _import_tokenizer(folder, assets)
@@ -79,7 +77,7 @@ def _import_folder(folder: Path, assets: Path) -> dict[str, Tensor]:
     generation = generation_config_of(vocabulary, shape.target_positions)
     if (folder / GENERATION).is_file():
         generation = _with_own(generation, folder / GENERATION, shape)
-    _write_json(assets / GENERATION, generation)
+    write_json(assets / GENERATION, generation)
     _write_preprocessor(assets, shape.mels)
     return tensors
 
@@ -98,44 +96,41 @@ def _import_tokenizer(folder: Path, assets: Path) -> Path:
             shutil.copy(folder / TOKENIZER_CONFIG, assets)
         return folder / TOKENIZER
     if not (folder / "vocab.json").is_file():
-        raise ModelError(
-            f"{folder} has neither tokenizer.json nor vocab.json. Copy them from the model it was made of."
-        )
+        raise ModelError(f"{folder} has neither tokenizer.json nor vocab.json. Copy them from the original model.")
     from transformers import WhisperTokenizer  # slow to load, and hardly ever needed
 
     try:
         WhisperTokenizer.from_pretrained(folder).save_pretrained(assets)
     except Exception as error:  # the library raises nothing more exact
         raise ModelError(
-            f"{folder} has a vocab.json that makes no tokenizer ({error}). Copy vocab.json and merges.txt, or "
-            "tokenizer.json, from the model it was made of."
+            f"{folder} has an invalid vocab.json ({error}). Copy vocab.json and merges.txt, or tokenizer.json, "
+            "from the original model."
         ) from error
     return assets / TOKENIZER
 
 
 def _import_pt(path: Path, assets: Path, tokenizer: Path | None) -> dict[str, Tensor]:
-    checkpoint = _load_pt(path)
+    checkpoint = read_pt(path)
     if not isinstance(checkpoint, dict) or not {"dims", "model_state_dict"} <= checkpoint.keys():
-        raise ModelError(f"{path} is not a checkpoint of OpenAI's Whisper: it lacks `dims` or `model_state_dict`.")
+        raise ModelError(f"{path} is not an OpenAI Whisper checkpoint: it has no `dims` or no `model_state_dict`.")
     tokenizer = tokenizer or path.parent
     tokenizer = tokenizer / TOKENIZER if tokenizer.is_dir() else tokenizer
     if not tokenizer.is_file():
         raise ModelError(
-            f"{path} comes without a tokenizer. Put the tokenizer.json of the same kind of Whisper "
-            "(multilingual or English-only) beside it, or name it: model.tokenizer=PATH in a recipe, "
-            "--tokenizer PATH for attune import."
+            f"{path} has no tokenizer. Put the tokenizer.json of the same Whisper (multilingual or English-only) "
+            "beside it, or set model.tokenizer=PATH in a recipe, --tokenizer PATH in attune import."
         )
     shutil.copy(tokenizer, assets / TOKENIZER)
-    _write_json(assets / TOKENIZER_CONFIG, {"tokenizer_class": "WhisperTokenizer"})
+    write_json(assets / TOKENIZER_CONFIG, {"tokenizer_class": "WhisperTokenizer"})
     config = config_of(checkpoint["dims"], path)
     shape = shape_of(config, path)
-    tensors = _as_tensors(checkpoint["model_state_dict"], path)
+    tensors = as_tensors(checkpoint["model_state_dict"], path)
     require_described(shape, tensors, path)
     vocabulary = WhisperVocabulary(tokenizer, shape.is_multilingual)
     require_same_kind(tokenizer, vocabulary, path, shape)
     ends = {"bos_token_id": vocabulary.end, "eos_token_id": vocabulary.end, "pad_token_id": vocabulary.end}
-    _write_json(assets / CONFIG, {**config, **ends, "decoder_start_token_id": vocabulary.start})
-    _write_json(assets / GENERATION, generation_config_of(vocabulary, shape.target_positions))
+    write_json(assets / CONFIG, {**config, **ends, "decoder_start_token_id": vocabulary.start})
+    write_json(assets / GENERATION, generation_config_of(vocabulary, shape.target_positions))
     _write_preprocessor(assets, shape.mels)
     return renamed(tensors)
 
@@ -143,85 +138,4 @@ def _import_pt(path: Path, assets: Path, tokenizer: Path | None) -> dict[str, Te
 def _write_preprocessor(assets: Path, mels: int) -> None:
     values = {"feature_extractor_type": "WhisperFeatureExtractor", "processor_class": "WhisperProcessor"}
     sizes = {"feature_size": mels, "sampling_rate": 16_000, "hop_length": 160, "n_fft": 400, "chunk_length": 30}
-    _write_json(assets / PREPROCESSOR, {**values, **sizes, "n_samples": 480_000, "nb_max_frames": 3000})
-
-
-def _read_tensors(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a folder, in whichever of transformers' four ways they are kept."""
-    for name in ("model.safetensors", "pytorch_model.bin"):
-        if (folder / name).is_file():
-            return _read_file(folder / name)
-        if (folder / f"{name}.index.json").is_file():
-            shards = _shards(folder / f"{name}.index.json")
-            return {key: tensor for shard in shards for key, tensor in _read_file(folder / shard).items()}
-    raise ModelError(f"{folder} has no weights: neither model.safetensors nor pytorch_model.bin, whole or in parts.")
-
-
-def _shards(index: Path) -> list[str]:
-    by_name = read_json(index).get("weight_map")
-    if not isinstance(by_name, dict) or not all(map(_is_name, by_name.values())):
-        raise ModelError(f"{index} has no `weight_map` that maps weights to files. Fetch it again.")
-    return sorted(set(by_name.values()))
-
-
-def _is_name(shard: object) -> bool:
-    """Whether this names a file of the same folder."""
-    return isinstance(shard, str) and Path(shard).name == shard
-
-
-def _read_file(path: Path) -> dict[str, Tensor]:
-    if path.suffix != ".safetensors":
-        return _as_tensors(_load_pt(path), path)
-    _require_content(path)
-    return read_safetensors(path)
-
-
-def _load_pt(path: Path) -> Any:
-    _require_content(path)
-    try:
-        with path.open("rb") as file:
-            return read_pickled(file, path.stat().st_size)
-    except Exception as error:  # damaged bytes make unpickling fail in any way
-        raise ModelError(f"{path} cannot be read as tensors: {_reason(error)}") from error
-
-
-def _require_content(path: Path) -> None:
-    """Refuse what a download that went wrong leaves: nothing, or git-lfs's pointer to the file."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(len(LFS_POINTER))
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from error
-    if not start:
-        raise ModelError(f"{path} is empty. Fetch it again.")
-    if start == LFS_POINTER:
-        raise ModelError(f"{path} is a pointer of git-lfs, not the file itself. Fetch the real one: git lfs pull")
-
-
-def _reason(error: Exception) -> str:
-    """Why torch did not read a file, without its advice to let the file run code."""
-    if isinstance(error, BadTensorFile):
-        return f"{error}."
-    code = re.search(r"GLOBAL (\S+)", str(error))
-    if code:
-        return f"it brings code along ({code[1]}), which is not run. Save the tensors alone, best as safetensors."
-    is_advice = isinstance(error, pickle.UnpicklingError) or "weights_only" in str(error)
-    detail = "" if is_advice else f" ({str(error).partition('. ')[0] or type(error).__name__})"
-    return f"it is damaged, or not a file of torch's{detail}. Fetch it again, or save its tensors as safetensors."
-
-
-def _as_tensors(loaded: object, path: Path) -> dict[str, Tensor]:
-    if not isinstance(loaded, dict):
-        raise ModelError(f"{path} holds a {type(loaded).__name__}, where weights by their names are expected.")
-    other = [name for name, each in loaded.items() if not (isinstance(name, str) and isinstance(each, Tensor))]
-    if other:
-        raise ModelError(f"{path} holds more than weights: {other[0]!r:.60} is no tensor. Save the weights alone.")
-    try:
-        require_bounded(loaded, path.stat().st_size)
-    except BadTensorFile as error:
-        raise ModelError(f"{path} is refused: {error}.") from error
-    return loaded
-
-
-def _write_json(path: Path, values: Mapping[str, Any]) -> None:
-    write_text(path, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
+    write_json(assets / PREPROCESSOR, {**values, **sizes, "n_samples": 480_000, "nb_max_frames": 3000})

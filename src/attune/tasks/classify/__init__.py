@@ -41,7 +41,7 @@ JOINT = " | "  # between the values of several labels
 class LabelHeadConfig:
     """The module on top of the encoder: a projection and the mean over time."""
 
-    width: Annotated[int, Field(ge=1, description="Width of the projection.")] = 256
+    width: Annotated[int, Field(ge=1, le=65_536, description="Width of the projection.")] = 256
     activation: Annotated[
         Literal["relu", "none"],
         Field(description="Before the mean; none as in SUPERB, which features of mean 0 (fbank) do not allow."),
@@ -85,8 +85,8 @@ class Classify:
         rows = {_values(config, utterance) for utterance in utterances}
         if len(rows) < 2:
             raise DataError(
-                f"Classifying needs at least two different values of {config.label!r}, and the training utterances "
-                f"have {len(rows)}. Set task.label to the label to classify by."
+                f"Classification needs at least two values of {config.label!r}; the training set has "
+                f"{len(rows)}. Set task.label."
             )
         values = [sorted(set(column)) for column in zip(*rows, strict=True)]
         write_names(folder / LABELS, values[0] if len(values) == 1 else values)
@@ -102,8 +102,8 @@ class Classify:
         name = self.reference(utterance)
         if name not in self.ids:
             raise DataError(
-                f"{utterance.where}: utterance {utterance.id!r} has the {self.config.label} {name!r}, "
-                f"which no training utterance had{suggestion(name, self.names)}"
+                f"{utterance.where}: utterance {utterance.id!r} has the {self.config.label} {name!r}, which the "
+                f"training set does not have{suggestion(name, self.names)}"
             )
         return (self.ids[name],)
 
@@ -146,7 +146,9 @@ def _values(config: ClassifyConfig, utterance: Utterance) -> tuple[str, ...]:
     names = config.label.split("+")
     for name in names:
         if name not in labels:
-            raise DataError(f"{utterance.where}: utterance {utterance.id!r} has no {name!r}{suggestion(name, labels)}")
+            raise DataError(
+                f"{utterance.where}: utterance {utterance.id!r} has no label {name!r}{suggestion(name, labels)}"
+            )
     return tuple(labels[name] for name in names)
 
 

@@ -45,8 +45,10 @@ if TYPE_CHECKING:
 class CtcHeadConfig:
     """The module on top of the encoder: a projection and bidirectional LSTM layers, as in SUPERB."""
 
-    layers: Annotated[int, Field(ge=0, description="Bidirectional LSTM layers.")] = 2
-    width: Annotated[int, Field(ge=1, description="Width of the projection and of each LSTM direction.")] = 256
+    layers: Annotated[int, Field(ge=0, le=100, description="Bidirectional LSTM layers.")] = 2
+    width: Annotated[int, Field(ge=1, le=65_536, description="Width of the projection and of each LSTM direction.")] = (
+        256
+    )
     dropout: Annotated[float, Field(ge=0, lt=1, description="Dropout before each layer.")] = 0.2
 
 
@@ -56,23 +58,25 @@ class TranscribeConfig:
 
     tokens: Annotated[
         Literal["characters", "unigram", "bpe"],
-        Field(description="What is predicted: characters, or SentencePiece tokens of one of its two kinds."),
+        Field(description="Units to predict: characters, or SentencePiece tokens (unigram, bpe)."),
     ] = "characters"
-    vocabulary: Annotated[int | None, Field(ge=3, description="How many SentencePiece tokens, with the blank.")] = None
-    tokenizer: Annotated[
-        str | None, Field(description="A file of `attune tokenizer` that has them, instead of learning them anew.")
+    vocabulary: Annotated[
+        int | None, Field(ge=3, le=10**6, description="Number of SentencePiece tokens, including the blank.")
     ] = None
-    normalizer: Annotated[str, Field(description="Applied for scoring, and to the text that is learned.")] = "none"
+    tokenizer: Annotated[
+        str | None, Field(description="File made by `attune tokenizer`, instead of training a tokenizer.")
+    ] = None
+    normalizer: Annotated[str, Field(description="Text normalizer for scoring, and for the training text.")] = "none"
     learn: Annotated[
-        Literal["normalized", "written"], Field(description="Learn the normalized text, or the text as it is written.")
+        Literal["normalized", "written"], Field(description="Train on the normalized text, or on the text as written.")
     ] = "normalized"
-    language: Annotated[str | None, Field(description="Language code, for models that know several.")] = None
+    language: Annotated[str | None, Field(description="Language code, for multilingual models.")] = None
     head: CtcHeadConfig = field(default_factory=CtcHeadConfig)
 
     def __post_init__(self) -> None:
         given = [each for each in (self.vocabulary, self.tokenizer) if each is not None]
         if len(given) != (0 if self.tokens == "characters" else 1):
-            raise ValueError("unigram and bpe tokens need `vocabulary` or `tokenizer`, and they alone")
+            raise ValueError("`vocabulary` and `tokenizer` go with unigram and bpe tokens, which need one of them")
 
 
 class Transcribe:
@@ -188,8 +192,7 @@ def _language(config: TranscribeConfig, utterance: Utterance) -> str | None:
 def _text(utterance: Utterance) -> str:
     if utterance.text is None:
         raise DataError(
-            f"{utterance.where}: utterance {utterance.id!r} has no text. "
-            "Give the row a `text`, or leave it out of what is trained and scored."
+            f"{utterance.where}: utterance {utterance.id!r} has no text. Add `text` to the row, or remove the row."
         )
     return utterance.text
 

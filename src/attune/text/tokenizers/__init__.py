@@ -58,9 +58,7 @@ def load(folder: Path) -> Tokenizer:
         return CharacterTokenizer.load(folder)
     if (folder / SentencePieceTokenizer.FILE).exists():
         return SentencePieceTokenizer.load(folder)
-    raise ModelError(
-        f"No tokenizer in {folder}: it has neither {CharacterTokenizer.FILE} nor {SentencePieceTokenizer.FILE}."
-    )
+    raise ModelError(f"{folder} has no tokenizer: neither {CharacterTokenizer.FILE} nor {SentencePieceTokenizer.FILE}.")
 
 
 def _learn(kind: Kind, texts: Iterable[str], vocabulary: int | None) -> Tokenizer:

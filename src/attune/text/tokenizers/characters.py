@@ -43,7 +43,7 @@ class CharacterTokenizer:
             raise ModelError(f"Cannot read the tokenizer {path}: {error}") from error
         is_alphabet = isinstance(characters, list) and all(isinstance(one, str) and len(one) == 1 for one in characters)
         if not is_alphabet or not characters or len(set(characters)) < len(characters):
-            raise ModelError(f"{path} is not a list of unique single characters. Prepare the run again.")
+            raise ModelError(f"{path} is not a list of unique single characters. Start a new run.")
         return cls(tuple(characters))
 
     def save(self, folder: Path) -> None:

@@ -1,19 +1,16 @@
-"""SUPERB's baseline: log-mel energies with deltas, normalized by utterance. Nothing to train, nothing to fetch."""
+"""SUPERB's baseline: log-mel energies with deltas, normalized by utterance. 10 ms, one layer of 240."""
 
-from torch import Tensor, nn
+from pathlib import Path
 
-from attune.audio.features import fbank, frame_count
+from attune.families.ssl.upstream import Upstream, UpstreamType
 
 
-class Fbank(nn.Module):
-    """240 features every 10 ms, in float64 where the device has it."""
+def build(assets: Path) -> Upstream:
+    """80 log-mel bins with deltas of order 1 and 2; nothing to train, nothing to fetch."""
+    from attune.audio.features import fbank, frame_count
+    from attune.families.ssl.filterbanks import FilterbankUpstream
 
-    width = 240
+    return FilterbankUpstream(fbank, frame_count, 240)
 
-    def forward(self, audio: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Frames (B, F, 240) and how many of them are each row's own."""
-        return fbank(audio, lengths)
 
-    def frames(self, samples: int) -> int:
-        """How many frames come from so many samples."""
-        return frame_count(samples)
+UPSTREAM = UpstreamType(build)

@@ -1,0 +1,119 @@
+"""Recordings that libsndfile cannot read, m4a, mp4, webm, aac, wma and amr, decoded by FFmpeg through PyAV.
+
+A file is recognized by its first bytes and opened as that format alone, so that no playlist or script is ever followed.
+A slice is decoded from the beginning: codecs carry state from frame to frame, and after a seek the first samples would
+be others than in the whole recording.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attune.errors import DataError
+
+Samples = npt.NDArray[np.float32]
+
+SUFFIXES = (".m4a", ".mp4", ".mov", ".3gp", ".webm", ".mkv", ".mka", ".aac", ".wma", ".amr")
+HEAD_BYTES = 12
+SLACK_SECONDS = 0.1  # a header may count the codec's delay
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A file format: its name for people, and FFmpeg's."""
+
+    name: str
+    format: str
+
+
+def recognize(head: bytes) -> Container | None:
+    """The container that a file with these first bytes is."""
+    if head[4:8] in (b"ftyp", b"moov", b"mdat", b"wide"):
+        return Container("MP4", "mov")
+    if head[:4] == b"\x1aE\xdf\xa3":
+        return Container("WebM or Matroska", "matroska")
+    if head[:8] == b"0&\xb2u\x8ef\xcf\x11":
+        return Container("WMA", "asf")
+    if head[:5] == b"#!AMR":
+        return Container("AMR", "amr")
+    if len(head) > 1 and head[0] == 0xFF and head[1] & 0xF6 == 0xF0:
+        return Container("AAC", "aac")
+    return None
+
+
+def recognize_file(path: Path | str, content: bytes | None) -> Container | None:
+    """The container of a recording: a file, or `content`."""
+    if content is not None:
+        return recognize(content[:HEAD_BYTES])
+    with Path(path).open("rb") as file:
+        return recognize(file.read(HEAD_BYTES))
+
+
+class ContainerReader:
+    """An open recording; the number of its samples is known when all of it is decoded."""
+
+    def __init__(self, path: Path | str, container: Any, is_complete_at: float | None) -> None:
+        self.path = path
+        self.rate = int(container.streams.audio[0].codec_context.sample_rate)
+        self._container = container
+        self._seconds = is_complete_at
+
+    def pieces(self) -> Iterator[Samples]:
+        """The samples in their order, (T, channels); a file that ends early is a DataError after the last."""
+        total = 0
+        for frame in self._container.decode(self._container.streams.audio[0]):
+            if frame.sample_rate != self.rate:
+                raise DataError(f"{self.path} changes its sampling rate on the way. Convert it to WAV or FLAC.")
+            piece = _floats(frame)
+            total += len(piece)
+            yield piece
+        if self._seconds is not None and total / self.rate < self._seconds - SLACK_SECONDS:
+            raise _truncated(self.path, f"decoded {total / self.rate:.2f} s of {self._seconds:.2f} s")
+
+
+@contextmanager
+def opened(path: Path | str, content: bytes | None, kind: Container) -> Iterator[ContainerReader]:
+    """A recording to be decoded; FFmpeg's errors become DataErrors."""
+    try:
+        import av
+    except ModuleNotFoundError as error:
+        raise DataError(f"{path} is {kind.name}, which needs PyAV. Run: pip install 'attune-speech[av]'") from error
+    with BytesIO(content) if content is not None else Path(path).open("rb") as file:
+        try:
+            with av.open(file, format=kind.format, metadata_errors="ignore") as container:
+                if not container.streams.audio:
+                    raise DataError(f"{path} has no audio track. Remove its row.")
+                yield ContainerReader(path, container, _declared_seconds(container, kind, av.time_base))
+        except (av.FFmpegError, EOFError) as error:
+            raise _truncated(path, getattr(error, "strerror", None) or str(error)) from error
+
+
+def _declared_seconds(container: Any, kind: Container, time_base: int) -> float | None:
+    """How long the audio says it is; None where a header gives an estimate, or the length of a video beside it."""
+    stream = container.streams.audio[0]
+    if kind.format == "mov" and stream.duration:
+        return float(stream.duration * stream.time_base)
+    if kind.format == "matroska" and len(container.streams) == 1 and container.duration:
+        return float(container.duration / time_base)
+    return None
+
+
+def _floats(frame: Any) -> Samples:
+    """A frame as (T, channels) between -1 and 1."""
+    values = frame.to_ndarray()
+    values = values.T if frame.format.is_planar else values.reshape(-1, frame.layout.nb_channels)
+    if values.dtype == np.uint8:
+        values = values.astype(np.float32) / 128 - 1
+    elif np.issubdtype(values.dtype, np.integer):
+        values = values / np.float32(-float(np.iinfo(values.dtype).min))
+    return np.ascontiguousarray(values, np.float32)
+
+
+def _truncated(path: Path | str, detail: str) -> DataError:
+    return DataError(f"{path} is corrupt or truncated: {detail}. Download it again, or remove its row.")

@@ -1,0 +1,81 @@
+"""Recordings on the command line: files, URLs and folders of them, read and answered in batches."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from attune.cli._ranks import add_launch, devices
+from attune.errors import AttuneError, DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+AUDIO = (".flac", ".mp3", ".ogg", ".opus", ".wav")
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """The samples of a file, or why there are none."""
+
+    path: str
+    samples: NDArray[np.float32] | Sequence[float]
+    problem: str | None = None
+
+
+def add_model_and_files(parser: ArgumentParser) -> None:
+    """Take a model, audio files, and where to compute."""
+    parser.add_argument("model", help="run, model folder, or URL of one")
+    parser.add_argument("files", nargs="+", metavar="FILE|FOLDER", help="audio files, URLs, or folders of audio files")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="device type (default auto)")
+    add_launch(parser)
+    parser.add_argument("--devices", type=devices, default="1", metavar="N|MIN-MAX", help="Ray workers (default 1)")
+    parser.set_defaults(workers=None, timeout=None, offline=False)
+
+
+def audio_files(sources: Iterable[str]) -> Iterator[str]:
+    """The files, and the audio files of each folder."""
+    for source in sources:
+        inside = sorted(str(path) for path in Path(source).glob("*") if path.suffix.lower() in AUDIO)
+        yield from inside or [source]
+
+
+def answered(
+    sources: Iterable[str], answer: Callable[[Sequence[NDArray[np.float32]]], Sequence[Answer]]
+) -> Iterator[tuple[Recording, Answer | None]]:
+    """All recordings in order with their answers, found in batches; one that cannot be read stops no other."""
+    from attune.recognizer import BATCH_SECONDS
+    from attune.types import SAMPLE_RATE
+
+    waiting: list[Recording] = []
+    for path in audio_files(sources):
+        waiting.append(_read(path))
+        if sum(len(recording.samples) for recording in waiting) >= BATCH_SECONDS * SAMPLE_RATE:
+            yield from _answer(waiting, answer)
+            waiting = []
+    yield from _answer(waiting, answer)
+
+
+def _answer(
+    recordings: Sequence[Recording], answer: Callable[[Sequence[NDArray[np.float32]]], Sequence[Answer]]
+) -> Iterator[tuple[Recording, Answer | None]]:
+    readable = [recording.samples for recording in recordings if not recording.problem]
+    found = iter(answer(readable))  # type: ignore[arg-type]
+    for recording in recordings:
+        yield recording, None if recording.problem else next(found)
+
+
+def _read(path: str) -> Recording:
+    from attune.api import load_audio
+
+    try:
+        if Path(path).is_dir():
+            raise DataError(f"{path} has no audio files ({', '.join(AUDIO)}).")
+        return Recording(path, load_audio(path))
+    except AttuneError as error:
+        return Recording(path, (), str(error))

@@ -1,0 +1,188 @@
+"""Where the results of a command go: lines on stdout, one JSON value, and --out in the format of its suffix."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import unquote, urlsplit
+
+from attune.cli._terminal import print_json
+from attune.errors import ConfigError
+
+if TYPE_CHECKING:
+    from attune.metrics import Json
+    from attune.report.lines import Lines
+    from attune.types import TextSegment, Word
+
+APPENDED = ".jsonl"
+
+
+class ResultRow(Protocol):
+    """The result of one recording, or why there is none."""
+
+    @property
+    def path(self) -> str:
+        """The recording."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why there is no result."""
+
+    @property
+    def line(self) -> str:
+        """The result as it is printed."""
+
+    @property
+    def segments(self) -> tuple[TextSegment, ...]:
+        """The pieces of a transcript with their times."""
+
+    @property
+    def words(self) -> tuple[Word, ...]:
+        """The words of a transcript with their times."""
+
+    def as_json(self) -> dict[str, Json]:
+        """Everything that is known of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableLayout:
+    """What a table of results has: its columns, the one that plain text has, and which formats there are."""
+
+    columns: tuple[str, ...]
+    text: str
+    formats: tuple[str, ...]
+
+
+@dataclass
+class ResultFile:
+    """--out: a .jsonl grows by a line for each result, a folder by a file; any other file is written in the end."""
+
+    out: Path
+    suffix: str
+    layout: TableLayout
+    is_folder: bool
+    rows: list[ResultRow] = field(default_factory=list)
+    lines: Lines | None = None
+
+    def wanted(self, paths: Iterable[str]) -> list[str]:
+        """The recordings whose results are not there yet."""
+        wanted = [path for path in paths if not self._is_done(path)]
+        if self.suffix in _captions() and not self.is_folder and len(wanted) > 1:
+            raise ConfigError(
+                f"--out {self.out}: captions are one file per recording, and there are {len(wanted)}. Name a folder: "
+                f"--out {self.out.with_suffix('')} --format {self.suffix[1:]}"
+            )
+        names = [self._file(path).name for path in wanted] if self.is_folder else []
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice:
+            raise ConfigError(f"--out {self.out}: two recordings would both be {twice}. Give them other names.")
+        return wanted
+
+    def add(self, row: ResultRow) -> None:
+        """Keep a result; on disk at once where the format allows it."""
+        if self.lines:
+            values = {name: value for name, value in row.as_json().items() if value and name != "path"}
+            self.lines.add(row.path, **values)
+        elif self.is_folder:
+            _write(self._file(row.path), self._text([row]))
+        else:
+            self.rows.append(row)
+
+    def close(self) -> None:
+        """Write what is written in one piece."""
+        if not self.lines and not self.is_folder:
+            _write(self.out, self._text(self.rows))
+
+    def _is_done(self, path: str) -> bool:
+        return path in self.lines.ids if self.lines else self.is_folder and self._file(path).is_file()
+
+    def _file(self, path: str) -> Path:
+        name = Path(unquote(urlsplit(path).path) if "://" in path else path).stem
+        return self.out / f"{name}{self.suffix}"
+
+    def _text(self, rows: Sequence[ResultRow]) -> str:
+        from attune.report.formats import caption_text, table_text
+
+        if self.suffix in _captions():
+            return "".join(caption_text(self.suffix, row.segments, row.words) for row in rows)
+        return table_text(self.suffix, [row.as_json() for row in rows], self.layout.columns, self.layout.text)
+
+
+def add_out(parser: ArgumentParser, formats: str) -> None:
+    """Take --out and --format."""
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE|FOLDER",
+        help=f"write the results there, as {formats}; a .jsonl or a folder is continued where it was cut off",
+    )
+    parser.add_argument(
+        "--format", metavar="FORMAT", help="with --out FOLDER: one file of this format per recording, e.g. srt"
+    )
+
+
+def open_results(arguments: Namespace, layout: TableLayout) -> ResultFile | None:
+    """The file or folder of --out; what could not be written is refused before anything is computed."""
+    from attune.files import explain_write_errors, require_writable
+    from attune.report.formats import require_format
+    from attune.report.lines import Lines
+
+    out: Path | None = arguments.out
+    if out is None:
+        if arguments.format:
+            raise ConfigError("--format needs --out FOLDER.")
+        return None
+    if arguments.format:
+        suffix = require_format(Path(f"x.{arguments.format.lstrip('.')}"), layout.formats)
+        with explain_write_errors(out, "Name another folder."):
+            out.mkdir(parents=True, exist_ok=True)
+        require_writable(out / "results", "Name another folder.")
+        return ResultFile(out, suffix, layout, is_folder=True)
+    require_writable(out, "Name another file, or a folder with --format.")
+    suffix = require_format(out, layout.formats)
+    return ResultFile(out, suffix, layout, is_folder=False, lines=Lines(out) if suffix == APPENDED else None)
+
+
+def report(rows: Iterable[ResultRow], results: ResultFile | None, as_json: bool) -> int:
+    """Print and keep each result as it comes; 2 when a recording could not be read."""
+    done = []
+    for row in rows:
+        done.append(row)
+        if row.problem:
+            print(row.problem, file=sys.stderr, flush=True)
+            continue
+        if results:
+            results.add(row)
+        if not as_json:
+            print(row.line, flush=True)
+    if results:
+        results.close()
+    if as_json:
+        print_json([row.as_json() for row in done])
+    return 2 if any(row.problem for row in done) else 0
+
+
+def plain(value: object) -> Json:
+    """Records and tuples as JSON has them."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, tuple | list):
+        return [plain(each) for each in value]
+    return value  # type: ignore[return-value]
+
+
+def _captions() -> tuple[str, ...]:
+    from attune.report.formats import CAPTIONS
+
+    return CAPTIONS
+
+
+def _write(path: Path, text: str) -> None:
+    from attune.files import explain_write_errors, write_text
+
+    with explain_write_errors(path, "Name another file."):
+        write_text(path, text)

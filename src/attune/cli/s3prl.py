@@ -1,0 +1,126 @@
+"""Take S3PRL's command line: print the attune command that does the same, and run it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from attune.errors import ConfigError
+
+HELP = "run an S3PRL command line: prints the equivalent attune command first"
+EXAMPLE = "attune s3prl -m train -n ks-fbank -u fbank -d speech_commands -o config.optimizer.lr=1e-3"
+UNUSED = "accepted and not needed: attune chooses it"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Take the options of run_downstream.py."""
+    parser.add_argument("-m", "--mode", choices=["train", "evaluate"], required=True, help="train or evaluate")
+    parser.add_argument("-n", "--expname", help="run folder result/downstream/EXPNAME")
+    parser.add_argument("-p", "--expdir", help="run folder")
+    parser.add_argument("-u", "--upstream", help="upstream, e.g. fbank, hubert, wavlm_base_plus, hubert_local")
+    parser.add_argument("-k", "--upstream_ckpt", metavar="PATH|URL", help="weights of a _local or _url upstream")
+    parser.add_argument("-d", "--downstream", help="downstream, e.g. speech_commands, asr, ctc")
+    parser.add_argument("-c", "--config", metavar="FILE", help="S3PRL configuration: its runner and optimizer values")
+    parser.add_argument("-f", "--upstream_trainable", action="store_true", help="fine-tune the upstream")
+    parser.add_argument("-s", "--upstream_feature_selection", default="hidden_states", help="hidden_states")
+    parser.add_argument("-l", "--upstream_layer_selection", type=int, help="one layer instead of the weighted sum")
+    parser.add_argument("--upstream_feature_normalize", action="store_true", help="normalize layers before the sum")
+    parser.add_argument("-o", "--override", help='"config.optimizer.lr=1e-3,,config.runner.total_steps=10"')
+    parser.add_argument("-e", "--past_exp", metavar="RUN", help="run to resume or evaluate")
+    parser.add_argument("-i", "--init_ckpt", metavar="RUN", help="run or model to start from")
+    parser.add_argument("-a", "--auto_resume", action="store_true", help="resume (attune always does)")
+    parser.add_argument("-t", "--evaluate_split", default="test", help="split to evaluate on")
+    parser.add_argument("--hub", choices=["torch", "huggingface"], default="torch", help="where -u is from")
+    parser.add_argument("--push_to_hf_hub", default="false", help="true: push the model after training")
+    parser.add_argument("--hf_hub_org", metavar="NAME", help="whose Hub repository to push to")
+    parser.add_argument("--seed", type=int, default=1337, help="seed of the run")
+    parser.add_argument("--device", help="device, e.g. cuda or cpu")
+    for name in ("--backend", "--local_rank", "--cache_dir", "-g", "-v"):
+        parser.add_argument(name, help=UNUSED)
+    for name in ("--verbose", "--disable_cudnn", "-r"):
+        parser.add_argument(name, action="store_true", help=UNUSED)
+    parser.add_argument("--trust", action="store_true", help="run the code of the downstream folder that -d names")
+    parser.add_argument("--dry-run", action="store_true", help="print the commands only")
+
+
+def run(arguments: Namespace) -> int:
+    """Print the commands, then run them one after the other."""
+    from attune.cli import main
+
+    if arguments.downstream and (Path(arguments.downstream) / "expert.py").is_file():
+        return _run_folder(arguments)
+    for words in commands(arguments):
+        print(shlex.join(["attune", *words]), file=sys.stdout if arguments.dry_run else sys.stderr, flush=True)
+        code = 0 if arguments.dry_run else main(words)
+        if code:
+            return code
+    return 0
+
+
+def commands(arguments: Namespace) -> list[list[str]]:
+    """The attune commands that do the same."""
+    from attune.cli._s3prl import apply_args, overrides_of, recipe_of
+
+    arguments = apply_args(arguments)
+    device = ["--device", arguments.device] if arguments.device else []
+    if arguments.mode == "evaluate":
+        model = arguments.past_exp or arguments.init_ckpt or _folder(arguments)
+        return [["evaluate", _run_of(model), "--on", arguments.evaluate_split.split("-")[0], *device]]
+    if arguments.past_exp:
+        return [["train", f"{_run_of(arguments.past_exp)}/recipe.yaml", *device]]
+    start = [f"model.weights={_run_of(arguments.init_ckpt)}"] if arguments.init_ckpt else []
+    words = [["train", recipe_of(arguments), *overrides_of(arguments), *start, *device]]
+    if str(arguments.push_to_hf_hub).lower() == "true":
+        if not arguments.hf_hub_org:
+            raise ConfigError("--push_to_hf_hub needs --hf_hub_org: whose repository it is.")
+        folder = _folder(arguments)
+        words.append(["push", folder, f"hf://{arguments.hf_hub_org}/{Path(folder).name}"])
+    return words
+
+
+def _run_folder(arguments: Namespace) -> int:
+    """Train or evaluate a DownstreamExpert folder as it is."""
+    from attune.cli._s3prl import apply_args, runner_values, upstream_of
+    from attune.families.ssl import downstream_expert as experts
+    from attune.families.ssl.featurizer import LayerFeaturizer, chosen_layers
+    from attune.site import this_site
+    from attune.sources import locate
+    from attune.world import choose_device
+
+    arguments = apply_args(arguments)
+    downstream, folder = Path(arguments.downstream), Path(_folder(arguments))
+    if not arguments.trust:
+        raise ConfigError(f"{downstream} is code, which attune does not run unasked. Read it, then add --trust.")
+    config = experts.read_config(Path(arguments.config) if arguments.config else downstream / "config.yaml")
+    name, weights = upstream_of(arguments)
+    upstream = experts.load_upstream(name, locate(weights, this_site().cache) if weights else None, folder / "assets")
+    chosen = chosen_layers(arguments.upstream_layer_selection, len(upstream.widths))
+    featurizer = LayerFeaturizer(upstream.widths, chosen, arguments.upstream_feature_normalize)
+    expert = experts.load_expert(downstream, featurizer.width, upstream.stride, config, folder)
+    run, device = experts.ExpertRun(upstream, featurizer, expert, folder), choose_device(arguments.device or "auto")
+    if arguments.mode == "evaluate":
+        run.restore()
+        print(run.evaluate(arguments.evaluate_split, device))
+        return 0
+    settings = experts.read_settings(config, runner_values(arguments))
+    for line in run.train(settings, arguments.upstream_trainable, device):
+        print(line, flush=True)
+    return 0
+
+
+def _folder(arguments: Namespace) -> str:
+    if not (arguments.expdir or arguments.expname):
+        raise ConfigError("-n or -p names the experiment, e.g. -n ks-hubert.")
+    return str(arguments.expdir or f"result/downstream/{arguments.expname}")
+
+
+def _run_of(checkpoint: str) -> str:
+    """The run of a checkpoint: S3PRL names a file in it, attune the run itself."""
+    path = Path(checkpoint)
+    if path.suffix == ".ckpt" and not path.exists():
+        return str(path.parent)
+    if path.suffix == ".ckpt":
+        raise ConfigError(f"{checkpoint} was written by S3PRL. attune resumes its own runs: name a run folder.")
+    return str(path)

@@ -1,0 +1,71 @@
+"""Transcripts that lie apart from their recordings, as Common Voice is published on the Hub.
+
+`transcript/be/train.tsv` belongs to `audio/be/train/*.tar`: a line for each recording, by its file name.
+"""
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+
+from attune.corpora._hub_rows import hub_row
+from attune.corpora._rows import BadRow, Row
+from attune.sources import is_address, list_prefix, read_range, size_of
+
+_SHARD = re.compile(r"(?P<root>.*/|)audio/(?P<split>.+)/[^/]+\.tar")
+
+
+@dataclass(frozen=True, slots=True)
+class Transcripts:
+    """The lines of a TSV by the name of their recording; a line is split when it is needed."""
+
+    name: str
+    header: Sequence[str]
+    lines: Mapping[str, str]
+
+    def row_of(self, key: str, member: str) -> Row:
+        """The row of a recording in a shard, or BadRow."""
+        name = PurePosixPath(member).name
+        line = self.lines.get(name)
+        if line is None:
+            raise BadRow(f"no line of {self.name} is about it")
+        cells = _cells(line)
+        fields = {column: cell for column, cell in zip(self.header, cells, strict=False) if cell}
+        return hub_row(PurePosixPath(name).stem, key, fields, {}, None)
+
+
+def transcripts_address(shard: str) -> str | None:
+    """Where the transcripts of a shard would be; None for a shard in another layout."""
+    found = _SHARD.fullmatch(shard)
+    return f"{found['root']}transcript/{found['split']}.tsv" if found else None
+
+
+def transcripts_of(shard: str) -> Transcripts | None:
+    """The transcripts of a shard, if they lie apart."""
+    address = transcripts_address(shard)
+    return _read(address) if address else None
+
+
+@lru_cache(maxsize=2)
+def _read(address: str) -> Transcripts | None:
+    if is_address(address):
+        if address not in (list_prefix(address) or ()):
+            return None
+        content = read_range(address, 0, size_of(address))
+    elif Path(address).is_file():
+        content = Path(address).read_bytes()
+    else:
+        return None
+    lines = content.decode("utf-8-sig", errors="replace").splitlines()
+    header = _cells(lines[0]) if lines else []
+    if "path" not in header:
+        return None
+    column = header.index("path")
+    named = {PurePosixPath(cells[column]).name: line for line in lines[1:] if len(cells := _cells(line)) > column}
+    return Transcripts(PurePosixPath(address).name, header, named)
+
+
+def _cells(line: str) -> list[str]:
+    return next(csv.reader([line], delimiter="\t", quoting=csv.QUOTE_NONE), [])

@@ -1,0 +1,95 @@
+"""Rules of a search over an attention decoder that shows where it looks: SpeechBrain's, each of the utterance alone.
+
+A row that jumps too far is dropped, an end is allowed only where nothing else is much more probable, and frames that
+were attended to again and again cost something.
+"""
+
+# R rows, F frames, V vocabulary
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from attune.types import LogitFilter, TokenScorer
+
+NEVER = -torch.inf
+
+
+class AttentionScorer(TokenScorer, Protocol):
+    """A TokenScorer that shows where it looks."""
+
+    @property
+    def attention(self) -> Tensor:
+        """The weights of the last step (R, F), zero beyond the own frames."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionRules:
+    """What a search asks of the attention. Absent: nothing."""
+
+    temperature: float = 1.0
+    end_threshold: float | None = None  # an end needs a log-probability above this × the best one
+    max_shift: int | None = None  # frames between the peaks of two steps
+    coverage: float = 0.0  # weight of the penalty for frames that were attended to again and again
+    coverage_threshold: float = 0.5  # of a frame's attention over all steps, above which it counts
+
+
+class RuledScorer:
+    """A TokenScorer under these rules."""
+
+    def __init__(self, scorer: AttentionScorer, rules: AttentionRules) -> None:
+        self.scorer, self.rules = scorer, rules
+        self.device, self.end = scorer.device, scorer.end
+        self.covered: Tensor | None = None  # (R, F) attention so far
+        self.peaks: Tensor | None = None  # (R,)
+        self.steps = 0
+
+    @property
+    def prefixes(self) -> Sequence[Sequence[int]]:
+        """Those of the scorer."""
+        return self.scorer.prefixes
+
+    @property
+    def limits(self) -> Sequence[int]:
+        """Those of the scorer."""
+        return self.scorer.limits
+
+    @property
+    def filters(self) -> Sequence[LogitFilter]:
+        """Those of the scorer."""
+        return self.scorer.filters
+
+    def advance(self, tokens: Tensor) -> Tensor:
+        """The scorer's log-probabilities (R, V) under the rules."""
+        log_probs = self.scorer.advance(tokens)
+        if self.rules.temperature != 1:
+            log_probs = (log_probs / self.rules.temperature).log_softmax(-1)
+        self.steps += 1
+        log_probs = self._without_jumps(log_probs)
+        if self.rules.end_threshold is not None:
+            is_weak = log_probs[:, self.end] <= self.rules.end_threshold * log_probs.amax(1)
+            log_probs[:, self.end] = log_probs[:, self.end].masked_fill(is_weak, NEVER)
+        return log_probs - self.rules.coverage * self._penalty()[:, None] if self.rules.coverage else log_probs
+
+    def select(self, rows: Tensor) -> None:
+        """Row i goes on from what row `rows[i]` is now."""
+        self.scorer.select(rows)
+        self.covered = None if self.covered is None else self.covered[rows]
+        self.peaks = None if self.peaks is None else self.peaks[rows]
+
+    def _without_jumps(self, log_probs: Tensor) -> Tensor:
+        """Nothing follows a row whose attention jumped too far."""
+        before, self.peaks = self.peaks, self.scorer.attention.argmax(1)
+        before = torch.zeros_like(self.peaks) if before is None else before
+        if self.rules.max_shift is None:
+            return log_probs
+        is_far = (self.peaks - before).abs() > self.rules.max_shift
+        return log_probs.masked_fill(is_far[:, None], NEVER)
+
+    def _penalty(self) -> Tensor:
+        attention = self.scorer.attention
+        self.covered = attention if self.covered is None else self.covered + attention
+        beyond: Tensor = (self.covered - self.rules.coverage_threshold).clamp(min=0).sum(1)
+        return beyond / self.steps

@@ -1,0 +1,35 @@
+"""Attention encoder-decoders: a CRDNN with location-aware attention, as in SpeechBrain's LibriSpeech recipe."""
+
+from pathlib import Path
+
+from attune.contracts import Family, ImportedCheckpoint, Importer, Task, TaskModel, VocabularyRules
+from attune.families.aed.settings import AedConfig
+
+
+def build(config: AedConfig, task: Task, assets: Path) -> TaskModel:
+    """The model that the files in `assets` or the config describe, with random weights."""
+    from attune.families.aed.build import build_aed
+
+    return build_aed(config, task, assets)
+
+
+def recognizes(path: Path) -> bool:
+    """A folder with SpeechBrain's hyperparams.yaml."""
+    return (path / "hyperparams.yaml").is_file()
+
+
+def read(config: AedConfig, path: Path, assets: Path) -> ImportedCheckpoint:
+    """A folder of SpeechBrain's."""
+    from attune.families.aed.speechbrain import import_folder
+
+    return ImportedCheckpoint(import_folder(path, assets))
+
+
+FAMILY = Family(
+    config=AedConfig,
+    build=build,
+    importer=Importer(recognizes, read),
+    vocabulary=VocabularyRules(is_own=lambda config: config.tokens == "own"),
+    architecture_settings=("size", "tokens"),
+    takes="tokens",
+)

@@ -1,0 +1,103 @@
+"""The decoder: a GRU cell that attends to the encoder's frames by content and by where it looked before."""
+
+# R rows, F frames, D width, A width of the attention, C channels
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from attune.families.aed.shape import AedShape
+
+
+@dataclass(frozen=True, slots=True)
+class Attended:
+    """The encoder's frames as every step of the decoder needs them, by row."""
+
+    frames: Tensor  # (R, F, D)
+    projected: Tensor  # (R, F, A)
+    beyond: Tensor  # (R, F): what is not the row's own
+
+    def select(self, rows: Tensor) -> "Attended":
+        """The frames of these rows."""
+        return Attended(self.frames[rows], self.projected[rows], self.beyond[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderState:
+    """Where the decoder is, by row."""
+
+    hidden: Tensor  # (R, D)
+    context: Tensor  # (R, A)
+    attention: Tensor  # (R, F): where it looked in the last step
+
+    def select(self, rows: Tensor) -> "DecoderState":
+        """The states of these rows."""
+        return DecoderState(self.hidden[rows], self.context[rows], self.attention[rows])
+
+
+class LocationAttention(nn.Module):
+    """Attention by content and by the last attention, as in "Attention-Based Models for Speech Recognition"."""
+
+    def __init__(self, shape: AedShape) -> None:
+        super().__init__()
+        width, reach = shape.attention_width, shape.attention_reach
+        self.encoded = nn.Linear(shape.width, width)
+        self.state = nn.Linear(shape.decoder_width, width)
+        self.conv = nn.Conv1d(1, shape.attention_channels, 2 * reach + 1, padding=reach, bias=False)
+        self.location = nn.Linear(shape.attention_channels, width)
+        self.energy = nn.Linear(width, 1, bias=False)
+        self.output = nn.Linear(shape.width, width)
+
+    def forward(self, attended: Attended, hidden: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+        """The context (R, A) and where it is from (R, F)."""
+        location = self.location(self.conv(before[:, None]).transpose(1, 2))
+        energies = self.energy(torch.tanh(attended.projected + self.state(hidden)[:, None] + location))[..., 0]
+        weights = energies.masked_fill(attended.beyond, -torch.inf).softmax(-1)
+        return self.output((weights[:, None] @ attended.frames)[:, 0]), weights
+
+
+class Decoder(nn.Module):
+    """Tokens in, one at a time; what it says about the next one out."""
+
+    def __init__(self, shape: AedShape) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(shape.tokens, shape.embedding)
+        self.cell = nn.GRUCell(shape.embedding + shape.attention_width, shape.decoder_width)
+        self.attention = LocationAttention(shape)
+        self.projection = nn.Linear(shape.attention_width + shape.decoder_width, shape.decoder_width)
+        self.output = nn.Linear(shape.decoder_width, shape.tokens)
+        self.dropout = nn.Dropout(shape.dropout)
+
+    def attend(self, frames: Tensor, lengths: Tensor) -> Attended:
+        """What the decoder needs of the encoder's frames (R, F, D)."""
+        beyond = torch.arange(frames.shape[1], device=frames.device) >= lengths[:, None]
+        return Attended(frames, self.attention.encoded(frames), beyond)
+
+    def start(self, attended: Attended) -> DecoderState:
+        """Before the first token it has looked everywhere alike."""
+        own = ~attended.beyond
+        even = own / own.sum(1, keepdim=True)
+        rows, weight = len(own), self.projection.weight
+        return DecoderState(
+            weight.new_zeros(rows, self.cell.hidden_size),
+            weight.new_zeros(rows, self.attention.output.out_features),
+            even.to(weight.dtype),
+        )
+
+    def step(self, tokens: Tensor, attended: Attended, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Logits (R, V) of what follows the next tokens (R,), and the new state."""
+        inputs = torch.cat([self.embedding(tokens), state.context], 1)
+        hidden = self.cell(self.dropout(inputs), state.hidden)
+        context, attention = self.attention(attended, hidden, state.attention)
+        logits: Tensor = self.output(self.dropout(self.projection(torch.cat([context, hidden], 1))))
+        # No gradient flows back through where it looked, as in the models' training.
+        return logits, DecoderState(hidden, context, attention.detach())
+
+    def forward(self, tokens: Tensor, attended: Attended) -> Tensor:
+        """Logits (R, U, V) of what follows each of the tokens (R, U)."""
+        state = self.start(attended)
+        outputs = [self.output.weight.new_zeros(len(tokens), 0, self.output.out_features)]
+        for place in range(tokens.shape[1]):
+            logits, state = self.step(tokens[:, place], attended, state)
+            outputs.append(logits[:, None])
+        return torch.cat(outputs, 1)

@@ -1,0 +1,84 @@
+"""An attention encoder-decoder as the loop trains it and the search decodes it."""
+
+# B batch, F frames, U tokens, V vocabulary
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attune.audio.features import within
+from attune.audio.masking import mask_features
+from attune.families.aed.crdnn import Crdnn
+from attune.families.aed.decoder import Decoder
+from attune.families.aed.front_end import FrontEnd
+from attune.families.aed.scorer import AedScorer
+from attune.families.aed.settings import AedConfig
+from attune.families.aed.shape import AedShape
+from attune.types import SAMPLE_RATE, Batch, Loss, TokenTargets
+
+
+class AedModel(nn.Module):
+    """CRDNN, location-aware decoder and a CTC output on the encoder's frames."""
+
+    def __init__(self, shape: AedShape, config: AedConfig) -> None:
+        super().__init__()
+        self.shape = shape
+        self.label_smoothing, self.ctc_weight = config.label_smoothing, config.ctc_weight
+        self.front_end = FrontEnd(shape)
+        self.encoder = Crdnn(shape)
+        self.decoder = Decoder(shape)
+        self.ctc = nn.Linear(shape.width, shape.tokens).requires_grad_(config.ctc_weight > 0)
+
+    def loss(self, batch: Batch) -> Loss:
+        """Attention and CTC, summed over tokens; the end of each text is one of them."""
+        frames, lengths = self.encode(batch)
+        counts = batch.tokens.lengths - 1  # of what is predicted: all but the token that begins
+        total = (1 - self.ctc_weight) * self._attention_loss(frames, lengths, batch.tokens)
+        if self.ctc_weight:
+            total = total + self.ctc_weight * self._ctc_loss(frames, lengths, batch.tokens)
+        return Loss(total, counts.sum())
+
+    def scorer(self, batch: Batch) -> AedScorer:
+        """What a search can search."""
+        frames, lengths = self.encode(batch)
+        return AedScorer(self.decoder, frames, lengths)
+
+    def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The encoder's frames (B, F, D), and how many of them are each row's own."""
+        mels, counts = self.front_end(batch.audio, batch.lengths)
+        if batch.masks:
+            mels = mask_features(mels, counts, batch.masks)
+        encoded: tuple[Tensor, Tensor] = self.encoder(mels, counts)
+        return encoded
+
+    def frames(self, samples: int) -> int:
+        """How many frames the decoder attends to."""
+        return self.encoder.frames(self.front_end.frames(samples))
+
+    def graph_samples(self, samples: int) -> int | None:
+        """None: LSTM layers look at the lengths."""
+        return None
+
+    @property
+    def seconds_per_frame(self) -> float:
+        """From one of the encoder's frames to the next."""
+        return self.shape.time_pooling * self.shape.hop / SAMPLE_RATE
+
+    def _attention_loss(self, frames: Tensor, lengths: Tensor, targets: TokenTargets) -> Tensor:
+        logits = self.decoder(targets.ids[:, :-1], self.decoder.attend(frames, lengths)).float()
+        is_own = within(targets.lengths - 1, logits.shape[1])
+        each = F.cross_entropy(
+            logits.flatten(0, 1), targets.ids[:, 1:].flatten(), reduction="none", label_smoothing=self.label_smoothing
+        )
+        return each.masked_fill(~is_own.flatten(), 0).sum()
+
+    def _ctc_loss(self, frames: Tensor, lengths: Tensor, targets: TokenTargets) -> Tensor:
+        log_probs = self.ctc(frames).float().log_softmax(-1)
+        # On the CPU, because CUDA adds up the gradient of CTC in a new order every time: other bits after each resume.
+        total = F.ctc_loss(
+            log_probs.transpose(0, 1).cpu(),
+            targets.ids[:, 1:].cpu(),
+            lengths.cpu(),
+            (targets.lengths - 2).cpu(),
+            reduction="sum",
+            zero_infinity=True,  # a text may have more tokens than the utterance has frames
+        )
+        return total.to(frames.device)
