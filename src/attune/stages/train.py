@@ -52,7 +52,6 @@ from attune.stages.evaluate import (
 )
 from attune.stages.finish import finish
 from attune.stages.lock import extend_lock, gather_sources
-from attune.stages.pairs import require_fit
 from attune.stages.pretrained import LoadedModel, ModelFolders
 from attune.training import checkpoint
 from attune.training.checkpoint import Checkpoint, Damage
@@ -108,7 +107,6 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
 def _train(
     recipe: Recipe, run: Run, request: Request, site: Site, world: World, rescheduled: Sequence[Difference]
 ) -> Iterator[Event]:
-    require_fit(recipe)
     newest, damaged = checkpoint.newest(run.checkpoints)  # verified here, once
     resumes = newest is not None
     site = gather_sources(recipe, run, site, world, resumes)
