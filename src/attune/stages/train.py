@@ -14,7 +14,7 @@ import torch
 
 from attune.batches.load import CachedBatches, LoadedMicroBatch, readers_watched
 from attune.corpora import Corpus, CorpusSample
-from attune.errors import CheckpointError, Preempted
+from attune.errors import CheckpointError, ConfigError, Preempted
 from attune.recipe import Difference, Recipe, is_observer
 from attune.run import Run, Start, claimed
 from attune.site import Site
@@ -60,7 +60,6 @@ from attune.stages.evaluate import (
 )
 from attune.stages.finish import finish
 from attune.stages.lock import extend_lock, gather_sources
-from attune.stages.pairs import require_fit
 from attune.stages.pretrained import LoadedModel, ModelFolders
 from attune.training import checkpoint
 from attune.training.checkpoint import Checkpoint, Damage
@@ -116,7 +115,6 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
 def _train(
     recipe: Recipe, run: Run, request: Request, site: Site, world: World, changes: Sequence[Difference]
 ) -> Iterator[Event]:
-    require_fit(recipe)
     newest, damaged = checkpoint.newest(run.checkpoints)  # verified here, once
     resumes = newest is not None
     site = gather_sources(recipe, run, site, world, resumes)
