@@ -10,9 +10,9 @@ print(model.transcribe("hello.wav"), attune.evaluate(run.folder))
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attune.api import Recognizer, evaluate, load, load_audio, new, score, train
+    from attune.api import Recognizer, evaluate, load, load_audio, load_upstream, new, score, train
 
-__all__ = ["Recognizer", "evaluate", "load", "load_audio", "new", "score", "train"]
+__all__ = ["Recognizer", "evaluate", "load", "load_audio", "load_upstream", "new", "score", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import torch
 import torch.distributed as dist
@@ -16,6 +18,9 @@ from attune.catalog import NORMALIZERS, find
 from attune.decoding.predict import prepare_for_decoding
 from attune.display import Display, drawn, shown
 from attune.errors import ConfigError, ModelError
+from attune.families.ssl.extract import FeatureExtractor as FeatureExtractor
+from attune.families.ssl.extract import ready
+from attune.families.ssl.upstream import UPSTREAMS
 from attune.recipe import Recipe
 from attune.recognizer import Chunking as Chunking
 from attune.recognizer import Recognizer as Recognizer
@@ -23,11 +28,13 @@ from attune.recognizer import load_audio as load_audio
 from attune.run import Run
 from attune.scoring.error_rates import score_transcripts
 from attune.site import this_site
+from attune.sources import locate
 from attune.stages import drain
 from attune.stages.eval_target import evaluate_target, load_eval_target, open_eval_target, record
 from attune.stages.evaluate import Evaluation, search_of
 from attune.stages.lock import as_locked
 from attune.stages.new import NewRequest, draft_recipe
+from attune.stages.pretrained import is_native, open_pretrained
 from attune.types import (
     Scores,
 )
@@ -70,6 +77,34 @@ def load(
         settings = replace(settings, fallback=fallback)
     task_model = prepare_for_decoding(loaded.task_model, settings)
     return Recognizer(pretrained.recipe, replace(loaded, task_model=task_model), settings, world, chunking)
+
+
+def load_upstream(name: str, weights: str | Path | None = None, device: str = "auto") -> FeatureExtractor:
+    """An upstream of `attune list upstreams`, ready to compute features.
+
+    `weights` is a transformers folder, a .pt file or the address of one, or a run or model of attune's with such an
+    upstream; filterbanks have none.
+    """
+    plug_in = find(UPSTREAMS, name)
+    if weights is not None and plug_in.read is None:
+        raise ConfigError(f"The upstream {name!r} has no weights. Leave `weights` out.")
+    site = this_site(device=device)
+    path = locate(str(weights), site.cache) if weights is not None else None
+    with tempfile.TemporaryDirectory() as assets:
+        tensors: Mapping[str, torch.Tensor] = {}
+        if path and is_native(path):
+            pretrained = open_pretrained(path)
+            shutil.copytree(pretrained.folders.assets, assets, dirs_exist_ok=True)
+            tensors = {
+                name.removeprefix("upstream."): tensor
+                for name, tensor in pretrained.tensors().items()
+                if name.startswith("upstream.")
+            }
+        elif path and plug_in.read:
+            tensors = plug_in.read(path, Path(assets))
+        upstream = plug_in.build(Path(assets))
+    cast(torch.nn.Module, upstream).load_state_dict(dict(tensors))
+    return ready(upstream, _world(device).device)
 
 
 def _require_chunking(chunking: str, long: str | None) -> None:
