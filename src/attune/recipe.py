@@ -141,7 +141,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class Choice:
     """A section where one key chooses a plug-in and the others are that plug-in's settings."""
 
     kind: Kind[TaskType[Section]] | Kind[Family[ModelSection]]
@@ -150,8 +150,8 @@ class Slot:
 
 
 SLOTS = {
-    "task": Slot(catalog.TASKS, "name", TaskChoice),
-    "model": Slot(catalog.FAMILIES, "family", ModelChoice),
+    "task": Choice(catalog.TASKS, "name", TaskChoice),
+    "model": Choice(catalog.FAMILIES, "family", ModelChoice),
 }
 
 
@@ -282,7 +282,7 @@ def settings_of(plug_in: object) -> type[Section]:
     return found
 
 
-def _read_choice(slot: Slot, node: Node, key: str, problems: Problems) -> TaskChoice | ModelChoice | None:
+def _read_choice(slot: Choice, node: Node, key: str, problems: Problems) -> TaskChoice | ModelChoice | None:
     if not config.is_section(node, key, problems):
         return None
     chosen, chooser = node.find(slot.chooser), join(key, slot.chooser)
