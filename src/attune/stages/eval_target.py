@@ -19,15 +19,8 @@ from attune.report.predictions import copy_files, export_predictions, write_pred
 from attune.run import Run
 from attune.site import Site
 from attune.sources import is_remote, shown
-from attune.stages.begin import (
-    base_of,
-    begin_model,
-    external_recipe,
-    family_of,
-    is_adapter,
-    require_all_weights,
-    with_local_files,
-)
+from attune.stages.adapter import base_of, is_adapter
+from attune.stages.begin import begin_model, external_recipe, family_of, require_all_weights, with_local_files
 from attune.stages.breakdown import group_scores, require_groups
 from attune.stages.data import open_manifests
 from attune.stages.evaluate import (
