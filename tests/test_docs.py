@@ -177,7 +177,8 @@ def parse(words: list[str]) -> None:
     parser.error = fail
     arguments = parser.parse_intermixed_args(rest)
     if verb == "prepare":
-        known = {each.name for each in config.fields(find(CORPORA, arguments.corpus).options)}
+        corpus = "csv" if arguments.corpus == "auto" else arguments.corpus  # the one that a guide's example is
+        known = {each.name for each in config.fields(find(CORPORA, corpus).options)}
         assert {option.partition("=")[0] for option in arguments.options} <= known
     elif "overrides" in arguments:
         assert {each.partition("=")[0] for each in arguments.overrides} <= recipe_keys()

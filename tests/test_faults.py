@@ -18,11 +18,11 @@ from attune.processes import find_run_processes
 from attune.run import Run
 
 from processes import attune, kill, start, wait, wait_for_step
-from tiny import write_recipe
+from tiny import EPOCH, write_recipe
 
 pytestmark = pytest.mark.recipe
 
-QUIET = ["train.eval_every=null", "train.keep_best=null", "data.test=[]", "train.warmup=0"]
+QUIET = ["train.eval_every=null", "train.keep_best=null", "data.test=[]", "train.warmup=0", EPOCH]
 
 
 @pytest.fixture(scope="module")

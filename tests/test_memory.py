@@ -64,8 +64,8 @@ def test_the_worst_batch_is_run_and_a_larger_one_proposed_also_for_a_mix_in_whic
     done = attune("check", recipe, "--no-audio", "--fit", "--json", *mix)
     assert done.returncode == 0, done.stderr
     fit = json.loads(done.stdout)["fit"]
-    assert fit["before"] < fit["peak"] < fit["limit"] and fit["proposed"] > fit["now"] == 2
-    assert fit["setting"] == "batches.micro_seconds" and fit["seconds"] <= 2
+    assert fit["before"] < fit["peak"] < fit["limit"] and fit["proposed"] > fit["now"] == 3
+    assert fit["setting"] == "batches.micro_seconds" and fit["seconds"] <= 3
 
 
 def test_the_worst_batch_has_the_most_padded_audio(recipe, tmp_path):

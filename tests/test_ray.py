@@ -20,12 +20,12 @@ from attune.run import Run
 
 from cluster import ENVIRONMENT, head, node
 from processes import attune, start, wait, wait_for_step
-from tiny import write_recipe
+from tiny import EPOCH, write_recipe
 
 pytestmark = [pytest.mark.recipe, pytest.mark.ray]
 
 AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")  # Ray's own
-STRICT = ["train.strict=true", "train.save_every=1", "train.keep_last=3", "optimizer.lr=3e-3"]
+STRICT = ["train.strict=true", "train.save_every=1", "train.keep_last=3", "optimizer.lr=3e-3", EPOCH]
 
 
 @pytest.fixture(scope="module")

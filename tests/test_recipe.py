@@ -155,6 +155,7 @@ def test_five_problems_are_reported_at_once_each_with_its_line(folder):
         ("task=toy.task", "override: task: expected keys and values, found 'toy.task'"),
         ("task.name=[x]", "override: task.name: expected a name, found a list of 1"),
         ("task={name: toy.family}", "override: task.name: Module 'toy.family' does not export TASK."),
+        ("run=s3://bucket/runs/x", "override: run: must be a local folder; upload the result with `attune push`"),
         ("task.name=./task.py", "override: task.name: Unknown task './task.py' (known: "),
         ("task.name=transcibe", "override: task.name: Unknown task 'transcibe'; did you mean "),
         ("task.language=tlh", "whole.yaml:3: task: Klingon needs a lexicon"),
@@ -190,12 +191,12 @@ def test_a_missing_base_is_a_problem_beside_the_others_but_hides_what_it_would_h
 def test_a_circle_of_bases_is_shown(folder):
     write("a.yaml", "base: b.yaml\n")
     write("b.yaml", "seed: 1\nbase: a.yaml\n")
-    assert problems("a.yaml") == ["b.yaml:2: base: the recipes refer to each other: a.yaml → b.yaml → a.yaml"]
+    assert problems("a.yaml") == ["b.yaml:2: base: circular: a.yaml → b.yaml → a.yaml"]
 
 
 def test_a_recipe_is_not_its_own_base(folder):
     write("a.yaml", "base: ./a.yaml\n")
-    assert problems("a.yaml") == ["a.yaml:1: base: the recipes refer to each other: a.yaml → a.yaml"]
+    assert problems("a.yaml") == ["a.yaml:1: base: circular: a.yaml → a.yaml"]
 
 
 def test_a_base_is_one_path(folder):
@@ -249,6 +250,10 @@ def test_what_greedy_search_does_not_use_is_refused(folder, section, setting):
     load(Path("whole.yaml"), [f"{section}.search=beam", f"{section}.{setting}", *needed])
 
 
+def test_the_former_default_is_no_setting_where_an_older_run_has_it_written_out(folder):
+    assert load(Path("whole.yaml"), ["decode.search=greedy", "decode.length_power=1"]).recipe.decode.length_power == 1
+
+
 def test_a_weight_needs_a_language_model(folder):
     with pytest.raises(ConfigError, match=r"decode\.lm_weight: there is no language model to weigh"):
         load(Path("whole.yaml"), ["decode.search=beam", "decode.lm_weight=0.5"])
@@ -279,7 +284,6 @@ def test_differences_are_named_by_dotted_keys(folder):
         "optimizer.lr": (1e-4, 2e-4),
         "decode.final.search": (None, "greedy"),
         "decode.final.beam": (None, 8),
-        "decode.final.length_power": (None, 1.0),
         "decode.final.fallback": (None, False),
         "decode.final.precision": (None, "fp32"),
         "decode.final.lm_weight": (None, 0.3),
@@ -305,3 +309,22 @@ def test_the_schema_knows_bases_limits_and_the_settings_of_each_plug_in():
     assert tasks[None]["properties"]["name"]["pattern"] == r"\."
     families = [choice["properties"]["family"].get("const") for choice in schema["$defs"]["ModelChoice"]["anyOf"]]
     assert "ssl" in families
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("optimizer.lr=1e300", "optimizer.lr: expected at most 100, found '1e300'"),
+        ("optimizer.lr=-0.0", "optimizer.lr: expected more than 0, found '-0.0'"),
+        ("optimizer.weight_decay=1e300", "optimizer.weight_decay: expected at most 100"),
+        (f"train.steps={'9' * 29}", "train.steps: expected at most 1e+09"),
+        (f"train.steps={'9' * 5000}", "train.steps: "),
+        (f"train.warmup={1 << 62}", "train.warmup: expected at most 1e+09"),
+        (f"batches.micro_utterances={'9' * 400}", "batches.micro_utterances: expected at most 1e+09"),
+        (f"decode.beam={1 << 31}", "decode.beam: expected at most 10000"),
+        (f"adapt={{method: lora, rank: {1 << 31}}}", "adapt.rank: expected at most 65536"),
+        ("adapt={method: lora, alpha: 1e300}", "adapt.alpha: expected at most 1e+06"),
+    ],
+)
+def test_a_number_beyond_reason_is_refused_by_name(folder, override, told):
+    assert any(told in line for line in problems("whole.yaml", override))

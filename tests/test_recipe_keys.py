@@ -21,7 +21,11 @@ def test_every_key_of_a_resolved_recipe_is_explained(tmp_path):
 def test_a_key_is_explained_with_type_default_and_meaning(capsys):
     assert main(["explain", "train.patience"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("train.patience\n  Stop early after N evaluations") and "type: integer > 0" in out and "since: 0.1" in out
+    assert (
+        out.startswith("train.patience\n  Stop early after N evaluations")
+        and "type: integer > 0" in out
+        and "since: 0.1" in out
+    )
     assert main(["explain", "train"]) == 0
     assert {"train.steps", "train.epochs"} <= {line.split()[0] for line in capsys.readouterr().out.splitlines()}
 

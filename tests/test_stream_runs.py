@@ -11,7 +11,7 @@ from miniatures import put
 from processes import attune, kill, start, wait, wait_for_step
 from range_server import Behavior, serving
 from servers.hub import Hub, serve_hub
-from tiny import write_recipe
+from tiny import EPOCH, write_recipe
 
 pytestmark = pytest.mark.recipe
 
@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
 
 
 def words(folder, run, *more, shards=None):
-    settings = ["train.save_every=1", "train.eval_every=5", "data.test=[]", "train.strict=true", "--workers=1"]
+    settings = ["train.save_every=1", "train.eval_every=5", "data.test=[]", "train.strict=true", "--workers=1", EPOCH]
     stream = ["data.train=[]", f"data.stream.shards=[{shards or folder / 'shards'}]", "data.stream.window=12"]
     return ["train", str(folder / "recipe.yaml"), f"run={run}", f"train.steps={STEPS}", *settings, *stream, *more]
 

@@ -12,11 +12,11 @@ seed: 17
 data: {{train: [{train}], dev: [{dev}], test: [{dev}]}}
 task: {{name: transcribe, head: {{layers: 1, width: 24, dropout: 0.1}}}}
 model: {{family: ssl}}
-batches: {{micro_seconds: 2, micros_per_step: 4}}
+batches: {{micro_seconds: 3, micros_per_step: 4}}
 optimizer: {{lr: 0.01}}
 train: {{steps: 12, warmup: 2, eval_every: 6, save_every: 3, keep_best: dev.wer, log_every: 1}}
 """
-EPOCH = "batches.micro_seconds=8"  # a step that has every row of the corpus
+EPOCH = "batches.micro_seconds=8"  # a step that has every row of the corpus; and time to be killed in
 
 
 def write_recipe(folder: Path, utterances: int = 24, text: str = RECIPE) -> Path:

@@ -22,10 +22,10 @@ from attune.roles import TaskKind as TaskKind
 from attune.roles import TextTask as TextTask
 from attune.roles import TokenizedTask as TokenizedTask
 from attune.roles import TunedTask as TunedTask
-from attune.scorers import ScorerKind
+from attune.scorers import LanguageModel, ScorerKind
 from attune.types import (
     Batch,
-    CachedRow,
+    FeatureCache,
     LoadedRow,
     Loss,
     Output,
@@ -164,6 +164,14 @@ class HalfPrecisionModel(Protocol):
 
 
 @runtime_checkable
+class FusableModel(Protocol):
+    """A model that a beam search of another model can fuse."""
+
+    def language_model(self, first: int) -> LanguageModel:
+        """Its predictions, token `first` of its own being token 0 of the searched model."""
+
+
+@runtime_checkable
 class StepStatistics(Protocol):
     """A module with statistics of a whole step, which are summed over micro-batches and ranks as gradients are."""
 
@@ -268,16 +276,6 @@ Pack = Callable[[Sequence[LoadedRow]], list[LoadedRow]]  # joins rows of a micro
 DetectLanguages = Callable[[Scorer], list[str]]  # the language code of each row
 
 
-class FeatureCache(Protocol):
-    """Keeps what a frozen part of a model computes, so that it is computed once for each utterance."""
-
-    def lookup(self) -> Callable[[Utterance], CachedRow | None]:
-        """What finds the features of an utterance, in any process; its weights are those that the model has now."""
-
-    def note(self, seconds: float) -> str:
-        """How large it will be for so much audio, and where; raises ConfigError where there is no room."""
-
-
 @dataclass(frozen=True, slots=True)
 class TaskModel:
     """A family's model for a task, and what belongs to it."""
@@ -357,8 +355,8 @@ class Family(Generic[ConfigT]):
 
     `build(config, task, assets)` makes the model with random weights; `assets` is a folder with whatever else it must
     know. Weights are trained under the `architecture_settings`, imported ones under their defaults: an evaluation must
-    keep them. `sources` are the settings that name files, wherever those are. `takes` says which tasks it can learn. LoRA
-    adapts the layers of `lora_targets`: the first group of patterns that the model has.
+    keep them. `sources` are the settings that name files, wherever those are. `takes` says which tasks it can learn.
+    LoRA adapts the layers of `lora_targets`: the first group of patterns that the model has.
     """
 
     config: type[Section]

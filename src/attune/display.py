@@ -183,6 +183,8 @@ def _show_start(event: Started, display: Display) -> None:
             f"  {share.name}: {share.utterances:,} utterances, {share.seconds / 3600:.2f} h; per epoch "
             f"{share.drawn:,} utterances ({share.times:.4g}×), {share.part:.1%} of the audio"
         )
+    for leak in event.leaks:
+        display.say(f"warning: {leak}")
     if isinstance(event.dev, CorpusSample):
         display.say(f"dev: {describe_sample(len(event.dev), event.dev.total)}; the final scores use all")
     if event.new_tensors:
@@ -238,8 +240,7 @@ def _show_hint(scores: Scores, display: Display) -> None:
     """What a word error rate over 100 % usually means."""
     if "wer" in scores.values and scores.values["wer"].value > HOPELESS:
         display.say_once(
-            "  wer over 100 %: more insertions than words, usually repetitions. Normal in the first steps "
-            "(Whisper with model.window=trimmed: about 50); later, look at --alignments.",
+            "  wer over 100 %: more insertions than words. Normal in the first steps (with window=trimmed: 50).",
             "warning",
         )
 

@@ -76,14 +76,10 @@ class DataConfig:
         Field(gt=0, description="Skip longer utterances in training (default: 30, or no limit if long_rows is fail)."),
     ] = None
     min_seconds: Annotated[float, Field(ge=0, description="Skip shorter utterances in training.")] = 0.1
-    bad_rows: Annotated[
-        Literal["fail", "drop"], Field(description="Fail at a row that cannot be used, or drop it.")
-    ] = "fail"
+    bad_rows: Annotated[Literal["fail", "drop"], Field(description="Fail at an unusable row, or drop it.")] = "fail"
     long_rows: Annotated[
         Literal["fail", "drop", "split"] | None,
-        Field(
-            description="Rows too long for the model: as bad_rows, or split at pauses for scoring (never in training)."
-        ),
+        Field(description="Rows too long for the model: as bad_rows, or split at pauses for scoring."),
     ] = None
 
     def __post_init__(self) -> None:
@@ -124,9 +120,7 @@ class BatchesConfig:
 
     micro_seconds: Annotated[float | None, Field(gt=0, description="Padded seconds of audio per micro-batch.")] = None
     micro_utterances: Annotated[Count | None, Field(description="Utterances per micro-batch.")] = None
-    micros_per_step: Annotated[
-        Count, Field(le=MOST_MICROS, description="Micro-batches per step, over all devices.")
-    ] = 1
+    micros_per_step: Annotated[Count, Field(le=MOST_MICROS, description="Micro-batches per step (all devices).")] = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,9 +262,7 @@ def _base_path(base: Node, path: Path, problems: Problems, above: tuple[Path, ..
         problems.add(base.where, "base", f"no file {base_path}")
         return None
     if base_path.resolve() in [each.resolve() for each in above]:
-        problems.add(
-            base.where, "base", f"the recipes refer to each other: {' → '.join(map(str, (*above, base_path)))}"
-        )
+        problems.add(base.where, "base", f"circular: {' → '.join(map(str, (*above, base_path)))}")
         return None
     return base_path
 
@@ -312,6 +304,8 @@ def _disagreements(sections: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     data: DataConfig | None = sections.get("data")
     batches: BatchesConfig | None = sections.get("batches")
     train: TrainConfig | None = sections.get("train")
+    if "://" in (sections.get("run") or ""):
+        yield "run", "must be a local folder; upload the result with `attune push`"
     if data:
         yield from _disagreements_in_data(data)
     if data and data.min_seconds >= data.longest_seconds:

@@ -17,7 +17,7 @@ from attune.audio.decode import read_audio, resample
 from attune.audio.vad import vad_chunks
 from attune.batches.collate import collate
 from attune.batches.plan import Budget, plan_in_order
-from attune.contracts import TaskModel, TextTask, TimestampTokens
+from attune.contracts import FrameTimes, TaskModel, TextTask, TimestampTokens
 from attune.decoding.longform import Segment, Window, read_windows
 from attune.decoding.search import Search, decode_batch
 from attune.decoding.words import words_of
@@ -28,6 +28,7 @@ from attune.sources import locate
 from attune.stages.pretrained import LoadedModel
 from attune.types import (
     SAMPLE_RATE,
+    AligningModel,
     Batch,
     Hypothesis,
     Json,
@@ -106,6 +107,7 @@ class Recognizer:
     search: Search
     world: World
     chunking: Chunking = "vad"
+    aligns_words: bool = False  # by another pass over the audio, of models that can
 
     def transcribe(self, audio: Audio | Sequence[Audio], rate: int = SAMPLE_RATE) -> str | list[str]:
         """The text of one recording, or of each of many: paths, URLs, or arrays sampled at `rate`.
@@ -117,9 +119,11 @@ class Recognizer:
         return self._predict("transcribe", audio, rate)
 
     def transcribe_detailed(
-        self, recordings: Sequence[Audio], rate: int = SAMPLE_RATE, nbest: int = 0
+        self, recordings: Sequence[Audio], rate: int = SAMPLE_RATE, nbest: int = 0, words: bool = True
     ) -> list[Transcript]:
         """The transcript of each recording, with word times where the model has them.
+
+        Whisper's word times take another pass over the audio, which `words=False` saves.
 
         With `nbest`, a beam at least as wide is searched, and up to that many different texts are returned, best first;
         a recording that has to be cut has none.
@@ -131,8 +135,8 @@ class Recognizer:
             raise DataError(f"nbest: expected a number of texts, 0 or more; found {nbest!r}.")
         if nbest and self.chunking == "timestamps":
             raise DataError('nbest does not work with chunking="timestamps". Use chunking="vad".')
-        recognizer = replace(self, search=_keeping(self.search, nbest)) if nbest else self
-        return recognizer._transcribe(recordings, rate)
+        search = _keeping(self.search, nbest) if nbest else self.search
+        return replace(self, search=search, aligns_words=words)._transcribe(recordings, rate)
 
     def classify(self, audio: Audio | Sequence[Audio], rate: int = SAMPLE_RATE) -> str | list[str]:
         """The label of one recording, or of each of many; takes what `transcribe` takes."""
@@ -285,8 +289,15 @@ class Recognizer:
 
     def _search(self, chunks: Sequence[_Chunk]) -> list[Hypothesis]:
         """The best hypothesis of each chunk."""
-        found = self._in_batches(chunks, lambda batch: decode_batch(self.loaded.task_model, batch, self.search))
-        return [require_hypothesis(output) for output in found]
+        return self._in_batches(chunks, self._decode)
+
+    def _decode(self, batch: Batch) -> list[Hypothesis]:
+        model = self.loaded.task_model.model
+        found = [require_hypothesis(each) for each in decode_batch(self.loaded.task_model, batch, self.search)]
+        is_timed = isinstance(self.loaded.task_model.times, FrameTimes)
+        return (
+            model.align(batch, found) if self.aligns_words and is_timed and isinstance(model, AligningModel) else found
+        )
 
     def _in_batches(self, chunks: Sequence[_Chunk], answer: Callable[[Batch], Sequence[Answer]]) -> list[Answer]:
         """An answer for each chunk, asked for in batches of similar length."""

@@ -9,10 +9,10 @@ their names here too.
 # B batch, T samples, F frames, U target tokens, V vocabulary, C classes
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 from attune.errors import ModelError
 from attune.metrics import Json as Json
@@ -136,6 +136,16 @@ class CachedRow:
     layers: Tensor | None = None  # (L, F, D)
 
 
+class FeatureCache(Protocol):
+    """Keeps what a frozen part of a model computes, so that it is computed once for each utterance."""
+
+    def lookup(self) -> Callable[[Utterance], CachedRow | None]:
+        """What finds the features of an utterance, in any process; its weights are those that the model has now."""
+
+    def note(self, seconds: float) -> str:
+        """How large it will be for so much audio, and where; raises ConfigError where there is no room."""
+
+
 @dataclass(frozen=True, slots=True)
 class CachedFeatures:
     """What is kept of a batch, by row."""
@@ -234,6 +244,14 @@ class Hypothesis:
     language: str | None = None  # given or detected, of a model that detects languages
 
 
+@runtime_checkable
+class AligningModel(Protocol):
+    """A model that finds the frames of a hypothesis's tokens after the search, at the cost of another pass."""
+
+    def align(self, batch: Batch, found: Sequence[Hypothesis]) -> list[Hypothesis]:
+        """The same hypotheses with a frame and a confidence for each token."""
+
+
 @dataclass(frozen=True, slots=True)
 class Embedding:
     """The vector of an utterance."""
@@ -324,3 +342,11 @@ class ScoringContext:
     folder: Path  # where the files that predictions name are
     files: Mapping[str, Path]  # what the task asked for by `scoring_files`, on this machine
     utterance: Callable[[str], Utterance]  # by id: references with times, audio, speakers
+
+
+@runtime_checkable
+class LayerWeighted(Protocol):
+    """A model whose head sees a weighted sum of an encoder's layers; the weights go into scores and the model card."""
+
+    def layer_weights(self) -> Mapping[int, float]:
+        """How much each layer counts, by its number from the input; all together 1."""

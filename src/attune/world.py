@@ -21,11 +21,20 @@ def choose_device(wish: str, index: int = 0) -> torch.device:
     if wish == "auto":
         wish = "cuda" if torch.cuda.is_available() else "cpu"
     if wish == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("torch finds no usable CUDA device. Run `attune doctor`, or use --device cpu.")
+        build = build_of(torch.version.cuda, torch.version.hip)
+        raise ConfigError(
+            f"torch {torch.__version__} ({build}) finds no usable CUDA device. "
+            "Install a torch wheel that fits the driver (`attune doctor` says which), or use --device cpu."
+        )
     if wish != "cuda":
         return torch.device(wish)
     torch.backends.cudnn.allow_tf32 = False  # fp32 means fp32, in convolutions too
     return torch.device(wish, index)
+
+
+def build_of(cuda: str | None, hip: str | None) -> str:
+    """What a torch was built for, in words."""
+    return f"built for CUDA {cuda}" if cuda else f"built for ROCm {hip}" if hip else "built for the CPU only"
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ def test_a_sound_recipe_is_shown_section_by_section(recipe, capsys):
     assert table[0] == ["utterances", "hours", "speakers", "shortest", "mean", "longest"]
     assert [row[:2] for row in table[1:4]] == [["train", "12"], ["dev", "6"], ["test", "6"]]
     assert blocks[0].endswith("audio: 24 utterances decoded, all good")
+    assert blocks[1].startswith("warning: dev shares 6 of 6 ids with train: 00000, 00001, 00002 …")
+    del blocks[1]
     assert [block.split("\n")[0] for block in blocks[1:4]] == ["plan", "learning rate", "first example"]
     assert blocks[4].startswith("model: ")
     assert blocks[5] == "Ready to train.\n"

@@ -58,7 +58,7 @@ def test_confusions_of_labels_are_counted(classifier, capsys):
     assert sum(each["count"] for each in found["confusions"]) == wrong > 0
     out = evaluated(capsys, classifier, "--on", "dev", "--confusions", "1").out
     first = found["confusions"][0]
-    assert out.endswith(f"confusions: \n  {first['reference']} → {first['predicted']}, {first['count']} ×\n")
+    assert out.endswith(f"confusions:\n  {first['reference']} → {first['predicted']}, {first['count']} ×\n")
 
 
 def test_confusions_of_words_are_those_that_are_scored(transcriber, capsys):

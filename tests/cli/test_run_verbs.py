@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from attune import score
 from attune.cli import main
+from attune.launch.doctor import TorchBuild
 from attune.text.normalizers import whisper_english
 
 from tiny import write_recipe
@@ -66,6 +68,21 @@ def test_a_finished_run_says_so(attune, recipe, trained):
     assert code == 0 and f"{trained}: finished, 6 steps\n" in out and "resuming" not in out
 
 
+def test_a_torch_that_cannot_use_the_gpu_is_a_loud_line(attune, trained, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    wrong = TorchBuild("2.9", None, "6.4", (), "", has_nvidia=True, has_amd=False, driver=None)
+    monkeypatch.setattr("attune.launch.doctor.inspect_torch", lambda: wrong)
+    _, _, err = attune("evaluate", trained / "model", "--on", "dev", "--workers=0")
+    assert err.startswith("WARNING: running on the CPU. This machine has an NVIDIA GPU, but torch is built for ROCm.")
+    assert attune("evaluate", trained / "model", "--on", "dev", "--workers=0", "--device=cpu")[2] == ""
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without a GPU")
+def test_a_device_that_is_not_there_names_the_wheel_and_the_doctor(attune, trained):
+    code, _, err = attune("evaluate", trained / "model", "--on", "dev", "--device=cuda")
+    assert code == 2 and f"torch {torch.__version__} (built for" in err and "attune doctor" in err
+
+
 def test_what_is_not_required_is_not_called_required(attune, capsys):
     with pytest.raises(SystemExit):
         attune("train")
@@ -115,12 +132,12 @@ def test_every_set_that_is_asked_for_is_scored(attune, trained, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words", [["evaluate", "{run}", "--out", "x.csv"], ["transcribe", "{run}", "a.wav", "--out", "x.srt"]]
+    "words", [["evaluate", "{run}", "--out", "x.docx"], ["transcribe", "{run}", "a.wav", "--out", "x.docx"]]
 )
-def test_a_format_that_is_not_written_is_refused(attune, trained, words, capsys):
-    with pytest.raises(SystemExit) as refused:
-        attune(*(word.format(run=trained) for word in words))
-    assert refused.value.code == 2 and "expected FILE.jsonl" in capsys.readouterr().err
+def test_a_format_that_is_not_written_is_refused(attune, trained, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = attune(*(word.format(run=trained) for word in words))
+    assert code == 2 and ".docx" in err and ".jsonl" in err and not (tmp_path / "x.docx").exists()
 
 
 def test_one_default_normalizer_everywhere_and_it_is_shown(attune, trained, recipe, tmp_path):
@@ -145,7 +162,7 @@ def test_a_recipe_scores_other_weights_under_its_settings(attune, recipe, traine
     assert code == 0 and json.loads(out)["search"] == {
         "kind": "beam",
         "beam": 8,
-        "length_power": 1.0,
+        "length_power": None,
         "fallback": False,
         "precision": "fp32",
     }

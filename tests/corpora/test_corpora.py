@@ -172,7 +172,7 @@ def test_voxceleb1_may_be_m4a(tmp_path):
     for path in list(source.rglob("*.wav")):
         path.rename(path.with_suffix(".m4a"))  # what is in a file decides how it is read
     splits, _ = prepare("voxceleb1", source, tmp_path / "to")
-    assert {name: len(split) for name, split in splits.items()} == {"train": 2, "dev": 2, "test": 2, "trials": 2}
+    assert {name: len(split) for name, split in splits.items()} == {"train": 2, "dev": 2, "test": 2}
     assert splits["dev"][0].audio.suffix == ".m4a"
 
 

@@ -123,3 +123,13 @@ def test_a_saved_data_set_that_lacks_a_file_or_its_list_is_refused(tmp_path):
     (tmp_path / "set/state.json").write_text("{}")
     with pytest.raises(DataError, match=r"state\.json does not list the dataset's files"):
         prepare(tmp_path / "set", tmp_path / "to")
+
+
+def test_class_labels_have_their_names_and_speaker_id_is_the_speaker(tmp_path):
+    features = {"features": {"emotion": {"names": ["calm", "glad"], "_type": "ClassLabel"}}}
+    table = pyarrow.table({"audio": column([miniatures.encoded()] * 3), "emotion": [1, 0, -1], "speaker_id": [7, 8, 9]})
+    table = table.replace_schema_metadata({"huggingface": json.dumps({"info": features})})
+    save(tmp_path / "set", table, "data-0.arrow")
+    rows = prepare(tmp_path / "set", tmp_path / "to")
+    assert [row.labels for row in rows] == [{"emotion": "glad"}, {"emotion": "calm"}, {}]
+    assert [row.speaker for row in rows] == ["7", "8", "9"]

@@ -65,11 +65,11 @@ def test_another_recording_under_the_same_name_is_noticed(table, tmp_path, capsy
 
 
 def test_a_preparation_of_which_nothing_came_does_not_refuse_its_correction(tmp_path, capsys):
-    miniatures.audio(tmp_path / "from/clips/a.wav")
+    miniatures.audio(tmp_path / "from/recordings/a.wav")
     path = miniatures.text(tmp_path / "from/train.csv", "audio,text", "a.wav,one")
     command = ["prepare", "csv", "text=text", "--from", str(path), "--to", str(tmp_path / "to"), "--jobs", "1"]
     assert main(command) == 2  # the audio is in another folder
-    assert main([*command, f"root={tmp_path / 'from/clips'}"]) == 0
+    assert main([*command, f"root={tmp_path / 'from/recordings'}"]) == 0
     assert "one" in written(tmp_path)
     assert main(command) == 2
     assert "is already prepared with other settings (root: " in capsys.readouterr().err

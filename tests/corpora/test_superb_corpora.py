@@ -117,12 +117,12 @@ def test_a_corpus_of_superb_keeps_its_promises(name, tmp_path):
     check_corpus(catalog.find(CORPORA, name), MADE[name](tmp_path))
 
 
-def test_quesst14_queries_name_the_recordings_that_contain_them(tmp_path):
+def test_quesst14_has_queries_documents_and_which_is_in_which(tmp_path):
     splits, _ = prepare("quesst14", quesst14(tmp_path), tmp_path / "to")
     rows = {row.id: row for name in ("dev", "documents") for row in splits[name]}
     assert rows.keys() == {"q_1", "q_2", "doc_1", "doc_2"}  # English alone, and nothing outside the corpus
-    assert rows["q_1"].labels == {"role": "query", "documents": "doc_1 doc_2"}
-    assert rows["q_2"].labels == {"role": "query"} and rows["doc_1"].labels == {"role": "document"}
+    assert rows["q_1"].labels == {"role": "query"} and rows["doc_1"].labels == {"role": "document"}
+    assert (tmp_path / "to" / "dev-matches.txt").read_text() == "q_1 doc_1\nq_1 doc_2\n"
     every, _ = prepare("quesst14", tmp_path, tmp_path / "all", language="all")
     assert "czech" in {row.id for row in every["documents"]}
 
@@ -168,6 +168,7 @@ def test_vcc2020_tests_sources_beside_what_the_target_would_say(tmp_path):
     splits, _ = prepare("vcc2020", vcc2020(tmp_path), tmp_path / "to")
     assert [row.id for row in splits["train"]] == ["TEF1/E10001", "TEF1/E20001"]
     assert [row.id for row in splits["dev"]] == ["TEF1/E10061"]
+    assert splits["dev"][0].signals["target"] == splits["dev"][0].audio and not splits["train"][0].signals
     assert {row.speaker for row in splits["test"]} == {"SEF1", "SEF2", "SEM1", "SEM2"}
     assert splits["test"][0].signals["target"].name == "E30001.wav" and splits["test"][0].text == "Another."
 

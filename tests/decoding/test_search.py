@@ -74,6 +74,13 @@ def test_a_beams_hypotheses_are_compared_by_their_score_per_token_or_by_the_scor
     assert search(TokenTable(certain_once_begun), Search("beam", 3, length_power=0.0))[0].tokens == ()
 
 
+def test_a_beam_that_is_left_alone_does_not_prefer_a_loop_to_a_word():
+    scorer = TokenTable([[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.6, 0.4], [0.4, 0.0, 0.3, 0.3], [0.12, 0.0, 0.0, 0.88]])
+    scorer.limits = [30]
+    assert search(scorer, Search("beam", 2, length_power=1.0))[0].tokens[-4:] == (3, 3, 3, 3)
+    assert search(scorer, Search("beam", 2))[0].tokens == (2,)
+
+
 def test_a_beam_keeps_as_many_hypotheses_as_nbest_asks_for():
     (found,) = search(TokenTable(TOKENS), Search("beam", beam=3, nbest=3))
     assert found.tokens == (3,) and len(found.nbest) == 2
@@ -195,6 +202,7 @@ def test_settings_that_a_search_uses_are_taken():
         require_usable(Search("beam", length_power=0.0, nbest=4), kind)
     for name in ("greedy", "beam"):
         require_usable(Search(name, fallback=True), "tokens")
+    require_usable(Search("beam", length_power=1.0), "ctc")  # the former default, in an older run's recipe
 
 
 def test_the_table_names_settings_that_there_are():

@@ -167,6 +167,34 @@ def scores_along(scorer, labels, lm, weight):
         before = label
 
 
+class FrameTable:
+    """Probabilities that only depend on the frame, of three labels and the blank."""
+
+    device, blank, durations = torch.device("cpu"), 3, ()
+
+    def __init__(self, probabilities):
+        self.log_probs = torch.tensor(probabilities).log()
+        self.lengths = torch.tensor([len(probabilities)])
+
+    def start(self, rows):
+        return torch.zeros(rows, 1), (torch.zeros(rows, 1),)
+
+    def predict(self, labels, states):
+        return torch.zeros(len(labels), 1), states
+
+    def join(self, utterances, frames, predicted):
+        return self.log_probs[frames], torch.zeros(len(frames), 0)
+
+
+def test_a_certain_blank_leaves_a_language_model_as_much_to_weigh_as_in_nemo():
+    # NeMo takes the probability that a label comes for 0.01 at least; without a bound the first label would be last.
+    scorer = FrameTable([[9e-5, 0.0, 1e-5, 0.9999], [0.0, 8e-7, 0.0999992, 0.9]])
+    lm = Bigrams(torch.full((4, 3), 1 / 3).log())
+    (found,) = beam_search(scorer, Beam(30, length_power=0.0, max_labels=1, fusion=Fusion(lm, 1.0)))
+    order = [each.tokens for each in found]
+    assert order.index((0,)) < order.index((1,))
+
+
 @pytest.mark.parametrize("length_power", [0.0, 1.0])
 def test_the_fused_score_ranks_and_the_transducers_own_is_reported(length_power):
     model = random_transducer(tokens=3, seed=4, sharpness=1.5)

@@ -1,5 +1,6 @@
 """`attune doctor` says what is wrong with a machine, and what to do about it."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -10,7 +11,16 @@ from types import ModuleType
 
 import pytest
 
-from attune.launch.doctor import TorchBuild, check_audio, check_orphans, check_storage, diagnose_torch, end_run
+from attune.launch.doctor import (
+    TorchBuild,
+    check_audio,
+    check_bitsandbytes,
+    check_orphans,
+    check_storage,
+    diagnose_torch,
+    end_run,
+    unused_gpu,
+)
 from attune.processes import RUN_ID_VARIABLE, find_run_processes
 from attune.site import Site
 from attune.sources import Cache
@@ -34,6 +44,27 @@ CUDA = replace(CPU, cuda="13.0", has_nvidia=True, driver="470.1")
 def test_a_torch_that_cannot_use_the_device_is_told_with_the_remedy(torch, said):
     finding = diagnose_torch(torch)
     assert finding.verdict == "bad" and said in finding.remedy
+
+
+def test_a_gpu_that_is_not_used_is_named_unless_it_is_hidden(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert "torch is built for ROCm" in unused_gpu(replace(CPU, hip="6.4", has_nvidia=True))
+    assert unused_gpu(CPU) is None and unused_gpu(replace(CUDA, usable=("H200",))) is None
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert unused_gpu(replace(CPU, has_nvidia=True)) is None
+
+
+@pytest.mark.parametrize(
+    ("step", "verdict", "what"),
+    [('print("cpu")', "good", "works on cpu"), ('raise SystemExit("no kernel for this GPU")', "note", "no kernel")],
+)
+def test_bitsandbytes_is_tried_where_it_is_installed(monkeypatch, step, verdict, what):
+    if importlib.util.find_spec("bitsandbytes") is None:
+        pytest.skip("bitsandbytes is not installed")
+    monkeypatch.setattr("attune.launch.doctor.EIGHT_BIT_STEP", step)
+    (finding,) = check_bitsandbytes()
+    assert finding.verdict == verdict and what in finding.what
+    assert verdict == "good" or "adamw8bit" in finding.remedy
 
 
 def test_a_machine_without_a_gpu_is_healthy():

@@ -346,6 +346,16 @@ def test_a_stream_for_a_model_with_its_own_tokens_is_tried_on_it(recipe, tmp_pat
     assert any("nowhere" in each for each in checked(recipe, *nowhere).troubles)
 
 
+def test_whisper_cannot_classify_and_what_trimmed_means_is_noted(recipe, tmp_path):
+    weights = write_whisper(tmp_path / "whisper", MULTILINGUAL)
+    model = f"model={{family: whisper, weights: {weights}, window: trimmed}}"
+    found = checked(recipe, model, "task={name: classify, label: text}", "train.keep_best=null")
+    assert found.troubles == ("Whisper cannot classify. Use model.family=ssl.",)
+    (note,) = checked(recipe, model, "task={name: transcribe, language: en}").notes
+    assert "model.window=trimmed" in note and "train with model.window=full" in note
+    assert checked(recipe, model.replace("trimmed", "full"), "task={name: transcribe, language: en}").notes == ()
+
+
 def test_a_text_of_dev_that_is_too_long_to_be_learned_is_no_unknown_label(recipe, dev, tmp_path):
     weights = write_whisper(tmp_path / "whisper", MULTILINGUAL)
     edit(dev, _0={"text": "x" * 100})

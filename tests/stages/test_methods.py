@@ -156,7 +156,7 @@ def test_a_recipe_without_lora_scores_the_weights_of_a_run_with_it(recipe_file, 
     ("overrides", "kind", "beam"),
     [
         ([], "beam", 4),
-        (["decode.search=greedy"], "greedy", 4),
+        (["decode.search=greedy"], "greedy", 8),  # the beam's own settings are left behind
         (["decode.beam=2"], "beam", 2),
         (["decode.final.beam=3"], "beam", 3),
         (["decode.final=null"], "greedy", 8),
@@ -164,10 +164,9 @@ def test_a_recipe_without_lora_scores_the_weights_of_a_run_with_it(recipe_file, 
 )
 def test_an_evaluation_searches_as_it_is_told_to(recipe_file, site, run_with_final, overrides, kind, beam):
     on_run = open_eval_target(str(run_with_final), overrides, site)
-    final = [f"model.weights={run_with_final}", "decode.final={search: beam, beam: 4}"]
-    in_recipe = (
-        open_eval_target(str(recipe_file), [*final, *overrides], site) if "final" not in str(overrides) else on_run
-    )
+    final = recipe_file.with_name("final.yaml")
+    final.write_text(f"base: {recipe_file.name}\ndecode: {{final: {{search: beam, beam: 4}}}}\n")
+    in_recipe = open_eval_target(str(final), [f"model.weights={run_with_final}", *overrides], site)
     for subject in (on_run, in_recipe):
         decode = subject.pretrained.recipe.decode
         assert ((decode.final or decode).search, (decode.final or decode).beam) == (kind, beam)

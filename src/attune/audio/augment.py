@@ -1,4 +1,4 @@
-"""Audio augmentation: crops, speed perturbation, reverberation, noise, gain. A stateless function of samples and a generator.
+"""Audio augmentation: crops, speed, reverberation, noise, gain. A stateless function of samples and a generator.
 
 The generator is seeded by (seed, epoch, utterance), so an utterance is augmented identically in any worker, batch or
 rank, and differently in every epoch.

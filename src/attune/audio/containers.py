@@ -55,7 +55,7 @@ def recognize_file(path: Path | str, content: bytes | None) -> Container | None:
         return recognize(file.read(HEAD_BYTES))
 
 
-class Decoder:
+class ContainerReader:
     """An open recording; the number of its samples is known when all of it is decoded."""
 
     def __init__(self, path: Path | str, container: Any, is_complete_at: float | None) -> None:
@@ -78,7 +78,7 @@ class Decoder:
 
 
 @contextmanager
-def opened(path: Path | str, content: bytes | None, kind: Container) -> Iterator[Decoder]:
+def opened(path: Path | str, content: bytes | None, kind: Container) -> Iterator[ContainerReader]:
     """A recording to be decoded; FFmpeg's errors become DataErrors."""
     try:
         import av
@@ -89,7 +89,7 @@ def opened(path: Path | str, content: bytes | None, kind: Container) -> Iterator
             with av.open(file, format=kind.format, metadata_errors="ignore") as container:
                 if not container.streams.audio:
                     raise DataError(f"{path} has no audio track. Remove its row.")
-                yield Decoder(path, container, _declared_seconds(container, kind, av.time_base))
+                yield ContainerReader(path, container, _declared_seconds(container, kind, av.time_base))
         except (av.FFmpegError, EOFError) as error:
             raise _truncated(path, getattr(error, "strerror", None) or str(error)) from error
 

@@ -1,8 +1,8 @@
 """Audio files to samples: mono float32 at one rate, from any format, rate and channel count.
 
-libsndfile reads wav, flac, mp3, ogg and opus; m4a, mp4, webm, aac, wma and amr are decoded by PyAV. Samples are complete
-and finite: a truncated file, a slice beyond the end or a NaN is a DataError. A header is not believed: a file cannot hold
-more samples than its bytes allow, and memory follows what is decoded, not what is claimed.
+libsndfile reads wav, flac, mp3, ogg and opus; m4a, mp4, webm, aac, wma and amr are decoded by PyAV. Samples are
+complete and finite: a truncated file, a slice beyond the end or a NaN is a DataError. A header is not believed: a file
+cannot hold more samples than its bytes allow, and memory follows what is decoded, not what is claimed.
 """
 
 import os
@@ -146,7 +146,7 @@ def _read_container(
     return np.concatenate(kept), rate
 
 
-def _bounded(recording: containers.Decoder, path: Path | str, content: bytes | None) -> Iterator[Samples]:
+def _bounded(recording: containers.ContainerReader, path: Path | str, content: bytes | None) -> Iterator[Samples]:
     """The decoded pieces, as many as the file's bytes allow."""
     size = _size(Path(path)) if content is None else len(content)
     total = 0

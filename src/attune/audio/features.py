@@ -57,7 +57,8 @@ def power_spectrum(windows: Tensor) -> Tensor:
     """Kaldi's power spectrum (B, F, TRANSFORM / 2 + 1) of windows (B, F, WINDOW)."""
     windows = windows - PREEMPHASIS * torch.cat([windows[..., :1], windows[..., :-1]], dim=-1)
     spectrum = torch.fft.rfft(windows * _povey(windows.dtype, windows.device), n=TRANSFORM)
-    return spectrum.real.square() + spectrum.imag.square()
+    powers: Tensor = spectrum.real.square() + spectrum.imag.square()
+    return powers
 
 
 def deltas(frames: Tensor, lengths: Tensor) -> Tensor:

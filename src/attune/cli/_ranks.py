@@ -9,6 +9,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from attune.cli._style import styled
 from attune.cli._terminal import at_least
 from attune.errors import ConfigError, RankLost
 from attune.processes import report_failure
@@ -97,7 +98,17 @@ def in_world(arguments: Namespace, work: Callable[[Site, World], int]) -> int:
     site = site_of(arguments)
     # Around all of the work: progress is printed between the events of a stage.
     with init_world(site, report_loss) as world, readers_watched():
+        if world.is_first and world.device.type == "cpu" and arguments.device == AUTO:
+            _warn_of_unused_gpu()
         return work(with_progress(site) if world.is_first else site, world)
+
+
+def _warn_of_unused_gpu() -> None:
+    """Hours on the CPU of a machine with a GPU should not come as a surprise."""
+    from attune.launch.doctor import inspect_torch, unused_gpu
+
+    if reason := unused_gpu(inspect_torch()):
+        print(styled(f"WARNING: running on the CPU. {reason}", "warning", sys.stderr), file=sys.stderr, flush=True)
 
 
 def ranks_wanted(arguments: Namespace) -> int:

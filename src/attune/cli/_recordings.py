@@ -48,7 +48,7 @@ def audio_files(sources: Iterable[str]) -> Iterator[str]:
 def answered(
     sources: Iterable[str], answer: Callable[[Sequence[NDArray[np.float32]]], Sequence[Answer]]
 ) -> Iterator[tuple[Recording, Answer | None]]:
-    """All recordings in order with their answers, found in batches; one that cannot be read does not stop the others."""
+    """All recordings in order with their answers, found in batches; one that cannot be read stops no other."""
     from attune.recognizer import BATCH_SECONDS
     from attune.types import SAMPLE_RATE
 

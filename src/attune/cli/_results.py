@@ -49,7 +49,7 @@ class ResultRow(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TableLayout:
     """What a table of results has: its columns, the one that plain text has, and which formats there are."""
 
     columns: tuple[str, ...]
@@ -63,7 +63,7 @@ class ResultFile:
 
     out: Path
     suffix: str
-    layout: Layout
+    layout: TableLayout
     is_folder: bool
     rows: list[ResultRow] = field(default_factory=list)
     lines: Lines | None = None
@@ -125,7 +125,7 @@ def add_out(parser: ArgumentParser, formats: str) -> None:
     )
 
 
-def open_results(arguments: Namespace, layout: Layout) -> ResultFile | None:
+def open_results(arguments: Namespace, layout: TableLayout) -> ResultFile | None:
     """The file or folder of --out; what could not be written is refused before anything is computed."""
     from attune.files import explain_write_errors, require_writable
     from attune.report.formats import require_format

@@ -128,6 +128,22 @@ def apply_args(arguments: Namespace) -> Namespace:
     return Namespace(**changed)
 
 
+def upstream_of(arguments: Namespace) -> tuple[str, str | None]:
+    """The upstream's name, and its weights if it has any."""
+    words = dict(word.partition("=")[::2] for word in _upstream(arguments))
+    return words["model.upstream"], words.get("model.weights")
+
+
+def runner_values(arguments: Namespace) -> dict[str, Plain]:
+    """What `-o config.runner.KEY=VALUE` and `-o config.optimizer.lr=VALUE` set, by S3PRL's own names."""
+    found = {}
+    for key, value in _assignments(arguments.override):
+        section, _, name = key.removeprefix("config.").partition(".")
+        if section in ("runner", "optimizer"):
+            found[name] = value
+    return found
+
+
 def _upstream(arguments: Namespace) -> Iterator[str]:
     name, weights = arguments.upstream, arguments.upstream_ckpt
     if name is None:
@@ -225,4 +241,4 @@ def _literal(text: str) -> Plain:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text
-    return [*value] if isinstance(value, tuple | set) else value  # type: ignore[no-any-return]
+    return [*value] if isinstance(value, tuple | set) else value

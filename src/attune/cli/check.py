@@ -149,6 +149,7 @@ def _sections(found: RecipeCheck, recipe: Recipe) -> Iterator[Sequence[str]]:
     yield [line for split in found.splits for line in _length_lines(split, recipe)]
     for split in found.splits:
         yield from _split_problems(split, recipe)
+    yield [f"warning: {leak}" for leak in found.leaks]
     if found.plan:
         yield _block("plan", _plan_lines(found.plan, recipe))
     yield _block("learning rate", {f"step {step:,}": f"{rate:.3g}" for step, rate in found.rates})

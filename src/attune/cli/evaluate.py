@@ -114,7 +114,7 @@ def _print_scores(done: Sequence[Evaluation], display: Display) -> None:
 
 
 def _own_name(evaluation: Evaluation, name: str, done: Sequence[Evaluation]) -> str:
-    """The name of a manifest of a split; of several splits, manifests of one name are told apart."""
+    """The name of a manifest of a split; of several splits, manifests of one name keep their split."""
     return name if len(done) == 1 else f"{evaluation.split}/{name}"
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from attune.cli import transcribe
 from attune.cli._recordings import answered, audio_files
-from attune.cli._results import Layout, open_results, report
+from attune.cli._results import TableLayout, open_results, report
 from attune.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -72,10 +72,10 @@ def run(arguments: Namespace) -> int:
     return report(_predicted(recognizer, wanted, folder), results, arguments.json)
 
 
-def _layout() -> Layout:
+def _layout() -> TableLayout:
     from attune.report.formats import TABLES
 
-    return Layout(("path", "value", "probability", "score", "file"), "value", TABLES)
+    return TableLayout(("path", "value", "probability", "score", "file"), "value", TABLES)
 
 
 def _predicted(recognizer: Recognizer, wanted: Sequence[str], folder: Path) -> Iterator[PredictionRow]:

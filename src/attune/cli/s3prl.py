@@ -41,6 +41,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         parser.add_argument(name, help=UNUSED)
     for name in ("--verbose", "--disable_cudnn", "-r"):
         parser.add_argument(name, action="store_true", help=UNUSED)
+    parser.add_argument("--trust", action="store_true", help="run the code of the downstream folder that -d names")
     parser.add_argument("--dry-run", action="store_true", help="print the commands only")
 
 
@@ -48,6 +49,8 @@ def run(arguments: Namespace) -> int:
     """Print the commands, then run them one after the other."""
     from attune.cli import main
 
+    if arguments.downstream and (Path(arguments.downstream) / "expert.py").is_file():
+        return _run_folder(arguments)
     for words in commands(arguments):
         print(shlex.join(["attune", *words]), file=sys.stdout if arguments.dry_run else sys.stderr, flush=True)
         code = 0 if arguments.dry_run else main(words)
@@ -75,6 +78,36 @@ def commands(arguments: Namespace) -> list[list[str]]:
         folder = _folder(arguments)
         words.append(["push", folder, f"hf://{arguments.hf_hub_org}/{Path(folder).name}"])
     return words
+
+
+def _run_folder(arguments: Namespace) -> int:
+    """Train or evaluate a DownstreamExpert folder as it is."""
+    from attune.cli._s3prl import apply_args, runner_values, upstream_of
+    from attune.families.ssl import downstream_expert as experts
+    from attune.families.ssl.featurizer import LayerFeaturizer, chosen_layers
+    from attune.site import this_site
+    from attune.sources import locate
+    from attune.world import choose_device
+
+    arguments = apply_args(arguments)
+    downstream, folder = Path(arguments.downstream), Path(_folder(arguments))
+    if not arguments.trust:
+        raise ConfigError(f"{downstream} is code, which attune does not run unasked. Read it, then add --trust.")
+    config = experts.read_config(Path(arguments.config) if arguments.config else downstream / "config.yaml")
+    name, weights = upstream_of(arguments)
+    upstream = experts.load_upstream(name, locate(weights, this_site().cache) if weights else None, folder / "assets")
+    chosen = chosen_layers(arguments.upstream_layer_selection, len(upstream.widths))
+    featurizer = LayerFeaturizer(upstream.widths, chosen, arguments.upstream_feature_normalize)
+    expert = experts.load_expert(downstream, featurizer.width, upstream.stride, config, folder)
+    run, device = experts.ExpertRun(upstream, featurizer, expert, folder), choose_device(arguments.device or "auto")
+    if arguments.mode == "evaluate":
+        run.restore()
+        print(run.evaluate(arguments.evaluate_split, device))
+        return 0
+    settings = experts.read_settings(config, runner_values(arguments))
+    for line in run.train(settings, arguments.upstream_trainable, device):
+        print(line, flush=True)
+    return 0
 
 
 def _folder(arguments: Namespace) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from attune.cli._ranks import cluster_of
 from attune.cli._recordings import add_model_and_files, answered, audio_files
-from attune.cli._results import Layout, ResultFile, add_out, open_results, plain, report
+from attune.cli._results import ResultFile, TableLayout, add_out, open_results, plain, report
 from attune.cli._terminal import add_json, at_least
 from attune.errors import ConfigError
 
@@ -25,6 +25,7 @@ HELP = "transcribe audio files or folders with a run or a model"
 EXAMPLE = "attune transcribe runs/demo interview.mp3 recordings/ --out texts.csv"
 
 CHUNKING = ("vad", "timestamps")
+WITH_WORDS = (".json", ".jsonl", ".srt", ".vtt")
 FORMER_CHUNKING = {"pauses": "vad", "windows": "timestamps"}
 
 
@@ -84,7 +85,9 @@ def run(arguments: Namespace, recognizer: Recognizer | None = None) -> int:
     if arguments.nbest and arguments.chunking == "timestamps":
         raise ConfigError("--nbest does not work with --chunking timestamps. Use --chunking vad.")
     results = open_results(arguments, _layout())
-    return report(_transcribed(arguments, _wanted(arguments, results), recognizer), results, arguments.json)
+    # Whisper's word times cost another pass, so they are for those who see them.
+    words = arguments.json or (results is not None and results.suffix in WITH_WORDS)
+    return report(_transcribed(arguments, _wanted(arguments, results), recognizer, words), results, arguments.json)
 
 
 def load_recognizer(arguments: Namespace) -> Recognizer:
@@ -95,10 +98,10 @@ def load_recognizer(arguments: Namespace) -> Recognizer:
     return load(arguments.model, arguments.device, arguments.chunking, fallback, arguments.language)
 
 
-def _layout() -> Layout:
+def _layout() -> TableLayout:
     from attune.report.formats import CAPTIONS, TABLES
 
-    return Layout(("path", "language", "text"), "text", (*TABLES, *CAPTIONS))
+    return TableLayout(("path", "language", "text"), "text", (*TABLES, *CAPTIONS))
 
 
 def _wanted(arguments: Namespace, results: ResultFile | None) -> list[str]:
@@ -106,7 +109,9 @@ def _wanted(arguments: Namespace, results: ResultFile | None) -> list[str]:
     return results.wanted(paths) if results else paths
 
 
-def _transcribed(arguments: Namespace, wanted: Sequence[str], recognizer: Recognizer | None) -> Iterator[TranscriptRow]:
+def _transcribed(
+    arguments: Namespace, wanted: Sequence[str], recognizer: Recognizer | None, words: bool
+) -> Iterator[TranscriptRow]:
     if not wanted:
         return
     if arguments.launch == "ray":
@@ -117,7 +122,7 @@ def _transcribed(arguments: Namespace, wanted: Sequence[str], recognizer: Recogn
         for row in map_on_ray(wanted, _Worker, given, cluster_of(arguments)):
             yield _row(json.loads(row["row"]))
         return
-    yield from transcripts(recognizer or load_recognizer(arguments), wanted, arguments.nbest)
+    yield from transcripts(recognizer or load_recognizer(arguments), wanted, arguments.nbest, words)
 
 
 def _row(values: Mapping[str, Any]) -> TranscriptRow:
@@ -146,9 +151,11 @@ class _Worker:
         return {"row": [json.dumps(each.as_json()) for each in done]}
 
 
-def transcripts(recognizer: Recognizer, sources: Iterable[str], nbest: int = 0) -> Iterator[TranscriptRow]:
+def transcripts(
+    recognizer: Recognizer, sources: Iterable[str], nbest: int = 0, words: bool = True
+) -> Iterator[TranscriptRow]:
     """The transcripts of all files in order, decoded in batches; an unreadable file does not affect the others."""
-    found = answered(sources, lambda readable: recognizer.transcribe_detailed(readable, nbest=nbest))
+    found = answered(sources, lambda readable: recognizer.transcribe_detailed(readable, nbest=nbest, words=words))
     for recording, transcript in found:
         if transcript is None:
             yield TranscriptRow(recording.path, problem=recording.problem)

@@ -4,6 +4,7 @@ from attune.corpora._chunked import ChunkedCorpus
 from attune.corpora._detect import detect_corpus, is_archive, unpacked_root
 from attune.corpora._inspect import inspect_audio, inspect_corpus
 from attune.corpora._layout import CORPORA, CorpusPaths, Layout, NoOptions, RowOrSkipped, Skipped
+from attune.corpora._leakage import Leak, find_leaks
 from attune.corpora._manifest import Corpus, Manifest, RowProblem, open_corpus, open_manifest
 from attune.corpora._parquet import SHARDS, read_samples
 from attune.corpora._prepare import Prepared, prepare_split, remove_splits
@@ -27,6 +28,7 @@ __all__ = [
     "CorpusSample",
     "Found",
     "Layout",
+    "Leak",
     "Manifest",
     "NoOptions",
     "Place",
@@ -40,6 +42,7 @@ __all__ = [
     "detect_corpus",
     "expand_shards",
     "fetch_manifest",
+    "find_leaks",
     "inspect_audio",
     "inspect_corpus",
     "is_archive",

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from attune.corpora._layout import AUDIO_FILES
@@ -51,7 +51,7 @@ class Columns:
     end: str | None = None
     seconds: str | None = None
     split: str | None = None
-    labels: tuple[str, ...] = ()
+    labels: tuple[str, ...] = field(default=(), kw_only=True)
 
     def describe(self) -> str:
         """One line: audio = Filename, text = Transcript …"""
@@ -67,9 +67,9 @@ def guess_columns(
     found = dict(given)
     taken = {name for name in given.values() if name}
     plain = {_plain(name): name for name in reversed(header) if name not in taken}
-    for field, names in USUAL.items():
-        if not found.get(field):
-            found[field] = next((plain.pop(name) for name in names if name in plain), None)
+    for what, names in USUAL.items():
+        if not found.get(what):
+            found[what] = next((plain.pop(name) for name in names if name in plain), None)
     audio = found.pop("audio") or _audio_like(header, records)
     if not audio:
         raise DataError(
@@ -77,7 +77,7 @@ def guess_columns(
         )
     if not found["start"]:  # a duration is trusted for a segment; a whole recording is measured
         found |= {"end": None, "seconds": given.get("seconds")}
-    return Columns(audio, **found)
+    return Columns(audio, *(found[name] for name in USUAL if name != "audio"))
 
 
 def other_columns(header: Sequence[str], columns: Columns) -> tuple[str, ...]:

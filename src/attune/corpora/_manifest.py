@@ -130,6 +130,11 @@ class Corpus:
         return tuple(str(manifest.path) for manifest in self._manifests)
 
     @property
+    def hashes(self) -> npt.NDArray[np.uint64]:
+        """64 bits for each row's id."""
+        return np.delete(np.concatenate([part.hashes for part in self._manifests]), list(self._find_duplicates))
+
+    @property
     def origins(self) -> npt.NDArray[np.int64]:
         """The index of each row's manifest."""
         every = np.repeat(np.arange(len(self._manifests)), [len(manifest) for manifest in self._manifests])

@@ -16,7 +16,7 @@ class CorpusSample:
         drawn = ((derive(seed, "sample", utterance.id), row) for row, utterance in enumerate(corpus))
         self.name = corpus.name
         self.total = len(corpus)
-        self._corpus = corpus
+        self.whole = corpus
         self._rows = np.array(sorted(row for _, row in heapq.nsmallest(count, drawn)), np.int64)
         self.seconds = corpus.seconds[self._rows]
         self.sets = corpus.sets
@@ -26,4 +26,4 @@ class CorpusSample:
         return len(self._rows)
 
     def __getitem__(self, row: int) -> Utterance:
-        return self._corpus[int(self._rows[row])]
+        return self.whole[int(self._rows[row])]

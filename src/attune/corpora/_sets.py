@@ -84,10 +84,14 @@ def _name(source: str) -> str:
 def _write(manifest: Path, shards: Sequence[Path]) -> None:
     """The manifest gets its name last."""
     recordings = manifest.with_suffix(".bin")
-    with completed(manifest) as rows, rows.open("w", encoding="utf-8") as out:
-        with completed(recordings) as partial, partial.open("wb") as file:
-            for shard in shards:
-                out.writelines(f"{_line(sample, recordings, file)}\n" for sample in read_samples(str(shard)))
+    with (
+        completed(manifest) as rows,
+        rows.open("w", encoding="utf-8") as out,
+        completed(recordings) as partial,
+        partial.open("wb") as file,
+    ):
+        for shard in shards:
+            out.writelines(f"{_line(sample, recordings, file)}\n" for sample in read_samples(str(shard)))
 
 
 def _line(sample: ShardSample, recordings: Path, file: BinaryIO) -> str:

@@ -1,8 +1,8 @@
 """Tar shards (WebDataset layout): a sample is consecutive members whose names are equal up to the first dot.
 
-`0001.flac 0001.json` or `0001.wav 0001.txt`, one sample after another. Or recordings alone, as Common Voice is published:
-the lines of transcript/LANGUAGE/SPLIT.tsv belong to the files in audio/LANGUAGE/SPLIT/*.tar. A shard is read from any sample on, in pieces
-that are prefetched, from a file or from any source with byte ranges; nothing is ever unpacked.
+`0001.flac 0001.json` or `0001.wav 0001.txt`, one sample after another. Or recordings alone, as Common Voice is
+published: lines of transcript/LANGUAGE/SPLIT.tsv belong to the files in audio/LANGUAGE/SPLIT/*.tar. A shard is read
+from any sample on, in pieces that are prefetched, from a file or any source with byte ranges; nothing is ever unpacked.
 """
 
 import glob

@@ -1,7 +1,7 @@
 """HF datasets: hf://datasets/…, Parquet files, `save_to_disk` (Arrow), or tar files with TSVs as Common Voice's.
 
-Audio is not decoded. Rows point at the bytes of a recording in an Arrow file. In a Parquet file they have its row number, and reading one
-reads its row group. `copy=true` writes each recording to its own file.
+Audio is not decoded. Rows point at the bytes of a recording in an Arrow or tar file. In a Parquet file they have its
+row number, and reading one reads its row group. `copy=true` writes each recording to its own file.
 """
 
 import json

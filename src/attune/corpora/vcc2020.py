@@ -33,7 +33,7 @@ def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipp
     own = [path for path in find_files(target, ".wav") if path.stem not in TEST]
     return {
         "train": (_row(path, texts) for path in own if path.stem not in DEV),
-        "dev": (_row(path, texts) for path in own if path.stem in DEV),
+        "dev": (_row(path, texts, path) for path in own if path.stem in DEV),
         "test": _sources(corpus.folder, target, texts),
     }
 

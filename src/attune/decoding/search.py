@@ -12,7 +12,7 @@ import numpy as np
 from attune.contracts import TaskModel
 from attune.decoding import ctc, fallback, labels, outputs, tokens, transducer, transducer_beam
 from attune.decoding.fusion import Fusion
-from attune.decoding.settings import USES, SearchName
+from attune.decoding.settings import FORMER, LENGTH_POWERS, USES, SearchName
 from attune.errors import ModelError
 from attune.scorers import ScorerKind, kind_of
 from attune.types import (
@@ -39,7 +39,6 @@ from attune.types import (
 )
 
 DIVERGED = "The model's scores are NaN: its weights are damaged or its training diverged. Use another checkpoint."
-LENGTH_POWER = 1.0  # the default
 NAMES: dict[ScorerKind, str] = {
     "ctc": "a CTC model",
     "label": "a classifier",
@@ -57,15 +56,15 @@ NAMES: dict[ScorerKind, str] = {
 class Search:
     """How to search: the best token at every step, or the best `beam` hypotheses kept.
 
-    A beam's hypotheses are ranked by score / length ** `length_power`, and by a language model with `fusion`; `lm` is
-    the file it was read from. With `fallback`, results that fail OpenAI's thresholds are decoded again by sampling
-    (`decoding/fallback.py`). Half precision is faster on a GPU, and may now and then find another hypothesis. `nbest`
-    asks a beam for that many hypotheses, the best included.
+    A beam's hypotheses are ranked by score / length ** `length_power` (None: that of `LENGTH_POWERS`), and by a
+    language model with `fusion`; `lm` is the file it was read from. With `fallback`, results that fail OpenAI's
+    thresholds are decoded again by sampling (`decoding/fallback.py`). Half precision is faster on a GPU, and may now
+    and then find another hypothesis. `nbest` asks a beam for that many hypotheses, the best included.
     """
 
     kind: SearchName = "greedy"
     beam: int = 8
-    length_power: float = LENGTH_POWER
+    length_power: float | None = None
     fallback: bool = False
     precision: Precision = "fp32"
     nbest: int = 0
@@ -86,7 +85,9 @@ class Search:
     def changed(self) -> dict[str, object]:
         """What is not as usual among the settings that some searches do not use."""
         values = {"beam": self.beam, "length_power": self.length_power, "fallback": self.fallback, "nbest": self.nbest}
-        found: dict[str, object] = {name: value for name, value in values.items() if value != getattr(USUAL, name)}
+        found: dict[str, object] = {
+            name: value for name, value in values.items() if value not in (getattr(USUAL, name), FORMER.get(name))
+        }
         return {**found, "lm": self.lm} if self.fusion else found
 
 
@@ -164,13 +165,15 @@ def _search_tokens(scorer: TokenScorer, settings: Search) -> list[Hypothesis]:
     if settings.kind == "greedy":
         return tokens.greedy(scorer)
     nbest = max(1, settings.nbest)
-    return _best(tokens.beam_search(scorer, settings.beam, settings.length_power, nbest, settings.fusion), nbest)
+    power = LENGTH_POWERS["tokens"] if settings.length_power is None else settings.length_power
+    return _best(tokens.beam_search(scorer, settings.beam, power, nbest, settings.fusion), nbest)
 
 
 def _search_transducer(scorer: TransducerScorer, settings: Search) -> list[Hypothesis]:
     if settings.kind == "greedy":
         return transducer.greedy(scorer, graphed=scorer.device.type == "cuda")
-    beam = transducer_beam.Beam(settings.beam, settings.length_power, fusion=settings.fusion)
+    power = LENGTH_POWERS["transducer"] if settings.length_power is None else settings.length_power
+    beam = transducer_beam.Beam(settings.beam, power, fusion=settings.fusion)
     return _best(transducer_beam.beam_search(scorer, beam), max(1, settings.nbest))
 
 

@@ -20,6 +20,11 @@ USES: Mapping[tuple[SearchName, ScorerKind], tuple[str, ...]] = {
     ("beam", "transducer"): ("beam", "length_power", "lm", "lm_weight", "nbest"),
 }
 
+# Where a recipe leaves it open. At 1, attention models prefer stock phrases and loops to a short word; NeMo ranks
+# transducers by their mean.
+LENGTH_POWERS: Mapping[ScorerKind, float] = {"tokens": 0.5, "transducer": 1.0}
+FORMER = {"length_power": 1.0}  # was the default of all: recipes of older runs have it written out
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchConfig:
@@ -28,14 +33,14 @@ class SearchConfig:
     search: Annotated[SearchName, Field(description="Greedy or beam search.")] = "greedy"
     beam: Annotated[int, Field(gt=0, le=10_000, description="Beam width: hypotheses to keep.")] = 8
     length_power: Annotated[
-        float,
+        float | None,
         Field(
             ge=0,
             le=100,
-            description="Length normalization: hypotheses rank by score / length ** length_power; "
-            "0 prefers short ones. Not for CTC.",
+            description="Length normalization: hypotheses rank by score / length ** length_power; 0 prefers short ones "
+            "(default: 0.5 for attention models, 1 for transducers). Not for CTC.",
         ),
-    ] = 1.0
+    ] = None
     fallback: Annotated[
         bool,
         Field(
@@ -93,7 +98,7 @@ def unused_settings(decode: DecodeConfig) -> Iterator[tuple[str, str]]:
             continue
         if config.search == "greedy":
             for name in _of_beams():
-                if getattr(config, name) != getattr(usual, name):
+                if getattr(config, name) not in (getattr(usual, name), FORMER.get(name)):
                     yield f"{key}.{name}", "greedy search does not use it: set search: beam, or leave it out"
         elif config.lm is None and config.lm_weight != usual.lm_weight:
             yield f"{key}.lm_weight", "there is no language model to weigh: give lm, or leave it out"
@@ -106,4 +111,7 @@ def without_former_search(under: Node, over: Node) -> Node:
         if former and chosen and former.value != chosen.value:
             for name in _of_beams():
                 under = under.without(f"{section}.{name}")
+        lm = over.find(f"{section}.lm")
+        if lm and lm.value is None:  # a language model that is taken away takes its weight along
+            under = under.without(f"{section}.lm_weight")
     return under

@@ -3,9 +3,11 @@
 In every step each hypothesis takes one more token, a label or a blank; the best `beam` stay active, and hypotheses with
 the same labels at the same frame are merged into one with the sum of their probabilities. A hypothesis past its last
 frame keeps its place and its score. Rows of an utterance only compete with each other, and one that has ended stays as
-it is, so the batch does not change a result. With beam 4 and no language model the best hypotheses are those of NeMo's
-`malsd_batch`, which this was compared with. (Saon et al., Alignment-Length Synchronous Decoding for RNN Transducer,
-ICASSP 2020; Xu et al., Efficient Sequence Transduction by Jointly Predicting Tokens and Durations, 2304.06795.)
+it is, so the batch does not change a result. For RNN-T the hypotheses are those of NeMo's `malsd_batch`, for TDT the
+best one nearly always is (docs/guides/transducers.md says when not).
+
+Saon et al., Alignment-Length Synchronous Decoding for RNN Transducer, ICASSP 2020; Xu et al., Efficient Sequence
+Transduction by Jointly Predicting Tokens and Durations, 2304.06795.
 """
 
 # U utterances, K hypotheses of each, R = U × K rows, V tokens, D durations, N steps
@@ -23,7 +25,7 @@ from attune.decoding.transducer import MAX_LABELS, advance_prediction, hypothesi
 from attune.types import Hypothesis, States, TransducerScorer
 
 NEVER = -torch.inf
-NEARLY_ONE = -1e-6  # the log-probability of a blank at most, where the rest is shared among labels
+LEAST_LABEL = 1e-2  # of the probability that a label comes, where a language model weighs it; as in NeMo
 HASH_FACTOR = 6_364_136_223_846_793_005  # odd, and large enough to mix all 64 bits
 
 
@@ -140,7 +142,7 @@ class _Search:
         if self.beam.fusion is None or lm is None:
             return log_probs
         weight, blanks = self.beam.fusion.weight, log_probs[:, self.scorer.blank, None]
-        is_label = (-blanks.clamp(max=NEARLY_ONE).exp()).log1p()
+        is_label = (-blanks.exp().clamp(max=1 - LEAST_LABEL)).log1p()
         fused = log_probs + weight * (is_label + lm.padded(log_probs.shape[1]))
         fused[:, self.scorer.blank, None] = (1 + weight) * blanks
         return fused

@@ -1,34 +1,36 @@
 """Words with timestamps, from a hypothesis whose tokens have frames."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from attune.contracts import FrameTimes, TaskModel
 from attune.types import Hypothesis, Word, require_text
 
-WORD_BEGINS = "▁"  # as SentencePiece writes it
+WORD_BEGINS = ("▁", "Ġ")  # as SentencePiece and byte-level BPE write a space
 
 
 def words_of(hypothesis: Hypothesis, task_model: TaskModel, offset: float = 0.0) -> tuple[Word, ...]:
     """Each word with the time of its first token and the lowest confidence of its tokens.
 
-    Empty for a family without pieces or seconds per frame; `offset` is where the audio begins, in seconds.
+    Empty without pieces, seconds per frame, or frames of the tokens; `offset` is where the audio begins, in seconds.
     """
-    if not isinstance(task_model.times, FrameTimes) or not task_model.codec.pieces:
+    pieces = task_model.codec.pieces if hypothesis.frames else ()
+    if not isinstance(task_model.times, FrameTimes) or not pieces:
         return ()
     words = []
-    for first, last in _bounds(hypothesis.tokens, task_model):
+    # A token beyond the pieces is a special one, which is not written.
+    for first, last in _bounds([pieces[token] if token < len(pieces) else "" for token in hypothesis.tokens]):
         text = require_text(task_model.codec.read(Hypothesis(hypothesis.tokens[first:last], 0.0)))
         start = offset + hypothesis.frames[first] * task_model.times.seconds_per_frame
-        words.append(Word(text, round(start, 3), round(min(hypothesis.confidences[first:last]), 4)))
+        if text:
+            words.append(Word(text, round(start, 3), round(min(hypothesis.confidences[first:last]), 4)))
     return tuple(words)
 
 
-def _bounds(tokens: tuple[int, ...], task_model: TaskModel) -> Iterator[tuple[int, int]]:
+def _bounds(pieces: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Where words begin and end; the first token begins one in any case, and a space alone is part of none."""
-    pieces = [task_model.codec.pieces[token] for token in tokens]
     begins = [place for place, piece in enumerate(pieces) if piece.startswith(WORD_BEGINS) or place == 0]
     for begin, last in pairwise([*begins, len(pieces)]):
-        first = begin + (pieces[begin] == WORD_BEGINS)
+        first = begin + (pieces[begin] in WORD_BEGINS)
         if first < last:
             yield first, last

@@ -23,10 +23,11 @@ from attune.errors import DataError
 from attune.processes import RUN_ID_VARIABLE, RunProcess, find_run_processes
 from attune.site import Site
 from attune.types import SAMPLE_RATE
+from attune.world import build_of
 
 PACKAGES = (
     *("attune-speech", "torch", "transformers", "numpy", "soundfile", "soxr", "safetensors", "sentencepiece"),
-    *("av", "datasets", "kenlm", "peft", "ray", "tensorboard", "triton"),
+    *("av", "bitsandbytes", "datasets", "kenlm", "peft", "ray", "tensorboard", "triton"),
 )
 FORMATS = {
     "wav": ("WAV", "PCM_16"),
@@ -49,6 +50,18 @@ dist.all_reduce(number)
 dist.barrier()
 dist.destroy_process_group()  # its threads must not outlive it
 sys.exit(0 if float(number) == size * (size + 1) / 2 else 3)
+"""
+
+# In a process of its own: a build for another CUDA may end it.
+EIGHT_BIT_STEP = """
+import sys, torch, bitsandbytes
+device = "cuda" if torch.cuda.is_available() else "cpu"
+weight = torch.nn.Parameter(torch.ones(8192, device=device))
+optimizer = bitsandbytes.optim.AdamW8bit([weight])
+weight.sum().backward()
+optimizer.step()
+print(device)
+sys.exit(0 if bool((weight != 1).all()) else "the weights did not change")
 """
 
 Verdict = Literal["good", "note", "bad"]
@@ -83,6 +96,7 @@ def examine(site: Site) -> Iterator[DoctorFinding]:
     yield DoctorFinding("python", f"{platform.python_version()} on {platform.platform()}, {os.cpu_count()} cores")
     yield DoctorFinding("packages", ", ".join(f"{name} {version}" for name, version in versions().items()))
     yield diagnose_torch(inspect_torch())
+    yield from check_bitsandbytes()
     yield from _check_collectives()
     yield from check_audio()
     yield from check_storage(site)
@@ -128,8 +142,7 @@ def inspect_torch() -> TorchBuild:
 
 def diagnose_torch(torch: TorchBuild) -> DoctorFinding:
     """Whether this torch can use this machine's devices, and what to do if not."""
-    build = f"for CUDA {torch.cuda}" if torch.cuda else f"for ROCm {torch.hip}" if torch.hip else "for the CPU only"
-    what = f"{torch.version}, built {build}"
+    what = f"{torch.version}, {build_of(torch.cuda, torch.hip)}"
     if torch.usable:
         return DoctorFinding("torch", f"{what}; devices: {', '.join(torch.usable)}")
     if torch.has_nvidia and torch.hip:
@@ -147,6 +160,32 @@ def diagnose_torch(torch: TorchBuild) -> DoctorFinding:
     else:
         return DoctorFinding("torch", f"{what}; no GPU on this machine")
     return DoctorFinding("torch", what, "bad", remedy)
+
+
+def unused_gpu(torch: TorchBuild) -> str | None:
+    """Why torch cannot use a GPU of this machine; None where it can, or where there is none, or it is hidden."""
+    finding = diagnose_torch(torch)
+    is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return finding.remedy if finding.verdict == "bad" and not is_hidden else None
+
+
+def check_bitsandbytes() -> Iterator[DoctorFinding]:
+    """Whether bitsandbytes, where it is installed, can take a step on this machine's device."""
+    if importlib.util.find_spec("bitsandbytes") is None:
+        return
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", EIGHT_BIT_STEP], capture_output=True, text=True, timeout=TEST_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        reason = f"an 8-bit AdamW step timed out after {TEST_SECONDS} s"
+    else:
+        if done.returncode == 0:
+            yield DoctorFinding("bitsandbytes", f"an 8-bit AdamW step works on {done.stdout.strip()}")
+            return
+        reason = (done.stderr.strip().splitlines() or [f"exited with code {done.returncode}"])[-1]
+    remedy = 'Reinstall it: pip install --force-reinstall "attune-speech[bnb]"; or use optimizer.name=adamw8bit.'
+    yield DoctorFinding("bitsandbytes", reason, "note", remedy)
 
 
 def _nvidia_driver() -> str | None:

@@ -11,6 +11,7 @@ from attune.report.tables import metric_label, with_unit, without_repeats
 _HUB_NAME = re.compile(r"hf://(?:models/)?([\w.-]+/[\w.-]+?)(?:@[^/]+)?(?:/.*)?")
 _HUB_DATA = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+?)(?:@[^/]+)?(?:/.*)?")
 
+BAR = 40  # characters of the longest
 _TRIMMED = (
     "It was trained with `model.window: trimmed`, on audio without padding. transformers pads to 30 s, which "
     "this model was not trained for: expect higher error rates there."
@@ -43,6 +44,7 @@ def model_card(facts: CardFacts) -> str:
     parts = [
         f"# {facts.name}\n\n{_introduction(facts)}",
         _scores(facts.scores),
+        _layers(facts.scores),
         _data(facts.data),
         _training(facts),
         _hardware(facts.environment),
@@ -106,6 +108,22 @@ def _scores(scores: Mapping[str, Any]) -> str:
         notes.append("Raw metrics compare the texts as written.")
     table = [_row(heads), _row(["---"] * len(heads)), *map(_row, rows)]
     return "## Scores\n\n" + "\n".join(table) + f"\n\n{' '.join(notes)}"
+
+
+def _layers(scores: Mapping[str, Any]) -> str:
+    """How much each layer of the encoder counts, where there are several, with a bar for each."""
+    found: Mapping[str, float] = next(
+        (scored["layer_weights"] for scored in scores.values() if scored.get("layer_weights")), {}
+    )
+    if len(found) < 2:
+        return ""
+    most = max(found.values())
+    bars = [
+        f"{layer:>5}  {weight:6.3f}  {'█' * round(BAR * weight / most)}".rstrip() for layer, weight in found.items()
+    ]
+    return "\n".join(
+        ["## Layers", "", "The head sees a weighted sum; 0 is nearest the input.", "", "```", *bars, "```"]
+    )
 
 
 def _value_cells(score: Mapping[str, Any]) -> list[str]:

@@ -151,7 +151,7 @@ def _line(prediction: Prediction) -> str:
     try:
         return json.dumps(_row(prediction), ensure_ascii=False, allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:
-        raise DataError(f"Prediction {prediction.id!r} is not a JSON value: {error}.") from error
+        raise DataError(f"Prediction {prediction.id!r} is not valid JSON: {error}.") from error
 
 
 def _row(prediction: Prediction) -> dict[str, Json]:

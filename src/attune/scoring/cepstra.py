@@ -57,4 +57,5 @@ def mel_cepstral_distortion(reference: Frames, estimate: Frames) -> float:
 def loud_frames(power: Frames) -> NDArray[np.bool_]:
     """Which frames (F, K) are loud enough to be compared."""
     energies = 10 * np.log10(np.maximum(power.mean(1), 1e-12))
-    return energies > energies.max() + LOUD_DB
+    loud: NDArray[np.bool_] = energies > energies.max() + LOUD_DB
+    return loud

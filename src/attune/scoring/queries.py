@@ -39,7 +39,8 @@ def cost_table(query: Features, document: Features) -> NDArray[np.float64]:
     one, other = (each / np.maximum(np.linalg.norm(each, axis=1, keepdims=True), 1e-10) for each in (query, document))
     costs: NDArray[np.float64] = np.expm1(1 - one @ other.T)
     low, high = costs.min(1, keepdims=True), costs.max(1, keepdims=True)
-    return (costs - low) / np.maximum(high - low, 1e-10)
+    scaled: NDArray[np.float64] = (costs - low) / np.maximum(high - low, 1e-10)
+    return scaled
 
 
 def term_weighted_value(

@@ -24,9 +24,12 @@ def si_sdr(reference: Signal, estimate: Signal) -> float:
     """In dB, of signals of equal length with their means removed ("SDR: half-baked or well done?", 1811.02508)."""
     size = min(len(reference), len(estimate))
     reference, estimate = (each[:size] - each[:size].mean() for each in (reference, estimate))
-    projection = (estimate @ reference) / max(reference @ reference, SMALLEST) * reference
-    noise = estimate - projection
-    return 10 * math.log10(max(projection @ projection, SMALLEST) / max(noise @ noise, SMALLEST))
+    projection = float(estimate @ reference) / max(_energy(reference), SMALLEST) * reference
+    return 10 * math.log10(max(_energy(projection), SMALLEST) / max(_energy(estimate - projection), SMALLEST))
+
+
+def _energy(signal: Signal) -> float:
+    return float(signal @ signal)
 
 
 def best_order(references: Sequence[Signal], estimates: Sequence[Signal]) -> tuple[float, ...]:

@@ -56,7 +56,8 @@ def _low_pass(up: int, down: int) -> Signal:
     times = np.arange(-half, half + 1)
     ideal = 2 * up * cutoff * np.sinc(2 * cutoff * times)
     response: Signal = np.kaiser(2 * half + 1, beta) * ideal
-    return response * up / response.sum()
+    response *= up / response.sum()
+    return response
 
 
 def _convolve(one: Signal, other: Signal) -> Signal:
@@ -108,4 +109,5 @@ def _third_octaves() -> Signal:
 
 def _standardized(segments: Signal) -> Signal:
     centered = segments - segments.mean(2, keepdims=True)
-    return centered / (np.linalg.norm(centered, axis=2, keepdims=True) + EPSILON)
+    found: Signal = centered / (np.linalg.norm(centered, axis=2, keepdims=True) + EPSILON)
+    return found

@@ -14,6 +14,8 @@ from attune.sources.hf import is_model
 
 _BARE = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")  # a relative path, and just as well a name on the Hub
 
+_FILES = (".jsonl", ".csv", ".tsv", ".yaml", ".nemo")  # which a model's name on the Hub does not end with
+
 
 def find(address: str, cache: Cache) -> Path:
     """The path itself, or the one a `file:` address means; it must exist, and mean nothing else."""
@@ -22,7 +24,8 @@ def find(address: str, cache: Cache) -> Path:
     else:
         path, is_bare = Path(address).expanduser(), bool(_BARE.fullmatch(address))
     if not path.exists():
-        hint = f" For a model on the Hub, write hf://{address}." if is_bare else ""
+        is_name = is_bare and path.suffix not in _FILES
+        hint = f" For a model on the Hub, write hf://{address}." if is_name else ""
         raise SourceError(f"No file or folder {path} (from {Path.cwd()}). Check the path.{hint}")
     if is_bare and path.is_dir():
         _require_one_reading(address, path, cache)

@@ -79,13 +79,14 @@ def base_of(folder: Path, site: Site) -> Path:
 def read_adapter(folder: Path) -> Adapter:
     """The additions in a folder; other methods than plain LoRA are refused."""
     settings = _settings(folder)
-    kind, rank, alpha = settings.get("peft_type"), settings.get("r"), settings.get("lora_alpha")
+    kind = settings.get("peft_type")
     other = [f"{key}={settings[key]!r:.40}" for key in UNSUPPORTED if settings.get(key) not in (*UNSET, "none")]
     if kind != "LORA" or other:
         found = ", ".join(other) or f"peft_type={kind!r:.40}"
         raise ModelError(f"{folder} is not plain LoRA ({found}). Merge it with peft, then import that.")
-    if not (_is_number(rank) and _is_number(alpha) and rank > 0):
-        raise ModelError(f"{folder / CONFIG}: r and lora_alpha must be numbers; found {rank!r:.40}, {alpha!r:.40}.")
+    rank, alpha = (_number(settings.get(key)) for key in ("r", "lora_alpha"))
+    if not (rank > 0 and math.isfinite(alpha)):
+        raise ModelError(f"{folder / CONFIG}: r and lora_alpha must be numbers above 0. Fetch the adapter again.")
     if not (folder / WEIGHTS).is_file():
         raise ModelError(f"{folder} has no {WEIGHTS}. Save the adapter with peft's default, safe_serialization=True.")
     scale = alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)
@@ -111,7 +112,7 @@ def export_adapter(source: str, to: Path, site: Site) -> int:
     layers = [name.removesuffix(DOWN) for name in tensors if name.endswith(DOWN)]
     if not layers:
         raise ModelError(
-            f"{source} has no LoRA additions of its own: it was not trained with adapt.method=lora, or they are merged. "
+            f"{source} has no LoRA additions of its own: it was trained without adapt.method=lora, or they are merged. "
             "Name the run that was; leave --adapter out for the whole model."
         )
     if new := Run(path).start().new_tensors:
@@ -189,5 +190,5 @@ def _factors(path: Path) -> dict[str, tuple[Tensor, Tensor]]:
     return pairs
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan

@@ -231,6 +231,9 @@ def _require_own_vocabulary(recipe: Recipe, source: PretrainedSource) -> None:
     Weights of a task's tokens may still have others in their assets: those of an ancestor.
     """
     native, task, rules = source.native, recipe.task.config, _family(recipe).vocabulary
+    if not callable(getattr(catalog.find(catalog.TASKS, recipe.task.name), "text", None)):  # it is no TextTask
+        verb = recipe.task.name.rpartition(".")[2].replace("_", " ")
+        raise ConfigError(f"{recipe.model.family.capitalize()} cannot {verb}. Use model.family=ssl.")
     if native and native.recipe.model.family == recipe.model.family and not rules.is_own(native.recipe.model.config):
         raise ConfigError("These weights have no tokens of their own. Set model.tokens=task.")
     unused = [name for name in TASK_VOCABULARY if getattr(task, name, None) is not None]

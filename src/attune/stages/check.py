@@ -22,9 +22,11 @@ from attune.contracts import TextTask
 from attune.corpora import (
     SHARDS,
     Corpus,
+    Leak,
     RowProblem,
     expand_shards,
     fetch_manifest,
+    find_leaks,
     inspect_corpus,
     open_corpus,
     select,
@@ -118,6 +120,7 @@ class RecipeCheck:
     example: Example | None
     troubles: tuple[str, ...]
     notes: tuple[str, ...] = ()  # what there is to say about the weights
+    leaks: tuple[Leak, ...] = ()  # what dev and test share with the training set
 
     @property
     def can_run(self) -> bool:
@@ -173,6 +176,7 @@ def check_recipe(recipe: Recipe, audio: int | None, site: Site) -> Generator[Dec
             example=first_example(order, begun.loaded) if begun else None,
             troubles=tuple(troubles),
             notes=begun.init.notes if begun else (),
+            leaks=find_leaks(train, {name: each for name, each in corpora.items() if name != TRAIN}) if train else (),
         )
 
 

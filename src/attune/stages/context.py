@@ -3,7 +3,7 @@
 import importlib.util
 import resource
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ import torch
 
 from attune.batches.load import LoadedMicroBatch
 from attune.batches.mix import Share
-from attune.corpora import Corpus, CorpusSample, Selection
+from attune.corpora import Corpus, CorpusSample, Leak, Selection, find_leaks
 from attune.decoding.search import Search
 from attune.recipe import SCHEDULE_KEYS, Difference, Recipe
 from attune.run import Run
@@ -51,6 +51,7 @@ class Started:
     rescheduled: tuple[tuple[Difference, float, float], ...] = ()  # with the old and new rate at the next step
     observed: tuple[Difference, ...] = ()  # changed settings of what is looked at, saved and logged
     notes: tuple[str, ...] = ()  # what there is to say about the weights it begins with
+    leaks: tuple[Leak, ...] = ()  # what dev and test share with the training set
     mix: tuple[Share, ...] = ()
     example: Example | None = None  # when a run begins, on the first rank; None also for a stream
 
@@ -153,6 +154,17 @@ class TrainingContext:
         name = self.recipe.train.keep_best
         if self.world.is_first and self.metric and name and name in scores:
             self.run.offer_best(name, self.metric, scores[name], step)
+
+
+def log_leaks(
+    training: TrainingContext, train: Corpus | None, dev: Corpus | CorpusSample | None, test: Corpus | None
+) -> tuple[Leak, ...]:
+    """What dev and test share with the training set; of a stream, nobody knows."""
+    others = {name: corpus for name, corpus in (("dev", dev), ("test", test)) if corpus is not None}
+    leaks = find_leaks(train, others) if train is not None else ()
+    for leak in leaks:
+        training.log.write("leak", **asdict(leak))
+    return leaks
 
 
 def log_step(training: TrainingContext, stepped: Stepped) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from attune import catalog, trust
 from attune import recipe as recipes
 from attune.contracts import Family, ModelSection
-from attune.corpora import ChunkedCorpus, Corpus
+from attune.corpora import Corpus
 from attune.errors import ConfigError, ModelError
 from attune.files import explain_write_errors, require_writable
 from attune.recipe import Recipe
@@ -192,12 +192,13 @@ def evaluate_target(
     with tempfile.TemporaryDirectory() as scratch:
         folder = target.run.data if target.run else Path(scratch)
         site = as_locked(target.locked_by, site) if target.locked_by else site
-        corpus = as_scored(_open(target, on, folder, site, world), loaded, recipe)
+        whole = _open(target, on, folder, site, world)
+        if by:
+            require_groups(by, whole, loaded.task)
+        corpus = as_scored(whole, loaded, recipe)
         beside = out.parent if out else Path(scratch)
         predictions = target.run.predictions_folder if target.run else beside
         context = scoring_context(loaded.task, corpus, predictions, site)
-        if by:
-            require_groups(by, corpus.whole if isinstance(corpus, ChunkedCorpus) else corpus, loaded.task)
         search = search_of(recipe.decode.final or recipe.decode, loaded.task_model, site, world)
         batches = evaluation_batches(loaded, corpus, batch or recipe.decode.final_batch, recipe, site, world)
         evaluation = yield from evaluate(loaded, corpus, batches, search, context, world)

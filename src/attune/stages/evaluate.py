@@ -14,13 +14,13 @@ import torch
 from attune.batches.load import LoadedMicroBatch, Reader, load, readers_watched
 from attune.batches.plan import Budget, plan_in_order, spread
 from attune.catalog import suggestion
-from attune.contracts import Task, TaskModel
+from attune.contracts import SpeechModel, Task, TaskModel
 from attune.corpora import ChunkedCorpus, Corpus, CorpusSample
 from attune.decoding.fusion import Fusion
-from attune.decoding.ngram import END, NGram, read_arpa
+from attune.decoding.ngram import END, read_arpa
 from attune.decoding.predict import decode, share
 from attune.decoding.search import Search, require_usable
-from attune.decoding.settings import SearchConfig
+from attune.decoding.settings import LENGTH_POWERS, SearchConfig
 from attune.errors import AttuneError, ConfigError, DataError, ModelError, Preempted
 from attune.recipe import Recipe
 from attune.report.predictions import write_features, write_waveform
@@ -28,10 +28,13 @@ from attune.report.tables import scores_html, scores_json, scores_table
 from attune.site import Site
 from attune.sources import locate
 from attune.stages.data import read_back
+from attune.stages.language_models import read_neural_lm
 from attune.stages.pretrained import LoadedModel
 from attune.types import (
     Features,
     Hypothesis,
+    LanguageModel,
+    LayerWeighted,
     Metric,
     Output,
     Prediction,
@@ -73,6 +76,7 @@ class Evaluation:
     groups: Mapping[str, Scores] = field(default_factory=dict)  # of each speaker, language or label, where asked for
     audio_seconds: float = 0.0
     decoding_seconds: float = 0.0  # from the first batch to the last, on the slowest rank
+    layer_weights: Mapping[int, float] = field(default_factory=dict)  # of an encoder's layers, where they are summed
 
     @property
     def title(self) -> str:
@@ -113,6 +117,7 @@ class Evaluation:
             "ranks": list(self.rank_counts),
             **({"manifest": self.manifest} if self.manifest else {}),
             **({"sample_of": self.total} if self.total else {}),
+            **({"layer_weights": dict(self.layer_weights)} if self.layer_weights else {}),
             **({"sets": {name: scores_json(scores) for name, scores in self.sets.items()}} if self.sets else {}),
         }
 
@@ -191,7 +196,9 @@ def _by_id(corpus: Corpus | CorpusSample) -> Callable[[str], Utterance]:
 
 def search_of(config: SearchConfig, built: TaskModel, site: Site, world: World) -> Search:
     """The recipe's search settings as the decoder takes them, with the language model they name."""
-    search = Search(config.search, config.beam, config.length_power, config.fallback, config.precision)
+    is_open = config.search == "beam" and config.length_power is None
+    length_power = LENGTH_POWERS.get(built.scorer) if is_open else config.length_power
+    search = Search(config.search, config.beam, length_power, config.fallback, config.precision)
     if config.lm is not None:
         fusion = Fusion(_read_lm(config.lm, built, site, world), config.lm_weight)
         search = replace(search, lm=config.lm, fusion=fusion)
@@ -199,13 +206,14 @@ def search_of(config: SearchConfig, built: TaskModel, site: Site, world: World) 
     return search
 
 
-def _read_lm(source: str, built: TaskModel, site: Site, world: World) -> NGram:
+def _read_lm(source: str, built: TaskModel, site: Site, world: World) -> LanguageModel:
     pieces = built.codec.pieces
     if not pieces:
         raise ModelError(f"decode.lm: this model has no text tokens for {source}. Remove decode.lm.")
     end = pieces.index(END) if built.scorer == "tokens" and END in pieces else None
     device = torch.device("cpu") if built.scorer == "ctc" else world.device  # where the beam is
-    return read_arpa(locate(source, site.cache), pieces, device, end)
+    path = locate(source, site.cache)
+    return read_neural_lm(path, built, device) if path.is_dir() else read_arpa(path, pieces, device, end)
 
 
 def as_scored(corpus: Corpus | CorpusSample, loaded: LoadedModel, recipe: Recipe) -> Scored:
@@ -286,7 +294,12 @@ def evaluate(
         sets=_by_set(whole, predictions, loaded.task, context),
         audio_seconds=float(corpus.seconds.sum()) if loaded.task.needs_audio else 0.0,
         decoding_seconds=max(seconds for _, _, seconds in parts),
+        layer_weights=_layer_weights(loaded.task_model.model),
     )
+
+
+def _layer_weights(model: SpeechModel) -> Mapping[int, float]:
+    return model.layer_weights() if isinstance(model, LayerWeighted) else {}
 
 
 def _prediction(

@@ -16,6 +16,7 @@ from attune.recipe import Recipe
 from attune.run import Run
 from attune.site import Site
 from attune.sources import Cache, Entry, File, entry_from, is_remote, locate, shown
+from attune.stages.pairs import require_fit
 from attune.stages.pretrained import is_native, locate_model, open_pretrained
 from attune.world import World
 
@@ -62,6 +63,7 @@ def gather_sources(recipe: Recipe, run: Run, site: Site, world: World, resumes: 
     Every rank asks, and a lock keeps that to one download on each node; ranks that wait for it wait for no collective,
     whose patience is short.
     """
+    require_fit(recipe)  # before anything is fetched
     site = as_locked(run, site)
     named = sources_of(recipe, begins=not resumes)
     paths = _bring_together(named, site.cache, world)

@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -75,6 +74,8 @@ def prepare_corpus(
 ) -> Generator[Preparing | Understood, None, tuple[Prepared, ...]]:
     """Write every split of the corpus; yields how the source was understood, and how far it is."""
     to = order.to.absolute()
+    if order.corpus != AUTO:  # a mistake is reported before anything is fetched or written
+        _options(catalog.find(CORPORA, order.corpus), order.options)
     with _alone_in(to):
         corpus, source = _find(order, to, site)
         layout = catalog.find(CORPORA, corpus)
@@ -115,11 +116,12 @@ def _find(order: PrepareRequest, to: Path, site: Site) -> tuple[str, str]:
 
 def _located(order: PrepareRequest, layout: Layout, site: Site) -> Path:
     """The source of a known corpus, fetched; of a remote dataset, as much as the options ask for."""
-    options = _options(layout, order.options)  # a misspelled one is told before a download
+    options = _options(layout, order.options)
     if layout.choose is None or not is_remote(order.source) or order.source.endswith(".parquet"):
         return locate(order.source, site.cache)
     name = f"{order.source}#{hashlib.sha256(json.dumps(config.to_plain(options)).encode()).hexdigest()[:12]}"
-    return locate_some(order.source, partial(layout.choose, options=options), site.cache, name)
+    choose = layout.choose
+    return locate_some(order.source, lambda names: choose(names, options), site.cache, name)
 
 
 def _unpacked(archive: Path, to: Path) -> Path:

@@ -14,7 +14,7 @@ import torch
 
 from attune.batches.load import CachedBatches, LoadedMicroBatch, readers_watched
 from attune.corpora import Corpus, CorpusSample
-from attune.errors import CheckpointError, Preempted
+from attune.errors import CheckpointError, ConfigError, Preempted
 from attune.recipe import Difference, Recipe, is_observer
 from attune.run import Run, Start, claimed
 from attune.site import Site
@@ -29,6 +29,7 @@ from attune.stages.context import (
     TrainingContext,
     as_before,
     changed_rates,
+    log_leaks,
     log_scores,
     log_step,
     memory_gib,
@@ -59,7 +60,6 @@ from attune.stages.evaluate import (
 )
 from attune.stages.finish import finish
 from attune.stages.lock import extend_lock, gather_sources
-from attune.stages.pairs import require_fit
 from attune.stages.pretrained import LoadedModel, ModelFolders
 from attune.training import checkpoint
 from attune.training.checkpoint import Checkpoint, Damage
@@ -115,15 +115,14 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
 def _train(
     recipe: Recipe, run: Run, request: Request, site: Site, world: World, changes: Sequence[Difference]
 ) -> Iterator[Event]:
-    require_fit(recipe)
     newest, damaged = checkpoint.newest(run.checkpoints)  # verified here, once
     resumes = newest is not None
     site = gather_sources(recipe, run, site, world, resumes)
     data = open_training_set(recipe, run, site, world, resumes)
     old, recipe = (with_steps(each, data.corpus, data.selection) for each in (as_before(recipe, changes), recipe))
     dev = _open_dev(recipe, run, site, world)
-    if recipe.data.test:
-        open_split(recipe, "test", run.data, site, world)  # a bad row stops the run now, not after the last step
+    # A bad row stops the run now, not after the last step.
+    test = open_split(recipe, "test", run.data, site, world) if recipe.data.test else None
     begun = _begin(recipe, run, data, site, world, resumes)
     training = _open_context(begun, dev, recipe, run, request, site, world)
     damaged += _mend_best(training, newest, damaged)
@@ -140,6 +139,7 @@ def _train(
         rescheduled=changed_rates(changes, schedule_of(old), schedule_of(recipe), progress),
         observed=tuple(change for change in changes if is_observer(change.key)),
         notes=(*begun.init.notes, *data.cache_notes(begun.loaded)),
+        leaks=log_leaks(training, data.corpus, dev, test) if world.is_first and not resumes else (),
         mix=data.mix,
         example=_show_first(training, data) if world.is_first and not resumes else None,
     )
@@ -351,6 +351,8 @@ def _judge(training: TrainingContext, dev: Scored, context: ScoringContext) -> G
     name, metric = training.recipe.train.keep_best, training.metric
     if name is None or metric is None:
         return _Judged(evaluation, scores, False)
+    if name not in scores:
+        raise ConfigError(f"train.keep_best: the task's settings leave {name} out. Have it scored, or name another.")
     training.history.append(scores[name])
     return _Judged(evaluation, scores, training.run.is_best(name, metric, scores[name]))
 

@@ -55,7 +55,7 @@ class MaskHead(nn.Module):
             packed = packed._replace(data=self.dropout(packed.data))
         hidden, _ = pad_packed_sequence(packed, batch_first=True, total_length=frames.shape[1])
         masks: Tensor = self.output(at_frames(hidden, lengths, wanted)).sigmoid()
-        return masks.unflatten(2, (self.sources, -1)).transpose(1, 2)
+        return masks.view(*masks.shape[:2], self.sources, -1).transpose(1, 2)
 
     def loss(self, frames: Tensor, lengths: Tensor, batch: Batch) -> Loss:
         """The squared error of masked magnitudes under the best order of sources, summed; the count is their number."""
@@ -77,7 +77,7 @@ class MaskHead(nn.Module):
         mixed = self.spectrum.analyze(audio)
         masks = as_precise(self, frames)(frames, lengths, mixed.shape[1])
         found = self.spectrum.synthesize((masks * mixed[:, None]).flatten(0, 1), audio.shape[1])
-        found = found.unflatten(0, masks.shape[:2]) * within(batch.lengths, audio.shape[1])[:, None]
+        found = found.view(*masks.shape[:2], -1) * within(batch.lengths, audio.shape[1])[:, None]
         return WaveformScorer((found[:, 0] if self.sources == 1 else found).float(), batch.lengths)
 
     def _phase_sensitive(self, mixed: Tensor, batch: Batch) -> Tensor:
@@ -86,7 +86,7 @@ class MaskHead(nn.Module):
             raise ModelError(f"This head learns signals, and its task gives {type(batch.targets).__name__}.")
         size, clean = batch.audio.shape[1], batch.targets.samples.float()
         clean = F.pad(clean[..., :size], (0, max(0, size - clean.shape[-1])))  # (B, S, T)
-        sources = self.spectrum.analyze(clean.flatten(0, 1)).unflatten(0, clean.shape[:2])
+        sources = self.spectrum.analyze(clean.flatten(0, 1)).view(*clean.shape[:2], *mixed.shape[1:])
         magnitude = mixed.abs()
         phase = mixed / magnitude.clamp(min=SMALLEST)
         return torch.minimum((sources * phase.conj()[:, None]).real.clamp(min=0), magnitude[:, None])

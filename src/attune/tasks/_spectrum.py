@@ -36,7 +36,9 @@ class ShortTimeSpectrum:
         """The spectrum (B, F, K) of audio (B, T)."""
         last = (audio.shape[1] + self.window // 2) // self.hop
         padded = F.pad(audio, (self.window // 2, max(0, last * self.hop + self.window // 2 - audio.shape[1])))
-        return torch.fft.rfft(padded.unfold(1, self.window, self.hop)[:, : last + 1] * self._shape(audio))
+        frames: Tensor = padded.unfold(1, self.window, self.hop)[:, : last + 1]
+        spectrum: Tensor = torch.fft.rfft(frames * self._shape(audio))
+        return spectrum
 
     def synthesize(self, spectrum: Tensor, samples: int) -> Tensor:
         """The audio (B, T) of a spectrum: of an unchanged one, what it was made from."""

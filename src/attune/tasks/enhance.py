@@ -42,13 +42,11 @@ class Enhance:
 
     Config: ClassVar[type[EnhanceConfig]] = EnhanceConfig
     needs_audio: ClassVar[bool] = True
-    metrics: tuple[Metric, ...] = (SI_SDR_IMPROVEMENT, SI_SDR, STOI, PESQ)
+    metrics: ClassVar[tuple[Metric, ...]] = (SI_SDR_IMPROVEMENT, SI_SDR, STOI, PESQ)
     scored_over: ClassVar[Literal["utterances", "set"]] = "utterances"
 
     def __init__(self, config: EnhanceConfig, folder: Path) -> None:
         self.config = config
-        if not config.pesq:
-            self.metrics = (SI_SDR_IMPROVEMENT, SI_SDR, STOI)
 
     @staticmethod
     def missing_field(config: EnhanceConfig, utterance: Utterance) -> str | None:
@@ -102,7 +100,8 @@ class Enhance:
         """Means over utterances."""
         found = [each for each in predictions if not each.is_absent]
         rows = [self._figures(each, context) for each in found]
-        means = [bootstrap.mean(metric, [row[metric.name] for row in rows]) for metric in self.metrics]
+        wanted = [metric for metric in self.metrics if self.config.pesq or metric != PESQ]
+        means = [bootstrap.mean(metric, [row[metric.name] for row in rows]) for metric in wanted]
         counts = {"num_scored": len(found), "num_absent": len(predictions) - len(found)}
         conditions = {"pesq": "wide-band, 16 kHz"} if self.config.pesq else {}
         return Scores({score.metric.name: score for score in means}, counts, conditions)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -132,7 +132,8 @@ def read_symbols(symbols: Sequence[str]) -> Json:
 def slots_of(value: Json) -> list[Slot]:
     """The slots of a prediction or a reference; anything else is refused."""
     try:
-        return [Slot(str(name), str(filler)) for name, filler in value["slots"]]  # type: ignore[index, call-overload]
+        pairs: Any = value["slots"]  # type: ignore[index, call-overload]
+        return [Slot(str(name), str(filler)) for name, filler in pairs]
     except (TypeError, KeyError, ValueError) as error:
         raise DataError(f"Expected slots as [[type, value], ...], found {str(value)[:80]}.") from error
 

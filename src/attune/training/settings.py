@@ -77,7 +77,9 @@ class TrainConfig:
     epochs: Annotated[
         float | None,
         Field(
-            gt=0, le=MOST_STEPS, description="Passes over the training set, instead of steps.",
+            gt=0,
+            le=MOST_STEPS,
+            description="Passes over the training set, instead of steps.",
             json_schema_extra={"since": "0.2"},
         ),
     ] = None

@@ -145,7 +145,7 @@ def searched(name, numbers):
     if name == "greedy":
         return [list(found.tokens) for found in tokens.greedy(scorer)]
     rules, weight = SEARCHES[name]
-    fusion = Fusion(FusedLm(language_model(), 1.25), weight) if weight else None
+    fusion = Fusion(FusedLm(language_model(), temperature=1.25), weight) if weight else None
     found = tokens.beam_search(RuledScorer(scorer, AttentionRules(**rules)), 4, fusion=fusion)
     return [list(best.tokens) for (best,) in found]
 

@@ -144,15 +144,30 @@ def test_the_size_is_told_before_and_refused_where_there_is_no_room(build):
         built.cache.note(1e13)
 
 
-def test_an_upstream_that_learns_is_refused(build):
+def test_an_upstream_that_learns_is_refused(build, corpus, task):
+    built = build(AdaptConfig())
+    batch = batch_of(corpus, task, built)
     with pytest.raises(ConfigError, match=r"the upstream learns\. Set adapt\.freeze=\[upstream\]"):
-        build(AdaptConfig()).cache.lookup()
+        built.model.loss(batch)
+
+
+def test_an_evaluation_reads_what_training_kept_and_adds_nothing(build, corpus, task):
+    built, plain = build(), build(AdaptConfig())  # as a model is built to be scored
+    built.model.loss(batch_of(corpus, task, built))
+    built.cache.flush()
+    with torch.inference_mode():
+        kept = batch_of(corpus, task, plain)
+        assert kept.cached.layers is not None
+        plain.model.scorer(kept)
+        plain.model.scorer(batch_of(corpus, task, plain, (3, 4)))
+    plain.cache.flush()
+    assert len(list(built.cache.folder().iterdir())) == 1
 
 
 RECIPE = """\
 run: {folder}/run
 seed: 17
-data: {{train: [{train}], dev: [{dev}]}}
+data: {{train: [{train}], dev: [{dev}], test: [{dev}]}}
 task: {{name: classify, label: register, head: {{width: 16}}}}
 model: {{family: ssl, upstream: hubert, cache_precision: fp32}}
 adapt: {{freeze: [upstream]}}
@@ -174,6 +189,10 @@ def test_a_run_with_kept_features_learns_the_same_and_tells_the_layers_weights(c
     assert losses["kept"] == pytest.approx(losses["plain"], rel=1e-5)
     assert "take 0.0 GB in" in capsys.readouterr().out
     assert list(Path(tmp_path / "cache").rglob("*.safetensors"))
+    weights = json.loads((tmp_path / "kept/scores.json").read_text())["test"]["layer_weights"]
+    assert list(weights) == ["0", "1", "2", "3"]
+    assert sum(weights.values()) == pytest.approx(1)
+    assert len(set(weights.values())) == 4  # they have learned
 
 
 def test_augmented_audio_is_refused(checkpoint, tmp_path, capsys):

@@ -74,6 +74,8 @@ def test_a_beam_compares_hypotheses_as_the_recipe_says(recipe):
     with_final = recipes.load(recipe, ["decode.final={search: beam, length_power: 0, fallback: true}"]).recipe
     assert search_of(with_final.decode.final, built, site, world) == Search("beam", 8, 0.0, fallback=True)
     assert search_of(with_final.decode, built, site, world) == Search()
+    left_open = recipes.load(recipe, ["decode.search=beam"]).recipe
+    assert search_of(left_open.decode, built, site, world) == Search("beam", 8, 0.5)
 
 
 def test_window_after_window_says_when_and_covers_the_recording(recipe, recordings):

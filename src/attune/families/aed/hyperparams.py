@@ -121,14 +121,12 @@ class _Converter:
             return {str(key.value): self.convert(child) for key, child in node.value}
         if isinstance(node, yaml.SequenceNode):
             return tuple(self.convert(child) for child in node.value)
-        return _scalar(node) if node.tag.startswith("tag:yaml.org") else str(node.value)
+        is_plain = isinstance(node, yaml.ScalarNode) and node.tag.startswith("tag:yaml.org") and node.style is None
+        return _scalar(str(node.value)) if is_plain else str(node.value)
 
 
-def _scalar(node: yaml.Node) -> Value:
+def _scalar(text: str) -> Value:
     """A number, a truth value, a tuple in parentheses, or text."""
-    text = str(node.value)
-    if node.style in ("'", '"'):
-        return text
     if text.lower() in ("true", "false", "yes", "no"):
         return text.lower() in ("true", "yes")
     if text.lower() in ("", "null", "~", "none"):

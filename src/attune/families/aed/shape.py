@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from attune.errors import ModelError
 from attune.files import write_text
@@ -65,8 +66,9 @@ def read_shape(assets: Path) -> AedShape | None:
     path = assets / FILE
     if not path.is_file():
         return None
-    values = json.loads(path.read_text(encoding="utf-8"))
+    written: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    values: dict[str, Any] = {key: tuple(each) if isinstance(each, list) else each for key, each in written.items()}
     try:
-        return AedShape(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+        return AedShape(**values)
     except TypeError as error:
         raise ModelError(f"{path} does not describe an attention encoder-decoder: {error}.") from error

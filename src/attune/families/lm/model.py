@@ -66,19 +66,21 @@ class RecurrentLm(nn.Module):
 
 
 class FusedLm:
-    """A LanguageModel for a beam: log-probabilities of the next token at a temperature."""
+    """A LanguageModel for a beam whose token 0 is token `first` here: log-probabilities at a temperature."""
 
-    def __init__(self, model: RecurrentLm, temperature: float = 1.0) -> None:
-        self.model, self.temperature = model, temperature
+    def __init__(self, model: RecurrentLm, first: int = 0, temperature: float = 1.0) -> None:
+        self.model, self.first, self.temperature = model, first, temperature
 
+    @torch.no_grad()
     def start(self, rows: int) -> tuple[Tensor, States]:
         """Those of the first token (R, V), and the states."""
         begin = torch.zeros(rows, 1, dtype=torch.long, device=self.model.output.weight.device)
         return self._log_probs(*self.model(begin))
 
+    @torch.no_grad()
     def score(self, labels: Tensor, states: States) -> tuple[Tensor, States]:
         """Those of the next one (R, V) once each row has its next label (R,), and the new states."""
-        return self._log_probs(*self.model(labels[:, None], states))
+        return self._log_probs(*self.model(labels[:, None] + self.first, states))
 
     def _log_probs(self, logits: Tensor, states: States) -> tuple[Tensor, States]:
-        return (logits[:, 0].float() / self.temperature).log_softmax(-1), states
+        return (logits[:, 0].float() / self.temperature).log_softmax(-1)[:, self.first :], states

@@ -24,7 +24,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from attune.errors import ConfigError, DataError, ModelError
-from attune.families.ssl.frozen import FrozenUpstream
+from attune.families.ssl.frozen import FrozenUpstream, is_frozen
 from attune.files import completed, explain_write_errors
 from attune.types import SAMPLE_RATE, Batch, CachedRow, Utterance
 
@@ -35,7 +35,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 @dataclass
-class Shards:
+class FeatureShards:
     """The files of one folder, as a process that reads them knows them."""
 
     folder: Path
@@ -67,7 +67,7 @@ class Shards:
             if path in self.opened:
                 continue
             try:
-                shard = safe_open(path, "pt")
+                shard: Any = safe_open(path, "pt")
                 samples = json.loads(shard.metadata()[SAMPLES])
             except (OSError, SafetensorError, TypeError, KeyError, ValueError) as error:
                 raise DataError(f"{path} is damaged ({error}). Remove it: its features are computed again.") from error
@@ -88,9 +88,8 @@ class StoredFeatures:
 
     def lookup(self) -> Callable[[Utterance], CachedRow | None]:
         """What finds the features of an utterance, in any process."""
-        self.frozen.require_frozen()
         self.flush()
-        return Shards(self.folder())
+        return FeatureShards(self.folder())
 
     def note(self, seconds: float) -> str:
         """How large the features of so much audio are, and where they are kept."""
@@ -116,13 +115,14 @@ class StoredFeatures:
         cached = batch.cached
         if cached and cached.layers is not None and cached.counts is not None:
             return iter(cached.layers.unbind(1)), cached.counts
-        self.frozen.require_frozen()
+        if torch.is_grad_enabled() and not is_frozen(self.frozen.upstream):
+            raise ConfigError("model.cache keeps features, and the upstream learns. Set adapt.freeze=[upstream].")
         layers, counts = self.frozen(batch.audio, batch.lengths, self.dtype)
         with torch.no_grad():
             chosen = self.frozen.featurizer.pick(layers)
             found = [self.frozen.featurizer.combine(chosen)] if self.frozen.featurizer.is_fixed else list(chosen)
         kept = [layer.to(self.dtype) for layer in found]
-        if cached:
+        if cached and is_frozen(self.frozen.upstream):  # not in an evaluation of its own, where nothing is
             self._add(cached.keys, torch.stack(kept, dim=1).cpu(), counts.tolist(), batch.lengths.tolist())
         return iter(kept), counts
 

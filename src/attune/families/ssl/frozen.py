@@ -8,7 +8,6 @@ from typing import Self, cast
 import torch
 from torch import Tensor, nn
 
-from attune.errors import ConfigError
 from attune.families.ssl.featurizer import LayerFeaturizer
 from attune.families.ssl.upstream import Upstream
 
@@ -55,11 +54,6 @@ class FrozenUpstream:
         weights = list(cast(nn.Module, self.upstream).state_dict(keep_vars=True).values())
         return (id(self.upstream), *(weights[0].device for _ in weights[:1]), sum(each._version for each in weights))
 
-    def require_frozen(self) -> None:
-        """Features that are kept must not change."""
-        if not is_frozen(self.upstream):
-            raise ConfigError("model.cache keeps features, and the upstream learns. Set adapt.freeze=[upstream].")
-
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
         found = type(self)(copy.deepcopy(self.upstream, memo), copy.deepcopy(self.featurizer, memo))
         memo[id(self)] = found
@@ -69,6 +63,9 @@ class FrozenUpstream:
         state = (dtype, *self.version())
         if self._narrow is None or self._made_from != state:
             self._narrow, self._made_from = copy.deepcopy(module).to(dtype), state
+            for old, new in zip(module.modules(), self._narrow.modules(), strict=True):
+                if old._compiled_call_impl is not None:  # a copy is not compiled, as train.compile asks for
+                    new.compile(dynamic=True)
         return self._narrow
 
 

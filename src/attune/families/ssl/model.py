@@ -1,6 +1,7 @@
 """An upstream with a task's head: layers, their weighted sum, and what the head learns from it."""
 
 # B batch, F frames, D width
+from collections.abc import Iterable
 from typing import cast
 
 from torch import Tensor, nn
@@ -40,6 +41,10 @@ class SslModel(nn.Module):
         """How many frames the head gets to see."""
         return -(-self.upstream.frames(samples) // self.stack)
 
+    def layer_weights(self) -> dict[int, float]:
+        """How much each of the upstream's layers counts; empty where it has but one."""
+        return self.featurizer.layer_weights() if len(self.upstream.widths) > 1 else {}
+
     def graph_samples(self, samples: int) -> int | None:
         """None: LSTM layers look at the lengths."""
         return None
@@ -49,10 +54,13 @@ class SslModel(nn.Module):
 
         An upstream that learns hides what the masks say in its own way; otherwise parts of its features are hidden.
         """
+        layers: Iterable[Tensor]
         if self.cache:
             layers, counts = self.cache.features(batch)
-            features = next(layers) if self.featurizer.is_fixed else self.featurizer.combine(layers)
-            features = features.to(next(cast(nn.Module, self.head).parameters()).dtype)
+            features = next(iter(layers)) if self.featurizer.is_fixed else self.featurizer.combine(layers)
+            for weight in cast(nn.Module, self.head).parameters():
+                features = features.to(weight.dtype)  # what is kept may be narrower
+                break
         elif is_frozen(self.upstream):
             layers, counts = self.frozen(batch.audio, batch.lengths)
             features = self.featurizer(layers)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from attune.contracts import Limits, Task, TaskModel, TextTask, TimestampTokens
+from attune.contracts import FrameTimes, Limits, Task, TaskModel, TextTask, TimestampTokens
 from attune.errors import ConfigError, DataError, TooLong
 from attune.families._json import read_json
 from attune.families.whisper.features import LONGEST
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from attune.families.whisper.settings import WhisperConfig
 
 MAX_SECONDS = 30.0
+FRAME_SECONDS = 0.02  # of the encoder's states
 ROUNDING_SECONDS = 0.02  # by which a manifest's rounded `seconds` may exceed it
 
 
@@ -117,7 +118,9 @@ def build_whisper(config: WhisperConfig, task: Task, assets: Path) -> TaskModel:
         codec=codec,
         scorer="tokens",
         limits=Limits(LONGEST / SAMPLE_RATE),
-        times=TimestampTokens(rules.first_timestamp) if rules.first_timestamp is not None else None,
+        times=TimestampTokens(rules.first_timestamp)
+        if rules.first_timestamp is not None
+        else FrameTimes(FRAME_SECONDS),
         detect_languages=codec.detect_languages if detects else None,
         pack=Packer(vocabulary, shape.target_positions) if config.pack else None,
     )
@@ -145,4 +148,12 @@ def _rules(path: Path, vocabulary: WhisperVocabulary, prompt: DecoderPrompt, sha
         never=tuple({*suppressed(written, "suppress_tokens", shape, path), *unasked} - {vocabulary.end}),
         not_first=suppressed(written, "begin_suppress_tokens", shape, path),
         first_timestamp=vocabulary.first_timestamp if prompt.has_timestamps else None,
+        alignment_heads=_alignment_heads(written, shape),
     )
+
+
+def _alignment_heads(written: Mapping[str, Any], shape: WhisperShape) -> tuple[tuple[int, int], ...]:
+    """The heads that a generation config names, of those that the model has."""
+    known = {(layer, head) for layer in range(shape.decoder_layers) for head in range(shape.decoder_heads)}
+    named = written.get("alignment_heads")
+    return tuple(sorted(pair for pair in known if list(pair) in named)) if isinstance(named, list) else ()

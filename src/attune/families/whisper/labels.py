@@ -62,7 +62,7 @@ class WhisperVocabulary:
         numbers = range(self.start + 1, min(self.tasks.values())) if self.is_multilingual else ()
         return {str(self.tokenizer.id_to_token(number)).strip("<|>"): number for number in numbers}
 
-    @property
+    @functools.cached_property
     def pieces(self) -> tuple[str, ...]:
         """How text tokens are written (byte-level BPE), by id, and the end, which comes after them, as </s>."""
         return (*(str(self.tokenizer.id_to_token(number)) for number in range(self.end)), "</s>")

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -83,11 +84,15 @@ class Attention(nn.Module):
 
     def glance(self, hidden: Tensor, seen: KeysValues, mask: Tensor | None) -> Tensor:
         """The same for few queries in evaluation: plain products, where a kernel for long sequences does not pay."""
-        queries = self._by_head(self.q_proj(hidden) * self.scale)
-        scores = (queries @ seen.keys.transpose(2, 3)).float()
+        scores = self.scores(hidden, seen)
         if mask is not None:
             scores = scores.masked_fill(~mask, -math.inf)
-        return self._together(scores.softmax(-1).to(queries.dtype) @ seen.values)
+        return self._together(scores.softmax(-1).to(seen.values.dtype) @ seen.values)
+
+    def scores(self, hidden: Tensor, seen: KeysValues) -> Tensor:
+        """How much each query would look at each key, before the softmax (B, H, U, F)."""
+        queries = self._by_head(self.q_proj(hidden) * self.scale)
+        return (queries @ seen.keys.transpose(2, 3)).float()
 
     def _together(self, found: Tensor) -> Tensor:
         attended: Tensor = self.out_proj(found.transpose(1, 2).flatten(2))
@@ -234,6 +239,19 @@ class Decoder(Stack):
         for layer, layer_encoded, layer_past in zip(self._layers(), encoded, past, strict=True):
             hidden = layer.advance(hidden, layer_encoded, mask, layer_past)
         return self._logits(hidden[:, -1])
+
+    def trace(self, tokens: Tensor, encoded: Sequence[KeysValues], mask: Tensor | None) -> tuple[Tensor, list[Tensor]]:
+        """Logits (B, U, V) of whole sequences, and each layer's scores of the encoder's states (B, H, U, F)."""
+        hidden = self._embed(tokens, slice(tokens.shape[1]))
+        scores: list[Tensor] = []
+
+        def note(attention: nn.Module, inputs: tuple[Tensor, KeysValues]) -> None:
+            scores.append(cast(Attention, attention).scores(*inputs[:2]))
+
+        for layer, layer_encoded in zip(self._layers(), encoded, strict=True):
+            with layer.encoder_attn.register_forward_pre_hook(note):
+                hidden = layer.advance(hidden, layer_encoded, mask)
+        return self._logits(hidden), scores
 
     def _layers(self) -> Iterator[DecoderLayer]:
         yield from self.layers  # type: ignore[misc]

@@ -1,12 +1,15 @@
 """Whisper as the loop trains it and the search decodes it."""
 
 # B batch, T samples, M mel bins, F encoder frames, U tokens, D width, V vocabulary
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attune.audio.features import within
 from attune.audio.masking import mask_features
+from attune.families.whisper.alignment import align_tokens
 from attune.families.whisper.features import HOP, log_mel
 from attune.families.whisper.layers import EncoderDecoder, sinusoids
 from attune.families.whisper.scorer import DecodingRules, WhisperScorer
@@ -19,7 +22,7 @@ from attune.families.whisper.windows import (
     own_frames,
     windows_of,
 )
-from attune.types import SAMPLE_RATE, Batch, Loss
+from attune.types import SAMPLE_RATE, Batch, Hypothesis, Loss
 
 NOT_LEARNED = -100
 PLANNED_WIDTH = 768  # of Whisper small: training anything less is over before planning for each shape has paid
@@ -66,6 +69,11 @@ class WhisperModel(nn.Module):
         with attention_kernels(self.window == "full", batch.audio.device):
             windows, states = self.encode(batch)
         return WhisperScorer(self.model.decoder, self.rules, batch, states, windows)
+
+    def align(self, batch: Batch, found: Sequence[Hypothesis]) -> list[Hypothesis]:
+        """The hypotheses with the frame at which attention moves to each token, and the token's probability."""
+        with torch.inference_mode():
+            return align_tokens(self.scorer(batch), self.rules, batch, found)
 
     def frames(self, samples: int) -> int:
         """How many frames an utterance's own window has."""

@@ -31,6 +31,7 @@ class DecodingRules:
     never: tuple[int, ...]
     not_first: tuple[int, ...]
     first_timestamp: int | None = None  # None: times are not asked for
+    alignment_heads: tuple[tuple[int, int], ...] = ()  # layer and head that follow the speech; none: not known
 
     def filters(self, device: torch.device) -> list[LogitFilter]:
         """What a search must not let the model emit."""

@@ -34,7 +34,7 @@ class LabelHead(nn.Module):
         logits = self.output(hidden.sum(1) / lengths[:, None])
         logits = logits.float() if logits.dtype != torch.float64 else logits  # half precision is not enough here
         parts = [part.log_softmax(-1) for part in logits.split(self.sizes, dim=1)]
-        together = parts[0]
+        together: Tensor = parts[0]
         for part in parts[1:]:
             together = (together[:, :, None] + part[:, None]).flatten(1)
         return together

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -177,7 +177,8 @@ def median_filter(active: NDArray[np.bool_], size: int) -> NDArray[np.bool_]:
     if size == 1:
         return active
     padded = np.pad(active, size // 2)
-    return sliding_window_view(padded, size).sum(1) > size // 2
+    most: NDArray[np.bool_] = sliding_window_view(padded, size).sum(1) > size // 2
+    return most
 
 
 def _segments(probabilities: NDArray[np.float64], seconds_per_frame: float, smoothing: Smoothing) -> list[Json]:
@@ -204,7 +205,8 @@ def _again(value: Json, smoothing: Smoothing) -> Json:
 def _triples(segments: Json) -> list[Segment]:
     """Segments as they are scored; anything else is refused."""
     try:
-        return [(float(each["start"]), float(each["end"]), str(each["speaker"])) for each in segments]  # type: ignore
+        rows: Any = segments
+        return [(float(each["start"]), float(each["end"]), str(each["speaker"])) for each in rows]
     except (TypeError, KeyError, ValueError) as error:
         raise DataError(f"Expected segments with start, end and speaker, found {str(segments)[:80]}.") from error
 

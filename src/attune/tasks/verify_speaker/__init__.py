@@ -171,7 +171,7 @@ def _read_trials(path: Path, known: set[str]) -> Iterator[Trial]:
 
 
 def _cosine(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    return float(one @ other / max(np.linalg.norm(one) * np.linalg.norm(other), 1e-12))
+    return float(one @ other) / max(float(np.linalg.norm(one) * np.linalg.norm(other)), 1e-12)
 
 
 def _speaker(utterance: Utterance) -> str:

@@ -141,4 +141,5 @@ def _rotated(hidden: Tensor, rotations: Tensor, heads: int) -> Tensor:
     by_head = hidden.view(*hidden.shape[:2], heads, -1)  # (B, F, H, D / H)
     first, second = by_head.chunk(2, dim=-1)
     cosines, sines = rotations[:, :, None]
-    return (by_head * cosines + torch.cat([-second, first], dim=-1) * sines).flatten(2)
+    turned: Tensor = by_head * cosines + torch.cat([-second, first], dim=-1) * sines
+    return turned.flatten(2)

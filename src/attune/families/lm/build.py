@@ -1,0 +1,101 @@
+"""A language model as the loop trains it; the text is what is learned, and in decoding what is scored."""
+
+# B batch, U tokens, V vocabulary
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attune.audio.features import within
+from attune.contracts import Task, TaskModel
+from attune.errors import ModelError
+from attune.families.lm.model import FusedLm, LmShape, RecurrentLm
+from attune.scorers import LikelihoodScorer
+from attune.types import Batch, Json, Loss, Output, Target, Utterance, target_text, tokens_of
+
+if TYPE_CHECKING:
+    from attune.families.lm import LmConfig
+
+END = 0
+SIZES = {
+    "librispeech": LmShape(tokens=1),
+    "small": LmShape(tokens=1, embedding=256, rnn_width=512, dnn_width=256),
+    "tiny": LmShape(tokens=1, embedding=32, rnn_layers=1, rnn_width=64, dnn_width=32),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LmCodec:
+    """Texts as tokens, with the end after them; in decoding the text is the prompt."""
+
+    task: Task
+    pieces: Sequence[str]
+
+    def target(self, utterance: Utterance) -> tuple[int, ...]:
+        """The tokens of the text and its end."""
+        return (*tokens_of(self.task.target(utterance)), END)
+
+    def frames_needed(self, target: Target) -> int:
+        """None: there is no audio."""
+        return 0
+
+    def prompt(self, utterance: Utterance) -> tuple[int, ...]:
+        """The text whose probability is asked for."""
+        return self.target(utterance)
+
+    def read(self, output: Output) -> Json:
+        """As the task reads it."""
+        return self.task.read(output)
+
+    def join(self, values: Sequence[Json], whole: Utterance) -> Json:
+        """Never: text is not cut."""
+        raise ModelError("A text is not cut into pieces. Leave data.long_rows out.")
+
+    def describe(self, target: Target) -> str:
+        """Token ids."""
+        return target_text(target)
+
+
+class LanguageModelNet(nn.Module):
+    """A SpeechModel without speech: the loss of a text is its negative log-probability."""
+
+    def __init__(self, shape: LmShape) -> None:
+        super().__init__()
+        self.net = RecurrentLm(shape)
+
+    def loss(self, batch: Batch) -> Loss:
+        """Summed over tokens, ends included."""
+        return Loss(self._losses(batch).sum(), batch.tokens.lengths.sum())
+
+    def scorer(self, batch: Batch) -> LikelihoodScorer:
+        """How probable each text is."""
+        return LikelihoodScorer(-self._losses(batch), batch.tokens.lengths)
+
+    def language_model(self, first: int) -> FusedLm:
+        """What a beam search fuses."""
+        return FusedLm(self.net, first)
+
+    def frames(self, samples: int) -> int:
+        """None."""
+        return 0
+
+    def graph_samples(self, samples: int) -> int | None:
+        """None: there are no samples."""
+        return None
+
+    def _losses(self, batch: Batch) -> Tensor:
+        ids, lengths = batch.tokens.ids, batch.tokens.lengths
+        logits, _ = self.net(F.pad(ids[:, :-1], (1, 0), value=END))
+        each = F.cross_entropy(logits.float().transpose(1, 2), ids, reduction="none")
+        return (each * within(lengths, ids.shape[1])).sum(1)
+
+
+def build_lm(config: LmConfig, task: Task) -> TaskModel:
+    """A model of the config's size over the task's tokens."""
+    pieces = task.pieces  # type: ignore[attr-defined]
+    shape = replace(SIZES[config.size], tokens=len(pieces), dropout=config.dropout)
+    return TaskModel(LanguageModelNet(shape), LmCodec(task, pieces), "likelihood")

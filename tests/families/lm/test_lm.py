@@ -1,0 +1,108 @@
+"""A language model is trained on text alone by the same loop, and fused in the beams of recognizers of its tokens."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import attune
+from attune.corpora import open_manifest
+from attune.decoding import ctc
+from attune.decoding.fusion import Fusion
+from attune.errors import ModelError
+from attune.families.lm import FAMILY, LmConfig
+from attune.stages.language_models import read_neural_lm
+from attune.tasks.language_model import TASK, LanguageModelConfig
+from attune.testing import check_family, make_corpus
+from attune.types import CtcScorer
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    return list(open_manifest(make_corpus(folder, utterances=24), folder / "index"))
+
+
+def test_keeps_every_promise(corpus, tmp_path):
+    config = LanguageModelConfig()
+    TASK.prepare(config, corpus, tmp_path)
+    torch.manual_seed(3)
+    check_family(FAMILY, LmConfig(size="tiny"), TASK(config, tmp_path), corpus[:4])
+
+
+RECIPE = """\
+run: {folder}/run
+data: {{train: [{folder}/texts.jsonl], dev: [{folder}/held.jsonl]}}
+task: {{name: language_model}}
+model: {{family: lm, size: tiny}}
+batches: {{micro_utterances: 8}}
+optimizer: {{lr: 0.01}}
+train: {{steps: 30, eval_every: 2, save_every: 30}}
+"""
+
+
+def write_texts(path, texts):
+    path.write_text("".join(json.dumps({"id": f"{number}", "text": text}) + "\n" for number, text in enumerate(texts)))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lm")
+    write_texts(folder / "texts.jsonl", ["ab ab ab", "ab ab", "ba"] * 20)
+    write_texts(folder / "held.jsonl", ["ab ab ab", "ba"])
+    (folder / "recipe.yaml").write_text(RECIPE.format(folder=folder))
+    return attune.train(folder / "recipe.yaml")
+
+
+def test_text_alone_is_learned_and_perplexity_falls(run):
+    lines = [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
+    perplexities = [each["perplexity"] for each in lines if each["event"] == "scores"]
+    assert perplexities[-1] < 1.7 < 2.5 < perplexities[0]
+
+
+class Searched:
+    """A model that is searched, as far as its tokens matter."""
+
+    def __init__(self, pieces, scorer):
+        self.codec, self.scorer = self, scorer
+        self.pieces = pieces
+
+
+def test_a_beam_fuses_it_and_finds_what_the_text_makes_likely(run):
+    pieces = tuple(attune_pieces(run))
+    a, b = pieces.index("a"), pieces.index("b")
+    even = torch.full((1, 3, len(pieces)), -9.0)
+    even[0, (0, 0, 1, 2, 2), (a, b, 0, a, b)] = -0.7  # two letters that sound alike, and a blank between them
+    scorer = CtcScorer(even.log_softmax(-1), torch.tensor([3]))
+    lm = read_neural_lm(run.folder, Searched(pieces, "ctc"), torch.device("cpu"))
+    (found,) = ctc.beam_search(scorer, 4, Fusion(lm, 1.0))
+    assert found.tokens == (a, b)
+
+
+def attune_pieces(run):
+    task = TASK(LanguageModelConfig(), run.task)
+    return task.pieces
+
+
+def test_a_transducers_labels_are_the_tokens_less_one(run):
+    pieces = tuple(attune_pieces(run))
+    plain = read_neural_lm(run.folder, Searched(pieces, "ctc"), torch.device("cpu"))
+    moved = read_neural_lm(run.folder, Searched(pieces[1:], "transducer"), torch.device("cpu"))
+    (first, states), (other, others) = plain.start(2), moved.start(2)
+    assert torch.equal(first[:, 1:], other)
+    labels = torch.tensor([2, 3])
+    assert torch.equal(plain.score(labels, states)[0][:, 1:], moved.score(labels - 1, others)[0])
+
+
+def test_other_tokens_are_refused_with_both_fingerprints(run):
+    with pytest.raises(ModelError, match=r"has other tokens \(\d+, \w{8}\) than this model \(3, \w{8}\)"):
+        read_neural_lm(run.folder, Searched(("a", "b", "c"), "ctc"), torch.device("cpu"))
+
+
+def test_what_is_no_language_model_is_refused(tmp_path):
+    from untrained import write_model
+
+    folder = write_model(tmp_path)
+    with pytest.raises(ModelError, match="is not a language model"):
+        read_neural_lm(Path(folder), Searched(("a",), "ctc"), torch.device("cpu"))
