@@ -86,7 +86,7 @@ def test_a_device_that_is_not_there_names_the_wheel_and_the_doctor(attune, train
 def test_what_is_not_required_is_not_called_required(attune, capsys):
     with pytest.raises(SystemExit):
         attune("train")
-    assert capsys.readouterr().err.endswith("the following arguments are required: recipe\n")
+    assert capsys.readouterr().err.endswith("the following arguments are required: RECIPE|RUN|DATA\n")
 
 
 def test_training_says_what_it_did_as_json(attune, recipe, tmp_path):
