@@ -14,6 +14,7 @@ Patterns = tuple[Annotated[str, Field(min_length=1)], ...]
 
 BETAS = (0.9, 0.98)
 RANK, ALPHA, DROPOUT, TARGETS = 16, 32.0, 0.0, None  # of LoRA
+FORMER_TARGETS = ("q_proj", "v_proj")  # the default that recipes of runs have written out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,8 @@ class AdaptConfig:
     ] = TARGETS
 
     def __post_init__(self) -> None:
+        if self.method != "lora" and self.targets == FORMER_TARGETS:
+            object.__setattr__(self, "targets", TARGETS)
         lora = (self.rank, self.alpha, self.dropout, self.targets)
         if self.method != "lora" and lora != (RANK, ALPHA, DROPOUT, TARGETS):
             raise ValueError("rank, alpha, dropout and targets need `method: lora`; set it, or remove them")
