@@ -23,7 +23,7 @@ def test_the_task_of_the_guide_is_built_checked_and_trained(tmp_path, monkeypatc
     for block in blocks("python"):
         name = block.partition("\n")[0].removeprefix("# ")
         (tmp_path / name).write_text(block)
-    (tmp_path / "count-words.yaml").write_text(blocks("yaml")[0])
+    (tmp_path / "count-words.yaml").write_text(blocks("yml")[0])
     try:
         runpy.run_path(str(tmp_path / "check.py"))
         make_corpus(tmp_path / "train", utterances=24, seed=1)

@@ -355,8 +355,8 @@ class Family(Generic[ConfigT]):
 
     `build(config, task, assets)` makes the model with random weights; `assets` is a folder with whatever else it must
     know. Weights are trained under the `architecture_settings`, imported ones under their defaults: an evaluation must
-    keep them. `sources` are the settings that name files, wherever those are. `takes` says which tasks it can learn. LoRA
-    adapts the layers of `lora_targets`: the first group of patterns that the model has.
+    keep them. `sources` are the settings that name files, wherever those are. `takes` says which tasks it can learn.
+    LoRA adapts the layers of `lora_targets`: the first group of patterns that the model has.
     """
 
     config: type[Section]

@@ -9,6 +9,7 @@ from attune.audio.augment import (
     add_noise,
     change_speed,
     convolve_with_room,
+    crop,
     generator_for,
     open_augmenter,
     read_noise,
@@ -174,3 +175,12 @@ def test_a_speed_that_makes_it_longer_than_the_model_hears_is_left_out():
     # What was too long before is no matter of speeds.
     assert len(fast(np.ones(17_600, np.float32), np.random.default_rng(0))) == 16_000
     assert len(slow(np.ones(17_600, np.float32), np.random.default_rng(0))) == 17_600
+
+
+def test_a_crop_is_a_part_of_the_utterance_and_a_short_one_stays_whole():
+    samples = np.arange(100, dtype=np.float32)
+    for where in (0.0, 0.5, 0.999):
+        found = crop(samples, 30, where)
+        assert len(found) == 30 and (np.diff(found) == 1).all()
+    assert crop(samples, 30, 0.999)[-1] == 99
+    assert len(crop(samples, 200, 0.5)) == 100

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from attune.errors import DataError, ModelError
-from attune.tasks.classify import TASK, ClassifyConfig
+from attune.tasks.classify import TASK, ClassifyConfig, LabelHeadConfig
 from attune.testing import check_task
 from attune.types import Hypothesis, Prediction, ScoringContext, Utterance
 
@@ -75,3 +75,38 @@ def test_labels_of_a_pretrained_model_serve_only_when_they_are_the_same(tmp_path
     prepared(tmp_path)
     assert TASK.can_reuse(MOOD, tmp_path, UTTERANCES)
     assert not TASK.can_reuse(MOOD, tmp_path, UTTERANCES[:1])
+
+
+INTENTS = [("on", "light"), ("off", "light"), ("on", "fan")]
+SLOTS = ClassifyConfig(label="action+object")
+
+
+def intents():
+    return [
+        Utterance(str(row), 1.0, labels={"action": action, "object": thing})
+        for row, (action, thing) in enumerate(INTENTS)
+    ]
+
+
+def test_several_labels_keep_every_promise_and_are_right_together():
+    check_task(TASK, SLOTS, intents())
+
+
+def test_several_labels_are_independent_and_combinations_that_training_lacks_can_be_predicted(tmp_path):
+    TASK.prepare(SLOTS, intents(), tmp_path)
+    task = TASK(SLOTS, tmp_path)
+    assert task.names == ["off | fan", "off | light", "on | fan", "on | light"]
+    head = task.head(3, 160)
+    frames, lengths = torch.randn(2, 5, 3), torch.tensor([5, 3])
+    joint = head.scorer(frames, lengths, None).log_probs.view(2, 2, 2).exp()
+    assert torch.allclose(joint, joint.sum(2, keepdim=True) * joint.sum(1, keepdim=True))
+    assert head.output.out_features == 4  # one for each value, not for each combination
+
+
+def test_without_an_activation_the_head_is_linear_in_the_mean_as_in_superb(tmp_path):
+    TASK.prepare(MOOD, UTTERANCES, tmp_path)
+    head = TASK(ClassifyConfig(label="mood", head=LabelHeadConfig(4, "none")), tmp_path).head(3, 160)
+    frames, lengths = torch.randn(1, 6, 3), torch.tensor([6])
+    mean = frames.mean(1, keepdim=True)
+    one, other = head(frames, lengths), head(mean, torch.tensor([1]))
+    assert torch.allclose(one, other, atol=1e-6)
