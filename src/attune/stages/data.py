@@ -259,12 +259,6 @@ class TrainingSet:
         micros = stream_micros(position, self.shards, _rules(recipe), part)
         return forgetting(load(reader, micros, site.workers, pins), self.shards)
 
-    def cache_notes(self, loaded: LoadedModel) -> Iterator[str]:
-        """How large the features will be that are kept."""
-        cache = loaded.task_model.cache
-        if cache and self.corpus and self.selection:
-            yield cache.note(float(self.corpus.seconds[self.selection.rows].sum()))
-
     def close(self) -> None:
         """Remove what only training needed."""
         if self.shards:
