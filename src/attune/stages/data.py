@@ -237,6 +237,12 @@ class TrainingSet:
         """What an epoch has of each set, when there are several."""
         return mixed(self.recipe, self.corpus, self.selection) if self.corpus and self.selection else ()
 
+    def cache_notes(self, loaded: LoadedModel) -> Iterator[str]:
+        """How large the features of an epoch will be, where they are kept; of a stream nobody knows before."""
+        cache = loaded.task_model.cache
+        if cache and self.corpus and self.selection:
+            yield cache.note(float(self.corpus.seconds[self.selection.rows].sum()))
+
     def planned(self) -> Iterator[Utterance]:
         """The utterances in the order of the first epoch; of a stream, none."""
         corpus = self.corpus
