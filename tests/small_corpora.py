@@ -124,7 +124,7 @@ def translated(folder, name, count, seed):
     rows = []
     for number in range(count):
         word = DIGITS[number % len(DIGITS)]
-        samples = speak(word, seed=seed * 1000 + number, pitch=random.uniform(0.97, 1.03))
+        samples = speak(word, seed=seed * 1000 + number, pitch=random.uniform(0.98, 1.02))
         file = save(folder, f"{name}-{number}", samples)
         translation = " ".join(f"{word}s"[::-1])
         rows.append({"id": f"{name}-{number}", "audio": file, "text": word, "translation": translation})

@@ -96,7 +96,7 @@ def noisy(folder, name, seed):
 
 
 def translated(folder, name, seed):
-    return corpora.translated(folder, name, 60 if name == "train" else 10, seed)
+    return corpora.translated(folder, name, 120 if name == "train" else 10, seed)
 
 
 def parallel(folder, name, seed):
@@ -124,7 +124,7 @@ CASES = {
     "diarize": Case("{name: diarize, head: {width: 48}}", conversations, "der", 35, 90, 0.01, batch=8),
     "enhance": Case(f"{{name: enhance, {MASKS}}}", noisy, "si_sdri", 4, 30, 0.01, stack=1, batch=8),
     "separate": Case(f"{{name: separate, {MASKS}}}", mixtures, "si_sdri", 5, 30, 0.01, stack=1, batch=8),
-    "translate": Case(f"{{name: translate, {TRANSLATION}}}", translated, "bleu", 40, 300, 0.004, batch=20),
+    "translate": Case(f"{{name: translate, {TRANSLATION}}}", translated, "bleu", 40, 120, 0.003, batch=20),
     "convert_voice": Case(
         "{name: convert_voice, envelope: spectrum, head: {layers: 1, width: 48, iterations: 8}}",
         parallel,
