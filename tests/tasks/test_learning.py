@@ -167,13 +167,6 @@ def real(split):
     return by_speaker
 
 
-def real_speakers(folder, name, seed):
-    """Speakers to learn from, and others to tell apart."""
-    split = real("train" if name == "train" else "dev")
-    who = sorted(split)[:40] if name == "train" else sorted(split)[: 5 if name == "dev" else 10]
-    return corpora.write(folder, name, [row for speaker in who for row in split[speaker][:10]])
-
-
 def real_identities(folder, name, seed):
     """Twelve speakers, and utterances of theirs that were not learned from."""
     part = {"train": slice(9), "dev": slice(9, 10), "test": slice(10, 13)}[name]
@@ -206,18 +199,6 @@ def real_turns(folder, name, seed):
     return corpora.write(folder, name, rows)
 
 
-def real_mixtures(folder, name, seed):
-    """Two speakers at once."""
-    rows = []
-    for number, (signals, _) in enumerate(real_signals(name, seed, 40 if name == "train" else 8)):
-        size = min(map(len, signals))
-        both = [each[:size] / (each[:size].std() + 1e-6) * 0.05 for each in signals]
-        id = f"{name}-{number}"
-        files = {f"s{place}": corpora.save(folder, f"{id}-s{place}", each) for place, each in enumerate(both, 1)}
-        rows.append({"id": id, "audio": corpora.save(folder, id, sum(both)), "signals": files})
-    return corpora.write(folder, name, rows)
-
-
 def real_noise(folder, name, seed):
     """Speech with noise over it."""
     rows = []
@@ -233,13 +214,9 @@ REAL = {
     "identity": Case(
         "{name: classify, label: speaker, head: {width: 96}}", real_identities, "accuracy", 50, 80, 0.005, batch=24
     ),
-    "verification": Case(
-        "{name: verify_speaker, head: {width: 96, pooled: 128, margin: 0.1}}", real_speakers, "eer", 33, 120, 0.002
-    ),
     "turns": Case(
         "{name: diarize, head: {width: 64, bidirectional: true}}", real_turns, "der", 45, 100, 0.005, batch=8
     ),
-    "mixtures": Case(f"{{name: separate, {MASKS}}}", real_mixtures, "si_sdri", 1, 80, 0.005, stack=1, batch=8),
     "noise": Case(f"{{name: enhance, {MASKS}}}", real_noise, "si_sdri", 3, 60, 0.005, stack=1, batch=8),
 }
 

@@ -67,7 +67,7 @@ class VoiceHead(nn.Module):
         counts = self.spectrum.frames(batch.lengths)
         mels = as_precise(self, frames)(frames, lengths, int(counts.max())).exp()
         filters = mel_filters(self.bins, self.spectrum.frequencies, mels)
-        # Between mel bins as they overlap. The exact inverse would blow up errors in bins that hardly any frequency is in.
+        # Between mel bins as they overlap: an exact inverse blows up errors in bins that hardly any frequency is in.
         between = (filters / filters.sum(1, keepdim=True).clamp(min=SMALLEST)).T  # (M, K)
         magnitudes = mels @ between * within(counts, mels.shape[1])[..., None]
         return WaveformScorer(self._griffin_lim(magnitudes, batch.lengths).float(), batch.lengths)
