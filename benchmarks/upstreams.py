@@ -52,7 +52,7 @@ FROZEN = AdaptConfig(freeze=("upstream",))
 FIXED = AdaptConfig(freeze=("upstream", "featurizer"))
 KEPT = {"one layer": (FROZEN, -1), "fixed sum": (FIXED, None), "every layer": (FROZEN, None)}
 MEAN_SECONDS = 8.0
-EPOCHS_AT_ONCE = 5
+EPOCHS_AT_ONCE = 20
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,9 @@ def test_overrides_are_checked_like_a_recipe(run):
 
 
 def test_the_face_is_small_and_quick_to_import():
-    assert set(attune.__all__) == {"Recognizer", "evaluate", "load", "load_audio", "score", "train"}
+    assert set(attune.__all__) == {
+        "Recognizer", "evaluate", "load", "load_audio", "load_upstream", "new", "score", "train",
+    }  # fmt: skip
     code = "import attune, sys; print('torch' in sys.modules); attune.load; print('attune.stages.train' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert said.stdout.split() == ["False", "False"], said.stderr
@@ -185,3 +187,32 @@ def test_a_recording_that_is_too_long_to_hear_at_once_is_cut_in_its_pauses(model
 def test_the_former_name_of_chunking_is_answered_with_the_new_one(run):
     with pytest.raises(ConfigError, match=r'is now load\(chunking="timestamps"\)'):
         attune.load(run.folder, device="cpu", long="windows")
+
+
+def test_a_run_and_an_evaluation_print_as_short_tables(run):
+    text = repr(run)
+    assert text.startswith(f"Run {run.folder}: done, best dev.wer") and "\nwer " in text and len(text.splitlines()) < 10
+    assert run._repr_html_().count("<tr>") == len(text.splitlines()) - 1
+    evaluation = attune.evaluate(run.folder, on="dev", show=False)
+    assert repr(evaluation).startswith("dev: 6 utterances, greedy search\n") and "Prediction" not in repr(evaluation)
+    assert "<table>" in evaluation._repr_html_()
+    assert repr(type(run)(run.folder / "nowhere")) == f"Run {run.folder / 'nowhere'}: not started"
+
+
+def test_the_history_of_a_run_has_a_row_for_each_logged_step(run):
+    rows = run.history()
+    assert [row["step"] for row in rows] == list(range(1, 61))
+    assert all(row["loss"] > 0 and row["lr"] >= 0 for row in rows)
+    assert [row["step"] for row in rows if "dev.wer" in row] == [60]
+
+
+def test_training_shows_what_the_command_line_shows_unless_it_is_not_to(run, capsys):
+    again = {"train": {"steps": 60, "eval_every": 60, "save_every": 60}, "batches": {"micros_per_step": 1}}
+    attune.train(run.folder.parent / "recipe.yaml", **again)
+    assert "nothing left to train" in capsys.readouterr().out
+    assert attune.train(run.folder, show=False) == run  # a run stands for its recipe
+    assert capsys.readouterr().out == ""
+
+
+def test_the_package_lists_what_it_offers():
+    assert {"evaluate", "load", "load_audio", "new", "score", "train"} <= set(dir(attune))

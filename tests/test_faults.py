@@ -142,7 +142,7 @@ def test_a_reader_killed_while_a_step_is_shown_is_told_in_words(recipe, tmp_path
 
     def kill_while_shown(rank):
         to_file(rank)
-        import attune.cli._progress as progress
+        import attune.display as progress
 
         real = progress.shown
 

@@ -18,10 +18,10 @@ PACKAGE = Path(attune.__file__).parent
 ROWS = """
     __main__
     cli
-    __init__ api recognizer
+    __init__ api recognizer display styles
     launch
     stages
-    recipe site run
+    recipe recipe_keys site run
     training | decoding | report
     families | tasks
     corpora | batches

@@ -8,6 +8,7 @@ from attune import recipe as recipes
 from attune.decoding.settings import SearchConfig
 from attune.errors import ConfigError
 from attune.recipe import Difference, load
+from attune.recipe_keys import json_schema
 
 WHOLE = """\
 run: runs/toy
@@ -300,7 +301,7 @@ def test_the_schedule_can_be_told_from_the_experiment(folder):
 
 
 def test_the_schema_knows_bases_limits_and_the_settings_of_each_plug_in():
-    schema = recipes.json_schema()
+    schema = json_schema()
     assert schema["properties"]["base"]["type"] == "string"
     assert schema["$defs"]["OptimizerConfig"]["properties"]["lr"]["exclusiveMinimum"] == 0
     tasks = {choice["properties"]["name"].get("const"): choice for choice in schema["$defs"]["TaskChoice"]["anyOf"]}

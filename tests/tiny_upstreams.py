@@ -1,5 +1,8 @@
 """Checkpoints of tiny self-supervised encoders with random weights, saved by transformers."""
 
+import argparse
+
+import torch
 import transformers
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 48}
@@ -42,8 +45,6 @@ ENCODERS = {
 
 def make_encoder(name):
     """A model of transformers', with weights that leave no part of it without effect."""
-    import torch
-
     _, kind, sizes = ENCODERS[name]
     torch.manual_seed(1)
     model = getattr(transformers, f"{kind}Model")(getattr(transformers, f"{kind}Config")(**sizes)).eval()
@@ -55,3 +56,22 @@ def make_encoder(name):
         elif tensor.ndim == 1 and tensor.is_floating_point() and "inv_freq" not in key:
             tensor.add_(0.2 * torch.randn_like(tensor))
     return model
+
+
+def save_s3prl(name, path):
+    """A TERA or Mockingjay as S3PRL's pretraining writes it; returns transformers' BERT, which its layers are."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+    torch.manual_seed(2)
+    bert = transformers.BertModel(transformers.BertConfig(**sizes, vocab_size=8), add_pooling_layer=False).eval()
+    projection, norm = torch.nn.Linear(80 if name == "tera" else 240, 32), torch.nn.LayerNorm(32, eps=1e-12)
+    held = {
+        **{key: each for key, each in bert.state_dict().items() if key.startswith("encoder.")},
+        **{f"input_representations.spec_transform.{key}": each for key, each in projection.state_dict().items()},
+        **{f"input_representations.LayerNorm.{key}": each for key, each in norm.state_dict().items()},
+    }
+    mel = {"n_mels": 80, "input": {"feat_type": "mel", "channel": 0, "log": True, "delta": 0, "cmvn": True}}
+    kaldi = {"kaldi": {"feat_type": "fbank"}, "delta": {"order": 2}}
+    described = {"transformer": {**sizes, "hidden_act": "gelu", "layer_norm_eps": 1e-12, "pre_layer_norm": False}}
+    config = {**described, "audio": mel if name == "tera" else kaldi}
+    torch.save({"Transformer": held, "Config": config, "Args": argparse.Namespace(seed=1)}, path)
+    return bert

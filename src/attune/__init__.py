@@ -2,17 +2,17 @@
 
 import attune
 
-run = attune.train("recipes/demo.yaml", run="runs/notebook", train={"steps": 200})
+run = attune.train("demo", run="runs/notebook", train={"steps": 200})   # or ("clips.csv", model="hf://…")
 model = attune.load(run.folder)
-print(model.transcribe("hello.wav"), attune.evaluate(run.folder).scores.values["wer"])
+print(model.transcribe("hello.wav"), attune.evaluate(run.folder))
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attune.api import Recognizer, evaluate, load, load_audio, score, train
+    from attune.api import Recognizer, evaluate, load, load_audio, load_upstream, new, score, train
 
-__all__ = ["Recognizer", "evaluate", "load", "load_audio", "score", "train"]
+__all__ = ["Recognizer", "evaluate", "load", "load_audio", "load_upstream", "new", "score", "train"]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,3 +22,8 @@ def __getattr__(name: str) -> Any:
     from attune import api
 
     return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    """What the package offers, for completion; nothing is loaded for it."""
+    return sorted([*globals(), *__all__])

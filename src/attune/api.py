@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import torch
 import torch.distributed as dist
@@ -14,7 +16,11 @@ import torch.distributed as dist
 from attune import recipe as recipes
 from attune.catalog import NORMALIZERS, find
 from attune.decoding.predict import prepare_for_decoding
+from attune.display import Display, drawn, shown
 from attune.errors import ConfigError, ModelError
+from attune.families.ssl.extract import FeatureExtractor as FeatureExtractor
+from attune.families.ssl.extract import ready
+from attune.families.ssl.upstream import UPSTREAMS
 from attune.recipe import Recipe
 from attune.recognizer import Chunking as Chunking
 from attune.recognizer import Recognizer as Recognizer
@@ -22,10 +28,13 @@ from attune.recognizer import load_audio as load_audio
 from attune.run import Run
 from attune.scoring.error_rates import score_transcripts
 from attune.site import this_site
+from attune.sources import locate
 from attune.stages import drain
 from attune.stages.eval_target import evaluate_target, load_eval_target, open_eval_target, record
 from attune.stages.evaluate import Evaluation, search_of
 from attune.stages.lock import as_locked
+from attune.stages.new import NewRequest, draft_recipe
+from attune.stages.pretrained import is_native, open_pretrained
 from attune.types import (
     Scores,
 )
@@ -42,7 +51,10 @@ def load(
     language: str | None = None,
     long: str | None = None,
 ) -> Recognizer:
-    """A run, a model folder or the URL of one, or a recipe that names weights, ready to use.
+    """A run, a model of any toolkit (a folder, a file or a URL), or a recipe that names weights, ready to use.
+
+    `RUN@best`, `RUN@last` and `RUN@step-400` choose a checkpoint of a run; `hf://openai/whisper-small`, a folder of
+    transformers and a .nemo file work as they are.
 
     `chunking` is how recordings are decoded that are longer than the model takes at once: cut at pauses by voice
     activity detection ("vad"), or window by window along predicted timestamps ("timestamps"). `fallback` samples again
@@ -59,12 +71,40 @@ def load(
         target = open_eval_target(str(source), [*changes, "model.timestamps=true"], site)
     pretrained = target.pretrained
     loaded, decode = load_eval_target(pretrained, site, world), pretrained.recipe.decode
-    locked = as_locked(target.run, site) if target.run else site
+    locked = as_locked(target.locked_by, site) if target.locked_by else site
     settings = search_of(decode.final or decode, loaded.task_model, locked, world)
     if fallback is not None:
         settings = replace(settings, fallback=fallback)
     task_model = prepare_for_decoding(loaded.task_model, settings)
     return Recognizer(pretrained.recipe, replace(loaded, task_model=task_model), settings, world, chunking)
+
+
+def load_upstream(name: str, weights: str | Path | None = None, device: str = "auto") -> FeatureExtractor:
+    """An upstream of `attune list upstreams`, ready to compute features.
+
+    `weights` is a transformers folder, a .pt file or the address of one, or a run or model of attune's with such an
+    upstream; filterbanks have none.
+    """
+    plug_in = find(UPSTREAMS, name)
+    if weights is not None and plug_in.read is None:
+        raise ConfigError(f"The upstream {name!r} has no weights. Leave `weights` out.")
+    site = this_site(device=device)
+    path = locate(str(weights), site.cache) if weights is not None else None
+    with tempfile.TemporaryDirectory() as assets:
+        tensors: Mapping[str, torch.Tensor] = {}
+        if path and is_native(path):
+            pretrained = open_pretrained(path)
+            shutil.copytree(pretrained.folders.assets, assets, dirs_exist_ok=True)
+            tensors = {
+                name.removeprefix("upstream."): tensor
+                for name, tensor in pretrained.tensors().items()
+                if name.startswith("upstream.")
+            }
+        elif path and plug_in.read:
+            tensors = plug_in.read(path, Path(assets))
+        upstream = plug_in.build(Path(assets))
+    cast(torch.nn.Module, upstream).load_state_dict(dict(tensors))
+    return ready(upstream, _world(device).device)
 
 
 def _require_chunking(chunking: str, long: str | None) -> None:
@@ -83,24 +123,56 @@ def _require_timestamps(recipe: Recipe) -> None:
         )
 
 
-def train(recipe: str | Path, **overrides: object) -> Run:
-    """Train a recipe to its end in this process, or go on with it: `train("x.yaml", optimizer={"lr": 1e-4})`."""
+def new(data: str | Path, model: str | Path, **settings: str) -> Path:
+    """Make a recipe from data (CSV, folder, manifest, HF dataset …) and a model; returns its path.
+
+    `settings` are `to`, `run`, `task`, `language` and `label` as `attune new` has them, and options of the data, such
+    as `text="sentence"`.
+    """
+    named = {name: settings.pop(name) for name in ("run", "task", "language", "label") if name in settings}
+    to = Path(settings.pop("to")) if "to" in settings else None
+    request = NewRequest(str(data), str(model), to, **named, options=dotted(settings))
+    return drain(draft_recipe(request, this_site())).path
+
+
+def train(recipe: str | Path, show: bool = True, **overrides: object) -> Run:
+    """Train to the end in this process, or go on: `train("x.yaml", optimizer={"lr": 1e-4})`.
+
+    `recipe` is a file, the name of a shipped one, a run to go on with, or data, with `model="hf://…"`. `show=False`
+    prints nothing.
+    """
     from attune.stages import train as stage  # loads torch's sharding, a second that a Recognizer does without
 
-    loaded = recipes.load(Path(recipe), dotted(overrides)).recipe
+    path, words = _recipe_and_words(recipe, overrides)
+    loaded = recipes.load(path, words).recipe
     site = this_site()
-    request = stage.Request([Path(sys.argv[0]).name, "attune.train", str(recipe), *dotted(overrides)])
-    for _ in stage.train(loaded, request, site, _world(site.device)):
+    world = _world(site.device)
+    request = stage.Request([Path(sys.argv[0]).name, "attune.train", str(recipe), *words])
+    events = stage.train(loaded, request, site, world)
+    for _ in shown(events, Display(sys.stdout)) if show and world.is_first else events:
         pass
     return Run(Path(loaded.run))
 
 
-def evaluate(run: str | Path, on: str | None = None, batch: int | None = None) -> Evaluation:
-    """Decode and score a run or a model on `dev`, `test`, `train` or a manifest."""
+def _recipe_and_words(recipe: str | Path, overrides: dict[str, object]) -> tuple[Path, list[str]]:
+    """The recipe file that is meant, made from data and a model if need be, and the overrides as words."""
+    if isinstance(overrides.get("model"), str | Path):
+        rest = {name: value for name, value in overrides.items() if isinstance(value, Mapping) or name == "seed"}
+        of_data = {name: str(value) for name, value in overrides.items() if name not in rest}
+        return new(recipe, **of_data), dotted(rest)
+    path = Path(recipe)
+    is_run = path.is_dir() and (path / "status.json").is_file()
+    words = [f"run={_flow(str(path))}"] if is_run else []  # it may have been moved
+    return path / "recipe.yaml" if is_run else path, [*words, *dotted(overrides)]
+
+
+def evaluate(run: str | Path, on: str | None = None, batch: int | None = None, show: bool = True) -> Evaluation:
+    """Decode and score a run or a model on `dev`, `test`, `train` or a manifest; `show=False` draws no bar."""
     site = this_site()
     target = open_eval_target(str(run), [], site)
     world = _world(site.device)
-    evaluation = drain(evaluate_target(target, on, batch, site, world))
+    display = Display(sys.stdout) if show and world.is_first else None
+    evaluation = drawn(evaluate_target(target, on, batch, site, world), display)
     if world.is_first:
         record(target, evaluation, None)
     return evaluation

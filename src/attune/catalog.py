@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoints, entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from attune.errors import ConfigError
@@ -94,3 +95,18 @@ def _out_of_tree(kind: Kind[PlugIn], name: str) -> PlugIn:
         raise ConfigError(f"No module {error.name!r} for the plug-in {name!r}. Install its package.") from error
     except AttributeError as error:
         raise ConfigError(f"Module {name!r} does not export {kind.export}.") from error
+
+
+def shipped_recipes() -> dict[str, Path]:
+    """The recipes of the package, by the names that stand for them."""
+    return {path.stem: path for path in sorted((Path(__file__).parent / "recipes").glob("*.yaml"))}
+
+
+def recipe_path(named: Path) -> Path:
+    """The recipe file that is meant: a path as it is, or a shipped recipe by its name alone, such as `demo`."""
+    if named.exists() or named.suffix or len(named.parts) != 1:
+        return named
+    known = shipped_recipes()
+    if named.name not in known:
+        raise ConfigError(f"There is no file and no shipped recipe {named.name!r}{suggestion(named.name, known)}")
+    return known[named.name]

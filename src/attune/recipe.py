@@ -45,7 +45,14 @@ MOST_MICROS = 10_000  # each is computed in its turn, empty ones too
 
 # A run may go on under another one of these when asked to; under anything else it would be another experiment.
 SCHEDULE_KEYS = frozenset(
-    {"train.steps", "train.warmup", "train.schedule", "train.restart_every", "train.patience", "optimizer.lr"}
+    {
+        *("train.steps", "train.epochs", "train.warmup", "train.schedule", "train.restart_every", "train.patience"),
+        "optimizer.lr",
+    }
+)
+# What is looked at, saved and logged, and how often: no weight depends on these, so a run may go on under others.
+OBSERVER_KEYS = frozenset(
+    f"train.{name}" for name in ("eval_every", "eval_utterances", "save_every", "keep_last", "log_every")
 )
 # How a run uses its devices: nothing that it computes depends on these.
 DEVICE_KEYS = frozenset({"train.shard"})
@@ -134,7 +141,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True)
-class _Slot:
+class Choice:
     """A section where one key chooses a plug-in and the others are that plug-in's settings."""
 
     kind: Kind[TaskType[Section]] | Kind[Family[ModelSection]]
@@ -142,9 +149,9 @@ class _Slot:
     choice: type[TaskChoice] | type[ModelChoice]
 
 
-_SLOTS = {
-    "task": _Slot(catalog.TASKS, "name", TaskChoice),
-    "model": _Slot(catalog.FAMILIES, "family", ModelChoice),
+SLOTS = {
+    "task": Choice(catalog.TASKS, "name", TaskChoice),
+    "model": Choice(catalog.FAMILIES, "family", ModelChoice),
 }
 
 
@@ -174,12 +181,13 @@ class Difference:
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> LoadedRecipe:
-    """Read a recipe file with its bases and overrides; raises one ConfigError with everything that is wrong."""
+    """Read a recipe (a shipped one by name) with its bases and overrides; raises one ConfigError with all problems."""
     problems = Problems()
+    path = catalog.recipe_path(path)
     written = _read(path, problems)
     tree = _put_on_top(written.tree, read_overrides(overrides, problems))
     require_trusted(tree, path)
-    readers = {section: partial(_read_choice, slot) for section, slot in _SLOTS.items()}
+    readers = {section: partial(_read_choice, slot) for section, slot in SLOTS.items()}
     values = config.parse_fields(tree, Recipe, problems, readers=readers)
     if written.is_whole:
         for key, message in _disagreements(values):
@@ -223,26 +231,6 @@ def differences(old: Recipe, new: Recipe) -> list[Difference]:
     return [Difference(key, before.get(key), after.get(key)) for key in changed]
 
 
-def json_schema() -> dict[str, Any]:
-    """The JSON schema of recipe files, for editors; it knows the settings of every installed task and family."""
-    kinds: dict[str, type] = {"recipe": Recipe}
-    for slot in _SLOTS.values():
-        kinds |= {
-            f"{slot.kind.folder} {name}": _settings(catalog.find(slot.kind, name)) for name in catalog.names(slot.kind)
-        }
-    schemas, definitions = config.json_schemas(kinds)
-    for slot in _SLOTS.values():
-        plug_ins = {name: schemas[f"{slot.kind.folder} {name}"] for name in catalog.names(slot.kind)}
-        definitions[slot.choice.__name__] = _choice_schema(slot.chooser, plug_ins)
-    base = {"type": "string", "description": "Recipe file to start from, relative to this one."}
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **schemas["recipe"],
-        "properties": {"base": base, **schemas["recipe"]["properties"]},
-        "$defs": definitions,
-    }
-
-
 @dataclass(frozen=True, slots=True)
 class _Written:
     """The values of a recipe file and its bases; not whole when one of the files could not be read."""
@@ -281,19 +269,20 @@ def _base_path(base: Node, path: Path, problems: Problems, above: tuple[Path, ..
 
 def _put_on_top(under: Node, over: Node) -> Node:
     """Merge, except that choosing another task, family or search leaves the settings of the former one behind."""
-    for section, slot in _SLOTS.items():
+    for section, slot in SLOTS.items():
         former, chosen = (tree.find(f"{section}.{slot.chooser}") for tree in (under, over))
         if former and chosen and former.value != chosen.value:
             under = under.without(section)
     return merge(without_former_search(under, over), over)
 
 
-def _settings(plug_in: object) -> type[Section]:
+def settings_of(plug_in: object) -> type[Section]:
+    """The dataclass of a task's or a family's settings."""
     found: type[Section] = plug_in.config if isinstance(plug_in, Family) else cast("TaskType[Section]", plug_in).Config
     return found
 
 
-def _read_choice(slot: _Slot, node: Node, key: str, problems: Problems) -> TaskChoice | ModelChoice | None:
+def _read_choice(slot: Choice, node: Node, key: str, problems: Problems) -> TaskChoice | ModelChoice | None:
     if not config.is_section(node, key, problems):
         return None
     chosen, chooser = node.find(slot.chooser), join(key, slot.chooser)
@@ -306,7 +295,7 @@ def _read_choice(slot: _Slot, node: Node, key: str, problems: Problems) -> TaskC
     except ConfigError as error:
         problems.add(chosen.where, chooser, str(error))
         return None
-    settings = config.parse(node.without(slot.chooser), _settings(plug_in), problems, key)
+    settings = config.parse(node.without(slot.chooser), settings_of(plug_in), problems, key)
     return slot.choice(chosen.value, settings)  # type: ignore[arg-type]  # of the plug-in that was chosen
 
 
@@ -329,6 +318,8 @@ def _disagreements(sections: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if train:
         yield from _disagreements_in_training(train, has_dev=data is None or bool(data.dev))
         yield from _disagreements_in_sharing(train, sections.get("optimizer"))
+    if train and train.epochs and data and data.stream:
+        yield "train.epochs", "the length of a stream is unknown: set train.steps"
     decode: DecodeConfig | None = sections.get("decode")
     if decode:
         yield from unused_settings(decode)
@@ -353,12 +344,11 @@ def _disagreements_in_data(data: DataConfig) -> Iterator[tuple[str, str]]:
 
 
 def _disagreements_in_training(train: TrainConfig, has_dev: bool) -> Iterator[tuple[str, str]]:
-    if train.warmup >= train.steps:
-        yield "train.warmup", f"must be less than steps ({train.steps}), found {train.warmup}"
+    if (train.steps is None) == (train.epochs is None):
+        yield "train", "set exactly one of steps and epochs"
     if train.restart_every and train.schedule == "constant":
         yield "train.restart_every", "a constant schedule has nothing to restart"
-    if train.restart_every and train.restart_every >= train.steps:
-        yield "train.restart_every", f"must be less than steps ({train.steps}), found {train.restart_every}"
+    yield from schedule_problems(train)
     if train.eval_every and not has_dev:
         yield "train.eval_every", "nothing to evaluate: set data.dev"
     if train.eval_utterances and not train.eval_every:
@@ -375,6 +365,19 @@ def _disagreements_in_training(train: TrainConfig, has_dev: bool) -> Iterator[tu
         yield "train.keep_best", "needs train.eval_every and data.dev"
 
 
+def schedule_problems(train: TrainConfig) -> Iterator[tuple[str, str]]:
+    """What does not fit into the number of steps, once that is known."""
+    for name in ("warmup", "restart_every"):
+        span: int | None = getattr(train, name)
+        if span and train.steps is not None and span >= train.steps:
+            yield f"train.{name}", f"must be less than steps ({train.steps}), found {span}"
+
+
+def is_observer(key: str) -> bool:
+    """Whether a key only says what is looked at and how: a run may go on under another value."""
+    return key in OBSERVER_KEYS or key.startswith("decode.")
+
+
 def _disagreements_in_sharing(train: TrainConfig, optimizer: OptimizerConfig | None) -> Iterator[tuple[str, str]]:
     if train.shard != "full":
         return
@@ -384,13 +387,3 @@ def _disagreements_in_sharing(train: TrainConfig, optimizer: OptimizerConfig | N
         yield "train.shard", "full does not work with adafactor; use `shard: optimizer`"
     if optimizer and optimizer.name == "bitsandbytes":
         yield "train.shard", "full does not work with bitsandbytes; use `shard: optimizer`, or adamw8bit"
-
-
-def _choice_schema(chooser: str, plug_ins: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Any of the installed plug-ins with its settings, or one from elsewhere by its dotted name."""
-    known = [
-        {**schema, "properties": {chooser: {"const": name}, **schema.get("properties", {})}}
-        for name, schema in plug_ins.items()
-    ]
-    elsewhere = {"type": "object", "properties": {chooser: {"type": "string", "pattern": r"\."}}, "required": [chooser]}
-    return {"anyOf": [*known, elsewhere]}

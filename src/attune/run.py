@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -25,11 +25,13 @@ from typing import IO, Any
 from attune import recipe as recipes
 from attune.errors import CheckpointError
 from attune.files import explain_write_errors, write_text
-from attune.metrics import Metric
+from attune.metrics import Metric, Scores
 from attune.recipe import Recipe
+from attune.report.tables import scores_from_json, scores_html, scores_table
 from attune.sources import without_secrets
 
 PACKAGES = ("attune-speech", "torch", "transformers", "numpy", "soundfile", "soxr", "safetensors", "sentencepiece")
+UNPLOTTED = ("time", "event", "step", "split", "best", "problems", "utterances", "sample_of")  # of lines of the log
 DYING_SECONDS = 3.0  # for which the readers of a killed process may keep its lock
 
 
@@ -63,11 +65,27 @@ class Status:
     time: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Run:
     """A run directory."""
 
     folder: Path
+
+    def __repr__(self) -> str:
+        """Its state and best checkpoint, and a table of its scores."""
+        columns = self._columns()
+        return f"{self._headline()}\n{scores_table(columns, has_counts=False)}" if columns else self._headline()
+
+    def _repr_html_(self) -> str:
+        return scores_html(self._headline(), self._columns())
+
+    def _headline(self) -> str:
+        best = self.best()
+        found = f", best {best.metric} {best.value:.2f} at step {best.step}" if best else ""
+        return f"Run {self.folder}: {self.state() or 'not started'}{found}"
+
+    def _columns(self) -> dict[str, Scores]:
+        return {name: scores_from_json(saved) for name, saved in self.scores().items()}
 
     @property
     def checkpoints(self) -> Path:
@@ -121,6 +139,16 @@ class Run:
         line = json.dumps({"time": round(time.time(), 3), "event": kind, **known}, default=str)
         with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
             file.write(line + "\n")
+
+    def history(self) -> list[dict[str, Any]]:
+        """What was logged at each step, as rows: loss, lr, and scores such as dev.wer where there are any."""
+        rows: dict[int, dict[str, Any]] = {}
+        for line in _lines(self.folder / "log.jsonl"):
+            if line.get("event") in ("step", "scores") and isinstance(line.get("step"), int):
+                prefix = f"{line['split']}." if line["event"] == "scores" else ""
+                figures = {f"{prefix}{name}": value for name, value in line.items() if name not in UNPLOTTED}
+                rows.setdefault(line["step"], {"step": line["step"]}).update(figures)
+        return [rows[step] for step in sorted(rows)]
 
     def set_status(self, state: str, message: str = "", error_kind: str = "") -> None:
         """Write the state of the run: running, done, preempted or failed."""
@@ -182,6 +210,13 @@ class Run:
         return _record(self.folder / "scores.json") or {}
 
 
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a log; one that was cut off is left out."""
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+        with suppress(ValueError):
+            yield json.loads(line)
+
+
 def _record(path: Path, *keys: str) -> dict[str, Any] | None:
     """A record of a run, if it is there, whole, and has these keys."""
     try:
@@ -206,7 +241,7 @@ def _read_status(saved: Mapping[str, Any]) -> Status:
 def claimed(run: Run, recipe: Recipe, command: Sequence[str], reschedule: bool) -> Iterator[list[recipes.Difference]]:
     """Make the run directory, or check that it is this recipe's, and keep every other process out meanwhile.
 
-    Yields the schedule settings that `reschedule` changed.
+    Yields the settings that changed: of what is looked at, saved and logged, and of a schedule, with `reschedule`.
     """
     refused = explain_write_errors(run.folder, "Set run=… to a writable folder with free space.", CheckpointError)
     with ExitStack() as held:
@@ -260,7 +295,10 @@ def _locked(lock: IO[str]) -> bool:
 
 
 def _check_recipe(run: Run, recipe: Recipe, reschedule: bool) -> list[recipes.Difference]:
-    """Refuse a directory that another recipe made; a changed schedule is let through only when asked for."""
+    """Refuse a directory that another recipe made; a changed schedule is let through only when asked for.
+
+    What is looked at, saved and logged may change: the log has it, as dev scores before and after may not compare.
+    """
     if not (run.folder / "recipe.yaml").exists():
         return []
     free = {"run", *recipes.DEVICE_KEYS}
@@ -268,17 +306,21 @@ def _check_recipe(run: Run, recipe: Recipe, reschedule: bool) -> list[recipes.Di
     if found and not any(run.checkpoints.glob("step-*")):
         run.lock.unlink(missing_ok=True)  # nothing is lost: a run that has saved nothing begins anew
         return []
-    other = [change for change in found if change.key not in recipes.SCHEDULE_KEYS]
+    observed = [change for change in found if recipes.is_observer(change.key)]
+    rescheduled = [change for change in found if change.key in recipes.SCHEDULE_KEYS]
+    other = [change for change in found if change not in (*observed, *rescheduled)]
     if other:
         raise CheckpointError(
             f"{run.folder} was made by another recipe:\n{_listed(other)}\nUse another folder (run=…), or the "
             "original recipe."
         )
-    if found and not reschedule:
+    if rescheduled and not reschedule:
         raise CheckpointError(
-            f"{run.folder} was started with another schedule:\n{_listed(found)}\nThe learning rate would jump. To "
-            "continue anyway, add --reschedule."
+            f"{run.folder} was started with another schedule:\n{_listed(rescheduled)}\nThe learning rate would jump. "
+            "To continue anyway, add --reschedule."
         )
+    for change in found:
+        run.log("changed", key=change.key, old=change.old, new=change.new)
     return found
 
 

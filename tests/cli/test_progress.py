@@ -6,12 +6,12 @@ import math
 import pytest
 
 from attune.batches.load import Position
-from attune.cli._progress import Display, real_time, shown
-from attune.cli._style import styled
 from attune.decoding.search import Search
+from attune.display import Display, real_time, shown
 from attune.scoring.error_rates import CER, WER
 from attune.stages.context import Evaluated, Stepped
 from attune.stages.evaluate import Evaluation
+from attune.styles import styled
 from attune.training.loop import TrainingStep
 from attune.training.progress import TrainingProgress
 from attune.types import Score, Scores
@@ -54,7 +54,7 @@ def test_a_dropped_row_is_named_once_however_many_epochs_there_are():
 
 def test_a_log_has_the_speed_as_a_multiple_of_real_time_and_the_time_left(monkeypatch):
     now = iter([100.0, 130.0])
-    monkeypatch.setattr("attune.cli._progress.time.monotonic", lambda: next(now))
+    monkeypatch.setattr("attune.display.time.monotonic", lambda: next(now))
     display = Display(io.StringIO())
     display.stepped(step(1), steps=11)
     display.stepped(step(6), steps=11)

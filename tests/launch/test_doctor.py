@@ -1,5 +1,6 @@
 """`attune doctor` says what is wrong with a machine, and what to do about it."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -58,7 +59,8 @@ def test_a_gpu_that_is_not_used_is_named_unless_it_is_hidden(monkeypatch):
     [('print("cpu")', "good", "works on cpu"), ('raise SystemExit("no kernel for this GPU")', "note", "no kernel")],
 )
 def test_bitsandbytes_is_tried_where_it_is_installed(monkeypatch, step, verdict, what):
-    pytest.importorskip("bitsandbytes")
+    if importlib.util.find_spec("bitsandbytes") is None:
+        pytest.skip("bitsandbytes is not installed")
     monkeypatch.setattr("attune.launch.doctor.EIGHT_BIT_STEP", step)
     (finding,) = check_bitsandbytes()
     assert finding.verdict == verdict and what in finding.what

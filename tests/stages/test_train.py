@@ -313,7 +313,7 @@ def test_a_run_whose_best_is_damaged_is_evaluated_only_when_it_has_another(recip
     recipe, run = loaded(recipe_file, tmp_path / "run", "train.steps=6", "data.test=[]"), Run(tmp_path / "run")
     events_of(recipe, site)
     (run.checkpoints / f"step-{run.best().step:06d}/model.safetensors").write_bytes(b"broken")
-    with pytest.raises(ModelError, match=r"is damaged: .*attune train .*recipe\.yaml"):
+    with pytest.raises(ModelError, match=r"is damaged: .*attune train .*run"):
         open_pretrained(run.folder)
     events_of(recipe, site)
     open_pretrained(run.folder)

@@ -137,13 +137,13 @@ def test_a_check_tells_of_searches_that_cannot_be_made(recipe, tmp_path, capsys)
     words = ["decode.fallback=true", f"decode.final.lm={tmp_path / 'other.arpa'}"]
     assert main(["check", str(recipe), "--no-audio", *words]) == 2
     told = " ".join(capsys.readouterr().out.split())
-    assert "decode.fallback is for attention models" in told and "'▁stranger' are not tokens of the model" in told
+    assert "decode.fallback=True is not used by the" in told and "'▁stranger' are not tokens of the model" in told
     assert main(["check", str(recipe), "--no-audio"]) == 0
 
 
 def test_a_language_model_needs_a_beam_and_a_family_that_can_use_it(recipe, tmp_path):
     with pytest.raises(ConfigError, match="decode.final.lm: greedy search does not use it: set search: beam"):
-        attune.train(recipe, decode={"final": {"search": "greedy"}})
+        attune.train(recipe, decode={"final": {"search": "greedy", "lm": "lm.arpa"}})
     with pytest.raises(ConfigError, match="decode.lm: greedy search does not use it: set search: beam"):
         attune.train(recipe, decode={"lm": "lm.arpa"})
     classifier = TaskModel(None, TaskCodec(None), "label")

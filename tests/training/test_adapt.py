@@ -283,3 +283,9 @@ def test_every_family_has_layers_for_lora_by_default(model, layers, tmp_path):
     built = family.build(recipe.model.config, task(recipe.task.config, tmp_path), tmp_path)
     adapted = adapt(built.module, LORA, seed=0, default_targets=family.lora_targets)
     assert {name.rpartition(".")[2] for name in adapted.lora_layers} == layers
+
+
+def test_a_run_that_wrote_out_the_former_default_targets_can_be_read():
+    assert AdaptConfig(targets=("q_proj", "v_proj")) == AdaptConfig()
+    with pytest.raises(ValueError, match="need `method: lora`"):
+        AdaptConfig(targets=("k_proj",))

@@ -9,10 +9,10 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from attune.cli._style import styled
 from attune.cli._terminal import at_least
 from attune.errors import ConfigError, RankLost
 from attune.processes import report_failure
+from attune.styles import styled
 
 if TYPE_CHECKING:
     from attune.launch.group import Outcome

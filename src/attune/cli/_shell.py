@@ -15,9 +15,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from attune.cli._style import styled
 from attune.errors import AttuneError, ConfigError, Preempted, RankLost, TrainingError
 from attune.processes import preserve_environment, report_failure
+from attune.styles import styled
 
 if TYPE_CHECKING:
     from attune.cli._completion import Command

@@ -86,7 +86,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _check_manifest(arguments: Namespace, site: Site) -> int:
-    from attune.cli._progress import Display, drawn
+    from attune.display import Display, drawn
     from attune.stages.check import check_manifest
 
     if arguments.overrides:
@@ -103,7 +103,7 @@ def _check_manifest(arguments: Namespace, site: Site) -> int:
 
 
 def _check_recipe(arguments: Namespace, recipe: Recipe, site: Site) -> int:
-    from attune.cli._progress import Display, drawn
+    from attune.display import Display, drawn
     from attune.stages.check import check_recipe
 
     found = drawn(check_recipe(recipe, arguments.audio, site), Display(sys.stderr))
@@ -252,7 +252,7 @@ def _plan_lines(plan: PlanCheck, recipe: Recipe) -> dict[str, str]:
     micros = f"{plan.micros:,} micro-batches, {recipe.batches.micros_per_step} per step"
     return {
         "steps per epoch": f"{plan.steps_per_epoch:,} ({micros})",
-        "epochs": f"{plan.epochs:.1f} in {recipe.train.steps:,} steps",
+        "epochs": f"{plan.epochs:.1f} in {round(plan.epochs * plan.steps_per_epoch):,} steps",
         "padding": f"{100 * plan.padding_share:.1f} %",
         "worst batch": f"{plan.worst_utterances:,} utterances, {plan.worst_seconds:.1f} s with padding; "
         f"longest: {', '.join(plan.worst_longest)}",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from attune.cli._progress import Display
+    from attune.display import Display
     from attune.recipe import Recipe
     from attune.run import Run
     from attune.site import Site
@@ -35,7 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Test, fine-tune, test again, and show the difference."""
     from attune import recipe as recipes
-    from attune.cli._progress import Display, shown
+    from attune.display import Display, shown
     from attune.run import Run
     from attune.site import this_site
     from attune.stages.context import Evaluated
@@ -72,7 +72,7 @@ def _test(weights: str, recipe: Recipe, site: Site, display: Display) -> Evaluat
     """Decode the demo's test set with the given weights under the demo's settings."""
     from dataclasses import replace
 
-    from attune.cli._progress import drawn
+    from attune.display import drawn
     from attune.sources import locate
     from attune.stages.eval_target import EvalTarget, evaluate_target
     from attune.stages.pretrained import open_pretrained

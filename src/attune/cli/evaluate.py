@@ -15,7 +15,7 @@ from attune.cli._terminal import add_json, add_overrides, at_least, print_json, 
 from attune.errors import ConfigError
 
 if TYPE_CHECKING:
-    from attune.cli._progress import Display
+    from attune.display import Display
     from attune.report.confusions import Confusion
     from attune.site import Site
     from attune.stages.eval_target import EvalTarget
@@ -30,7 +30,7 @@ CONFUSIONS = 10  # shown by default
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Take a model, the data to evaluate on, and decoding options."""
-    parser.add_argument("subject", help="run, model folder, or recipe with model.weights")
+    parser.add_argument("subject", help="run, RUN@best|last|step-N, model of any toolkit, or recipe with model.weights")
     add_overrides(parser)
     parser.add_argument(
         "--on",
@@ -71,7 +71,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _evaluate(arguments: Namespace, subject: EvalTarget, site: Site, world: World) -> int:
-    from attune.cli._progress import Display, drawn
+    from attune.display import Display, drawn
     from attune.stages.eval_target import evaluate_target, record
 
     display = Display(sys.stderr if arguments.json else sys.stdout)

@@ -13,7 +13,7 @@ EXAMPLE = "attune export runs/demo --to models/demo"
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Take a run and where to write its model."""
-    parser.add_argument("run", help="run, model folder, or URL of one")
+    parser.add_argument("run", help="run, RUN@best|last|step-N, model folder, or URL of one")
     parser.add_argument("--to", type=Path, required=True, metavar="DIR|FILE.nemo", help="folder or .nemo file to write")
     parser.add_argument(
         "--for-transformers",

@@ -94,11 +94,10 @@ def _first_line(module: str) -> str:
 
 
 def _recipes() -> dict[str, str]:
-    """The shipped recipes by path, each with its first comment."""
-    from importlib.resources import files
+    """The shipped recipes by name, each with its first comment."""
+    from attune.catalog import shipped_recipes
 
-    folder = Path(str(files("attune"))) / "recipes"
-    return {str(path): _first_comment(path) for path in sorted(folder.glob("*.yaml"))}
+    return {name: _first_comment(path) for name, path in shipped_recipes().items()}
 
 
 def _first_comment(path: Path) -> str:

@@ -16,7 +16,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Print the schema."""
-    from attune import recipe
+    from attune.recipe_keys import json_schema
 
-    print_json(recipe.json_schema())
+    print_json(json_schema())
     return 0

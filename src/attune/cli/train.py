@@ -22,8 +22,9 @@ from attune.cli._ranks import (
     site_of,
     start_ranks,
 )
-from attune.cli._terminal import add_json, add_recipe, at_least, print_json
-from attune.errors import Preempted
+from attune.cli._terminal import add_json, add_overrides, at_least, print_json
+from attune.cli.new import add_model, draft
+from attune.errors import ConfigError, Preempted
 
 if TYPE_CHECKING:
     from attune.recipe import Recipe
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 
 Report = Callable[[Mapping[str, float]], None]
 
-HELP = "train a recipe; the same command resumes a stopped run"
-EXAMPLE = "attune train recipes/demo.yaml optimizer.lr=1e-4 --devices 2"
+HELP = "train a recipe, or data with a model; the same command resumes a stopped run"
+EXAMPLE = "attune train demo optimizer.lr=1e-4 --devices 2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,13 @@ class _Result:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Take a recipe, overrides, devices and launcher."""
-    add_recipe(parser)
+    parser.add_argument(
+        "recipe",
+        metavar="RECIPE|RUN|DATA",
+        help="recipe file or the name of a shipped one; a run, to continue it; or data, with --model",
+    )
+    add_overrides(parser)
+    add_model(parser)
     add_site(parser)
     add_launch(parser)
     parser.add_argument(
@@ -65,12 +72,68 @@ def run(arguments: Namespace) -> int:
     from attune import recipe
     from attune.launch.ranks import is_rank
 
+    arguments = _with_recipe(arguments)
     loaded = recipe.load(arguments.recipe, arguments.overrides)  # its errors are printed before any rank starts
     if arguments.launch == "ray":
         return _train_on_ray(arguments, loaded.recipe)
     if is_rank() or (not arguments.restarts and ranks_wanted(arguments) == 1):
         return in_world(arguments, lambda site, world: _train_here(arguments, loaded.recipe, site, world))
     return _train_group(arguments, Path(loaded.recipe.run))
+
+
+def _with_recipe(arguments: Namespace) -> Namespace:
+    """The arguments with a recipe in the place of a name, a run, or data and a model; ranks are started with these."""
+    from attune.plain_yaml import inline_yaml
+    from attune.sources import is_address
+
+    given, own = Path(arguments.recipe), list[str]()
+    if arguments.model:
+        recipe = _draft(arguments)
+    elif (given / "recipe.yaml").is_file():
+        if not (given / "status.json").is_file():
+            raise ConfigError(f"{given} is a model, not a run. To train from it: attune train DATA --model {given}")
+        recipe, own = given / "recipe.yaml", [f"run={inline_yaml(str(given))}"]  # it may have been moved
+    elif given.suffix not in (".yaml", ".yml") and (given.exists() or is_address(arguments.recipe)):
+        raise ConfigError(f"{arguments.recipe} is not a recipe. If it is data, name the model to train: --model MODEL.")
+    else:
+        recipe = given
+    of_data = {arguments.recipe, *_corpus_options(arguments)}
+    verb, *words = (word for word in _without_model(arguments.words) if word not in of_data)
+    overrides = [*own, *(word for word in arguments.overrides if word not in of_data)]
+    changed = {"recipe": recipe, "overrides": overrides, "words": [verb, str(recipe), *own, *words]}
+    return Namespace(**{**vars(arguments), **changed})
+
+
+def _draft(arguments: Namespace) -> Path:
+    from attune.launch.ranks import is_rank
+    from attune.stages.new import NewRequest
+
+    if is_rank():
+        raise ConfigError("Make the recipe first, in one process: attune new DATA --model MODEL; then train it.")
+    run = next((word.partition("=")[2] for word in arguments.overrides if word.startswith("run=")), None)
+    options = _corpus_options(arguments)
+    request = NewRequest(arguments.recipe, arguments.model, run=run, language=arguments.language, options=options)
+    return draft(request).path
+
+
+def _corpus_options(arguments: Namespace) -> list[str]:
+    """With data in the place of a recipe, words such as text=COLUMN are about the data: no recipe has these keys."""
+    from attune.recipe import Recipe
+
+    known = {"base", *Recipe.__dataclass_fields__}
+    names = {word: word.partition("=")[0] for word in arguments.overrides}
+    return [word for word, name in names.items() if arguments.model and "." not in name and name not in known]
+
+
+def _without_model(words: Sequence[str]) -> list[str]:
+    """The command line without what the recipe now has."""
+    kept, skip = [], False
+    for word in words:
+        is_option = word in ("--model", "--language")
+        if not (skip or is_option or word.startswith(("--model=", "--language="))):
+            kept.append(word)
+        skip = is_option
+    return kept
 
 
 def _train_group(arguments: Namespace, folder: Path) -> int:
@@ -167,7 +230,7 @@ def _print_result(arguments: Namespace, recipe: Recipe, result: _Result) -> int:
 def _train(
     arguments: Namespace, recipe: Recipe, request: Request, site: Site, world: World, report: Report = lambda _: None
 ) -> _Result:
-    from attune.cli._progress import Display, shown
+    from attune.display import Display, shown
     from attune.stages.context import Evaluated
     from attune.stages.train import train
 

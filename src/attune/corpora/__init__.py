@@ -8,6 +8,7 @@ from attune.corpora._leakage import Leak, find_leaks
 from attune.corpora._manifest import Corpus, Manifest, RowProblem, open_corpus, open_manifest
 from attune.corpora._parquet import SHARDS, read_samples
 from attune.corpora._prepare import Prepared, prepare_split, remove_splits
+from attune.corpora._ratios import assign_groups
 from attune.corpora._remote import fetch_manifest
 from attune.corpora._rows import Row
 from attune.corpora._sample import CorpusSample
@@ -37,6 +38,7 @@ __all__ = [
     "RowProblem",
     "Selection",
     "Skipped",
+    "assign_groups",
     "detect_corpus",
     "expand_shards",
     "fetch_manifest",

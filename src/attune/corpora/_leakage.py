@@ -5,9 +5,8 @@ agree by the hash of all bytes. Of very large sets a sample is looked at; ids ar
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -16,15 +15,14 @@ import numpy as np
 from attune.corpora._manifest import Corpus
 from attune.corpora._sample import CorpusSample
 from attune.corpora._scan import file_state
-from attune.errors import SourceError
-from attune.sources import read_range
 from attune.types import Utterance
 
-MOST_ROWS = 200_000  # of a set whose recordings and speakers are compared
+MOST_ROWS = 100_000  # of a set whose recordings and speakers are compared
 GLANCE = 4096  # bytes
 EXAMPLES = 3
 
 Key = tuple[object, ...]
+Place = tuple[str, int | None, int | None, int | None]  # path or address, first byte, number of bytes, row of Parquet
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +42,41 @@ class Leak:
 
 def find_leaks(train: Corpus, others: Mapping[str, Corpus | CorpusSample]) -> tuple[Leak, ...]:
     """Everything that each of the other sets shares with the training set."""
-    return tuple(leak for name, other in others.items() if len(other) for leak in _leaks(name, train, other))
+    wholes = {name: each.whole if isinstance(each, CorpusSample) else each for name, each in others.items()}
+    scored = {name: list(_some(whole)) for name, whole in wholes.items() if len(whole)}
+    seen = _look_at(train, {_size(each) for rows in scored.values() for each in rows})
+    found = (leak for name, rows in scored.items() for leak in _leaks(name, train, wholes[name], rows, seen))
+    return tuple(found)
 
 
-def _leaks(split: str, train: Corpus, other: Corpus | CorpusSample) -> Iterator[Leak]:
-    whole = other.whole if isinstance(other, CorpusSample) else other
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The speakers of the training set, and the places of recordings that may be scored too, by what they look like."""
+
+    speakers: Set[str | None]
+    places: Mapping[Key, Sequence[Place]]
+
+
+def _look_at(train: Corpus, sizes: Set[int | None]) -> _Seen:
+    """One pass over the training set; recordings of a size that no scored one has are not opened."""
+    speakers, places = set[str | None](), dict[Key, list[Place]]()
+    for each in _some(train):
+        speakers.add(each.speaker)
+        size = _size(each)
+        if size is not None and size in sizes:
+            places.setdefault(_look(each, size), []).append(_place(each))
+    return _Seen(speakers, places)
+
+
+def _leaks(split: str, train: Corpus, whole: Corpus, scored: Sequence[Utterance], seen: _Seen) -> Iterator[Leak]:
     rows = np.flatnonzero(np.isin(whole.hashes, train.hashes))
     if len(rows):
         yield Leak(split, "ids", len(rows), len(whole), tuple(whole[int(row)].id for row in rows[:EXAMPLES]))
-    scored = list(_some(whole))
-    shared = _same_recordings(train, scored)
+    shared = [each.id for each in scored if _is_trained_on(each, seen)]
     if shared:
-        yield Leak(split, "recordings", len(shared), len(scored), tuple(each.id for each in shared[:EXAMPLES]))
+        yield Leak(split, "recordings", len(shared), len(scored), tuple(shared[:EXAMPLES]))
     speakers = {each.speaker for each in scored if each.speaker}
-    both = sorted(speakers & {each.speaker for each in _some(train) if each.speaker}) if speakers else []
+    both = sorted(name for name in speakers if name in seen.speakers)
     if both:
         yield Leak(split, "speakers", len(both), len(speakers), tuple(both[:EXAMPLES]))
 
@@ -69,38 +88,21 @@ def _some(corpus: Corpus) -> Iterable[Utterance]:
     return (corpus[len(corpus) * number // MOST_ROWS] for number in range(MOST_ROWS))
 
 
-def _same_recordings(train: Corpus, scored: Iterable[Utterance]) -> list[Utterance]:
-    """The scored utterances whose recordings, or the same parts of them, are trained on."""
-    sized = [(each, size) for each in scored if (size := _size(each)) is not None]
-    sizes = {size for _, size in sized}
-    trained = [each for each in _some(train) if _size(each) in sizes]
-    if not trained:
-        return []
-    glances: dict[Key, list[Utterance]] = {}
-    for each in trained:
-        glances.setdefault((_size(each), _part(each), _glance(each)), []).append(each)
-    hash_once = cache(_hash)
-    found = []
-    for each, size in sized:
-        alike = glances.get((size, _part(each), _glance(each)), ())
-        if any(hash_once(*_place(each)) == hash_once(*_place(other)) for other in alike):
-            found.append(each)
-    return found
+def _is_trained_on(utterance: Utterance, seen: _Seen) -> bool:
+    """Whether the recording, or the same part of it, is in the training set."""
+    size = _size(utterance)
+    alike = seen.places.get(_look(utterance, size), ()) if size is not None else ()
+    own = _place(utterance)
+    return any(own == other or _same_bytes(own, other) for other in alike)
 
 
-def _place(utterance: Utterance) -> tuple[str, int | None, int | None, int | None]:
+def _place(utterance: Utterance) -> Place:
     """Where a recording is."""
     return str(utterance.audio), utterance.first_byte, utterance.byte_count, utterance.row
 
 
-def _part(utterance: Utterance) -> Key:
-    """Which part of its recording an utterance is."""
-    seconds = None if utterance.start is None else round(utterance.seconds, 2)
-    return utterance.start, seconds, utterance.channel
-
-
 def _size(utterance: Utterance) -> int | None:
-    """The bytes of a recording; of one that would have to be requested, or decoded from Parquet, its place instead."""
+    """The bytes of a recording; -1 for one that would have to be requested, or decoded from Parquet."""
     if utterance.audio is None:
         return None
     if utterance.row is not None or isinstance(utterance.audio, str):
@@ -108,24 +110,31 @@ def _size(utterance: Utterance) -> int | None:
     return utterance.byte_count or file_state(str(utterance.audio)).size
 
 
-def _glance(utterance: Utterance) -> Key:
-    """A few bytes from the middle of a recording, where headers are over; or its place."""
-    size = _size(utterance)
-    if size is None or size < 0:
-        return _place(utterance)
-    start = (utterance.first_byte or 0) + size // 2
-    return (_read(str(utterance.audio), start, min(GLANCE, size - size // 2)),)
+def _look(utterance: Utterance, size: int) -> Key:
+    """What equal recordings have in common: part, size and a few bytes; or the place, where those cannot be read."""
+    seconds = None if utterance.start is None else round(utterance.seconds, 2)
+    part = utterance.start, seconds, utterance.channel
+    if size < 0:
+        return part, _place(utterance)
+    middle = (utterance.first_byte or 0) + size // 2  # where headers are over
+    return part, size, _read(str(utterance.audio), middle, min(GLANCE, size - size // 2))
 
 
-def _hash(audio: str, first_byte: int | None, byte_count: int | None, row: int | None) -> object:
-    if row is not None or not Path(audio).is_file():
-        return audio, first_byte, row
-    content = _read(audio, first_byte or 0, byte_count or Path(audio).stat().st_size)
-    return hashlib.blake2b(content).digest() if content else (audio, first_byte)
+def _same_bytes(one: Place, other: Place) -> bool:
+    """Whether two recordings on this machine have the same content."""
+    hashes = [_hash(place) for place in (one, other) if place[3] is None and Path(place[0]).is_file()]
+    return len(hashes) == 2 and hashes[0] == hashes[1]
+
+
+def _hash(place: Place) -> bytes:
+    audio, first_byte, byte_count, _ = place
+    return hashlib.blake2b(_read(audio, first_byte or 0, byte_count or Path(audio).stat().st_size)).digest()
 
 
 def _read(audio: str, start: int, length: int) -> bytes:
     try:
-        return read_range(audio, start, length)
-    except (OSError, SourceError):  # a file that cannot be read is reported by whoever decodes it
+        with Path(audio).open("rb", buffering=0) as file:
+            file.seek(start)
+            return file.read(length)
+    except OSError:  # a file that cannot be read is reported by whoever decodes it
         return b""

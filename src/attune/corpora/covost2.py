@@ -22,7 +22,7 @@ REMOVED = "REMOVE"  # how CoVoST marks what its translators rejected
 class Options:
     """Which languages."""
 
-    source: Annotated[str, Field(description="The language that is spoken.")] = "en"
+    source: Annotated[str, Field(description="Language of the speech.")] = "en"
     target: Annotated[str, Field(description="The language of the translations.")] = "de"
 
 

@@ -1,4 +1,4 @@
-"""QUESST 2014: spoken queries to be found in recordings; SUPERB takes the part in non-native English.
+"""QUESST 2014: audio queries to find in recordings; SUPERB takes the part in non-native English.
 
 Which query is in which document is written beside the manifests: lines of `QUERY DOCUMENT` in dev-matches.txt and
 test-matches.txt. Evaluate on a split and on documents together.

@@ -1,4 +1,4 @@
-"""VCC 2020: voice conversion. Training has one target speaker; test has others, with what the target would have said.
+"""VCC 2020: voice conversion. Training has one target speaker; test has others, with the same sentence of the target.
 
 Expects a folder of recordings for each speaker (SEF1 …, TEF1 …) and, if it is there, prompts/Eng_transcriptions.txt.
 """

@@ -58,6 +58,15 @@ class SearchConfig:
     lm_weight: Annotated[
         float, Field(ge=0, le=1000, description="Weight of the language model's log-probabilities.")
     ] = 0.3
+    batch: Annotated[
+        int | None,
+        Field(
+            gt=0,
+            le=100_000,
+            description="Utterances decoded at once (default: four micro-batches of training).",
+            json_schema_extra={"since": "0.2"},
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +74,11 @@ class DecodeConfig(SearchConfig):
     """The search while training, and the one for the final scores."""
 
     final: Annotated[SearchConfig | None, Field(description="Search for the final scores (default: the same).")] = None
+
+    @property
+    def final_batch(self) -> int | None:
+        """The batch for the final scores."""
+        return (self.final.batch if self.final else None) or self.batch
 
 
 def _of_beams() -> list[str]:
@@ -97,4 +111,7 @@ def without_former_search(under: Node, over: Node) -> Node:
         if former and chosen and former.value != chosen.value:
             for name in _of_beams():
                 under = under.without(f"{section}.{name}")
+        lm = over.find(f"{section}.lm")
+        if lm and lm.value is None:  # a language model that is taken away takes its weight along
+            under = under.without(f"{section}.lm_weight")
     return under

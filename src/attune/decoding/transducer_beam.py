@@ -4,8 +4,10 @@ In every step each hypothesis takes one more token, a label or a blank; the best
 the same labels at the same frame are merged into one with the sum of their probabilities. A hypothesis past its last
 frame keeps its place and its score. Rows of an utterance only compete with each other, and one that has ended stays as
 it is, so the batch does not change a result. For RNN-T the hypotheses are those of NeMo's `malsd_batch`, for TDT the
-best one nearly always is (docs/guides/transducers.md says when not). (Saon et al., Alignment-Length Synchronous Decoding for RNN Transducer,
-ICASSP 2020; Xu et al., Efficient Sequence Transduction by Jointly Predicting Tokens and Durations, 2304.06795.)
+best one nearly always is (docs/guides/transducers.md says when not).
+
+Saon et al., Alignment-Length Synchronous Decoding for RNN Transducer, ICASSP 2020; Xu et al., Efficient Sequence
+Transduction by Jointly Predicting Tokens and Durations, 2304.06795.
 """
 
 # U utterances, K hypotheses of each, R = U × K rows, V tokens, D durations, N steps

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from html import escape
+from typing import Any
 
-from attune.metrics import Score, Scores
+from attune.metrics import Metric, Score, Scores
 
 PLAIN_WORDS = ("raw",)  # short, and no abbreviations
 LONGEST_ABBREVIATION = 3
@@ -13,18 +15,30 @@ MOST_COLUMNS = 3  # of a table with a column for each set
 WIDE = 10.0  # an interval of which decimals say nothing
 
 
-def scores_table(sets: Mapping[str, Scores]) -> str:
+def scores_table(sets: Mapping[str, Scores], has_counts: bool = True) -> str:
     """The scores of test sets, or before and after: a column for each, or a row for each when there are many."""
     if len(sets) > MOST_COLUMNS:
         return sets_table(sets)
+    return _aligned(_rows(sets, has_counts))
+
+
+def scores_html(title: str, sets: Mapping[str, Scores]) -> str:
+    """A short table for a notebook."""
+    head, *rows = _rows(sets, has_counts=False)
+    lines = [f"<tr>{''.join(f'<th>{escape(cell)}</th>' for cell in head)}</tr>"]
+    lines += [f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows]
+    return f"<p>{escape(title)}</p><table>{''.join(lines)}</table>"
+
+
+def _rows(sets: Mapping[str, Scores], has_counts: bool) -> list[list[str]]:
     metrics = _union(scores.values for scores in sets.values())
     conditions = _union(scores.conditions for scores in sets.values())
-    counts = _union(scores.counts for scores in sets.values())
+    counts = _union(scores.counts for scores in sets.values()) if has_counts else []
     rows = [["score [95 % CI]", *sets]]
     rows += [[name, *(_value_of(scores, name) for scores in sets.values())] for name in metrics]
     rows += [[name, *(scores.conditions.get(name, "") for scores in sets.values())] for name in conditions]
     rows += [[name, *(_count_of(scores, name) for scores in sets.values())] for name in counts]
-    return _aligned(rows)
+    return rows
 
 
 def sets_table(sets: Mapping[str, Scores]) -> str:
@@ -59,6 +73,17 @@ def scores_json(scores: Scores) -> dict[str, object]:
         "counts": dict(scores.counts),
         "conditions": dict(scores.conditions),
     }
+
+
+def scores_from_json(saved: Mapping[str, Any]) -> Scores:
+    """The scores that `scores_json` wrote; a null one stays not a number."""
+    values = {}
+    for name, score in saved["scores"].items():
+        known = score or {}
+        metric = Metric(name, known.get("unit", ""), known.get("higher_is_better", False), "")
+        value, low, high = (math.nan if known.get(part) is None else known[part] for part in ("value", "low", "high"))
+        values[name] = Score(metric, value, low, high)
+    return Scores(values, saved["counts"], saved["conditions"])
 
 
 def describe_score(score: Score) -> str:

@@ -64,8 +64,8 @@ class Retries:
     address: str
     policy: RetryPolicy
     advice: str = "Check the URL and the network."
-    failed: str = "Cannot read {address}"
     report: Callable[[str], None] = unreported  # why there is a wait
+    failed: str = "Cannot read {address}"
     failures: int = 0
     reached: int = 0  # the furthest byte so far
     little: int = 0  # failures after fewer than LITTLE new bytes

@@ -7,7 +7,7 @@ Training, checking, measuring memory, importing and the evaluation of another to
 import filecmp
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TypeVar
@@ -33,6 +33,7 @@ from attune.stages.pretrained import (
     build_model,
     export,
     is_native,
+    locate_model,
     open_pretrained,
     start_from,
 )
@@ -118,7 +119,7 @@ def open_pretrained_source(recipe: Recipe, site: Site) -> PretrainedSource:
     """What `model.weights` names; nothing is read yet."""
     if recipe.model.config.weights is None:
         return PretrainedSource()
-    path = locate(recipe.model.config.weights, site.cache)
+    path = locate_model(recipe.model.config.weights, site.cache)
     adapter = path if is_adapter(path) else None
     path = base_of(path, site) if adapter else path
     if is_native(path):
@@ -148,7 +149,7 @@ def import_model(source: str, folder: Path, site: Site, tokenizer: str | None = 
     if base is not None and not is_adapter(path):
         raise ModelError(f"{source} is not a LoRA adapter (it has no adapter_config.json). Leave --base out.")
     weights = path if not is_adapter(path) else locate(base, site.cache) if base else base_of(path, site)
-    family = _family_of(weights)
+    family = family_of(weights)
     if family is None:
         raise ModelError(
             f"Cannot import {source}: unknown format. Expected a .nemo file, a transformers Whisper folder, an OpenAI "
@@ -160,16 +161,14 @@ def import_model(source: str, folder: Path, site: Site, tokenizer: str | None = 
         raise ModelError(f"{source} has its own tokenizer. Remove --tokenizer, which is for OpenAI .pt files.")
     settings = [f"model.tokenizer={inline_yaml(str(locate(tokenizer, site.cache)))}"] if tokenizer is not None else []
     with tempfile.TemporaryDirectory() as scratch:
-        run, written = Run(Path(scratch)), Path(scratch) / "recipe.yaml"
+        run = Run(Path(scratch))
         if base is not None:
             path = with_base(path, str(weights.absolute()), Path(scratch) / "adapter")
-        values = {"folder": inline_yaml(str(folder)), "source": inline_yaml(str(path)), "family": family}
-        write_text(written, IMPORTED.format(**values))
-        recipe = recipes.load(written, settings).recipe
+        recipe = external_recipe(path, family, folder, settings)
         folders = ModelFolders(run.task, run.assets)
         begun = begin_model(recipe, (), folders, site, World.alone())
         require_all_weights(begun, path)
-        recipe = recipes.load(written, [*settings, *begun.init.overrides]).recipe
+        recipe = external_recipe(path, family, folder, [*settings, *begun.init.overrides])
         with explain_write_errors(folder, "Choose another folder.", ModelError):
             folder.parent.mkdir(parents=True, exist_ok=True)
         # Built under what the checkpoint recommends, which exporters write down.
@@ -177,6 +176,15 @@ def import_model(source: str, folder: Path, site: Site, tokenizer: str | None = 
         final.task_model.module.load_state_dict(begun.loaded.task_model.module.state_dict())
         export(folder, recipe, run, final.task_model)
     return sum(weight.numel() for weight in final.task_model.model.parameters())
+
+
+def external_recipe(path: Path, family: str, run: Path, overrides: Sequence[str]) -> Recipe:
+    """A recipe under which another toolkit's checkpoint is used as it is."""
+    with tempfile.TemporaryDirectory() as scratch:
+        written = Path(scratch) / "recipe.yaml"
+        values = {"folder": inline_yaml(str(run)), "source": inline_yaml(str(path)), "family": family}
+        write_text(written, IMPORTED.format(**values))
+        return recipes.load(written, overrides).recipe
 
 
 def require_all_weights(begun: BegunModel, path: Path) -> None:
@@ -190,7 +198,7 @@ def _family(recipe: Recipe) -> Family[ModelSection]:
     return catalog.find(catalog.FAMILIES, recipe.model.family)
 
 
-def _family_of(path: Path) -> str | None:
+def family_of(path: Path) -> str | None:
     """The family of a model of attune's, or the one that imports a checkpoint."""
     if is_native(path):
         return open_pretrained(path).recipe.model.family
@@ -288,7 +296,7 @@ def _load_pretrained_weights(
         if remap and native.recipe.model.family == recipe.model.family:
             remapped = remap(model.model, tensors, native.folders.task, native.folders.assets)
             return _report(loaded, remapped, native.weights)
-        is_same = _same_files(folders.task, native.folders.task)
+        is_same = same_files(folders.task, native.folders.task)
         return InitReport(tuple(start_from(model.module, tensors, native.weights, is_same)))
     if imported and source.external:
         nothing = folders.task.with_name("no-task")  # imported weights come without a task
@@ -304,7 +312,7 @@ def _report(loaded: LoadedModel, remapped: RemappedWeights, path: Path) -> InitR
     return InitReport(tuple(sorted({*missing, *remapped.renewed})), notes)
 
 
-def _same_files(one: Path, other: Path) -> bool:
+def same_files(one: Path, other: Path) -> bool:
     """Whether two folders hold the same names and bytes; one that is absent holds nothing."""
     names = [sorted(path.name for path in folder.glob("*")) for folder in (one, other)]
     return names[0] == names[1] and not any(filecmp.cmpfiles(one, other, names[0], shallow=False)[1:])

@@ -45,6 +45,7 @@ from attune.stages.data import (
     samples_in,
     training_reader,
     training_rows,
+    with_steps,
     worst_micro_batch,
 )
 from attune.stages.evaluate import Decoding, ScoreFloor, fetch_scoring_files, kept_metric, score_floor, search_of
@@ -150,6 +151,7 @@ def check_recipe(recipe: Recipe, audio: int | None, site: Site) -> Generator[Dec
         streamed = _look_into_stream(recipe, troubles)
         train = corpora.get(TRAIN)
         plan = _plan(recipe, train, troubles) if train else None
+        stepped = _with_steps(recipe, train, troubles)
         # The vocabulary of a stream takes a pass over all of it; a model with its own can be checked.
         learned = train if train or not _has_own_vocabulary(recipe) else streamed
         begun = _begin(recipe, learned, Path(folder), site, troubles) if learned else None
@@ -167,8 +169,8 @@ def check_recipe(recipe: Recipe, audio: int | None, site: Site) -> Generator[Dec
         return RecipeCheck(
             bad_rows_policy=recipe.data.bad_rows,
             splits=tuple(splits),
-            rates=_rates(recipe),
-            plan=_describe(recipe, train, plan) if train and plan else None,
+            rates=_rates(stepped) if stepped else (),
+            plan=_describe(stepped, train, plan) if train and plan and stepped else None,
             parameters=begun.adapted if begun else None,
             new_tensors=begun.init.new_tensors if begun else (),
             example=first_example(order, begun.loaded) if begun else None,
@@ -241,6 +243,17 @@ def _plan(recipe: Recipe, corpus: Corpus, troubles: list[str]) -> Plan | None:
     with _gathering(troubles):
         plan = planner(recipe, corpus, training_rows(recipe, corpus))(0)
         return replace(plan, order=plan.order % len(corpus))  # in a mix, a row may have several turns
+    return None
+
+
+def _with_steps(recipe: Recipe, corpus: Corpus | None, troubles: list[str]) -> Recipe | None:
+    """The recipe with its number of steps; None where nothing is there to count epochs in."""
+    if recipe.train.epochs is None:
+        return recipe
+    found: list[str] = []  # without rows, _plan lists why
+    with _gathering(found):
+        return with_steps(recipe, corpus, training_rows(recipe, corpus) if corpus else None)
+    troubles += [each for each in found if each not in troubles]
     return None
 
 
@@ -358,10 +371,10 @@ def _can_output(loaded: LoadedModel, character: str) -> bool:
 def _rates(recipe: Recipe) -> tuple[tuple[int, float], ...]:
     """The learning rate of the first and the last step, at the end of the warmup, halfway, and around a restart."""
     schedule, settings = schedule_of(recipe), recipe.train
-    steps = {1, max(1, settings.warmup), max(1, settings.steps // 2), settings.steps}
+    steps = {1, max(1, settings.warmup), max(1, settings.last_step // 2), settings.last_step}
     if settings.restart_every:
         first = settings.warmup + settings.restart_every
-        steps |= {step for step in (first, first + 1) if step < settings.steps}
+        steps |= {step for step in (first, first + 1) if step < settings.last_step}
     return tuple((step, schedule.at(step)) for step in sorted(steps))
 
 
@@ -370,7 +383,7 @@ def _describe(recipe: Recipe, corpus: Corpus, plan: Plan) -> PlanCheck:
     return PlanCheck(
         steps_per_epoch=plan.steps,
         micros=plan.micros,
-        epochs=recipe.train.steps / plan.steps,
+        epochs=recipe.train.last_step / plan.steps,
         padding_share=padding_share(corpus.seconds, plan),
         worst_utterances=len(worst.rows),
         worst_seconds=worst.padded_seconds,

@@ -1,17 +1,20 @@
 """A training in progress: what its parts share, its events, its log, its learning rate and its optimizer."""
 
 import importlib.util
+import resource
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from attune.batches.load import LoadedMicroBatch
 from attune.batches.mix import Share
 from attune.corpora import Corpus, CorpusSample, Leak, Selection, find_leaks
 from attune.decoding.search import Search
-from attune.recipe import Difference, Recipe
+from attune.recipe import SCHEDULE_KEYS, Difference, Recipe
 from attune.run import Run
 from attune.site import Site
 from attune.stages.data import Example
@@ -32,14 +35,6 @@ from attune.world import World
 if TYPE_CHECKING:
     from attune.report.board import Board
 
-SCHEDULE_FIELDS = {
-    "train.steps": "steps",
-    "train.warmup": "warmup",
-    "train.schedule": "shape",
-    "train.restart_every": "restart_every",
-    "optimizer.lr": "lr",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Started:
@@ -54,6 +49,7 @@ class Started:
     new_tensors: tuple[str, ...] = ()  # those that the pretrained weights did not give, or not wholly
     dev: Corpus | CorpusSample | None = None
     rescheduled: tuple[tuple[Difference, float, float], ...] = ()  # with the old and new rate at the next step
+    observed: tuple[Difference, ...] = ()  # changed settings of what is looked at, saved and logged
     notes: tuple[str, ...] = ()  # what there is to say about the weights it begins with
     leaks: tuple[Leak, ...] = ()  # what dev and test share with the training set
     mix: tuple[Share, ...] = ()
@@ -180,7 +176,7 @@ def log_step(training: TrainingContext, stepped: Stepped) -> None:
         training.log.write("skipped", step=number, reason=step.skipped, ids=step.skipped_ids)
     for reason in step.dropped:
         training.log.write("dropped", step=number, reason=reason)
-    if number % training.recipe.train.log_every == 0 or number == training.recipe.train.steps:
+    if number % training.recipe.train.log_every == 0 or number == training.recipe.train.last_step:
         figures = {"loss": step.loss, "lr": step.lr, "gradient_norm": step.gradient_norm}
         speed = round(stepped.audio_seconds_per_second, 1)
         position = step.progress.position
@@ -212,17 +208,23 @@ def log_scores(training: TrainingContext, step: int, evaluation: Evaluation, is_
 def schedule_of(recipe: Recipe) -> Schedule:
     """The learning rate as the recipe has it."""
     settings = recipe.train
-    return Schedule(recipe.optimizer.lr, settings.steps, settings.warmup, settings.schedule, settings.restart_every)
+    return Schedule(recipe.optimizer.lr, settings.last_step, settings.warmup, settings.schedule, settings.restart_every)
 
 
 def changed_rates(
-    changes: Sequence[Difference], recipe: Recipe, progress: TrainingProgress
+    changes: Sequence[Difference], old: Schedule, new: Schedule, progress: TrainingProgress
 ) -> tuple[tuple[Difference, float, float], ...]:
     """What a changed schedule does to the learning rate of the next step: the change, the old rate and the new."""
     step = progress.position.step + 1
-    new = schedule_of(recipe)
-    old = replace(new, **{SCHEDULE_FIELDS[change.key]: change.old for change in changes})  # type: ignore[arg-type]
-    return tuple((change, old.at(step), new.at(step)) for change in changes)
+    return tuple((change, old.at(step), new.at(step)) for change in changes if change.key in SCHEDULE_KEYS)
+
+
+def as_before(recipe: Recipe, changes: Sequence[Difference]) -> Recipe:
+    """The recipe with the schedule that the run had before these changes."""
+    old = {change.key: change.old for change in changes if change.key in SCHEDULE_KEYS}
+    train = {key.removeprefix("train."): value for key, value in old.items() if key.startswith("train.")}
+    lr = {"lr": old["optimizer.lr"]} if "optimizer.lr" in old else {}
+    return replace(recipe, train=replace(recipe.train, **train), optimizer=replace(recipe.optimizer, **lr))  # type: ignore[arg-type]
 
 
 def open_optimizer(recipe: Recipe, loaded: LoadedModel, fresh: Sequence[str], world: World) -> OptimizerLike:
@@ -250,3 +252,10 @@ def usable_alone(loaded: LoadedModel, recipe: Recipe, run: Run, world: World) ->
     load_weights(alone.task_model.module, weights, run.checkpoints)
     alone.task_model.module.to(world.device)
     return alone
+
+
+def memory_gib(world: World) -> float:
+    """The most memory this process has had at once, on its device."""
+    if world.device.type == "cuda":
+        return torch.cuda.max_memory_allocated(world.device) / 2**30
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

@@ -28,7 +28,7 @@ from attune.corpora import (
     to_utterance,
 )
 from attune.errors import ConfigError, DataError
-from attune.recipe import Recipe
+from attune.recipe import Recipe, schedule_problems
 from attune.run import Run
 from attune.scorers import CROPPED, SEARCHED, WITHOUT_MASKS
 from attune.site import Site
@@ -108,6 +108,24 @@ def planner(recipe: Recipe, corpus: Corpus, selection: Selection) -> Callable[[i
         return replace(cut, order=drawn[cut.order])
 
     return plan
+
+
+def with_steps(recipe: Recipe, corpus: Corpus | None, selection: Selection | None) -> Recipe:
+    """The recipe with its steps: as it has them, or as many as its epochs have; a part of an epoch is rounded."""
+    epochs = recipe.train.epochs
+    if epochs is None:
+        return recipe
+    if corpus is None or selection is None:
+        raise ConfigError("train.epochs needs a training set whose length is known. Set train.steps instead.")
+    plan, whole = planner(recipe, corpus, selection), int(epochs)
+    steps = sum(plan(epoch).steps for epoch in range(whole))
+    if epochs > whole:
+        steps += round((epochs - whole) * plan(whole).steps)
+    train = replace(recipe.train, steps=max(1, steps), epochs=None)
+    problems = [f"{key}: {message} ({epochs:g} epochs)" for key, message in schedule_problems(train)]
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return replace(recipe, train=train)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +236,12 @@ class TrainingSet:
     def mix(self) -> tuple[Share, ...]:
         """What an epoch has of each set, when there are several."""
         return mixed(self.recipe, self.corpus, self.selection) if self.corpus and self.selection else ()
+
+    def cache_notes(self, loaded: LoadedModel) -> Iterator[str]:
+        """How large the features of an epoch will be, where they are kept; of a stream nobody knows before."""
+        cache = loaded.task_model.cache
+        if cache and self.corpus and self.selection:
+            yield cache.note(float(self.corpus.seconds[self.selection.rows].sum()))
 
     def planned(self) -> Iterator[Utterance]:
         """The utterances in the order of the first epoch; of a stream, none."""

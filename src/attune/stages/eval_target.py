@@ -1,4 +1,4 @@
-"""What there is to evaluate: a run, a model folder, or a recipe whose `model.weights` names one of them."""
+"""What there is to evaluate: a run, its checkpoint, a model of any toolkit, or a recipe that names one."""
 
 import hashlib
 import re
@@ -18,8 +18,9 @@ from attune.report.formats import TABLES, require_format
 from attune.report.predictions import copy_files, export_predictions, write_predictions
 from attune.run import Run
 from attune.site import Site
-from attune.sources import is_remote, locate, shown
-from attune.stages.begin import begin_model, require_all_weights, with_local_files
+from attune.sources import is_remote, shown
+from attune.stages.adapter import base_of, is_adapter
+from attune.stages.begin import begin_model, external_recipe, family_of, require_all_weights, with_local_files
 from attune.stages.breakdown import group_scores, require_groups
 from attune.stages.data import open_manifests
 from attune.stages.evaluate import (
@@ -39,7 +40,9 @@ from attune.stages.pretrained import (
     build_model,
     is_native,
     load_weights,
+    locate_model,
     open_pretrained,
+    run_of_checkpoint,
 )
 from attune.training.settings import AdaptConfig
 from attune.world import World
@@ -53,25 +56,44 @@ class EvalTarget:
 
     pretrained: Pretrained
     run: Run | None
+    locked_by: Run | None = None  # whose data is evaluated on, exactly as it was then
 
 
 def open_eval_target(source: str, overrides: Sequence[str], site: Site) -> EvalTarget:
-    """A run or model as it is, or a recipe file with the weights it names."""
+    """A run, a model or another toolkit's checkpoint as it is, or a recipe file with the weights it names."""
     if Path(source).suffix in (".yaml", ".yml"):
         recipe = _recipe(Path(source), overrides)
         weights: str | None = recipe.model.config.weights
         if weights is None:
             raise ConfigError(f"{source} has no weights to evaluate. Add model.weights=RUN_OR_MODEL.")
-        return EvalTarget(_open_named(with_local_files(recipe, site), locate(weights, site.cache)), None)
-    folder = locate(source, site.cache)
-    if not folder.is_dir():
-        raise ModelError(f"{folder} is neither a run, nor a model folder, nor a recipe (.yaml).")
+        return EvalTarget(_open_named(with_local_files(recipe, site), locate_model(weights, site.cache)), None)
+    folder = locate_model(source, site.cache)
+    if not is_native(folder):
+        return _open_external(folder, overrides, site)
     pretrained = open_pretrained(folder, [each for each in overrides if each.partition("=")[0] in trust.NAMES])
+    chosen_from = run_of_checkpoint(folder)
     if overrides:
-        recipe = _recipe(folder / "recipe.yaml", overrides)
+        recipe = _recipe((chosen_from.folder if chosen_from else folder) / "recipe.yaml", overrides)
         _require_own_weights(folder, pretrained.recipe, recipe)
         return EvalTarget(replace(pretrained, recipe=recipe), None)
-    return EvalTarget(pretrained, Run(folder) if (folder / "checkpoints").is_dir() else None)
+    if chosen_from:  # its scores are not the run's
+        return EvalTarget(pretrained, None, chosen_from)
+    run = Run(folder) if (folder / "checkpoints").is_dir() else None
+    return EvalTarget(pretrained, run, run)
+
+
+def _open_external(path: Path, overrides: Sequence[str], site: Site) -> EvalTarget:
+    """Another toolkit's checkpoint as it is; nothing is written."""
+    family = family_of(base_of(path, site) if is_adapter(path) else path)
+    if family is None:
+        raise ModelError(
+            f"{path} is neither a run nor a model folder (it has no recipe.yaml), nor a recipe (.yaml), nor another "
+            "toolkit's checkpoint that attune reads: a .nemo file, a transformers folder of a Whisper model, or an "
+            "OpenAI .pt file."
+        )
+    recipe = with_local_files(external_recipe(path, family, path, overrides), site)
+    folders = ModelFolders(path, path)
+    return EvalTarget(Pretrained(recipe, folders, path, is_external=True, settings=tuple(overrides)), None)
 
 
 def _require_own_weights(folder: Path, own: Recipe, wished: Recipe) -> None:
@@ -140,8 +162,15 @@ def _load_external(pretrained: Pretrained, site: Site) -> LoadedModel:
         folders = ModelFolders(Path(scratch) / "task", Path(scratch) / "assets")
         plain = replace(pretrained.recipe, adapt=AdaptConfig())
         begun = begin_model(plain, (), folders, site, World.alone())
-    require_all_weights(begun, pretrained.weights)
-    return begun.loaded
+        require_all_weights(begun, pretrained.weights)
+        if pretrained.settings is None or not begun.init.overrides:
+            return begun.loaded
+        # As the checkpoint recommends, such as its language, unless the user has other wishes.
+        wished = [*begun.init.overrides, *pretrained.settings]
+        recipe = external_recipe(pretrained.weights, pretrained.recipe.model.family, pretrained.weights, wished)
+        loaded = build_model(with_local_files(recipe, site), folders.task, folders.assets)
+    loaded.task_model.module.load_state_dict(begun.loaded.task_model.module.state_dict())
+    return loaded
 
 
 def evaluate_target(
@@ -162,7 +191,7 @@ def evaluate_target(
     loaded = load_eval_target(target.pretrained, site, world)
     with tempfile.TemporaryDirectory() as scratch:
         folder = target.run.data if target.run else Path(scratch)
-        site = as_locked(target.run, site) if target.run else site
+        site = as_locked(target.locked_by, site) if target.locked_by else site
         whole = _open(target, on, folder, site, world)
         if by:
             require_groups(by, whole, loaded.task)
@@ -171,7 +200,7 @@ def evaluate_target(
         predictions = target.run.predictions_folder if target.run else beside
         context = scoring_context(loaded.task, corpus, predictions, site)
         search = search_of(recipe.decode.final or recipe.decode, loaded.task_model, site, world)
-        batches = evaluation_batches(loaded, corpus, batch, recipe, site, world)
+        batches = evaluation_batches(loaded, corpus, batch or recipe.decode.final_batch, recipe, site, world)
         evaluation = yield from evaluate(loaded, corpus, batches, search, context, world)
         groups = group_scores(by, evaluation.predictions, loaded.task, context) if by else {}
         return replace(evaluation, groups=groups, manifest=_whole_name(on) if on and on not in SPLITS else None)

@@ -24,7 +24,7 @@ from attune.decoding.settings import LENGTH_POWERS, SearchConfig
 from attune.errors import AttuneError, ConfigError, DataError, ModelError, Preempted
 from attune.recipe import Recipe
 from attune.report.predictions import write_features, write_waveform
-from attune.report.tables import scores_json
+from attune.report.tables import scores_html, scores_json, scores_table
 from attune.site import Site
 from attune.sources import locate
 from attune.stages.data import read_back
@@ -60,7 +60,7 @@ class Decoding:
     total: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Evaluation:
     """The predictions of a corpus in manifest order, and their scores."""
 
@@ -82,6 +82,21 @@ class Evaluation:
     def title(self) -> str:
         """What was scored: a set, or how much of it."""
         return f"{self.split} ({describe_sample(len(self.predictions), self.total)})" if self.total else self.split
+
+    def __repr__(self) -> str:
+        """What was scored and a table of the scores; predictions are in `predictions`."""
+        return f"{self._headline}\n{scores_table(self._columns, has_counts=False)}"
+
+    def _repr_html_(self) -> str:
+        return scores_html(self._headline, self._columns)
+
+    @property
+    def _headline(self) -> str:
+        return f"{self.title}: {len(self.predictions):,} utterances, {self.search.kind} search"
+
+    @property
+    def _columns(self) -> dict[str, Scores]:
+        return {self.split: self.scores, **self.sets}
 
     @property
     def real_time_factor(self) -> float | None:

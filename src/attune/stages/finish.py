@@ -52,7 +52,7 @@ def finish(training: TrainingContext, before: int, last: int) -> Iterator[Event]
     if recipe.data.test:
         yield from _score_all_of("test", training, final.steps[-1])
     averaged = final.steps if recipe.train.average else ()
-    stalled_at = last if last < recipe.train.steps else None
+    stalled_at = last if last < recipe.train.last_step else None
     yield Finished(
         run=run,
         recipe=recipe,
@@ -87,7 +87,7 @@ def _decode_all_of(split: str, training: TrainingContext) -> Generator[Event, No
     """Decode and score a whole split with the final search."""
     recipe, run, world = training.recipe, training.run, training.world
     corpus = as_scored(open_split(recipe, split, run.data, training.site, world), training.loaded, recipe)
-    batches = evaluation_batches(training.loaded, corpus, None, recipe, training.site, world)
+    batches = evaluation_batches(training.loaded, corpus, recipe.decode.final_batch, recipe, training.site, world)
     context = scoring_context(training.loaded.task, corpus, run.predictions_folder, training.site)
     evaluation = yield from evaluate(
         training.loaded, corpus, batches, training.final_search, context, world, training.stop_requested

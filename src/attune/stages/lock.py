@@ -17,7 +17,7 @@ from attune.run import Run
 from attune.site import Site
 from attune.sources import Cache, Entry, File, entry_from, is_remote, locate, shown
 from attune.stages.pairs import require_fit
-from attune.stages.pretrained import is_native, open_pretrained
+from attune.stages.pretrained import is_native, locate_model, open_pretrained
 from attune.world import World
 
 FORMAT = 1
@@ -33,7 +33,9 @@ class NamedSource:
 
     def bring(self, cache: Cache) -> Path:
         """Where it is on this machine; a manifest comes with its audio."""
-        return fetch_manifest(self.source, cache) if self.is_manifest else locate(self.source, cache)
+        if self.is_manifest:
+            return fetch_manifest(self.source, cache)
+        return (locate_model if self.key == "model.weights" else locate)(self.source, cache)
 
 
 def sources_of(recipe: Recipe, begins: bool = True) -> list[NamedSource]:
@@ -123,7 +125,8 @@ def _used(path: Path) -> Iterable[Path]:
         parts = (model.folders.task, model.folders.assets)
         folders = [folder for folder in parts if folder.is_relative_to(path) and folder.is_dir()]
         inside = [file for folder in folders for file in sorted(folder.iterdir()) if file.is_file()]
-        return [path / "recipe.yaml", model.weights, *inside]
+        own = path / "recipe.yaml"  # a checkpoint has none: its run's goes on changing
+        return [*([own] if own.is_file() else []), model.weights, *inside]
     return sorted(file for file in path.iterdir() if file.is_file())
 
 

@@ -2,11 +2,12 @@
 
 A model folder holds recipe.yaml (which says what it is), model.safetensors, task/ (vocabulary or labels) and assets/
 (what the family must know besides). A run directory can stand in for one: its best checkpoint is meant, or else its
-newest.
+newest. `RUN@best`, `RUN@last` and `RUN@step-400` choose one of its checkpoints.
 """
 
 import glob
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ from attune.files import sync, write_text
 from attune.recipe import Recipe
 from attune.run import Run
 from attune.seeds import derive
+from attune.sources import Cache, is_remote, locate
 from attune.stages.pairs import require_fit
 from attune.tensor_files import read_safetensors, write_safetensors
 from attune.training import checkpoint
@@ -34,6 +36,7 @@ from attune.training.settings import AdaptConfig
 
 WEIGHTS = "model.safetensors"
 FORMAT = {"format": "pt"}  # what transformers looks for in a file of weights
+CHOSEN = re.compile(r"(?P<run>.+)@(?P<which>best|last|step-(?P<step>\d+))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ class Pretrained:
     step: int | None = None  # of the checkpoint, when it is one
     is_external: bool = False
     adapt: AdaptConfig = AdaptConfig()  # how they were trained, whatever recipe they are used under
+    settings: tuple[str, ...] | None = None  # overrides, where no recipe but another toolkit's checkpoint decides
 
     def tensors(self) -> dict[str, Tensor]:
         """The weights of the plain model, with what LoRA added to them added in."""
@@ -69,8 +73,45 @@ class LoadedModel:
 
 
 def is_native(folder: Path) -> bool:
-    """Whether a folder is a model or a run of attune's."""
-    return (folder / "recipe.yaml").is_file()
+    """Whether a folder is a model, a run or a run's checkpoint of attune's."""
+    return (folder / "recipe.yaml").is_file() or run_of_checkpoint(folder) is not None
+
+
+def run_of_checkpoint(folder: Path) -> Run | None:
+    """The run that a folder is a checkpoint of."""
+    run = Run(folder.parent.parent)
+    is_checkpoint = checkpoint.is_step(folder) and folder.parent == run.checkpoints
+    return run if is_checkpoint and (run.folder / "recipe.yaml").is_file() else None
+
+
+def locate_model(source: str, cache: Cache) -> Path:
+    """The file or folder with the weights that `source` names: any source, or a checkpoint of a run, as RUN@best."""
+    chosen = CHOSEN.fullmatch(source)
+    if chosen is None or is_remote(source) or Path(source).expanduser().exists():
+        return locate(source, cache)
+    run = Run(locate(chosen["run"], cache))
+    if not run.checkpoints.is_dir():
+        raise ModelError(f"{run.folder} is not a run with checkpoints, so {source} names nothing. Name a run.")
+    if chosen["which"] == "best":
+        return _best_checkpoint(run)
+    step, saved = chosen["step"], run.checkpoints
+    folder = checkpoint.folder_of(saved, int(step)) if step else checkpoint.newest(saved)[0]
+    if folder is None or not folder.is_dir():
+        names = [path.name for path in sorted(saved.iterdir()) if checkpoint.is_step(path)]
+        steps = [int(name.removeprefix("step-")) for name in names]
+        there = f"It has {', '.join(f'@step-{step}' for step in steps)}" if steps else "It has none"
+        raise ModelError(f"{run.folder} has no checkpoint {chosen['which']}. {there}; train.keep_last keeps more.")
+    return folder
+
+
+def _best_checkpoint(run: Run) -> Path:
+    best = run.best()
+    if best is None:
+        raise ModelError(
+            f"{run.folder} has no best checkpoint: nothing was scored, or train.keep_best is unset. "
+            f"Use {run.folder}@last."
+        )
+    return checkpoint.folder_of(run.checkpoints, best.step)
 
 
 def open_pretrained(folder: Path, trusted: Sequence[str] = ()) -> Pretrained:
@@ -80,25 +121,31 @@ def open_pretrained(folder: Path, trusted: Sequence[str] = ()) -> Pretrained:
             f"{folder} is neither a model nor a run: it has no recipe.yaml. For a model of another toolkit, run: "
             f"attune import {folder} --to models/NAME"
         )
-    recipe = recipes.load(folder / "recipe.yaml", trusted).recipe
-    if (folder / WEIGHTS).is_file():
-        return Pretrained(recipe, ModelFolders(folder / "task", folder / "assets"), folder / WEIGHTS)
-    run = Run(folder)
-    if recipe.train.average and (run.model / WEIGHTS).is_file():
-        return replace(open_pretrained(run.model), recipe=recipe)
-    best = run.best()
-    chosen = checkpoint.folder_of(run.checkpoints, best.step) if best else checkpoint.newest(run.checkpoints)[0]
-    if chosen is None:
-        raise ModelError(f"{folder} has no checkpoint yet. Train it first: attune train {folder}/recipe.yaml")
+    run, chosen = run_of_checkpoint(folder) or Run(folder), folder
+    recipe = recipes.load(run.folder / "recipe.yaml", trusted).recipe
+    if run.folder == folder:
+        if (folder / WEIGHTS).is_file():
+            return Pretrained(recipe, ModelFolders(folder / "task", folder / "assets"), folder / WEIGHTS)
+        if recipe.train.average and (run.model / WEIGHTS).is_file():
+            return replace(open_pretrained(run.model), recipe=recipe)
+        chosen = _choose(run)
     reason = checkpoint.damage(chosen)
     if reason:
         # Not quietly the next best: whoever names a run means its best, and would take these scores for it.
         raise ModelError(
-            f"{chosen}, the best checkpoint, is damaged: {reason}. To choose another one, run: attune train "
-            f"{folder}/recipe.yaml"
+            f"{chosen} is damaged: {reason}. To choose another one as the best, run: attune train {run.folder}"
         )
     step = int(chosen.name.removeprefix("step-"))
     return Pretrained(recipe, ModelFolders(run.task, run.assets), chosen / WEIGHTS, step, adapt=recipe.adapt)
+
+
+def _choose(run: Run) -> Path:
+    """The best checkpoint, or else the newest."""
+    best = run.best()
+    chosen = checkpoint.folder_of(run.checkpoints, best.step) if best else checkpoint.newest(run.checkpoints)[0]
+    if chosen is None:
+        raise ModelError(f"{run.folder} has no checkpoint yet. Train it first: attune train {run.folder}")
+    return chosen
 
 
 def build_model(recipe: Recipe, task_folder: Path, assets: Path) -> LoadedModel:

@@ -4,6 +4,7 @@ import json
 import shutil
 import tempfile
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,24 @@ from attune.report.tables import metric_label, with_unit
 from attune.run import Run
 from attune.site import Site
 from attune.sources import is_remote, locate, push, shown, without_secrets
+from attune.stages.begin import same_files
 from attune.stages.eval_target import load_eval_target
-from attune.stages.pretrained import WEIGHTS, export, is_native, open_pretrained
+from attune.stages.pretrained import (
+    WEIGHTS,
+    Pretrained,
+    build_model,
+    export,
+    is_native,
+    load_weights,
+    locate_model,
+    open_pretrained,
+)
+from attune.training.average import mean
 from attune.world import World
 
 CARD_SETTINGS = (
-    *("optimizer.name", "optimizer.lr", "train.steps", "train.warmup", "train.schedule", "train.precision"),
+    *("optimizer.name", "optimizer.lr", "train.steps", "train.epochs", "train.warmup"),
+    *("train.schedule", "train.precision"),
     *("batches.micro_seconds", "batches.micro_utterances", "batches.micros_per_step", "adapt.method", "seed"),
     "model.window",
 )
@@ -36,12 +49,12 @@ TRAINING = ("log.jsonl", "environment.json", "command.txt", "sources.lock.json")
 
 def export_model(source: str, to: Path, site: Site, for_transformers: bool = False) -> None:
     """Write the model of a run, its best checkpoint, as a folder that anyone can load, or in one format of others."""
-    path = locate(source, site.cache)
+    path = locate_model(source, site.cache)
     is_own_format = to.suffix != NEMO and not for_transformers
     if to.suffix == NEMO and (to.is_dir() or for_transformers):
         raise ModelError(f"{to} is a folder, or asked to be one; a .nemo file is needed. Choose another name.")
-    if to.suffix != NEMO and to.exists() and not (is_own_format and is_native(to) and (to / WEIGHTS).is_file()):
-        raise ModelError(f"{to} already exists and is not an attune model. Choose another folder.")
+    if to.suffix != NEMO:
+        _require_free(to, may_replace=is_own_format)
     pretrained = open_pretrained(path)
     loaded = load_eval_target(pretrained, site, World.alone())
     run, model = Run(pretrained.folders.task.parent), loaded.task_model
@@ -51,6 +64,36 @@ def export_model(source: str, to: Path, site: Site, for_transformers: bool = Fal
             export(to, pretrained.recipe, run, model)
         else:
             _export_for_others(to, pretrained.recipe, run, model, for_transformers)
+
+
+def _require_free(to: Path, may_replace: bool) -> None:
+    if to.exists() and not (may_replace and is_native(to) and (to / WEIGHTS).is_file()):
+        raise ModelError(f"{to} already exists and is not an attune model. Choose another folder.")
+
+
+def average_models(sources: Sequence[str], to: Path, site: Site) -> None:
+    """Write the mean of several checkpoints or models of one architecture as a model folder."""
+    _require_free(to, may_replace=True)
+    models = [open_pretrained(locate_model(source, site.cache)) for source in sources]
+    first = models[0]
+    _require_one_vocabulary(models)
+    tensors = mean((each.weights, each.tensors()) for each in models)
+    model = build_model(first.recipe, first.folders.task, first.folders.assets).task_model
+    load_weights(model.module, tensors, first.weights)
+    with explain_write_errors(to, "Choose another place.", ModelError):
+        to.parent.mkdir(parents=True, exist_ok=True)
+        export(to, first.recipe, Run(first.folders.task.parent), model)
+
+
+def _require_one_vocabulary(models: Sequence[Pretrained]) -> None:
+    """Refuse models whose output rows mean different tokens."""
+    first = models[0]
+    for other in models[1:]:
+        if not same_files(first.folders.task, other.folders.task):
+            raise ModelError(
+                f"{other.weights} has another vocabulary than {first.weights}. Average checkpoints of one run, or of "
+                "runs with the same one."
+            )
 
 
 def _export_for_others(to: Path, recipe: Recipe, run: Run, model: TaskModel, for_transformers: bool) -> None:

@@ -1,11 +1,9 @@
 """Train a recipe, or go on with it: the same command starts and continues.
 
 When all steps are taken it takes no more, and exports and scores the model anew: what is scored may have changed.
-
 A generator of events; the caller draws them. Files are written by the first rank alone.
 """
 
-import resource
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
@@ -17,7 +15,7 @@ import torch
 from attune.batches.load import CachedBatches, LoadedMicroBatch, readers_watched
 from attune.corpora import Corpus, CorpusSample
 from attune.errors import CheckpointError, ConfigError, Preempted
-from attune.recipe import Difference, Recipe
+from attune.recipe import Difference, Recipe, is_observer
 from attune.run import Run, Start, claimed
 from attune.site import Site
 from attune.stages.begin import BegunModel, begin_model, rebuild_model
@@ -29,15 +27,25 @@ from attune.stages.context import (
     Started,
     Stepped,
     TrainingContext,
+    as_before,
     changed_rates,
     log_leaks,
     log_scores,
     log_step,
+    memory_gib,
     open_optimizer,
     schedule_of,
     usable_alone,
 )
-from attune.stages.data import Example, TrainingSet, first_example, open_split, open_training_set, recordings_of
+from attune.stages.data import (
+    Example,
+    TrainingSet,
+    first_example,
+    open_split,
+    open_training_set,
+    recordings_of,
+    with_steps,
+)
 from attune.stages.evaluate import (
     Decoding,
     Evaluation,
@@ -105,12 +113,13 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
 
 
 def _train(
-    recipe: Recipe, run: Run, request: Request, site: Site, world: World, rescheduled: Sequence[Difference]
+    recipe: Recipe, run: Run, request: Request, site: Site, world: World, changes: Sequence[Difference]
 ) -> Iterator[Event]:
     newest, damaged = checkpoint.newest(run.checkpoints)  # verified here, once
     resumes = newest is not None
     site = gather_sources(recipe, run, site, world, resumes)
     data = open_training_set(recipe, run, site, world, resumes)
+    old, recipe = (with_steps(each, data.corpus, data.selection) for each in (as_before(recipe, changes), recipe))
     dev = _open_dev(recipe, run, site, world)
     # A bad row stops the run now, not after the last step.
     test = open_split(recipe, "test", run.data, site, world) if recipe.data.test else None
@@ -127,24 +136,18 @@ def _train(
         damaged=tuple(damaged),
         new_tensors=begun.init.new_tensors,
         dev=dev,
-        rescheduled=changed_rates(rescheduled, recipe, progress),
-        notes=(*begun.init.notes, *_cache_notes(begun, data)),
+        rescheduled=changed_rates(changes, schedule_of(old), schedule_of(recipe), progress),
+        observed=tuple(change for change in changes if is_observer(change.key)),
+        notes=(*begun.init.notes, *data.cache_notes(begun.loaded)),
         leaks=log_leaks(training, data.corpus, dev, test) if world.is_first and not resumes else (),
         mix=data.mix,
         example=_show_first(training, data) if world.is_first and not resumes else None,
     )
     before = last = progress.position.step
-    if before < recipe.train.steps and not training.has_stalled:
+    if before < recipe.train.last_step and not training.has_stalled:
         last = yield from _steps(training, progress, data.batches(progress.position, begun.loaded, site, world))
     data.close()
     yield from finish(training, before, last)
-
-
-def _cache_notes(begun: BegunModel, data: TrainingSet) -> Iterator[str]:
-    """How large the features will be that are kept."""
-    cache = begun.loaded.task_model.cache
-    if cache and data.corpus and data.selection:
-        yield cache.note(float(data.corpus.seconds[data.selection.rows].sum()))
 
 
 def _open_context(
@@ -289,7 +292,7 @@ def _steps(
     model = training.loaded.task_model.model
     for step in take_steps(model, training.optimizer, micros, rules, progress, world, training.stop_requested):
         now = time.perf_counter()
-        stepped = Stepped(step, step.audio_seconds / max(now - clock, 1e-9), _memory_gib(world))
+        stepped = Stepped(step, step.audio_seconds / max(now - clock, 1e-9), memory_gib(world))
         log_step(training, stepped)
         yield stepped
         if (yield from _after_step(training, step)):
@@ -301,7 +304,7 @@ def _steps(
                 training.log.write("stalled", step=number, metric=settings.keep_best, patience=settings.patience)
             return number
         clock = time.perf_counter()
-    return settings.steps
+    return settings.last_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +322,7 @@ def _after_step(training: TrainingContext, step: TrainingStep) -> Generator[Even
     Returns whether to stop, which all ranks know alike.
     """
     settings, number = training.recipe.train, step.progress.position.step
-    is_last = number == settings.steps
+    is_last = number == settings.last_step
     judged = None
     if training.dev and training.dev_scoring and settings.eval_every and (number % settings.eval_every == 0 or is_last):
         judged = yield from _judge(training, training.dev, training.dev_scoring)
@@ -384,16 +387,11 @@ def _dev_batches(
     recipe: Recipe, loaded: LoadedModel, dev: Scored, site: Site, world: World
 ) -> Iterable[LoadedMicroBatch]:
     is_small = float(dev.seconds.sum()) <= REMEMBERED_SECONDS
-    return CachedBatches(lambda: evaluation_batches(loaded, dev, None, recipe, site, world), remembers=is_small)
+    return CachedBatches(
+        lambda: evaluation_batches(loaded, dev, recipe.decode.batch, recipe, site, world), remembers=is_small
+    )
 
 
 def _set_status(run: Run, world: World, state: str, message: str = "", error_kind: str = "") -> None:
     if world.is_first:
         run.set_status(state, message, error_kind)
-
-
-def _memory_gib(world: World) -> float:
-    """The most memory this process has had at once, on its device."""
-    if world.device.type == "cuda":
-        return torch.cuda.max_memory_allocated(world.device) / 2**30
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

@@ -117,6 +117,7 @@ def _training(run: Run, scratch: Run) -> list[str]:
     changes = {
         "run": str(scratch.folder),
         "train.steps": STEPS,
+        "train.epochs": "null",
         "train.warmup": 1,
         "train.save_every": SAVE_EVERY,
         "train.eval_every": "null",

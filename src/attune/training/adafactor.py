@@ -66,4 +66,5 @@ def _second_moment(state: dict[str, Tensor], gradient: Tensor, share: float, tin
 
 
 def _rms(tensor: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(tensor) / float(tensor.numel()) ** 0.5
+    norm: Tensor = torch.linalg.vector_norm(tensor)
+    return norm / float(tensor.numel() ** 0.5)

@@ -1,6 +1,6 @@
 """One model from several checkpoints: the mean of their weights, which is often better than each of them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from safetensors.torch import load_file
@@ -18,15 +18,21 @@ def average(folders: Sequence[Path], plain: Callable[[Tensors], Tensors] = dict)
     `plain` may change each state dict first: the factors of LoRA must be multiplied before they are averaged. Only one
     checkpoint is in memory at a time, beside the sum.
     """
+    return mean((folder, plain(_read(folder))) for folder in folders)
+
+
+def mean(models: Iterable[tuple[Path, Tensors]]) -> dict[str, Tensor]:
+    """The mean of models' weights, added up in float64, each named by where it was read."""
     total: dict[str, Tensor] = {}
     last: Tensors = {}
-    for folder in folders:
-        last = plain(_read(folder))
-        _require_alike(total or last, last, folder)
+    count = 0
+    for path, last in models:
+        _require_alike(total or last, last, path)
         for name, tensor in last.items():
             total[name] = total[name].add_(tensor) if name in total else tensor.double()
+        count += 1
     return {
-        name: (total[name] / len(folders)).to(tensor.dtype) if tensor.is_floating_point() else tensor
+        name: (total[name] / count).to(tensor.dtype) if tensor.is_floating_point() else tensor
         for name, tensor in last.items()
     }
 

@@ -56,6 +56,11 @@ def folder_of(checkpoints: Path, step: int) -> Path:
     return checkpoints / f"step-{step:06d}"
 
 
+def is_step(folder: Path) -> bool:
+    """Whether a folder has a checkpoint's name."""
+    return STEP.fullmatch(folder.name) is not None
+
+
 def save(checkpoints: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint; it appears under its name whole or not at all. One that is there and sound is kept."""
     final = folder_of(checkpoints, checkpoint.progress.position.step)

@@ -14,6 +14,7 @@ Patterns = tuple[Annotated[str, Field(min_length=1)], ...]
 
 BETAS = (0.9, 0.98)
 RANK, ALPHA, DROPOUT, TARGETS = 16, 32.0, 0.0, None  # of LoRA
+FORMER_TARGETS = ("q_proj", "v_proj")  # the default that recipes of runs have written out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,8 @@ class AdaptConfig:
     ] = TARGETS
 
     def __post_init__(self) -> None:
+        if self.method != "lora" and self.targets == FORMER_TARGETS:
+            object.__setattr__(self, "targets", TARGETS)
         lora = (self.rank, self.alpha, self.dropout, self.targets)
         if self.method != "lora" and lora != (RANK, ALPHA, DROPOUT, TARGETS):
             raise ValueError("rank, alpha, dropout and targets need `method: lora`; set it, or remove them")
@@ -73,7 +76,16 @@ class OptimizerConfig:
 class TrainConfig:
     """How long to train, how exactly, and what to keep."""
 
-    steps: Annotated[Count, Field(description="Number of optimizer steps.")]
+    steps: Annotated[Count | None, Field(description="Number of optimizer steps; set this or epochs.")] = None
+    epochs: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            le=MOST_STEPS,
+            description="Passes over the training set, instead of steps.",
+            json_schema_extra={"since": "0.2"},
+        ),
+    ] = None
     warmup: Annotated[int, Field(ge=0, le=MOST_STEPS, description="Steps of linear warmup.")] = 0
     schedule: Annotated[
         Literal["linear", "cosine", "constant"], Field(description="Learning rate schedule after the warmup.")
@@ -108,3 +120,10 @@ class TrainConfig:
     nonfinite_patience: Annotated[
         Count, Field(description="Stop after N steps in a row with a non-finite loss or gradient.")
     ] = 5
+
+    @property
+    def last_step(self) -> int:
+        """The number of steps, where it is known: `stages.data.with_steps` derives it from epochs."""
+        if self.steps is None:
+            raise RuntimeError("the steps of train.epochs are not derived yet")
+        return self.steps

@@ -1,5 +1,6 @@
 """The encoders against transformers' own, and each utterance against itself in any company."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 import transformers
 
 from attune import catalog
+from attune.errors import ModelError
 from attune.families.ssl.upstream import UPSTREAMS
 
 from tiny_upstreams import ENCODERS, make_encoder
@@ -67,8 +69,26 @@ def test_the_shortest_sound_there_can_be_has_a_frame(saved):
 
 
 def test_another_kind_of_model_is_refused_by_name(tmp_path):
-    from attune.errors import ModelError
-
     make_encoder("hubert").save_pretrained(tmp_path)
     with pytest.raises(ModelError, match=r"of type 'hubert', where 'wavlm' is expected\. Set model\.upstream=hubert"):
         catalog.find(UPSTREAMS, "wavlm").read(tmp_path, Path())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("position_embeddings_type", ["relative"]),
+        ("num_attention_heads", 5),
+        ("hidden_size", 10**9),
+        ("conv_dim", [16]),
+        ("hidden_act", {"a": 1}),
+        ("layer_norm_eps", "small"),
+        ("num_hidden_layers", True),
+    ],
+)
+def test_a_damaged_description_is_refused_by_the_key(key, value, tmp_path):
+    make_encoder("conformer").save_pretrained(tmp_path)
+    described = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**described, key: value}))
+    with pytest.raises(ModelError, match=key):
+        catalog.find(UPSTREAMS, "wav2vec2_conformer").read(tmp_path, tmp_path)

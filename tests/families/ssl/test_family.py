@@ -18,14 +18,14 @@ from attune.testing import check_family, make_corpus
 from attune.training.adapt import adapt
 from attune.training.settings import AdaptConfig
 
-from tiny_upstreams import ENCODERS, make_encoder
+from tiny_upstreams import ENCODERS, make_encoder, save_s3prl
 from tiny_whisper import write_whisper
+from transducers import golden_folder
 
 SPECTRA = ("mfcc", "mel", "linear", "spectrogram")
 QUICK = ("wav2vec2", "wavlm-large", "mel")
-OTHERS = [
-    pytest.param(name, marks=pytest.mark.recipe) for name in (*ENCODERS, *SPECTRA, "whisper") if name not in QUICK
-]
+SLOW = [name for name in (*ENCODERS, *SPECTRA, "whisper", "nemo", "tera", "mockingjay") if name not in QUICK]
+OTHERS = [pytest.param(name, marks=pytest.mark.recipe) for name in SLOW]
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +51,10 @@ def opened(tmp_path_factory):
             make_encoder(name).save_pretrained(folder)
         elif name == "whisper":
             write_whisper(folder)
+        elif name == "nemo":
+            folder = golden_folder("fastconformer") / "model.nemo"
+        elif name in ("tera", "mockingjay"):
+            save_s3prl(name, folder := folder / "states.ckpt")
         config = SslConfig(ENCODERS[name][0] if name in ENCODERS else name, **settings)
         weights = {} if name in SPECTRA else FAMILY.importer.read(config, folder, assets).tensors
         return config, assets, weights

@@ -57,7 +57,7 @@ class ConvBlock(nn.Module):
         return pooled
 
 
-class LinearBlock(nn.Module):
+class DnnBlock(nn.Module):
     """A linear layer with batch normalization over own frames."""
 
     def __init__(self, width_in: int, width: int, dropout: float) -> None:
@@ -90,7 +90,7 @@ class Crdnn(nn.Module):
         self.rnn = nn.ModuleList(nn.LSTM(width, shape.rnn_width, bidirectional=True) for width in widths)
         self.dropout = nn.Dropout(shape.dropout)
         widths = [2 * shape.rnn_width, *[shape.width] * (shape.dnn_layers - 1)]
-        self.dnn = nn.ModuleList(LinearBlock(width, shape.width, shape.dropout) for width in widths)
+        self.dnn = nn.ModuleList(DnnBlock(width, shape.width, shape.dropout) for width in widths)
 
     def forward(self, mels: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Energies (B, F, M) to frames (B, F / pooling, D), and how many are each row's own."""

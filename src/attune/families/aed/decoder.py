@@ -56,7 +56,7 @@ class LocationAttention(nn.Module):
         return self.output((weights[:, None] @ attended.frames)[:, 0]), weights
 
 
-class Decoder(nn.Module):
+class AedDecoder(nn.Module):
     """Tokens in, one at a time; what it says about the next one out."""
 
     def __init__(self, shape: AedShape) -> None:

@@ -17,7 +17,7 @@ LEAST_ENERGY = 1e-10
 RANGE = 80.0  # decibels
 
 
-class FrontEnd(nn.Module):
+class AedFrontEnd(nn.Module):
     """Samples to normalized energies. Mean and deviation are the data's, and stay as they were counted."""
 
     mean: Tensor

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from attune.audio.features import within
 from attune.audio.masking import mask_features
 from attune.families.aed.crdnn import Crdnn
-from attune.families.aed.decoder import Decoder
-from attune.families.aed.front_end import FrontEnd
+from attune.families.aed.decoder import AedDecoder
+from attune.families.aed.front_end import AedFrontEnd
 from attune.families.aed.scorer import AedScorer
 from attune.families.aed.settings import AedConfig
 from attune.families.aed.shape import AedShape
@@ -22,9 +22,9 @@ class AedModel(nn.Module):
         super().__init__()
         self.shape = shape
         self.label_smoothing, self.ctc_weight = config.label_smoothing, config.ctc_weight
-        self.front_end = FrontEnd(shape)
+        self.front_end = AedFrontEnd(shape)
         self.encoder = Crdnn(shape)
-        self.decoder = Decoder(shape)
+        self.decoder = AedDecoder(shape)
         self.ctc = nn.Linear(shape.width, shape.tokens).requires_grad_(config.ctc_weight > 0)
 
     def loss(self, batch: Batch) -> Loss:

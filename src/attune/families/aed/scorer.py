@@ -4,7 +4,7 @@
 import torch
 from torch import Tensor
 
-from attune.families.aed.decoder import Decoder, DecoderState
+from attune.families.aed.decoder import AedDecoder, DecoderState
 from attune.families.aed.vocabulary import END
 from attune.types import LogitFilter
 
@@ -15,7 +15,7 @@ class AedScorer:
     filters: tuple[LogitFilter, ...] = ()
     end = END
 
-    def __init__(self, decoder: Decoder, frames: Tensor, lengths: Tensor) -> None:
+    def __init__(self, decoder: AedDecoder, frames: Tensor, lengths: Tensor) -> None:
         self.device = frames.device
         self.decoder = decoder
         self.prefixes = [[END]] * len(frames)

@@ -23,7 +23,7 @@ class LmShape:
     dropout: float = 0.0
 
 
-class LinearBlock(nn.Module):
+class LmBlock(nn.Module):
     """A linear layer with a norm."""
 
     def __init__(self, width_in: int, width: int, dropout: float) -> None:
@@ -48,7 +48,7 @@ class RecurrentLm(nn.Module):
         widths = [shape.embedding, *[shape.rnn_width] * (shape.rnn_layers - 1)]
         self.rnn = nn.ModuleList(nn.LSTM(width, shape.rnn_width, batch_first=True) for width in widths)
         widths = [shape.rnn_width, *[shape.dnn_width] * (shape.dnn_layers - 1)]
-        self.dnn = nn.ModuleList(LinearBlock(width, shape.dnn_width, shape.dropout) for width in widths)
+        self.dnn = nn.ModuleList(LmBlock(width, shape.dnn_width, shape.dropout) for width in widths)
         self.output = nn.Linear(shape.dnn_width, shape.tokens)
         self.dropout = nn.Dropout(shape.dropout)
 

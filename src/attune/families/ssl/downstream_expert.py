@@ -68,7 +68,7 @@ class NullLogger:
 def read_settings(config: Mapping[str, Plain], changes: Mapping[str, Plain]) -> RunnerSettings:
     """The settings in a configuration, with changes by name."""
     found: dict[str, Any] = {**_section(config, "runner"), **changes}
-    found.setdefault("lr", _section(config, "optimizer").get("lr", RunnerSettings.lr))
+    found.setdefault("lr", _section(config, "optimizer").get("lr", 1e-4))
     known = RunnerSettings.__dataclass_fields__
     values = {name: _typed(name, value) for name, value in found.items() if name in known}
     return RunnerSettings(**values)
@@ -127,7 +127,7 @@ class ExpertRun:
             for _ in range(settings.gradient_accumulate_steps):
                 wavs, *others = next(batches)
                 loss = self.expert("train", self._features(wavs, device), *others, records=records)
-                (loss / settings.gradient_accumulate_steps).backward()
+                (loss / settings.gradient_accumulate_steps).backward()  # type: ignore[no-untyped-call]
             norm = nn.utils.clip_grad_norm_(parameters, settings.gradient_clipping)
             if norm.isfinite():
                 optimizer.step()

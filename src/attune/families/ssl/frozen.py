@@ -2,11 +2,13 @@
 
 # B batch, F frames, D width
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Self, cast
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from attune.families.ssl.featurizer import LayerFeaturizer
 from attune.families.ssl.upstream import Upstream
@@ -43,11 +45,15 @@ class FrozenUpstream:
         if dtype is None and torch.is_autocast_enabled(kind):
             dtype = torch.get_autocast_dtype(kind)
         weights = list(module.parameters())
-        if weights and dtype not in (None, weights[0].dtype):
-            module = self._copy(module, dtype)
-        with torch.no_grad(), torch.autocast(kind, enabled=False):
+        if any(isinstance(weight, DTensor) for weight in weights):
+            # Ranks that share the weights bring them together layer by layer; there is nothing whole to copy.
+            plainly = partial(torch.autocast, kind, dtype, enabled=dtype not in (None, torch.float32))
+        else:
+            module = self._copy(module, dtype) if weights and dtype not in (None, weights[0].dtype) else module
+            plainly = partial(torch.autocast, kind, enabled=False)
+        with torch.no_grad(), plainly():
             layers, counts = module(audio, lengths)
-        return _plainly(layers, kind), counts
+        return _plainly(layers, plainly), counts
 
     def version(self) -> tuple[object, ...]:
         """Changes whenever weights of the upstream do."""
@@ -69,11 +75,11 @@ class FrozenUpstream:
         return self._narrow
 
 
-def _plainly(layers: Iterable[Tensor], kind: str) -> Iterator[Tensor]:
-    """Each next layer, computed without a gradient and without autocast."""
+def _plainly(layers: Iterable[Tensor], plainly: Callable[[], torch.autocast]) -> Iterator[Tensor]:
+    """Each next layer, computed without a gradient and in this context."""
     steps = iter(layers)
     while True:
-        with torch.no_grad(), torch.autocast(kind, enabled=False):
+        with torch.no_grad(), plainly():
             layer = next(steps, None)
         if layer is None:
             return

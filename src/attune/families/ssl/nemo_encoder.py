@@ -4,6 +4,7 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import torch
 from torch import Tensor, nn
 
 from attune.errors import ModelError
@@ -57,6 +58,7 @@ def read_nemo(path: Path, assets: Path) -> Mapping[str, Tensor]:
     if path.is_dir():
         raise ModelError(f"{path} is a folder; the upstream `nemo` starts from a .nemo file.")
     archive = without_ctc(read_archive(path))
-    own = NemoUpstream(read_shape(archive.config)).state_dict()
+    with torch.device("meta"):  # what the file claims takes no memory until its weights bear it out
+        own = NemoUpstream(read_shape(archive.config)).state_dict()
     write_text(assets / CONFIG, archive.config_text)
     return fitted(archive.tensors, own, path)

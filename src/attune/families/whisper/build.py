@@ -156,5 +156,4 @@ def _alignment_heads(written: Mapping[str, Any], shape: WhisperShape) -> tuple[t
     """The heads that a generation config names, of those that the model has."""
     known = {(layer, head) for layer in range(shape.decoder_layers) for head in range(shape.decoder_heads)}
     named = written.get("alignment_heads")
-    pairs = [tuple(pair) for pair in named if isinstance(pair, list)] if isinstance(named, list) else []
-    return tuple(sorted(known.intersection(pairs)))  # type: ignore[arg-type]
+    return tuple(sorted(pair for pair in known if list(pair) in named)) if isinstance(named, list) else ()

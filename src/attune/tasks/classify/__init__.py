@@ -41,7 +41,7 @@ JOINT = " | "  # between the values of several labels
 class LabelHeadConfig:
     """The module on top of the encoder: a projection and the mean over time."""
 
-    width: Annotated[int, Field(ge=1, le=65_536, description="Width of the projection.")] = 256
+    width: Annotated[int, Field(ge=1, le=2**62, description="Width of the projection.")] = 256
     activation: Annotated[
         Literal["relu", "none"],
         Field(description="Before the mean; none as in SUPERB, which features of mean 0 (fbank) do not allow."),

@@ -46,7 +46,7 @@ class CtcHeadConfig:
     """The module on top of the encoder: a projection and bidirectional LSTM layers, as in SUPERB."""
 
     layers: Annotated[int, Field(ge=0, le=100, description="Bidirectional LSTM layers.")] = 2
-    width: Annotated[int, Field(ge=1, le=65_536, description="Width of the projection and of each LSTM direction.")] = (
+    width: Annotated[int, Field(ge=1, le=2**62, description="Width of the projection and of each LSTM direction.")] = (
         256
     )
     dropout: Annotated[float, Field(ge=0, lt=1, description="Dropout before each layer.")] = 0.2

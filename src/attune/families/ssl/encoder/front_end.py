@@ -109,7 +109,11 @@ def strided_conv(hidden: Tensor, conv: nn.Conv1d) -> Tensor:
         windows = hidden.as_strided(sizes, steps, hidden.storage_offset() + begin * channels)
         weight = conv.weight[:, :, begin : begin + taps].permute(2, 1, 0).reshape(1, taps * channels, -1)
         weight = weight.expand(rows, -1, -1)
-        total = torch.bmm(windows, weight) if total is None else torch.baddbmm(total, windows, weight)
+        if total is None:
+            total = torch.bmm(windows, weight)
+        else:
+            # In place: frames of the first layers are the largest there are.
+            total = total.baddbmm_(windows.to(total.dtype), weight.to(total.dtype))
     if total is None:
         raise ValueError("A convolution has at least one tap.")
     return total if conv.bias is None else total + conv.bias

@@ -145,12 +145,14 @@ def _positions(values: _Values, model: str) -> Positions:
         return "plain"
     usual: Positions = "relative_key" if model == "wav2vec2-bert" else "relative"
     named = values.written.get("position_embeddings_type", usual)
-    known: dict[object, Positions] = {"relative": "relative", "relative_key": "relative_key", "rotary": "rotary"}
-    if named is not None and named not in known:
+    known: dict[str, Positions] = {"relative": "relative", "relative_key": "relative_key", "rotary": "rotary"}
+    if named is None:
+        return "plain"
+    if not isinstance(named, str) or named not in known:
         raise ModelError(
-            f"{values.path} has position_embeddings_type {named!r}; known are {', '.join(map(str, known))}."
+            f"{values.path} has position_embeddings_type {named!r:.60}; known are {', '.join(known)} and null."
         )
-    return "plain" if named is None else known[named]
+    return known[named]
 
 
 def _require_consistent(shape: EncoderShape, path: Path) -> None:

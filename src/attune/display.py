@@ -1,15 +1,17 @@
-"""Events of a stage as a person sees them: a live bar on a terminal, a flushed line now and then in a pipe or file."""
+"""Events of a stage as a person sees them: a live bar on a terminal or in a notebook, a line now and then elsewhere."""
 
 from __future__ import annotations
 
+import sys
 import time
+import warnings
 from collections.abc import Generator, Iterable, Iterator
 from datetime import timedelta
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-from attune.cli._style import Style, styled
 from attune.report.tables import brief_score, sets_table, with_unit, without_repeats
+from attune.styles import Style, styled
 
 if TYPE_CHECKING:
     from attune.stages.context import Evaluated, Event, Finished, Started, Stepped
@@ -24,11 +26,12 @@ T = TypeVar("T")
 
 
 class Display:
-    """Draws to one stream; knows whether it is a terminal."""
+    """Draws to one stream; knows whether it is a terminal or a notebook's."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
-        self.is_live = stream.isatty()
+        self.is_notebook = stream is sys.stdout and in_notebook()
+        self.is_live = stream.isatty() or self.is_notebook
         self._bar: Any = None
         self._what = ""  # the bar is about
         self._next_line = 0.0
@@ -40,7 +43,8 @@ class Display:
         """A line that stays."""
         if self._bar is not None:
             self._bar.clear()
-        print(styled(text, style, self.stream) if style else text, file=self.stream, flush=True)
+        self.stream.write(f"{styled(text, style, self.stream) if style else text}\n")
+        self.stream.flush()
 
     def say_once(self, text: str, style: Style | None = None) -> None:
         """A line that stays, unless this display has shown it before."""
@@ -95,20 +99,39 @@ class Display:
         return f"ETA {left}"
 
     def _advance_bar(self, what: str, done: int, total: int, unit: str, figures: str) -> None:
-        from tqdm import tqdm
-
         if self._bar is None or self._what != what:
             self._close()
             self._what = what
             options = {"file": self.stream, "leave": False, "miniters": 1, "mininterval": 0.2, "dynamic_ncols": True}
-            self._bar = tqdm(total=total, initial=done, desc=what, unit=f" {unit}", **options)
+            self._bar = _tqdm(self.is_notebook)(total=total, initial=done, desc=what, unit=f" {unit}", **options)
         self._bar.set_postfix_str(figures, refresh=False)
         self._bar.update(done - self._bar.n)
 
     def _close(self) -> None:
         if self._bar is not None:
+            # A notebook keeps what it shows: of the bars, the one of the whole training.
+            self._bar.leave = self.is_notebook and self._what == "training" and self._bar.n >= self._bar.total
             self._bar.close()
         self._bar = None
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return get_ipython is not None and getattr(get_ipython(), "kernel", None) is not None
+
+
+def _tqdm(is_notebook: bool) -> Any:
+    """The bar of a terminal, or of notebooks: a widget where ipywidgets is installed, text elsewhere."""
+    if not is_notebook:
+        from tqdm import tqdm
+
+        return tqdm
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that ipywidgets is not there
+        from tqdm.auto import tqdm as auto
+
+    return auto
 
 
 def real_time(seconds_per_second: float) -> str:
@@ -133,7 +156,7 @@ def shown(events: Iterable[Event], display: Display) -> Iterator[Event]:
     for event in events:
         match event:
             case Started():
-                steps = event.recipe.train.steps
+                steps = event.recipe.train.last_step
                 _show_start(event, display)
             case Stepped():
                 display.stepped(event, steps)
@@ -171,9 +194,11 @@ def _show_start(event: Started, display: Display) -> None:
     if event.example:
         display.say(f"first example: {event.example.id}, {event.example.seconds:.2f} s: {event.example.reads}")
         display.say(f"  target: {event.example.target_line}")
+    for change in event.observed:
+        display.say(f"changed from here on: {change}")
     for change, old, new in event.rescheduled:
         display.say(f"{change}: the learning rate of step {event.step + 1} changes from {old:.3e} to {new:.3e}")
-    display.say(f"{event.run.folder}: {_where_it_is(event.step, event.recipe.train.steps)}")
+    display.say(f"{event.run.folder}: {_where_it_is(event.step, event.recipe.train.last_step)}")
 
 
 def _training_set(event: Started) -> str:
@@ -215,7 +240,7 @@ def _show_hint(scores: Scores, display: Display) -> None:
     """What a word error rate over 100 % usually means."""
     if "wer" in scores.values and scores.values["wer"].value > HOPELESS:
         display.say_once(
-            "  wer over 100 %: more insertions than words. Normal in the first steps (Whisper with window=trimmed: 50).",
+            "  wer over 100 %: more insertions than words. Normal in the first steps (with window=trimmed: 50).",
             "warning",
         )
 
@@ -235,7 +260,7 @@ def _show_absent(evaluation: Evaluation, display: Display) -> None:
 def _show_finish(event: Finished, display: Display) -> None:
     settings = event.recipe.train
     if event.stalled_at:
-        stopped = f"stopped early at step {event.stalled_at} of {settings.steps}"
+        stopped = f"stopped early at step {event.stalled_at} of {settings.last_step}"
         display.say(f"{stopped}: no better {settings.keep_best} in {settings.patience} evaluations")
     verb = "done" if event.steps_taken else "nothing left to train"
     if not event.averaged:
