@@ -119,15 +119,20 @@ def noisy(folder, name, count, seed):
 
 
 def translated(folder, name, count, seed):
-    """Digits, and as their translation each word backwards."""
-    rows = [json.loads(line) for line in words(folder, name, count, seed).read_text().splitlines()]
-    for row in rows:
-        row["labels"] = {"translation": " ".join(word[::-1] for word in row["text"].split())}
+    """A digit each, and as its translation a sentence of the letters that the word has, backwards."""
+    random = np.random.default_rng(seed)
+    rows = []
+    for number in range(count):
+        word = DIGITS[number % len(DIGITS)]
+        samples = speak(word, seed=seed * 1000 + number, pitch=random.uniform(0.98, 1.02))
+        file = save(folder, f"{name}-{number}", samples)
+        translation = " ".join(f"{word}s"[::-1])
+        rows.append({"id": f"{name}-{number}", "audio": file, "text": word, "translation": translation})
     return write(folder, name, rows)
 
 
-def parallel(folder, name, count, seed, source=1.15):
-    """Digits in a high voice, and the same in the target speaker's, which is all there is in training."""
+def parallel(folder, name, count, seed):
+    """Digits in a thin voice, and the same in the target speaker's, which is all there is in training."""
     random = np.random.default_rng(seed)
     rows = []
     for number in range(count):
@@ -135,7 +140,8 @@ def parallel(folder, name, count, seed, source=1.15):
         target = save(folder, f"{name}-{number}-target", speak(text, seed=seed * 100 + number))
         row = {"id": f"{name}-{number}", "audio": target}
         if name != "train":
-            other = save(folder, f"{name}-{number}", speak(text, seed=seed * 100 + number, pitch=source))
+            thin = np.convolve(speak(text, seed=seed * 100 + number), (1, -0.95))
+            other = save(folder, f"{name}-{number}", thin)
             row = {**row, "audio": other, "signals": {"target": target}}
         rows.append(row)
     return write(folder, name, rows)

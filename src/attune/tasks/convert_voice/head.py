@@ -16,13 +16,14 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from attune.audio.features import within
 from attune.scorers import ScorerKind, WaveformScorer
 from attune.tasks._precision import as_precise
-from attune.tasks._spectrum import ShortTimeSpectrum, at_frames
+from attune.tasks._spectrum import SMALLEST, ShortTimeSpectrum, at_frames
 from attune.types import SAMPLE_RATE, Batch, Loss
 
 if TYPE_CHECKING:
     from attune.tasks.convert_voice import VoiceHeadConfig
 
 FLOOR = 1e-5  # of a magnitude
+TYPICAL = -3.0  # log magnitude of speech, where learning begins
 
 
 class VoiceHead(nn.Module):
@@ -40,6 +41,7 @@ class VoiceHead(nn.Module):
             nn.LSTM(width if layer == 0 else 2 * width, width, bidirectional=True) for layer in range(settings.layers)
         )
         self.output = nn.Linear(2 * width, settings.bins)
+        nn.init.constant_(self.output.bias, TYPICAL)
 
     def forward(self, frames: Tensor, lengths: Tensor, wanted: int) -> Tensor:
         """Log magnitudes of mel bins (B, F, M) for so many frames of the spectrum."""
@@ -65,7 +67,9 @@ class VoiceHead(nn.Module):
         counts = self.spectrum.frames(batch.lengths)
         mels = as_precise(self, frames)(frames, lengths, int(counts.max())).exp()
         filters = mel_filters(self.bins, self.spectrum.frequencies, mels)
-        magnitudes = (mels @ torch.linalg.pinv(filters)).clamp(min=0) * within(counts, mels.shape[1])[..., None]
+        # Between mel bins as they overlap: an exact inverse blows up errors in bins that hardly any frequency is in.
+        between = (filters / filters.sum(1, keepdim=True).clamp(min=SMALLEST)).T  # (M, K)
+        magnitudes = mels @ between * within(counts, mels.shape[1])[..., None]
         return WaveformScorer(self._griffin_lim(magnitudes, batch.lengths).float(), batch.lengths)
 
     def _griffin_lim(self, magnitudes: Tensor, lengths: Tensor) -> Tensor:

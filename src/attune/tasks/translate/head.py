@@ -97,6 +97,7 @@ class TranslationHead(nn.Module):
         self.decoder = nn.ModuleList(TranslationLayer(settings, True) for _ in range(settings.decoder_layers))
         self.encoder_norm, self.decoder_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.embedding = nn.Embedding(vocabulary, width)
+        nn.init.normal_(self.embedding.weight, std=width**-0.5)  # once scaled, as large as the positions
         self.dropout = nn.Dropout(settings.dropout)
         self.output = nn.Linear(width, vocabulary)
 
