@@ -62,8 +62,10 @@ def small(recipe, folder):
     if name == "spot_queries":
         changes += [f"task.matches.{split}={folder / split / f'{split}-matches.txt'}" for split in ("dev", "test")]
     if name == "verify_speaker":
-        (folder / "trials.txt").write_text("1 test-0-0.wav test-0-1.wav\n0 test-0-0.wav test-1-0.wav\n")
-        changes += [f"task.trials.test={folder / 'trials.txt'}"]
+        for split in ("dev", "test"):
+            trials = folder / f"{split}-trials.txt"
+            trials.write_text(f"1 {split}-0-0.wav {split}-0-1.wav\n0 {split}-0-0.wav {split}-1-0.wav\n")
+            changes += [f"task.trials.{split}={trials}"]
     if name == "convert_voice":
         changes += ["task.envelope=spectrum"]
     if name == "enhance":
@@ -86,4 +88,5 @@ def test_trains_and_scores(path, tmp_path):
 def test_nothing_is_chosen_on_test(path):
     recipe = recipes.load(path).recipe
     assert recipe.train.keep_best.startswith("dev.")
-    assert not {*recipe.data.test} & {*recipe.data.train, *recipe.data.dev}
+    shared = {*recipe.data.test} & {*recipe.data.train, *recipe.data.dev}
+    assert shared <= {"data/quesst14/documents.jsonl"}  # in which all queries are looked for

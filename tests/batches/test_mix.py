@@ -104,7 +104,7 @@ def test_without_a_mix_the_plan_is_the_one_it_always_was(two_sets):
     recipe = load_recipe(write_recipe(two_sets), []).recipe
     corpus = open_corpus("train", [two_sets / "one/manifest.jsonl"], two_sets / "index")
     selection = select(corpus, 0.1, 30.0)
-    expected = plan_epoch(corpus.seconds, selection.rows, Budget(8.0, None, 4), recipe.seed, 2)
+    expected = plan_epoch(corpus.seconds, selection.rows, Budget(3.0, None, 4), recipe.seed, 2)
     assert (planner(recipe, corpus, selection)(2).order == expected.order).all()
 
 

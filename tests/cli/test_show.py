@@ -41,7 +41,7 @@ def test_each_value_is_shown_with_where_it_came_from(capsys):
 def test_a_long_line_does_not_move_the_other_comments(capsys):
     long = ", ".join(f"manifests/{n}.jsonl" for n in range(20))
     lines = shown(capsys, "x.yaml", f"data.train=[{long}]").splitlines()
-    assert "seed: 0                      # default" in lines
+    assert "seed: 0                   # default" in lines
     assert f"  train: [{long}]  # override" in lines
 
 

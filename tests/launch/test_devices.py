@@ -29,7 +29,7 @@ def test_no_more_ranks_than_there_are_gpus():
 
 @pytest.mark.parametrize("text", ["0", "-1", "two", "3-", "0-2", "1.5"])
 def test_what_is_no_number_is_refused(text):
-    with pytest.raises(ArgumentTypeError, match="expected a number"):
+    with pytest.raises(ArgumentTypeError, match="expected N, auto"):
         devices(text)
 
 

@@ -85,7 +85,7 @@ def test_scores_are_printed_and_kept_with_their_unit(recipe_file, tmp_path, caps
     words = [str(recipe_file), f"run={run}", *DECIBELS, "train.steps=4", "--workers=0"]
     assert main(["train", *words]) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("step 4: dev fidelity "))
-    assert " dB [" in line and "%" not in line and "normalizer" not in line
+    assert " dB (95 % CI " in line and "normalizer" not in line
     assert main(["evaluate", str(run), "--on", "dev", "--workers=0"]) == 0
     assert " dB [" in capsys.readouterr().out
     saved = json.loads((run / "scores.json").read_text())["dev"]

@@ -390,7 +390,7 @@ def test_an_export_that_fails_is_told_and_leaves_nothing(recipe_file, site, tmp_
         raise SafetensorError("Error while serializing: No space left on device (os error 28)")
 
     with monkeypatch.context() as patched:
-        patched.setattr("attune.stages.pretrained.save_file", full)
+        patched.setattr("attune.stages.pretrained.write_safetensors", full)
         with pytest.raises(ModelError, match=r"Cannot write .*No space left.*same command"):
             events_of(recipe, site)
     assert not list(run.glob(".model.*"))

@@ -135,7 +135,7 @@ def test_perfect_predictions_may_be_given_where_they_are_not_the_references():
         (CallsNothingPerfect, "scoring: without any prediction, accuracy is 100 instead of NaN"),
         (
             PredictsWhatIsNoJson,
-            "predictions: they cannot be written and read again: Prediction '0' is not a JSON value",
+            "predictions: they cannot be written and read again: Prediction '0' is not valid JSON",
         ),
         (ForgetsTheValueInAFile, "predictions: written to a file and read again, they have other scores"),
         (AddsOneToACount, "scoring: num_correct of two halves is 3 and 4, of the whole 6"),

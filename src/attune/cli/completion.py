@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 HELP = "print a script that completes commands and options in bash, zsh or fish"
-EXAMPLE = 'eval "$(attune completion bash)"   # in ~/.bashrc'
+EXAMPLE = "attune completion bash >> ~/.bashrc"
 
 SHELLS = ("bash", "zsh", "fish")
 

@@ -53,7 +53,7 @@ def test_rows_go_by_their_piece_and_the_blank_and_durations_stay(nemo, tmp_path,
     old, new = read_archive(nemo).config["joint"]["vocabulary"], model.pieces
     kept = [piece for piece in new if piece in old]
     assert 5 < len(kept) < len(new)
-    assert respelled.note.startswith(f"tokens: {len(kept)} of {len(new)} keep the rows")
+    assert respelled.note.startswith(f"tokens: {len(kept)} of {len(new)} reuse pretrained embeddings")
     names = ("decoder.prediction.embed.weight", "joint.output.weight", "joint.output.bias")
     assert set(respelled.renewed) == set(names)
     for name in names:
@@ -97,7 +97,7 @@ def test_as_many_other_tokens_never_inherit_rows_by_their_number(tmp_path):
     respelled = FAMILY.vocabulary.remap(_Fresh(backwards, tensors), tensors, tmp_path / "nothing", tmp_path / "assets")
     name = "joint.output.weight"
     assert torch.equal(respelled.tensors[name][:96], tensors[name][:96].flip(0))
-    assert "96 of 96 keep" in respelled.note
+    assert "96 of 96 reuse" in respelled.note
 
 
 class _Fresh:
