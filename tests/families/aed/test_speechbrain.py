@@ -15,11 +15,11 @@ from safetensors.torch import load_file
 from torch.nn.utils.rnn import pad_sequence
 
 from attune.decoding import tokens
-from attune.decoding.attention import AttentionRules, RuledScorer
 from attune.decoding.fusion import Fusion
 from attune.errors import ModelError
 from attune.families.aed import FAMILY, AedConfig
 from attune.families.aed.hyperparams import Tagged, read_hyperparams
+from attune.families.aed.rules import AttentionRules, rules_of
 from attune.families.aed.speechbrain import import_folder
 from attune.families.lm.model import FusedLm, LmShape, RecurrentLm
 from attune.types import Batch, TokenTargets
@@ -128,25 +128,27 @@ def test_losses_are_as_speechbrain_has_them(number, smoothing, name):
     assert total / len(expected["token_ids"]) == pytest.approx(expected["loss"]["ctc"], abs=1e-4)
 
 
-USUAL = dict(temperature=1.25, end_threshold=1.5, max_shift=240)
+USUAL = dict(temperature=1.25, end_threshold=1.5, max_attention_shift=240)
 SEARCHES = {
     "beam4": (USUAL, 0.0),
     "beam4_coverage1.5": ({**USUAL, "coverage": 1.5}, 0.0),
     "beam4_lm0.5_coverage1.5": ({**USUAL, "coverage": 1.5}, 0.5),
     "beam4_lm0.5_coverage1.5_threshold0.1": ({**USUAL, "coverage": 1.5, "coverage_threshold": 0.1}, 0.5),
     "beam4_noeosthr_lm0.5": ({**USUAL, "end_threshold": None}, 0.5),
-    "beam4_shift20": ({**USUAL, "max_shift": 20}, 0.0),
+    "beam4_shift20": ({**USUAL, "max_attention_shift": 20}, 0.0),
 }
 
 
 @torch.no_grad()
 def searched(name, numbers):
-    scorer = golden().built.model.scorer(golden().batch(numbers))
+    model, batch = golden().built.model, golden().batch(numbers)
     if name == "greedy":
-        return [list(found.tokens) for found in tokens.greedy(scorer)]
-    rules, weight = SEARCHES[name]
+        model.rules = AttentionRules()
+        return [list(found.tokens) for found in tokens.greedy(model.scorer(batch))]
+    settings, weight = SEARCHES[name]
+    model.rules = rules_of(AedConfig(weights="x", **settings))
     fusion = Fusion(FusedLm(language_model(), temperature=1.25), weight) if weight else None
-    found = tokens.beam_search(RuledScorer(scorer, AttentionRules(**rules)), 4, fusion=fusion)
+    found = tokens.beam_search(model.scorer(batch), 4, fusion=fusion)
     return [list(best.tokens) for (best,) in found]
 
 

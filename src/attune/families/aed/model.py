@@ -9,10 +9,11 @@ from attune.audio.masking import mask_features
 from attune.families.aed.crdnn import Crdnn
 from attune.families.aed.decoder import AedDecoder
 from attune.families.aed.front_end import AedFrontEnd
+from attune.families.aed.rules import AttentionRules, RuledScorer, rules_of
 from attune.families.aed.scorer import AedScorer
 from attune.families.aed.settings import AedConfig
 from attune.families.aed.shape import AedShape
-from attune.types import SAMPLE_RATE, Batch, Loss, TokenTargets
+from attune.types import Batch, Loss, TokenScorer, TokenTargets
 
 
 class AedModel(nn.Module):
@@ -22,6 +23,7 @@ class AedModel(nn.Module):
         super().__init__()
         self.shape = shape
         self.label_smoothing, self.ctc_weight = config.label_smoothing, config.ctc_weight
+        self.rules = rules_of(config)
         self.front_end = AedFrontEnd(shape)
         self.encoder = Crdnn(shape)
         self.decoder = AedDecoder(shape)
@@ -36,10 +38,11 @@ class AedModel(nn.Module):
             total = total + self.ctc_weight * self._ctc_loss(frames, lengths, batch.tokens)
         return Loss(total, counts.sum())
 
-    def scorer(self, batch: Batch) -> AedScorer:
-        """What a search can search."""
+    def scorer(self, batch: Batch) -> TokenScorer:
+        """What a search can search, under the rules of the recipe."""
         frames, lengths = self.encode(batch)
-        return AedScorer(self.decoder, frames, lengths)
+        plain = AedScorer(self.decoder, frames, lengths)
+        return plain if self.rules == AttentionRules() else RuledScorer(plain, self.rules)
 
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The encoder's frames (B, F, D), and how many of them are each row's own."""
@@ -56,11 +59,6 @@ class AedModel(nn.Module):
     def graph_samples(self, samples: int) -> int | None:
         """None: LSTM layers look at the lengths."""
         return None
-
-    @property
-    def seconds_per_frame(self) -> float:
-        """From one of the encoder's frames to the next."""
-        return self.shape.time_pooling * self.shape.hop / SAMPLE_RATE
 
     def _attention_loss(self, frames: Tensor, lengths: Tensor, targets: TokenTargets) -> Tensor:
         logits = self.decoder(targets.ids[:, :-1], self.decoder.attend(frames, lengths)).float()

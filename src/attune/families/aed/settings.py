@@ -26,6 +26,24 @@ class AedConfig:
     ctc_weight: Annotated[
         float, Field(ge=0, le=1, description="The share of the CTC loss; the rest is the attention loss.")
     ] = 0.5
+    temperature: Annotated[
+        float, Field(gt=0, le=100, description="Temperature of the decoder's probabilities in a search.")
+    ] = 1.0
+    end_threshold: Annotated[
+        float | None,
+        Field(
+            gt=0, le=100, description="A search ends only where the log-probability is above this × the best."
+        ),
+    ] = None
+    max_attention_shift: Annotated[
+        int | None, Field(gt=0, le=10**6, description="A search drops a hypothesis whose attention jumps more frames.")
+    ] = None
+    coverage: Annotated[
+        float, Field(ge=0, le=100, description="Penalty of a search for frames that are attended to again and again.")
+    ] = 0.0
+    coverage_threshold: Annotated[
+        float, Field(ge=0, le=100, description="The attention to a frame, over all tokens, above which it counts.")
+    ] = 0.5
 
     def __post_init__(self) -> None:
         if (self.weights is None) == (self.size is None):

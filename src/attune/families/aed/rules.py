@@ -12,6 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from attune.families.aed.settings import AedConfig
 from attune.types import LogitFilter, TokenScorer
 
 NEVER = -torch.inf
@@ -34,6 +35,13 @@ class AttentionRules:
     max_shift: int | None = None  # frames between the peaks of two steps
     coverage: float = 0.0  # weight of the penalty for frames that were attended to again and again
     coverage_threshold: float = 0.5  # of a frame's attention over all steps, above which it counts
+
+
+def rules_of(config: AedConfig) -> AttentionRules:
+    """What a recipe asks of the attention."""
+    return AttentionRules(
+        config.temperature, config.end_threshold, config.max_attention_shift, config.coverage, config.coverage_threshold
+    )
 
 
 class RuledScorer:
