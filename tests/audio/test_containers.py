@@ -4,7 +4,6 @@ import shutil
 import subprocess
 import sys
 
-import av
 import numpy as np
 import pytest
 import soxr
@@ -18,6 +17,8 @@ from attune.errors import DataError
 from attune.sources import content_of
 
 from miniatures import put
+
+av = pytest.importorskip("av")
 
 # How each is encoded: codec, rate, sample format, and what FFmpeg calls the container.
 KINDS = {
