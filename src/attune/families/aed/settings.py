@@ -31,9 +31,7 @@ class AedConfig:
     ] = 1.0
     end_threshold: Annotated[
         float | None,
-        Field(
-            gt=0, le=100, description="A search ends only where the log-probability is above this × the best."
-        ),
+        Field(gt=0, le=100, description="A search ends only where the log-probability is above this × the best."),
     ] = None
     max_attention_shift: Annotated[
         int | None, Field(gt=0, le=10**6, description="A search drops a hypothesis whose attention jumps more frames.")

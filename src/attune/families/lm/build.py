@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,11 +13,9 @@ from attune.audio.features import within
 from attune.contracts import Task, TaskModel
 from attune.errors import ModelError
 from attune.families.lm.model import FusedLm, LmShape, RecurrentLm
+from attune.families.lm.settings import LmConfig
 from attune.scorers import LikelihoodScorer
 from attune.types import Batch, Json, Loss, Output, Target, Utterance, target_text, tokens_of
-
-if TYPE_CHECKING:
-    from attune.families.lm import LmConfig
 
 END = 0
 SIZES = {

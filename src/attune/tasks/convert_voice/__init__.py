@@ -23,6 +23,7 @@ from attune.errors import ConfigError, ModelError
 from attune.scoring import bootstrap
 from attune.scoring.cepstra import MCD, WARP, loud_frames, mel_cepstral_distortion, mel_cepstrum
 from attune.tasks._mask_settings import read_prediction
+from attune.tasks.convert_voice.settings import VoiceHeadConfig as VoiceHeadConfig
 from attune.types import SAMPLE_RATE, Metric, Output, Prediction, Scores, ScoringContext, Target, Utterance
 
 if TYPE_CHECKING:
@@ -30,16 +31,6 @@ if TYPE_CHECKING:
 
 HOP, WINDOW, TRANSFORM = SAMPLE_RATE // 200, SAMPLE_RATE // 40, 1024
 FLOOR = 1e-10  # of a power spectrum
-
-
-@dataclass(frozen=True, slots=True)
-class VoiceHeadConfig:
-    """The module on top of the encoder: LSTM layers, a mel spectrum, and Griffin-Lim."""
-
-    layers: Annotated[int, Field(ge=1, description="Bidirectional LSTM layers.")] = 2
-    width: Annotated[int, Field(ge=1, description="Width of the projection and of each LSTM direction.")] = 512
-    bins: Annotated[int, Field(ge=8, description="Mel bins of the spectrum that is predicted.")] = 80
-    iterations: Annotated[int, Field(ge=1, description="Iterations of Griffin-Lim.")] = 60
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from attune.tasks._spectrum import SMALLEST, ShortTimeSpectrum, at_frames
 from attune.types import SAMPLE_RATE, Batch, Loss
 
 if TYPE_CHECKING:
-    from attune.tasks.convert_voice import VoiceHeadConfig
+    from attune.tasks.convert_voice.settings import VoiceHeadConfig
 
 FLOOR = 1e-5  # of a magnitude
 TYPICAL = -3.0  # log magnitude of speech, where learning begins

@@ -23,6 +23,7 @@ from attune.errors import DataError, ModelError
 from attune.files import write_text
 from attune.scoring import bootstrap
 from attune.scoring.diarization import DER, DiarizationErrors, Segment, diarization_errors
+from attune.tasks.diarize.settings import ActivityHeadConfig as ActivityHeadConfig
 from attune.types import Activity, Json, Metric, Output, Prediction, Scores, ScoringContext, Target, Utterance
 
 if TYPE_CHECKING:
@@ -32,15 +33,6 @@ TUNED = "tuned.json"
 MILLISECONDS, MICROSECONDS = 1_000, 1_000_000
 LEVELS = 100  # of a probability in the prediction file
 THRESHOLDS, MEDIANS = (0.3, 0.4, 0.5, 0.6, 0.7), (1, 11)
-
-
-@dataclass(frozen=True, slots=True)
-class ActivityHeadConfig:
-    """The module on top of the encoder: LSTM layers, as in SUPERB."""
-
-    layers: Annotated[int, Field(ge=1, description="LSTM layers.")] = 1
-    width: Annotated[int, Field(ge=1, description="Width of each layer.")] = 512
-    bidirectional: Annotated[bool, Field(description="Whether layers read the future too; SUPERB's do not.")] = False
 
 
 @dataclass(frozen=True, slots=True)

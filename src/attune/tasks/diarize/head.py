@@ -20,7 +20,7 @@ from attune.tasks._precision import as_precise
 from attune.types import SAMPLE_RATE, Batch, Loss, SpeakerSegment
 
 if TYPE_CHECKING:
-    from attune.tasks.diarize import ActivityHeadConfig
+    from attune.tasks.diarize.settings import ActivityHeadConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from attune.contracts import TaskType
 from attune.errors import DataError
 from attune.scoring.bleu import BLEU, ORDER, SIGNATURE, score_translations, sentence_counts
 from attune.scoring.texts import texts_of
+from attune.tasks.translate.settings import TranslationHeadConfig as TranslationHeadConfig
 from attune.text import tokenizers
 from attune.text.tokenizers import Tokenizer
 from attune.text.tokenizers.characters import UNKNOWN
@@ -31,22 +32,6 @@ COUNTS = (
     "tokens",
     "ref_tokens",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class TranslationHeadConfig:
-    """The module on top of the encoder: a small transformer, as in SUPERB-SG."""
-
-    encoder_layers: Annotated[int, Field(ge=0, description="Layers over the encoder's frames, a quarter of them.")] = 3
-    decoder_layers: Annotated[int, Field(ge=1, description="Layers of the decoder.")] = 3
-    width: Annotated[int, Field(ge=2, description="Width of each layer; a multiple of heads.")] = 256
-    heads: Annotated[int, Field(ge=1, description="Attention heads.")] = 4
-    dropout: Annotated[float, Field(ge=0, lt=1, description="Dropout in each layer.")] = 0.1
-    label_smoothing: Annotated[float, Field(ge=0, lt=1, description="Probability given to all other tokens.")] = 0.1
-
-    def __post_init__(self) -> None:
-        if self.width % (2 * self.heads):
-            raise ValueError("width must be an even multiple of heads")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from attune.tasks._precision import as_precise
 from attune.types import Batch, Loss
 
 if TYPE_CHECKING:
-    from attune.tasks.translate import TranslationHeadConfig
+    from attune.tasks.translate.settings import TranslationHeadConfig
 
 BOUNDARY = 0
 TOKENS_AT_LEAST = 16

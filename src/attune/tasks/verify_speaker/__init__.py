@@ -21,6 +21,7 @@ from attune.contracts import TaskType
 from attune.errors import DataError, ModelError
 from attune.scoring.detection import EER, MIN_DCF, TARGET_PRIOR, score_trials
 from attune.tasks._names import read_names, write_names
+from attune.tasks.verify_speaker.settings import SpeakerHeadConfig as SpeakerHeadConfig
 from attune.types import Embedding, Metric, Output, Prediction, Scores, ScoringContext, Target, Utterance
 
 if TYPE_CHECKING:
@@ -32,16 +33,6 @@ SEED = 17
 DIGITS = 6  # of a value in the prediction file
 
 Trial = tuple[bool, str, str]  # whether both are of one speaker, and the ids
-
-
-@dataclass(frozen=True, slots=True)
-class SpeakerHeadConfig:
-    """The module on top of the encoder: an x-vector network, as in SUPERB."""
-
-    width: Annotated[int, Field(ge=1, description="Width of the time-delay layers and of the embedding.")] = 512
-    pooled: Annotated[int, Field(ge=1, description="Width of the layer before mean and deviation are taken.")] = 1500
-    scale: Annotated[float, Field(gt=0, description="AM-softmax: what cosines are multiplied by.")] = 30.0
-    margin: Annotated[float, Field(ge=0, description="AM-softmax: by how much the right cosine must be higher.")] = 0.4
 
 
 @dataclass(frozen=True, slots=True)

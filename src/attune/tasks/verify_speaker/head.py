@@ -15,7 +15,7 @@ from attune.tasks._precision import as_precise
 from attune.types import Batch, Loss
 
 if TYPE_CHECKING:
-    from attune.tasks.verify_speaker import SpeakerHeadConfig
+    from attune.tasks.verify_speaker.settings import SpeakerHeadConfig
 
 CONTEXTS = ((5, 1), (3, 2), (3, 3), (1, 1))  # frames and dilation of the time-delay layers before the last
 FEWEST_FRAMES = 1 + sum((size - 1) * dilation for size, dilation in CONTEXTS)
