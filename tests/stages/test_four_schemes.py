@@ -136,4 +136,4 @@ def test_a_lock_notices_local_files_that_changed(world, tmp_path, capsys):
         file.write("\n")
     locked = ["--locked", str(tmp_path / "first/sources.lock.json")]
     assert main(["fetch", recipe_for(world, tmp_path, "first"), *locked]) == 2
-    assert "dev/manifest.jsonl is not what it was when it was locked" in capsys.readouterr().err
+    assert "dev/manifest.jsonl has changed since it was locked" in capsys.readouterr().err

@@ -81,7 +81,7 @@ def test_an_export_never_replaces_what_is_no_model(run, site, tmp_path):
 
 
 def test_a_model_that_cannot_be_a_nemo_file_is_told(run, site, tmp_path):
-    with pytest.raises(ModelError, match="only transducers"):
+    with pytest.raises(ModelError, match="Only transducers"):
         export_model(str(run.folder), tmp_path / "x.nemo", site)
     assert not any(tmp_path.iterdir())
 

@@ -114,12 +114,12 @@ def test_a_fast_conformer_is_written_for_transformers(recipe, tmp_path, capsys):
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "parakeet")
     text = json.loads((recipe.parent / "dev/manifest.jsonl").read_text().splitlines()[0])["text"]
     assert tokenizer.decode(tokenizer(text).input_ids) == text
-    assert main(words) == 2 and "is there already" in capsys.readouterr().err
+    assert main(words) == 2 and "already exists" in capsys.readouterr().err
 
 
 def test_what_transformers_has_no_format_for_is_refused(run, tmp_path, capsys):
     assert main(["export", str(run.folder), "--to", str(tmp_path / "out"), "--for-transformers"]) == 2
-    assert "FastConformer encoders" in capsys.readouterr().err
+    assert "FastConformer with an LSTM prediction net only" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -209,7 +209,7 @@ def test_a_nemo_file_takes_on_the_tasks_tokens_and_says_how_many_rows_it_kept(re
     settings = from_nemo(nemo, tokens="task")
     overrides = [f"run={recipe.parent}/new", f"model.weights={nemo}", "model.encoder=null", "model.size=null"]
     found = _drained(check_recipe(recipes.load(recipe, overrides).recipe, False, this_site(workers=0)))
-    assert found.can_run and found.notes and "keep the rows" in found.notes[0]
+    assert found.can_run and found.notes and "reuse pretrained embeddings" in found.notes[0]
     run = attune.train(recipe, run=f"{recipe.parent}/new", model=settings)
     archive = read_archive(run.model / "model.nemo")
     assert archive.config["joint"]["num_classes"] == 39 and archive.config["nemo_version"] == "3.0.0"

@@ -107,7 +107,7 @@ def test_neither_batch_nor_ranks_show_in_the_pieces(folder, ranks, batch):
 
 
 def test_a_long_row_fails_the_evaluation_or_is_absent_from_it_as_the_recipe_says(folder):
-    with pytest.raises(TooLong, match="lasts 45.0 s; Whisper takes 30 s at a time"):
+    with pytest.raises(TooLong, match="is 45.0 s long; Whisper takes 30 s at a time"):
         evaluated(folder)
     assert evaluated(folder, "data.long_rows=drop").absent == 2
     with pytest.raises(ConfigError, match="long_rows: fail contradicts bad_rows"):
@@ -118,7 +118,7 @@ def test_training_stops_at_a_long_row_unless_the_recipe_leaves_it_out_by_choice(
     text = (folder / "recipe.yaml").read_text().replace(", max_seconds: 60", ", long_rows: fail")
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(text.replace("micro_utterances: 4", "micro_utterances: 8"))
-    with pytest.raises(TooLong, match=r"utterance '\w+' lasts \d+.0 s; Whisper takes 30 s at a time"):
+    with pytest.raises(TooLong, match=r"utterance '\w+' is \d+.0 s long; Whisper takes 30 s at a time"):
         attune.train(recipe, run=str(tmp_path / "fails"), data={"dev": []})
     short = {"max_seconds": 30, "dev": []}
     assert attune.train(recipe, run=str(tmp_path / "by_choice"), data=short).model.is_dir()
@@ -160,7 +160,7 @@ def test_a_text_without_room_is_left_out_of_training_like_a_long_recording(folde
     overrides["run"] = str(tmp_path / "other")
     run = attune.train(folder / "recipe.yaml", **overrides)
     dropped = [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines() if "dropped" in line]
-    assert len(dropped) == 1 and "needs 53 tokens" in dropped[0]["reason"]
+    assert len(dropped) == 1 and "has 53 tokens" in dropped[0]["reason"]
 
 
 def test_no_speed_makes_a_row_longer_than_the_window(folder, tmp_path):
