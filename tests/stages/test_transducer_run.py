@@ -127,7 +127,7 @@ def test_a_language_model_that_does_not_fit_is_told_before_training(recipe, tmp_
 
 def test_a_fallback_that_a_transducer_does_not_have_is_told_before_training(recipe, tmp_path):
     for decode in ({"fallback": True}, {"final": {"fallback": True, "lm": None}}):
-        with pytest.raises(ModelError, match=r"decode.fallback=True is not used by the (greedy|beam) search of a transducer"):
+        with pytest.raises(ModelError, match=r"decode.fallback=True is not used by the \w+ search of a transducer"):
             attune.train(recipe, run=str(tmp_path / "run"), decode=decode)
         assert not list((tmp_path / "run" / "checkpoints").glob("*"))
 
