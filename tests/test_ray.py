@@ -136,7 +136,7 @@ def test_a_relative_run_cannot_be_submitted(recipe, cluster):
     assert done.returncode == 2 and "an absolute path that all nodes share" in done.stderr
 
 
-@pytest.mark.filterwarnings("ignore:`use_push_based_shuffle` is deprecated:DeprecationWarning")  # Ray in Ray
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ray in Ray, which a user does not see
 def test_files_are_transcribed_by_workers_and_a_second_time_only_what_is_missing(recipe, cluster, quiet, tmp_path):
     run, out = tmp_path / "run", tmp_path / "out.jsonl"
     assert wait(start(["train", str(recipe), f"run={run}", "train.steps=3", "--workers=0"])) == [0]
