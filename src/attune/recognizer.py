@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import starmap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from attune.audio.arrays import as_mono
 from attune.audio.decode import read_audio, resample
 from attune.audio.vad import vad_chunks
 from attune.batches.collate import collate
 from attune.batches.plan import Budget, plan_in_order
 from attune.contracts import FrameTimes, TaskModel, TextTask, TimestampTokens
+from attune.decoding._phrase_tree import TokenTexts
 from attune.decoding.longform import Segment, Window, read_windows
+from attune.decoding.phrases import PhraseBook
 from attune.decoding.search import Search, decode_batch
+from attune.decoding.settings import SearchConfig
 from attune.decoding.words import words_of
 from attune.errors import DataError, ModelError
 from attune.recipe import Recipe
@@ -46,16 +49,17 @@ from attune.world import World
 Answer = TypeVar("Answer")
 Audio = str | Path | ArrayLike
 Chunking = Literal["vad", "timestamps"]
+Phrases = Sequence[str] | Sequence[Sequence[str]]
 BATCH_SECONDS = 120.0
-INTEGERS = (np.int8, np.int16, np.int32)  # of wider ones, nobody knows what is loud
 
 
 @dataclass(frozen=True, slots=True)
 class NBestEntry:
-    """One of the texts that a beam found, and its log-probability."""
+    """One of the texts that a beam found, its log-probability, and what each part of the search added to its rank."""
 
     text: str
     score: float
+    parts: Mapping[str, float] = field(default_factory=dict)  # acoustic, lm, phrases …
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,7 @@ class _Chunk:
     samples: NDArray[np.float32]
     start: float = 0.0  # seconds
     language: str | None = None  # None: the recipe's, or detected in this chunk alone
+    phrases: tuple[str, ...] = ()  # to expect, besides the recipe's
 
     @property
     def seconds(self) -> float:
@@ -108,22 +113,34 @@ class Recognizer:
     world: World
     chunking: Chunking = "vad"
     aligns_words: bool = False  # by another pass over the audio, of models that can
+    phrases: Phrases = ()  # to expect in all recordings, or a list for each
 
-    def transcribe(self, audio: Audio | Sequence[Audio], rate: int = SAMPLE_RATE) -> str | list[str]:
+    def transcribe(
+        self, audio: Audio | Sequence[Audio], rate: int = SAMPLE_RATE, phrases: Phrases = ()
+    ) -> str | list[str]:
         """The text of one recording, or of each of many: paths, URLs, or arrays sampled at `rate`.
 
         An array is (samples,) or (channels, samples), of floats from -1 to 1 or of integers as they were recorded.
         Recordings longer than the model takes at once are cut at pauses, or decoded window by window along the
         timestamps that the model predicts (`load(..., chunking=…)`). Under torchrun, the ranks share the work.
+
+        `phrases` are names and terms to expect, in all recordings or a list for each; a beam search then finds them
+        more easily.
         """
-        return self._predict("transcribe", audio, rate)
+        return self.expecting(phrases)._predict("transcribe", audio, rate)
 
     def transcribe_detailed(
-        self, recordings: Sequence[Audio], rate: int = SAMPLE_RATE, nbest: int = 0, words: bool = True
+        self,
+        recordings: Sequence[Audio],
+        rate: int = SAMPLE_RATE,
+        nbest: int = 0,
+        words: bool = True,
+        phrases: Phrases = (),
     ) -> list[Transcript]:
         """The transcript of each recording, with word times where the model has them.
 
-        Whisper's word times take another pass over the audio, which `words=False` saves.
+        Whisper's word times take another pass over the audio, which `words=False` saves. `phrases` are as `transcribe`
+        takes them.
 
         With `nbest`, a beam at least as wide is searched, and up to that many different texts are returned, best first;
         a recording that has to be cut has none.
@@ -135,8 +152,22 @@ class Recognizer:
             raise DataError(f"nbest: expected a number of texts, 0 or more; found {nbest!r}.")
         if nbest and self.chunking == "timestamps":
             raise DataError('nbest does not work with chunking="timestamps". Use chunking="vad".')
-        search = _keeping(self.search, nbest) if nbest else self.search
-        return replace(self, search=search, aligns_words=words)._transcribe(recordings, rate)
+        boosting = self.expecting(phrases)
+        search = _keeping(boosting.search, nbest) if nbest else boosting.search
+        return replace(boosting, search=search, aligns_words=words)._transcribe(recordings, rate)
+
+    def expecting(self, phrases: Phrases) -> Recognizer:
+        """The same with phrases to expect, in all recordings or a list for each; it searches with a beam."""
+        if isinstance(phrases, str) or not isinstance(phrases, Sequence):
+            raise DataError(f"phrases: expected a list of texts, or one for each recording; found {phrases!r}.")
+        if not any(phrases):
+            return self
+        self._require("transcribe")
+        pieces, search = self.loaded.task_model.codec.pieces, self.search
+        if not pieces:
+            raise ModelError("This model has no text tokens, so it cannot expect phrases. Leave them out.")
+        book = search.phrases or PhraseBook(TokenTexts(pieces), SearchConfig().phrase_bonus)
+        return replace(self, search=replace(search, kind="beam", phrases=book), phrases=tuple(phrases))
 
     def classify(self, audio: Audio | Sequence[Audio], rate: int = SAMPLE_RATE) -> str | list[str]:
         """The label of one recording, or of each of many; takes what `transcribe` takes."""
@@ -230,7 +261,10 @@ class Recognizer:
             raise ModelError('No timestamps here. For Whisper, use load(..., chunking="timestamps").')
 
         def decode(windows: Sequence[Window]) -> list[tuple[int, ...]]:
-            chunks = [_Chunk(window.samples, language=languages[window.recording]) for window in windows]
+            chunks = [
+                _Chunk(each.samples, 0.0, languages[each.recording], self._phrases_of(each.recording))
+                for each in windows
+            ]
             return [found.tokens for found in self._search(chunks)]
 
         return read_windows(recordings, decode, task_model.times, task_model.limits.max_seconds or 30.0)
@@ -239,10 +273,19 @@ class Recognizer:
         """The transcript of each recording, joined from those of its chunks."""
         chunks = [self._chunks(samples) for samples in recordings]
         languages = self._languages(recordings, [each[0].start if each else 0.0 for each in chunks])
-        known = [[replace(chunk, language=one) for chunk in each] for each, one in zip(chunks, languages, strict=True)]
+        known = [
+            [replace(chunk, language=one, phrases=self._phrases_of(number)) for chunk in each]
+            for number, (each, one) in enumerate(zip(chunks, languages, strict=True))
+        ]
         found = iter(self._search([chunk for each in known for chunk in each]))
         transcripts = [[self._transcript(next(found), chunk) for chunk in each] for each in known]
         return [_joined(parts, one, self.loaded.task_model) for parts, one in zip(transcripts, languages, strict=True)]
+
+    def _phrases_of(self, number: int) -> tuple[str, ...]:
+        """What to expect in this recording of the rank's share."""
+        if any(isinstance(each, str) for each in self.phrases):
+            return tuple(map(str, self.phrases))
+        return tuple(self.phrases[self.world.rank + number * self.world.size]) if self.phrases else ()
 
     def _languages(
         self, recordings: Sequence[NDArray[np.float32]], starts: Sequence[float], even_short: bool = False
@@ -269,12 +312,13 @@ class Recognizer:
     def _transcript(self, found: Hypothesis, chunk: _Chunk) -> Transcript:
         task_model = self.loaded.task_model
         text = require_text(task_model.codec.read(found))
-        scores: dict[str, float] = {}
+        entries: dict[str, NBestEntry] = {}
         for each in (found, *found.nbest) if self.search.nbest else ():
-            scores.setdefault(require_text(task_model.codec.read(each)), each.score)  # other tokens may spell the same
+            own = require_text(task_model.codec.read(each))  # other tokens may spell the same
+            entries.setdefault(own, NBestEntry(own, each.score, dict(each.parts)))
         segment = TextSegment(round(chunk.start, 3), round(chunk.start + chunk.seconds, 3), text)
-        nbest = tuple(starmap(NBestEntry, scores.items()))
-        return Transcript(text, words_of(found, task_model, chunk.start), nbest, (segment,), found.language)
+        words = words_of(found, task_model, chunk.start)
+        return Transcript(text, words, tuple(entries.values()), (segment,), found.language)
 
     def _chunks(self, samples: NDArray[np.float32]) -> list[_Chunk]:
         """The recording, or its speech cut at pauses into what the model takes at once."""
@@ -313,7 +357,10 @@ class Recognizer:
     def _batch(self, chunks: Sequence[_Chunk]) -> Batch:
         prompt = self.loaded.task_model.codec.prompt
         rows = [
-            LoadedRow("", each.samples, prompt(Utterance("", each.seconds, language=each.language))) for each in chunks
+            LoadedRow(
+                "", each.samples, prompt(Utterance("", each.seconds, language=each.language)), phrases=each.phrases
+            )
+            for each in chunks
         ]
         return collate(rows).to(self.world.device)
 
@@ -329,39 +376,11 @@ def as_samples(audio: Audio, rate: int) -> NDArray[np.float32]:
         return load_audio(audio)
     if isinstance(rate, bool) or not isinstance(rate, int | float | np.number) or not 0 < rate < math.inf:
         raise DataError(f"rate: expected samples per second, above 0; found {rate!r}.")
-    array = _as_floats(np.asarray(audio))
-    if array.ndim == 2:
-        array = _mono(array)
-    if array.ndim != 1 or not array.size or not np.isfinite(array).all():
-        raise DataError(
-            f"An array of shape {array.shape} is not a recording. Expected (samples,) or (channels, samples), not "
-            "empty, all samples finite."
-        )
-    return resample(array, rate, SAMPLE_RATE)
+    return resample(as_mono(np.asarray(audio)), rate, SAMPLE_RATE)
 
 
 def _keeping(search: Search, nbest: int) -> Search:
     return replace(search, kind="beam", beam=max(search.beam, nbest), nbest=nbest)
-
-
-def _as_floats(array: NDArray[Any]) -> NDArray[np.float32]:
-    """Samples from -1 to 1; integers are parts of the loudest that their type has room for."""
-    if array.dtype.kind == "f":
-        return array.astype(np.float32, copy=False)
-    if array.dtype in INTEGERS:
-        return array.astype(np.float32) / -np.float32(np.iinfo(array.dtype).min)
-    raise DataError(
-        f"An array of {array.dtype} is not a recording. Expected floats from -1 to 1, or signed integers of 8, 16 "
-        "or 32 bits."
-    )
-
-
-def _mono(array: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The mean of the channels, which come first."""
-    if array.shape[0] > array.shape[1]:
-        raise DataError(f"An array of shape {array.shape} looks like (samples, channels): transpose it.")
-    mean: NDArray[np.float32] = array.mean(0)
-    return mean
 
 
 def _joined(parts: Sequence[Transcript], language: str | None, task_model: TaskModel) -> Transcript:
