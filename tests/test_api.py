@@ -13,7 +13,7 @@ from attune.contracts import Limits, TaskCodec
 from attune.errors import ConfigError, DataError, ModelError
 from attune.recognizer import as_samples
 
-from ranks import run_ranks
+from attune.testing.ranks import run_ranks
 from tiny import write_recipe
 
 

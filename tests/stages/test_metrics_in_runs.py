@@ -17,7 +17,7 @@ from attune.stages.lock import read_lock
 from attune.stages.train import Request, train
 from attune.world import World
 
-from ranks import run_ranks
+from attune.testing.ranks import run_ranks
 from tiny import EPOCH, write_recipe
 
 DECIBELS = ["task.name=toy.decibels", "train.keep_best=dev.fidelity", "train.eval_every=2", "train.save_every=2"]

@@ -22,7 +22,7 @@ from attune.stages.pretrained import open_pretrained
 from attune.stages.train import Request, train
 from attune.world import World
 
-from ranks import run_ranks
+from attune.testing.ranks import run_ranks
 from tiny import EPOCH, write_recipe
 
 

@@ -3,7 +3,7 @@ import torch
 
 from attune.training.gradients import Gradients, Tree, sum_in_tree
 
-from ranks import run_ranks
+from attune.testing.ranks import run_ranks
 
 
 def tree_of(leaves):

@@ -22,7 +22,7 @@ from attune.training.schedule import Schedule
 from attune.training.settings import AdaptConfig
 from attune.world import World
 
-from ranks import run_ranks
+from attune.testing.ranks import run_ranks
 from tiny import batch_of
 
 UTTERANCES = 12

@@ -17,7 +17,7 @@ from attune.training.progress import TrainingProgress
 from attune.training.schedule import Schedule
 from attune.world import World
 
-from ranks import run_ranks
+from attune.testing.ranks import run_ranks
 from tiny_whisper import MULTILINGUAL, real, real_data, write_whisper
 
 WINDOWS = pytest.mark.parametrize("window", ["full", "trimmed"])

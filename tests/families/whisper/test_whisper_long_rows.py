@@ -21,7 +21,7 @@ from attune.stages.pretrained import build_model
 from attune.testing import make_corpus
 from attune.testing.data import speak
 
-from ranks import run_ranks
+from attune.testing.ranks import run_ranks
 from tiny_whisper import write_whisper
 
 pytestmark = pytest.mark.recipe
