@@ -1,6 +1,7 @@
-"""A learning rate that follows the dev scores: the same bits over stops, on any ranks, and only under the same scores."""
+"""A learning rate that follows the dev scores: the same bits over stops and on any ranks."""
 
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -45,7 +46,7 @@ def test_the_rate_falls_with_the_dev_scores_and_a_stopped_run_ends_in_the_same_b
     history = json.loads((tmp_path / "whole/checkpoints/step-000012/progress.json").read_text())["history"]
     assert len(history) == 6 and rates[1] == rates[4] == 1.0  # two scores are needed
     expected = 1.0
-    for number, (before, after) in enumerate(zip(history, history[1:], strict=False)):
+    for number, (before, after) in enumerate(pairwise(history)):
         expected *= 0.5 if before == 0 or (before - after) / before < 0.0025 else 1.0
         assert rates.get(2 * number + 5, expected) == expected
     assert expected < 1

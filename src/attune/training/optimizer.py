@@ -12,7 +12,6 @@ from attune.training.adafactor import Adafactor
 from attune.training.adam8 import Adam8
 from attune.training.bitsandbytes8 import BitsandbytesAdam8
 
-
 ADADELTA_RHO, ADADELTA_EPS = 0.95, 1e-8  # of SpeechBrain's LibriSpeech recipe
 
 
@@ -34,7 +33,7 @@ def make_optimizer(
     factors: Mapping[str, float] | None = None,
     only: Collection[str] | None = None,
 ) -> Optimizer:
-    """AdamW, with 8 bits or more, Adafactor or Adadelta over the trainable parameters; matrices decay, biases and norms do not.
+    """AdamW, with 8 bits or more, Adafactor or Adadelta over the trainable parameters. Biases and norms never decay.
 
     `factors` gives parameters, by name, their part of the learning rate; `only` leaves out all others than these.
     """
