@@ -5,29 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Literal, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from attune.audio.arrays import as_mono
-from attune.audio.decode import read_audio, resample
 from attune.audio.vad import vad_chunks
 from attune.batches.collate import collate
 from attune.batches.plan import Budget, plan_in_order
-from attune.contracts import FrameTimes, TaskModel, TextTask, TimestampTokens
-from attune.decoding._phrase_tree import TokenTexts
+from attune.contracts import FrameTimes, TextTask, TimestampTokens
 from attune.decoding.longform import Segment, Window, read_windows
-from attune.decoding.phrases import PhraseBook
 from attune.decoding.search import Search, decode_batch
-from attune.decoding.settings import SearchConfig
 from attune.decoding.words import words_of
 from attune.errors import DataError, ModelError
 from attune.recipe import Recipe
-from attune.site import this_site
-from attune.sources import locate
+from attune.recordings import Audio, as_samples
+from attune.recordings import AudioChunk as AudioChunk
+from attune.recordings import Hints as Hints
 from attune.stages.pretrained import LoadedModel
 from attune.types import (
     SAMPLE_RATE,
@@ -47,7 +42,6 @@ from attune.types import (
 from attune.world import World
 
 Answer = TypeVar("Answer")
-Audio = str | Path | ArrayLike
 Chunking = Literal["vad", "timestamps"]
 Phrases = Sequence[str] | Sequence[Sequence[str]]
 BATCH_SECONDS = 120.0
@@ -86,21 +80,6 @@ class PredictedValue:
     probability: float | None = None  # of a label
     waveform: Waveform | None = None
     language: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    """What is decoded at once, and where it begins in its recording."""
-
-    samples: NDArray[np.float32]
-    start: float = 0.0  # seconds
-    language: str | None = None  # None: the recipe's, or detected in this chunk alone
-    phrases: tuple[str, ...] = ()  # to expect, besides the recipe's
-
-    @property
-    def seconds(self) -> float:
-        """How long it lasts."""
-        return len(self.samples) / SAMPLE_RATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,22 +131,16 @@ class Recognizer:
             raise DataError(f"nbest: expected a number of texts, 0 or more; found {nbest!r}.")
         if nbest and self.chunking == "timestamps":
             raise DataError('nbest does not work with chunking="timestamps". Use chunking="vad".')
-        boosting = self.expecting(phrases)
-        search = _keeping(boosting.search, nbest) if nbest else boosting.search
-        return replace(boosting, search=search, aligns_words=words)._transcribe(recordings, rate)
+        search = _keeping(self.search, nbest) if nbest else self.search
+        return replace(self, search=search, aligns_words=words).expecting(phrases)._transcribe(recordings, rate)
 
     def expecting(self, phrases: Phrases) -> Recognizer:
-        """The same with phrases to expect, in all recordings or a list for each; it searches with a beam."""
-        if isinstance(phrases, str) or not isinstance(phrases, Sequence):
+        """The same with phrases to expect, in all recordings or a list for each."""
+        if isinstance(phrases, str):
             raise DataError(f"phrases: expected a list of texts, or one for each recording; found {phrases!r}.")
-        if not any(phrases):
-            return self
-        self._require("transcribe")
-        pieces, search = self.loaded.task_model.codec.pieces, self.search
-        if not pieces:
-            raise ModelError("This model has no text tokens, so it cannot expect phrases. Leave them out.")
-        book = search.phrases or PhraseBook(TokenTexts(pieces), SearchConfig().phrase_bonus)
-        return replace(self, search=replace(search, kind="beam", phrases=book), phrases=tuple(phrases))
+        if phrases:
+            self._require("transcribe")
+        return replace(self, phrases=tuple(phrases)) if phrases else self
 
     def classify(self, audio: Audio | Sequence[Audio], rate: int = SAMPLE_RATE) -> str | list[str]:
         """The label of one recording, or of each of many; takes what `transcribe` takes."""
@@ -188,7 +161,7 @@ class Recognizer:
         """What is predicted of recordings that are not cut."""
         task_model = self.loaded.task_model
         outputs = self._in_batches(
-            [_Chunk(samples) for samples in recordings], lambda batch: decode_batch(task_model, batch, self.search)
+            [AudioChunk(samples) for samples in recordings], lambda batch: decode_batch(task_model, batch, self.search)
         )
         return [self._value(output) for output in outputs]
 
@@ -235,7 +208,7 @@ class Recognizer:
         if _is_many(audio):
             raise DataError("`segments` takes one recording.")
         samples = as_samples(audio, rate)
-        found = self._read_windows([samples], self._languages([samples], [0.0]))[0]
+        found = self._read_windows([samples], self._languages([samples], [0.0], [None]))[0]
         return [replace(each, text=self._read(each.tokens)) for each in found]
 
     def _read(self, tokens: tuple[int, ...]) -> str:
@@ -243,7 +216,7 @@ class Recognizer:
 
     def _transcribe_by_timestamps(self, recordings: Sequence[NDArray[np.float32]]) -> list[Transcript]:
         """The transcript of each recording, decoded window by window."""
-        languages = self._languages(recordings, [0.0] * len(recordings), even_short=True)
+        languages = self._languages(recordings, [0.0] * len(recordings), [None] * len(recordings), even_short=True)
         return [
             Transcript(
                 self._read(tuple(token for each in segments for token in each.tokens)),
@@ -261,8 +234,9 @@ class Recognizer:
             raise ModelError('No timestamps here. For Whisper, use load(..., chunking="timestamps").')
 
         def decode(windows: Sequence[Window]) -> list[tuple[int, ...]]:
+            hints = self._hints(len(recordings))
             chunks = [
-                _Chunk(each.samples, 0.0, languages[each.recording], self._phrases_of(each.recording))
+                AudioChunk(each.samples, hints=replace(hints[each.recording], language=languages[each.recording]))
                 for each in windows
             ]
             return [found.tokens for found in self._search(chunks)]
@@ -271,45 +245,69 @@ class Recognizer:
 
     def _transcribe_chunks(self, recordings: Sequence[NDArray[np.float32]]) -> list[Transcript]:
         """The transcript of each recording, joined from those of its chunks."""
-        chunks = [self._chunks(samples) for samples in recordings]
-        languages = self._languages(recordings, [each[0].start if each else 0.0 for each in chunks])
-        known = [
-            [replace(chunk, language=one, phrases=self._phrases_of(number)) for chunk in each]
-            for number, (each, one) in enumerate(zip(chunks, languages, strict=True))
-        ]
-        found = iter(self._search([chunk for each in known for chunk in each]))
-        transcripts = [[self._transcript(next(found), chunk) for chunk in each] for each in known]
-        return [_joined(parts, one, self.loaded.task_model) for parts, one in zip(transcripts, languages, strict=True)]
+        chunks = self.split(recordings, self._hints(len(recordings)))
+        found = iter(self.transcribe_chunks([chunk for each in chunks for chunk in each]))
+        return [self.join([next(found) for _ in each]) for each in chunks]
 
-    def _phrases_of(self, number: int) -> tuple[str, ...]:
-        """What to expect in this recording of the rank's share."""
+    def _hints(self, count: int) -> list[Hints]:
+        """What is known of each recording of the rank's share."""
         if any(isinstance(each, str) for each in self.phrases):
-            return tuple(map(str, self.phrases))
-        return tuple(self.phrases[self.world.rank + number * self.world.size]) if self.phrases else ()
+            return [Hints(phrases=tuple(map(str, self.phrases)))] * count
+        own = self.phrases[self.world.rank :: self.world.size] if self.phrases else [()] * count
+        if len(own) != count:
+            raise DataError(f"phrases: expected a list for each recording; found {len(self.phrases)} lists.")
+        return [Hints(phrases=tuple(map(str, each))) for each in own]
+
+    def split(self, recordings: Sequence[NDArray[np.float32]], hints: Sequence[Hints]) -> list[list[AudioChunk]]:
+        """The chunks of each recording, in the language of the whole where that has to be detected."""
+        chunks = [self._chunks(samples) for samples in recordings]
+        starts = [each[0].start if each else 0.0 for each in chunks]
+        languages = self._languages(recordings, starts, [each.language for each in hints])
+        known = [replace(each, language=one) for each, one in zip(hints, languages, strict=True)]
+        return [[replace(chunk, hints=one) for chunk in each] for each, one in zip(chunks, known, strict=True)]
+
+    def transcribe_chunks(self, chunks: Sequence[AudioChunk]) -> list[Transcript]:
+        """The transcript of each chunk, with times in its recording."""
+        return [self._transcript(found, chunk) for found, chunk in zip(self._search(chunks), chunks, strict=True)]
+
+    def join(self, parts: Sequence[Transcript]) -> Transcript:
+        """The transcript of a recording from those of its chunks, in their order."""
+        if len(parts) == 1:
+            return parts[0]
+        language = parts[0].language if parts else None
+        texts = [part.text for part in parts]
+        text = require_text(self.loaded.task_model.codec.join(texts, Utterance("", 0.0, language=language)))
+        words = tuple(word for part in parts for word in part.words)
+        segments = tuple(segment for part in parts for segment in part.segments)
+        return Transcript(text, words, segments=segments, language=language)
 
     def _languages(
-        self, recordings: Sequence[NDArray[np.float32]], starts: Sequence[float], even_short: bool = False
+        self,
+        recordings: Sequence[NDArray[np.float32]],
+        starts: Sequence[float],
+        given: Sequence[str | None],
+        even_short: bool = False,
     ) -> list[str | None]:
-        """The language of each recording of several chunks, detected in the first audio after its start (seconds).
+        """The language of each recording, given or, of several chunks, detected in the first audio after its start.
 
         None where there is nothing to detect ahead: an only chunk is detected when it is decoded, unless `even_short`.
         """
         task_model, detect_languages = self.loaded.task_model, self.loaded.task_model.detect_languages
         if detect_languages is None or task_model.limits.max_seconds is None:
-            return [None] * len(recordings)
+            return list(given)
         longest = round(task_model.limits.max_seconds * SAMPLE_RATE)
         firsts = {
-            index: _Chunk(samples[round(start * SAMPLE_RATE) :][:longest])
+            index: AudioChunk(samples[round(start * SAMPLE_RATE) :][:longest])
             for index, (samples, start) in enumerate(zip(recordings, starts, strict=True))
-            if even_short or len(samples) > longest
+            if given[index] is None and (even_short or len(samples) > longest)
         }
         detected = self._in_batches(
             list(firsts.values()), lambda batch: detect_languages(task_model.model.scorer(batch))
         )
         known = dict(zip(firsts, detected, strict=True))
-        return [known.get(index) for index in range(len(recordings))]
+        return [known.get(index, language) for index, language in enumerate(given)]
 
-    def _transcript(self, found: Hypothesis, chunk: _Chunk) -> Transcript:
+    def _transcript(self, found: Hypothesis, chunk: AudioChunk) -> Transcript:
         task_model = self.loaded.task_model
         text = require_text(task_model.codec.read(found))
         entries: dict[str, NBestEntry] = {}
@@ -317,23 +315,38 @@ class Recognizer:
             own = require_text(task_model.codec.read(each))  # other tokens may spell the same
             entries.setdefault(own, NBestEntry(own, each.score, dict(each.parts)))
         segment = TextSegment(round(chunk.start, 3), round(chunk.start + chunk.seconds, 3), text)
-        words = words_of(found, task_model, chunk.start)
-        return Transcript(text, words, tuple(entries.values()), (segment,), found.language)
+        words, language = words_of(found, task_model, chunk.start), found.language or chunk.hints.language
+        return Transcript(text, words, tuple(entries.values()), (segment,), language)
 
-    def _chunks(self, samples: NDArray[np.float32]) -> list[_Chunk]:
+    def _chunks(self, samples: NDArray[np.float32]) -> list[AudioChunk]:
         """The recording, or its speech cut at pauses into what the model takes at once."""
         longest = self.loaded.task_model.limits.max_seconds
         if longest is None or len(samples) <= longest * SAMPLE_RATE:
-            return [_Chunk(samples)]
+            return [AudioChunk(samples)]
         spans = vad_chunks(samples, longest)
         return [
-            _Chunk(samples[round(span.start * SAMPLE_RATE) : round(span.end * SAMPLE_RATE)], span.start)
+            AudioChunk(samples[round(span.start * SAMPLE_RATE) : round(span.end * SAMPLE_RATE)], span.start)
             for span in spans
         ]
 
-    def _search(self, chunks: Sequence[_Chunk]) -> list[Hypothesis]:
-        """The best hypothesis of each chunk."""
-        return self._in_batches(chunks, self._decode)
+    def _search(self, chunks: Sequence[AudioChunk]) -> list[Hypothesis]:
+        """The best hypothesis of each chunk; one with phrases to expect is searched with a beam."""
+        expecting = [bool(chunk.hints.phrases) and self.search.kind == "greedy" for chunk in chunks]
+        plain = self._in_batches(
+            [each for each, is_so in zip(chunks, expecting, strict=True) if not is_so], self._decode
+        )
+        if not any(expecting):
+            return plain
+        beam = replace(self, search=self._beam())
+        boosted = beam._in_batches([each for each, is_so in zip(chunks, expecting, strict=True) if is_so], beam._decode)
+        parts = {False: iter(plain), True: iter(boosted)}
+        return [next(parts[is_so]) for is_so in expecting]
+
+    def _beam(self) -> Search:
+        """The search of chunks with phrases, where the recipe's is greedy."""
+        if self.search.phrases is None:
+            raise ModelError("This model has no text tokens, so it cannot expect phrases. Leave them out.")
+        return replace(self.search, kind="beam")
 
     def _decode(self, batch: Batch) -> list[Hypothesis]:
         model = self.loaded.task_model.model
@@ -343,7 +356,7 @@ class Recognizer:
             model.align(batch, found) if self.aligns_words and is_timed and isinstance(model, AligningModel) else found
         )
 
-    def _in_batches(self, chunks: Sequence[_Chunk], answer: Callable[[Batch], Sequence[Answer]]) -> list[Answer]:
+    def _in_batches(self, chunks: Sequence[AudioChunk], answer: Callable[[Batch], Sequence[Answer]]) -> list[Answer]:
         """An answer for each chunk, asked for in batches of similar length."""
         plan = plan_in_order(np.array([chunk.seconds for chunk in chunks]), Budget(BATCH_SECONDS, None, 1))
         found: dict[int, Answer] = {}
@@ -354,42 +367,14 @@ class Recognizer:
             found.update(zip(rows, answers, strict=True))
         return [found[row] for row in range(len(chunks))]
 
-    def _batch(self, chunks: Sequence[_Chunk]) -> Batch:
+    def _batch(self, chunks: Sequence[AudioChunk]) -> Batch:
         prompt = self.loaded.task_model.codec.prompt
-        rows = [
-            LoadedRow(
-                "", each.samples, prompt(Utterance("", each.seconds, language=each.language)), phrases=each.phrases
-            )
-            for each in chunks
-        ]
+        rows = [LoadedRow("", each.samples, prompt(each.as_utterance()), phrases=each.hints.phrases) for each in chunks]
         return collate(rows).to(self.world.device)
-
-
-def load_audio(source: str | Path, rate: int = SAMPLE_RATE) -> NDArray[np.float32]:
-    """The samples of a recording, mono, at `rate`; `source` is a path or a URL."""
-    return read_audio(locate(str(source), this_site().cache), rate=rate)
-
-
-def as_samples(audio: Audio, rate: int) -> NDArray[np.float32]:
-    """One recording as mono samples at the models' rate."""
-    if isinstance(audio, str | Path):
-        return load_audio(audio)
-    if isinstance(rate, bool) or not isinstance(rate, int | float | np.number) or not 0 < rate < math.inf:
-        raise DataError(f"rate: expected samples per second, above 0; found {rate!r}.")
-    return resample(as_mono(np.asarray(audio)), rate, SAMPLE_RATE)
 
 
 def _keeping(search: Search, nbest: int) -> Search:
     return replace(search, kind="beam", beam=max(search.beam, nbest), nbest=nbest)
-
-
-def _joined(parts: Sequence[Transcript], language: str | None, task_model: TaskModel) -> Transcript:
-    if len(parts) == 1:
-        return parts[0]
-    text = require_text(task_model.codec.join([part.text for part in parts], Utterance("", 0.0, language=language)))
-    words = tuple(word for part in parts for word in part.words)
-    segments = tuple(segment for part in parts for segment in part.segments)
-    return Transcript(text, words, segments=segments, language=language or (parts[0].language if parts else None))
 
 
 def _is_many(audio: Audio | Sequence[Audio]) -> bool:

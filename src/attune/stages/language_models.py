@@ -30,7 +30,7 @@ def search_of(config: SearchConfig, built: TaskModel, site: Site, world: World) 
     if config.lm is not None:
         fusion = Fusion(_read_lm(config.lm, built, site, world), config.lm_weight, config.lm_temperature)
         search = replace(search, lm=config.lm, fusion=fusion)
-    if built.codec.pieces and (config.search == "beam" or config.phrases):
+    if built.codec.pieces:
         phrases = read_phrases(config.phrases, site)
         search = replace(search, phrases=PhraseBook(TokenTexts(built.codec.pieces), config.phrase_bonus, phrases))
     require_usable(search, built.scorer)
