@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Generator, Iterable, Iterator
 from datetime import timedelta
-from textwrap import indent
+from textwrap import fill, indent
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from attune.report.tables import brief_score, sets_table, with_unit, without_repeats
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from attune.types import Scores
 
 LINE_EVERY_SECONDS = 10.0
+LINE_WIDTH = 100
 MOST_PROBLEMS = 10  # to show of an evaluation
 HOPELESS = 100.0  # a word error rate in percent
 T = TypeVar("T")
@@ -190,7 +191,7 @@ def _show_start(event: Started, display: Display) -> None:
     if event.new_tensors:
         display.say(f"randomly initialized: {', '.join(event.new_tensors[:6])}")
     for note in event.notes:
-        display.say(note)
+        display.say(fill(note, LINE_WIDTH, subsequent_indent="  "))
     if event.example:
         display.say(f"first example: {event.example.id}, {event.example.seconds:.2f} s: {event.example.reads}")
         display.say(f"  target: {event.example.target_line}")
