@@ -10,7 +10,7 @@ from datetime import timedelta
 from textwrap import fill, indent
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-from attune.report.tables import brief_score, sets_table, with_unit, without_repeats
+from attune.report.tables import brief_score, brief_value, sets_table
 from attune.styles import Style, styled
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Display:
         now = time.monotonic()
         if what not in self._began or done < self._began[what][1]:  # the next evaluation of the same set
             self._began[what] = (now, done)
-        if now >= self._next_line or done == total:
+        if done and (now >= self._next_line or done == total):
             self._next_line = now + LINE_EVERY_SECONDS
             parts = [f"{what}: {unit} {done}/{total}", figures, self._eta(what, now, done, total)]
             self.say(", ".join(filter(None, parts)))
@@ -223,9 +223,9 @@ def _parameters(adapted: Adapted) -> str:
 
 def _show_scores(event: Evaluated, display: Display) -> None:
     evaluation, scores = event.evaluation, event.evaluation.scores
-    first, *others = without_repeats(scores.values, scores.conditions)
+    first, *others = [name for name in scores.values if not name.startswith("raw_")]
     figures = [f"{first} {brief_score(scores.values[first])}"]
-    figures += [f"{name} {with_unit(scores.values[name].value, scores.values[name].metric.unit)}" for name in others]
+    figures += [f"{name} {brief_value(scores.values[name])}" for name in others]
     head = styled(f"{evaluation.title} {figures[0]}", "bold", display.stream)
     best = [styled("best so far", "good", display.stream)] if event.is_best else []
     display.say(f"step {event.step}: {', '.join([head, *figures[1:], *best])}")

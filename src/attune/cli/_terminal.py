@@ -66,8 +66,8 @@ def print_normalizer_hint(scores: Scores, remedy: str) -> None:
 def wrapped(text: str, indent: str = "") -> str:
     """A long line as several that the terminal is wide enough for; `indent` is that of all but the first."""
     width = max(MIN_WIDTH, shutil.get_terminal_size().columns)
-    options = {"break_long_words": False, "break_on_hyphens": False}
-    return textwrap.fill(text, width, subsequent_indent=indent, **options)
+    wrapper = textwrap.TextWrapper(width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return wrapper.fill(text)
 
 
 def print_json(value: object) -> None:
