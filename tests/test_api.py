@@ -11,7 +11,7 @@ import attune
 from attune.api import dotted
 from attune.contracts import Limits, TaskCodec
 from attune.errors import ConfigError, DataError, ModelError
-from attune.recognizer import as_samples
+from attune.recordings import as_samples
 
 from ranks import run_ranks
 from tiny import write_recipe

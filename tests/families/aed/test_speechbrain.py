@@ -17,8 +17,8 @@ from torch.nn.utils.rnn import pad_sequence
 from attune.decoding import tokens
 from attune.decoding.fusion import Fusion
 from attune.errors import ModelError
+from attune.families._hyperparams import Tagged, read_hyperparams
 from attune.families.aed import FAMILY, AedConfig
-from attune.families.aed.hyperparams import Tagged, read_hyperparams
 from attune.families.aed.rules import AttentionRules, rules_of
 from attune.families.aed.speechbrain import import_folder
 from attune.families.lm.model import FusedLm, LmShape, RecurrentLm

@@ -7,9 +7,9 @@ from torch import nn
 
 from attune.batches.load import LoadedMicroBatch, Position, micros_from
 from attune.batches.plan import Budget, plan_epoch
+from attune.families._norm import BatchNorm
+from attune.families._own import own_of
 from attune.families.transducer.model import TransducerModel
-from attune.families.transducer.norm import BatchNorm
-from attune.families.transducer.own import own_of
 from attune.families.transducer.presets import preset
 from attune.families.transducer.settings import TransducerConfig
 from attune.families.transducer.shape import read_shape

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from attune.families._norm import BatchNorm
+from attune.families._own import own_of
 from attune.families.aed.shape import AedShape
-from attune.families.transducer.norm import BatchNorm
-from attune.families.transducer.own import own_of
 
 
 class EdgeConv(nn.Module):

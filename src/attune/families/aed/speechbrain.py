@@ -10,7 +10,7 @@ from pathlib import Path
 from torch import Tensor
 
 from attune.errors import ModelError
-from attune.families.aed.hyperparams import Hyperparams, Tagged, Value, read_hyperparams
+from attune.families._hyperparams import Hyperparams, Tagged, Value, read_hyperparams
 from attune.families.aed.shape import AedShape, write_shape
 from attune.families.aed.vocabulary import TOKENIZER
 from attune.tensor_files import BadTensorFile, read_pickled, require_bounded
