@@ -10,10 +10,10 @@ from attune.errors import CheckpointError, ConfigError
 from attune.site import this_site
 from attune.stages.context import Stepped
 from attune.stages.train import Request, train
+from attune.testing.ranks import run_ranks
 from attune.world import World
 
 from killing import bits
-from ranks import run_ranks
 from tiny import write_recipe
 
 SETTINGS = [

@@ -13,6 +13,7 @@ from attune.families.transducer.model import TransducerModel
 from attune.families.transducer.presets import preset
 from attune.families.transducer.settings import TransducerConfig
 from attune.families.transducer.shape import read_shape
+from attune.testing.ranks import run_ranks
 from attune.training.adapt import adapt
 from attune.training.gradients import Gradients
 from attune.training.loop import StepRules, take_steps
@@ -22,7 +23,6 @@ from attune.training.schedule import Schedule
 from attune.training.settings import AdaptConfig
 from attune.world import World
 
-from ranks import run_ranks
 from tiny import batch_of
 
 UTTERANCES = 12

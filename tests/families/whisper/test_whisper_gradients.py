@@ -11,13 +11,13 @@ from attune.corpora import open_manifest
 from attune.families.whisper import FAMILY, WhisperConfig
 from attune.tasks.transcribe import Transcribe, TranscribeConfig
 from attune.testing import make_corpus
+from attune.testing.ranks import run_ranks
 from attune.training.loop import StepRules, take_steps
 from attune.training.optimizer import make_optimizer
 from attune.training.progress import TrainingProgress
 from attune.training.schedule import Schedule
 from attune.world import World
 
-from ranks import run_ranks
 from tiny_whisper import MULTILINGUAL, real, real_data, write_whisper
 
 RULES = StepRules(5, Schedule(1e-5, 1, 0, "constant"), "fp32", clip=1e9, strict=False, nonfinite_patience=1)
