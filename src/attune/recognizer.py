@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attune.audio.vad import vad_chunks
+from attune.audio.vad import speech_frames, vad_chunks
 from attune.batches.collate import collate
 from attune.batches.plan import Budget, plan_in_order
 from attune.contracts import FrameTimes, TextTask, TimestampTokens
 from attune.decoding.longform import Segment, Window, read_windows
+from attune.decoding.pauses import snap_to_pauses
 from attune.decoding.search import Search, decode_batch
 from attune.decoding.words import words_of
 from attune.errors import DataError, ModelError
@@ -308,9 +309,11 @@ class Recognizer:
         for each in (found, *found.nbest) if self.search.nbest else ():
             scores.setdefault(require_text(task_model.codec.read(each)), each.score)  # other tokens may spell the same
         segment = TextSegment(round(chunk.start, 3), round(chunk.start + chunk.seconds, 3), text)
-        nbest = tuple(starmap(NBestEntry, scores.items()))
+        words = words_of(found, task_model, chunk.start)
+        if words and task_model.scorer == "ctc":  # it emits a word somewhere within its sound
+            words = snap_to_pauses(words, speech_frames(chunk.samples), chunk.start)
         language = found.language or chunk.hints.language
-        return Transcript(text, words_of(found, task_model, chunk.start), nbest, (segment,), language)
+        return Transcript(text, words, tuple(starmap(NBestEntry, scores.items())), (segment,), language)
 
     def _chunks(self, samples: NDArray[np.float32]) -> list[AudioChunk]:
         """The recording, or its speech cut at pauses into what the model takes at once."""

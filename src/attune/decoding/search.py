@@ -4,13 +4,13 @@ Every kind of scorer has its search, chosen here and nowhere else. An output doe
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from attune.contracts import TaskModel
-from attune.decoding import ctc, fallback, labels, outputs, tokens, transducer, transducer_beam
+from attune.decoding import ctc, ctc_alignment, fallback, labels, outputs, tokens, transducer, transducer_beam
 from attune.decoding.fusion import Fusion
 from attune.decoding.settings import FORMER, LENGTH_POWERS, USES, SearchName
 from attune.errors import ModelError
@@ -158,7 +158,16 @@ def _search(scorer: Scorer, settings: Search) -> list[Output]:
 def _search_ctc(scorer: CtcScorer, settings: Search) -> list[Hypothesis]:
     if scorer.log_probs.isnan().any():  # a beam would drop those prefixes
         raise ModelError(DIVERGED)
-    return ctc.greedy(scorer) if settings.kind == "greedy" else ctc.beam_search(scorer, settings.beam, settings.fusion)
+    if settings.kind == "greedy":
+        return ctc.greedy(scorer)
+    return list(_with_frames(scorer, ctc.beam_search(scorer, settings.beam, settings.fusion)))
+
+
+def _with_frames(scorer: CtcScorer, found: Sequence[Hypothesis]) -> Iterator[Hypothesis]:
+    """What a beam found by the sum of many alignments, with the frames of the best of them."""
+    aligned = ctc_alignment.align(scorer, [ctc_alignment.ForcedTokens(each.tokens) for each in found])
+    for each, own in zip(found, aligned, strict=True):
+        yield replace(own, score=each.score) if own else each
 
 
 def _search_tokens(scorer: TokenScorer, settings: Search) -> list[Hypothesis]:

@@ -64,7 +64,6 @@ class SearchConfig:
             gt=0,
             le=100_000,
             description="Utterances decoded at once (default: four micro-batches of training).",
-            json_schema_extra={"since": "0.2"},
         ),
     ] = None
 
