@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attune.audio.vad import vad_chunks
+from attune.audio.vad import speech_frames, vad_chunks
 from attune.batches.collate import collate
 from attune.batches.plan import Budget, plan_in_order
 from attune.contracts import FrameTimes, TextTask, TimestampTokens
 from attune.decoding.longform import Segment, Window, read_windows
+from attune.decoding.pauses import snap_to_pauses
 from attune.decoding.search import Search, decode_batch
 from attune.decoding.words import words_of
 from attune.errors import DataError, ModelError
@@ -315,7 +316,10 @@ class Recognizer:
             own = require_text(task_model.codec.read(each))  # other tokens may spell the same
             entries.setdefault(own, NBestEntry(own, each.score, dict(each.parts)))
         segment = TextSegment(round(chunk.start, 3), round(chunk.start + chunk.seconds, 3), text)
-        words, language = words_of(found, task_model, chunk.start), found.language or chunk.hints.language
+        words = words_of(found, task_model, chunk.start)
+        if words and task_model.scorer == "ctc":  # it emits a word somewhere within its sound
+            words = snap_to_pauses(words, speech_frames(chunk.samples), chunk.start)
+        language = found.language or chunk.hints.language
         return Transcript(text, words, tuple(entries.values()), (segment,), language)
 
     def _chunks(self, samples: NDArray[np.float32]) -> list[AudioChunk]:

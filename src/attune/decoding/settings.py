@@ -19,7 +19,7 @@ FUSED = ("lm", "lm_weight", "lm_temperature", "phrases", "phrase_bonus")
 USES: Mapping[tuple[SearchName, ScorerKind], tuple[str, ...]] = {
     ("greedy", "tokens"): ("fallback",),
     ("beam", "ctc"): ("beam", *FUSED, "nbest"),
-    ("beam", "tokens"): ("beam", "length_power", *FUSED, "nbest", "fallback"),
+    ("beam", "tokens"): ("beam", "ctc_weight", "length_power", *FUSED, "nbest", "fallback"),
     ("beam", "transducer"): ("beam", "length_power", *FUSED, "nbest"),
 }
 
@@ -54,6 +54,14 @@ class SearchConfig:
     precision: Annotated[
         Precision, Field(description="Precision of the model while decoding; half precision is faster on a GPU.")
     ] = "fp32"
+    ctc_weight: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1,
+            description="Joint decoding: weight of CTC prefix scores, the rest being the decoder's. Family aed only.",
+        ),
+    ] = 0.0
     lm: Annotated[
         str | None,
         Field(min_length=1, description="ARPA n-gram model over the model's tokens, fused in beam search."),
@@ -92,7 +100,6 @@ class SearchConfig:
             gt=0,
             le=100_000,
             description="Utterances decoded at once (default: four micro-batches of training).",
-            json_schema_extra={"since": "0.2"},
         ),
     ] = None
 

@@ -80,12 +80,7 @@ class TrainConfig:
     steps: Annotated[Count | None, Field(description="Number of optimizer steps; set this or epochs.")] = None
     epochs: Annotated[
         float | None,
-        Field(
-            gt=0,
-            le=MOST_STEPS,
-            description="Passes over the training set, instead of steps.",
-            json_schema_extra={"since": "0.2"},
-        ),
+        Field(gt=0, le=MOST_STEPS, description="Passes over the training set, instead of steps."),
     ] = None
     warmup: Annotated[int, Field(ge=0, le=MOST_STEPS, description="Steps of linear warmup.")] = 0
     schedule: Annotated[
