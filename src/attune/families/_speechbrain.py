@@ -27,7 +27,7 @@ HUB_FILE = re.compile(r"([\w.-]+/[\w.-]+)/([\w.-]+(?:/[\w.-]+)*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PretrainerPart:
     """What a pretrainer loads: its name, the kind of object, the key of that, and the file that it is read from."""
 
     name: str
@@ -42,7 +42,7 @@ def open_hyperparams(folder: Path) -> Hyperparams:
     return read_hyperparams(folder / FILE)
 
 
-def parts_of(params: Hyperparams) -> Iterator[Part]:
+def parts_of(params: Hyperparams) -> Iterator[PretrainerPart]:
     """What the pretrainer loads."""
     pretrainer = params.arguments("pretrainer")
     loadables, paths = pretrainer.get("loadables"), pretrainer.get("paths")
@@ -52,7 +52,7 @@ def parts_of(params: Hyperparams) -> Iterator[Part]:
         if isinstance(loaded, Tagged):
             named = paths.get(name) if isinstance(paths, dict) else None
             file, address = _place(params, name, None if named is None else str(named))
-            yield Part(name, loaded.name, keys.get(name, ""), file, address)
+            yield PretrainerPart(name, loaded.name, keys.get(name, ""), file, address)
 
 
 def remote_parts(folder: Path) -> Mapping[str, str]:
@@ -106,7 +106,7 @@ def numbers_of(params: Hyperparams, section: dict[str, Value], key: str, default
     return tuple(number_of(params, {key: each}, key, 0) for each in value)
 
 
-def copy_tokenizer(part: Part, assets: Path) -> None:
+def copy_tokenizer(part: PretrainerPart, assets: Path) -> None:
     """Keep the SentencePiece model with the assets."""
     try:
         shutil.copyfile(part.file, assets / TOKENIZER)

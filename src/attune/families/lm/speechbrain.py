@@ -8,7 +8,14 @@ from pathlib import Path
 from attune.contracts import ImportedCheckpoint
 from attune.errors import ModelError
 from attune.families._hyperparams import Hyperparams, Tagged
-from attune.families._speechbrain import Part, copy_tokenizer, number_of, open_hyperparams, parts_of, read_tensors
+from attune.families._speechbrain import (
+    PretrainerPart,
+    copy_tokenizer,
+    number_of,
+    open_hyperparams,
+    parts_of,
+    read_tensors,
+)
 from attune.families.lm.model import LmShape
 from attune.files import write_text
 
@@ -53,7 +60,7 @@ def read_shape(assets: Path) -> LmShape | None:
         raise ModelError(f"{path} does not describe a language model: {error}.") from error
 
 
-def _shape(params: Hyperparams, part: Part) -> LmShape:
+def _shape(params: Hyperparams, part: PretrainerPart) -> LmShape:
     sizes = params.arguments(part.key)
     rnn = sizes.get("rnn_class")
     if isinstance(rnn, Tagged) and rnn.name != "LSTM":
