@@ -124,7 +124,14 @@ CASES = {
     ),
     "classify": Case("{name: classify, label: speaker, head: {width: 48}}", same_speakers, "accuracy", 85, 40, 0.02),
     "verify_speaker": Case(
-        "{name: verify_speaker, head: {width: 48, pooled: 64, margin: 0.1}}", unseen_speakers, "eer", 28, 120, 0.0015
+        "{name: verify_speaker, head: {width: 48, pooled: 64, margin: 0.2}}",
+        unseen_speakers,
+        "eer",
+        20,
+        100,
+        0.001,
+        stack=1,
+        upstream="mfcc",
     ),
     "diarize": Case("{name: diarize, head: {width: 48}}", conversations, "der", 35, 90, 0.01, batch=8),
     "enhance": Case(f"{{name: enhance, {MASKS}}}", noisy, "si_sdri", 4, 30, 0.01, stack=1, batch=8),
