@@ -68,6 +68,14 @@ class Transcript:
     segments: tuple[TextSegment, ...] = ()
     language: str | None = None
 
+    def shifted(self, seconds: float) -> Transcript:
+        """The transcript of a part of a recording that begins at so many seconds, with times of the whole."""
+        return replace(
+            self,
+            words=tuple(replace(each, start=each.start + seconds, end=each.end + seconds) for each in self.words),
+            segments=tuple(replace(each, start=each.start + seconds, end=each.end + seconds) for each in self.segments),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class PredictedValue:
@@ -120,6 +128,12 @@ class Recognizer:
     world: World
     chunking: Chunking = "vad"
     aligns_words: bool = False  # by another pass over the audio, of models that can
+    max_seconds: float | None = None  # to cut at, for models that have no limit of their own
+
+    @property
+    def longest_seconds(self) -> float | None:
+        """What is decoded at once at the most; longer recordings are cut."""
+        return self.loaded.task_model.limits.max_seconds or self.max_seconds
 
     def transcribe(self, audio: Audio | Sequence[Audio], rate: int = SAMPLE_RATE) -> str | list[str]:
         """The text of one recording, or of each of many: paths, URLs, or arrays sampled at `rate`.
@@ -308,7 +322,8 @@ class Recognizer:
         scores: dict[str, float] = {}
         for each in (found, *found.nbest) if self.search.nbest else ():
             scores.setdefault(require_text(task_model.codec.read(each)), each.score)  # other tokens may spell the same
-        segment = TextSegment(round(chunk.start, 3), round(chunk.start + chunk.seconds, 3), text)
+        mean = round(found.score / (len(found.tokens) + 1), 4)
+        segment = TextSegment(round(chunk.start, 3), round(chunk.start + chunk.seconds, 3), text, mean)
         words = words_of(found, task_model, chunk.start)
         if words and task_model.scorer == "ctc":  # it emits a word somewhere within its sound
             words = snap_to_pauses(words, speech_frames(chunk.samples), chunk.start)
@@ -317,7 +332,7 @@ class Recognizer:
 
     def _chunks(self, samples: NDArray[np.float32]) -> list[AudioChunk]:
         """The recording, or its speech cut at pauses into what the model takes at once."""
-        longest = self.loaded.task_model.limits.max_seconds
+        longest = self.longest_seconds
         if longest is None or len(samples) <= longest * SAMPLE_RATE:
             return [AudioChunk(samples)]
         spans = vad_chunks(samples, longest)

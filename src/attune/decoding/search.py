@@ -60,6 +60,7 @@ class Search:
     language model with `fusion`; `lm` is the file it was read from. With `fallback`, results that fail OpenAI's
     thresholds are decoded again by sampling (`decoding/fallback.py`). Half precision is faster on a GPU, and may now
     and then find another hypothesis. `nbest` asks a beam for that many hypotheses, the best included.
+    With a `temperature`, tokens are drawn instead of searched, the same ones each time.
     """
 
     kind: SearchName = "greedy"
@@ -68,6 +69,7 @@ class Search:
     fallback: bool = False
     precision: Precision = "fp32"
     nbest: int = 0
+    temperature: float = 0.0
     lm: str | None = None
     fusion: Fusion | None = field(default=None, repr=False)
 
@@ -97,9 +99,14 @@ USUAL = Search()
 def decode_batch(task_model: TaskModel, batch: Batch, settings: Search) -> list[Output]:
     """The output for each utterance of a batch."""
     scorer = task_model.model.scorer(batch)
+    if settings.temperature and not isinstance(scorer, TokenScorer):
+        raise ModelError("A temperature works with attention models only. Leave it out.")
     # Before the search, which lets go of the rows that have ended.
     languages = task_model.detect_languages(scorer) if task_model.detect_languages else None
-    found = search(scorer, settings)
+    if settings.temperature and isinstance(scorer, TokenScorer):
+        found: list[Output] = [*fallback.draw(scorer, batch.ids, settings.temperature)]
+    else:
+        found = search(scorer, settings)
     if settings.fallback:
         found = list(fallback.redecode(task_model, batch, [require_hypothesis(each) for each in found]))
     if languages is None:
