@@ -7,7 +7,7 @@ import hmac
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.resources import files
 from pathlib import Path
 
@@ -123,14 +123,20 @@ def _page_file(path: Path) -> Callable[[Request], FileResponse]:
 async def _transcribe(server: Server, request: Request, translate: bool) -> Response:
     upload = await read_upload(request, server.settings.limits, translate)
     engine = server.engine(upload.model)
-    if upload.format == "diarized_json":
-        raise ApiError(422, "diarized_json needs a model with speakers; this one has none.", "response_format")
+    _require_possible(upload, engine.recognizer)
     decoding = Decoding(upload.words or upload.logprobs or upload.format in ("srt", "vtt"), upload.temperature)
     parts = engine.transcribe(_client(request), upload.samples, upload.hints, decoding)
     if upload.is_stream and upload.format in ("json", "verbose_json"):
         first = await anext(parts, None)  # what is wrong with the request is answered with a status
         return StreamingResponse(_events(engine, upload, first, parts), media_type="text/event-stream")
     return answers.answer(upload, engine.recognizer.join([part async for part in parts]))
+
+
+def _require_possible(upload: Upload, recognizer: Recognizer) -> None:
+    if upload.format == "diarized_json":
+        raise ApiError(422, "diarized_json needs a model with speakers; this one has none.", "response_format")
+    if upload.hints.translate and "speech_task" not in {each.name for each in fields(recognizer.recipe.model.config)}:
+        raise ApiError(422, "This model transcribes; translations need a multilingual Whisper.", "model")
 
 
 async def _events(

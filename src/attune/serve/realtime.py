@@ -129,7 +129,7 @@ class Session:
         pcm, self.odd = self.odd + pcm, b""
         if len(pcm) % 2:
             pcm, self.odd = pcm[:-1], pcm[-1:]
-        samples = np.frombuffer(pcm, "<i2").astype(np.float32) / 32768
+        samples = np.frombuffer(pcm, "<i2").astype(np.float32) / np.float32(32768)
         ready = samples if self.rate == SAMPLE_RATE else self.resampler.resample_chunk(samples).astype(np.float32)
         was_speech = self.endpointer.current is not None
         ended = self.endpointer.accept(ready)

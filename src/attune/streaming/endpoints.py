@@ -114,7 +114,5 @@ class Endpointer:
             self._first += frames
 
     def _threshold(self) -> float:
-        """Above the quietest tenth of the last seconds, but never above what is surely speech."""
-        floor = float(np.quantile(self._noise, 0.1))
-        loudest = max(self._noise)
-        return max(SILENCE, min(floor + ABOVE_NOISE, loudest - 12.0))
+        """Above the quietest tenth of the last seconds."""
+        return max(SILENCE, float(np.quantile(self._noise, 0.1)) + ABOVE_NOISE)
