@@ -23,7 +23,7 @@ ROWS = """
     launch
     stages
     recipe recipe_keys site run run_report
-    training | decoding | report
+    training | decoding | report | streaming
     families | tasks
     corpora | batches
     sources | audio | text | scoring | kernels
