@@ -28,6 +28,7 @@ ResponseFormat = Literal["json", "text", "srt", "vtt", "verbose_json", "diarized
 FORMATS: tuple[ResponseFormat, ...] = get_args(ResponseFormat)
 GRANULARITIES = ("word", "segment")
 MOST_FIELDS, LONGEST_FIELD = 512, 1 << 16  # bytes, of a field that is no file
+MOST_KEYWORDS, LONGEST_KEYWORD = 200, 100
 READABLE = "wav, flac, mp3, ogg, opus, m4a, mp4, webm, aac, wma or amr"
 
 
@@ -73,7 +74,7 @@ async def _read_form(form: FormData, limits: ServerLimits, translate: bool) -> U
     asked = Upload(
         model=fields.text("model"),
         samples=np.empty(0, np.float32),
-        hints=Hints(_language(fields), fields.text("prompt"), translate),
+        hints=Hints(_language(fields), fields.text("prompt"), translate, _keywords(fields)),
         format=fields.one_of("response_format", FORMATS),
         temperature=fields.number("temperature"),
         words="word" in fields.several_of("timestamp_granularities", GRANULARITIES),
@@ -101,6 +102,13 @@ def decode_recording(content: bytes, max_seconds: float) -> NDArray[np.float32]:
 def _language(fields: _Fields) -> str | None:
     several = fields.texts("languages")
     return fields.text("language") or (several[0] if len(several) == 1 else None)
+
+
+def _keywords(fields: _Fields) -> tuple[str, ...]:
+    found = fields.texts("keywords")
+    if len(found) > MOST_KEYWORDS or any(len(each) > LONGEST_KEYWORD for each in found):
+        raise ApiError(422, f"keywords: at most {MOST_KEYWORDS}, of {LONGEST_KEYWORD} characters.", "keywords")
+    return tuple(found)
 
 
 class _Fields:
