@@ -5,14 +5,14 @@ import threading
 
 import pytest
 
-from attune.serve.engine import FairQueue, Work
+from attune.serve.engine import FairQueue, QueuedWork
 from attune.serve.problems import ApiError
 from attune.serve.settings import ServerLimits
 
 
 def work(kind="greedy", seconds=1.0):
     loop = asyncio.new_event_loop()
-    made = Work(kind, seconds, list, None, loop.create_future(), loop)
+    made = QueuedWork(kind, seconds, list, None, loop.create_future(), loop)
     loop.close()
     return made
 

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from attune.recognizer import Recognizer, Transcript
 from attune.serve import answers, collect, realtime
-from attune.serve.engine import Decoding, Engine
+from attune.serve.engine import ChunkDecoding, Engine
 from attune.serve.monitor import Monitor
 from attune.serve.problems import ApiError, answer_problem
 from attune.serve.settings import ServerSettings
@@ -124,7 +124,7 @@ async def _transcribe(server: Server, request: Request, translate: bool) -> Resp
     upload = await read_upload(request, server.settings.limits, translate)
     engine = server.engine(upload.model)
     _require_possible(upload, engine.recognizer)
-    decoding = Decoding(upload.words or upload.logprobs or upload.format in ("srt", "vtt"), upload.temperature)
+    decoding = ChunkDecoding(upload.words or upload.logprobs or upload.format in ("srt", "vtt"), upload.temperature)
     parts = engine.transcribe(_client(request), upload.samples, upload.hints, decoding)
     if upload.is_stream and upload.format in ("json", "verbose_json"):
         first = await anext(parts, None)  # what is wrong with the request is answered with a status

@@ -28,7 +28,7 @@ STOPPED = "The server is shutting down."
 
 
 @dataclass(frozen=True, slots=True)
-class Decoding:
+class ChunkDecoding:
     """How a chunk is decoded; chunks that are decoded alike share a batch."""
 
     words: bool = False
@@ -36,12 +36,12 @@ class Decoding:
 
 
 @dataclass(frozen=True, slots=True)
-class Work(Generic[Answer]):
+class QueuedWork(Generic[Answer]):
     """Something for the thread to do, and who waits for it. `run` may do several of one kind at once."""
 
     kind: object
     seconds: float
-    run: Callable[[Sequence[Work[Answer]]], Sequence[Answer]]
+    run: Callable[[Sequence[QueuedWork[Answer]]], Sequence[Answer]]
     chunk: AudioChunk | None
     future: asyncio.Future[Answer]
     loop: asyncio.AbstractEventLoop
@@ -52,11 +52,11 @@ class FairQueue:
 
     def __init__(self, limits: ServerLimits) -> None:
         self.limits = limits
-        self._waiting: OrderedDict[str, deque[Work[object]]] = OrderedDict()
+        self._waiting: OrderedDict[str, deque[QueuedWork[object]]] = OrderedDict()
         self._changed = threading.Condition()
         self._is_closed = False
 
-    def put(self, client: str, work: Work[object]) -> None:
+    def put(self, client: str, work: QueuedWork[object]) -> None:
         """Queue something of a client, unless it has too much waiting."""
         with self._changed:
             if self._is_closed:
@@ -67,12 +67,12 @@ class FairQueue:
             own.append(work)
             self._changed.notify()
 
-    def take(self) -> list[Work[object]]:
+    def take(self) -> list[QueuedWork[object]]:
         """The next batch, of one kind; empty once the queue is closed and everything in it is done."""
         with self._changed:
             while not self._waiting and not self._is_closed:
                 self._changed.wait()
-            batch: list[Work[object]] = []
+            batch: list[QueuedWork[object]] = []
             while (work := self._next(batch)) is not None:
                 batch.append(work)
             return batch
@@ -87,7 +87,7 @@ class FairQueue:
         with self._changed:
             return sum(map(len, self._waiting.values()))
 
-    def _next(self, batch: Sequence[Work[object]]) -> Work[object] | None:
+    def _next(self, batch: Sequence[QueuedWork[object]]) -> QueuedWork[object] | None:
         """The next piece of work that fits the batch, and its client goes to the end of the line."""
         for client, own in self._waiting.items():
             if not batch or self._fits(own[0], batch):
@@ -98,7 +98,7 @@ class FairQueue:
                 return work
         return None
 
-    def _fits(self, work: Work[object], batch: Sequence[Work[object]]) -> bool:
+    def _fits(self, work: QueuedWork[object], batch: Sequence[QueuedWork[object]]) -> bool:
         seconds = work.seconds + sum(each.seconds for each in batch)
         is_small = len(batch) < self.limits.batch_size and seconds <= self.limits.batch_seconds
         return is_small and work.kind == batch[0].kind
@@ -123,7 +123,7 @@ class Engine:
         self._thread.join(seconds)
 
     async def transcribe(
-        self, client: str, samples: NDArray[np.float32], hints: Hints, decoding: Decoding
+        self, client: str, samples: NDArray[np.float32], hints: Hints, decoding: ChunkDecoding
     ) -> AsyncIterator[Transcript]:
         """The transcript of each chunk of a recording, in their order, as soon as it is there."""
         for chunk in [self._decode(client, each, decoding) for each in await self._split(client, samples, hints)]:
@@ -136,19 +136,19 @@ class Engine:
             return [AudioChunk(samples, hints=hints)]
         split = self.recognizer.split
 
-        def run(works: Sequence[Work[list[AudioChunk]]]) -> list[list[AudioChunk]]:
+        def run(works: Sequence[QueuedWork[list[AudioChunk]]]) -> list[list[AudioChunk]]:
             return [split([samples], [hints])[0] for _ in works]
 
         return await self._put(client, object(), longest, run, None)
 
-    def _decode(self, client: str, chunk: AudioChunk, decoding: Decoding) -> asyncio.Future[Transcript]:
+    def _decode(self, client: str, chunk: AudioChunk, decoding: ChunkDecoding) -> asyncio.Future[Transcript]:
         recognizer = replace(
             self.recognizer,
             aligns_words=decoding.words,
             search=replace(self.recognizer.search, temperature=decoding.temperature),
         )
 
-        def run(works: Sequence[Work[Transcript]]) -> list[Transcript]:
+        def run(works: Sequence[QueuedWork[Transcript]]) -> list[Transcript]:
             return recognizer.transcribe_chunks([each.chunk for each in works if each.chunk])
 
         return self._put(client, decoding, chunk.seconds, run, chunk)
@@ -158,12 +158,12 @@ class Engine:
         client: str,
         kind: object,
         seconds: float,
-        run: Callable[[Sequence[Work[Answer]]], Sequence[Answer]],
+        run: Callable[[Sequence[QueuedWork[Answer]]], Sequence[Answer]],
         chunk: AudioChunk | None,
     ) -> asyncio.Future[Answer]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
-        self.queue.put(client, Work(kind, seconds, run, chunk, future, loop))  # type: ignore[arg-type]
+        self.queue.put(client, QueuedWork(kind, seconds, run, chunk, future, loop))  # type: ignore[arg-type]
         return future
 
     def _decode_all(self) -> None:
@@ -172,7 +172,7 @@ class Engine:
             if wanted:
                 self._decode_batch(wanted)
 
-    def _decode_batch(self, batch: Sequence[Work[object]]) -> None:
+    def _decode_batch(self, batch: Sequence[QueuedWork[object]]) -> None:
         try:
             with self.monitor.batch(self.name, len(batch), sum(work.seconds for work in batch)):
                 answers = batch[0].run(batch)
@@ -191,7 +191,7 @@ def _problem(error: Exception) -> ApiError | Exception:
     return ApiError(422, str(error)) if isinstance(error, AttuneError) else error
 
 
-def _deliver(work: Work[object], error: Exception | None, answer: object) -> None:
+def _deliver(work: QueuedWork[object], error: Exception | None, answer: object) -> None:
     def settle() -> None:
         if work.future.cancelled():
             return

@@ -21,7 +21,7 @@ from starlette.websockets import WebSocket as WebSocket
 from starlette.websockets import WebSocketDisconnect
 
 from attune.recognizer import Hints, Transcript
-from attune.serve.engine import Decoding, Engine
+from attune.serve.engine import ChunkDecoding, Engine
 from attune.serve.problems import ApiError
 from attune.streaming.agreement import Agreement
 from attune.streaming.endpoints import Endpointer, EndpointRules, SpeechSpan
@@ -172,7 +172,7 @@ class Session:
             await self._send(f"{ITEM}.delta", item_id=item, content_index=0, delta=space + " ".join(new))
 
     async def _transcript(self, span: SpeechSpan) -> Transcript:
-        parts = self.engine.transcribe(self.client, span.samples, self.hints, Decoding(words=True))
+        parts = self.engine.transcribe(self.client, span.samples, self.hints, ChunkDecoding(words=True))
         found = self.engine.recognizer.join([part async for part in parts])
         return found.shifted(span.start)
 
