@@ -285,7 +285,7 @@ def test_a_stop_answers_what_was_accepted(recognizer, long_recording):
         thread = threading.Thread(target=lambda: answers.append(post(address, file=long_recording)))
         thread.start()
         until = time.monotonic() + 20
-        while "attune_open_requests 1.0" not in httpx.get(f"{address}/metrics").text and time.monotonic() < until:
+        while "attune_open_requests 2.0" not in httpx.get(f"{address}/metrics").text and time.monotonic() < until:
             time.sleep(0.01)
     thread.join(60)
     assert answers[0].status_code == 200 and json.loads(answers[0].text)["text"]
