@@ -41,7 +41,6 @@ from attune.scorers import (
 from attune.testing.problems import differences, require_none, without_gradient
 from attune.types import SAMPLE_RATE, Batch, Targets, TokenTargets, Utterance
 
-
 SEED = 17  # of the random weights that are checked
 
 

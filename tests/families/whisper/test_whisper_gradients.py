@@ -102,8 +102,8 @@ def test_so_it_is_for_real_weights_on_real_speech(tmp_path, window, rounding):
     corpus = list(open_manifest(real_data("an4") / "train.jsonl", tmp_path / "index"))[:320:80]
     assert all(share <= rounding for _, share in differences(built, corpus))
     if window == "trimmed":
-        # How much rounding is left depends on the processor, and weights that were trained on 30 s make much of it here;
-        # exactly computed, nothing is left.
+        # Rounding depends on the processor, and weights that were trained on 30 s make much of it here; exactly
+        # computed, nothing is left.
         largest, share = difference(exact_gradient(built, corpus, len(corpus)), exact_gradient(built, corpus, 1))
         print(f"in double precision: largest {largest:.1e}, relative {share:.1e}")
         assert share <= 1e-13
