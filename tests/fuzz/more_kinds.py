@@ -53,7 +53,7 @@ NUMBERS = {
     "augment.speeds": ("[0.5, 2.0]", "[0.5000000001]"),
     "augment.masks.time_masks": ("0", *COUNTS),
     "augment.masks.frequency_bins": COUNTS,
-    "decode.final": ("{search: beam, beam: 1}", "{search: beam, beam: 10000}"),
+    "decode.final": ("{search: beam, beam: 1}", "{search: beam, beam: 100}"),
     "seed": ("0", "-1", str(2**31), str(2**63 - 1), str(2**64), "9" * 40),
 }
 
@@ -116,7 +116,7 @@ def _damage_one(victim: Path, random: Random) -> None:
         case 3:
             victim.write_bytes(content[: random.randrange(len(content) + 1)])
         case _ if victim.suffix in (".json", ".jsonl", ".yaml", ".txt"):
-            victim.write_bytes(respelled(content.decode(), random))
+            victim.write_bytes(respelled(content.decode(errors="replace"), random))
         case _:
             victim.write_bytes(flipped(content, random))
 
