@@ -18,10 +18,11 @@ PACKAGE = Path(attune.__file__).parent
 ROWS = """
     __main__
     cli
-    __init__ api recognizer display styles
+    serve
+    __init__ api recognizer recordings display styles
     launch
     stages
-    recipe recipe_keys site run
+    recipe recipe_keys site run run_report
     training | decoding | report
     families | tasks
     corpora | batches

@@ -172,6 +172,14 @@ class FusableModel(Protocol):
 
 
 @runtime_checkable
+class EpochScheduledModel(Protocol):
+    """A model whose loss depends on the epoch, such as CTC in the first ones only."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """The epoch of the next training step, from 0; called before each of them."""
+
+
+@runtime_checkable
 class StepStatistics(Protocol):
     """A module with statistics of a whole step, which are summed over micro-batches and ranks as gradients are."""
 
@@ -309,10 +317,13 @@ class Importer(Generic[ConfigT]):
     """Reads checkpoints of other toolkits, each once.
 
     `recognizes(path)`: whether it looks like one; `read(config, path, assets)` writes architecture and tokenizer there.
+    `remote_parts(path)`: the addresses of what it has elsewhere, by the file name under which `read` finds each.
     """
 
     recognizes: Callable[[Path], bool]
     read: Callable[[ConfigT, Path, Path], ImportedCheckpoint]
+    remote_parts: Callable[[Path], Mapping[str, str]] | None = None
+    settings: tuple[str, ...] = ()  # recipe values of every imported model, such as task.name=language_model
 
 
 @dataclass(frozen=True, slots=True)

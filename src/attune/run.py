@@ -27,7 +27,9 @@ from attune.errors import CheckpointError
 from attune.files import explain_write_errors, write_text
 from attune.metrics import Metric, Scores
 from attune.recipe import Recipe
+from attune.report.page import Page
 from attune.report.tables import scores_from_json, scores_html, scores_table
+from attune.site import this_site
 from attune.sources import without_secrets
 
 PACKAGES = ("attune-speech", "torch", "transformers", "numpy", "soundfile", "soxr", "safetensors", "sentencepiece")
@@ -209,6 +211,13 @@ class Run:
         """Every evaluation's result, by the name of what was scored."""
         return _record(self.folder / "scores.json") or {}
 
+    def report(self, out: Path | str | None = None) -> Page:
+        """The run's report: a page that shows itself in a notebook, written to report.html in the run or to `out`."""
+        from attune.run_report import make_report
+
+        path = Path(out) if out else self.folder / "report.html"
+        return make_report([self], this_site(), path.absolute().parent).save(path)
+
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     """The lines of a log; one that was cut off is left out."""
@@ -306,7 +315,7 @@ def _check_recipe(run: Run, recipe: Recipe, reschedule: bool) -> list[recipes.Di
     if found and not any(run.checkpoints.glob("step-*")):
         run.lock.unlink(missing_ok=True)  # nothing is lost: a run that has saved nothing begins anew
         return []
-    observed = [change for change in found if recipes.is_observer(change.key)]
+    observed = [change for change in found if recipes.is_observer(change.key, recipe.train)]
     rescheduled = [change for change in found if change.key in recipes.SCHEDULE_KEYS]
     other = [change for change in found if change not in (*observed, *rescheduled)]
     if other:

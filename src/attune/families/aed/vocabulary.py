@@ -6,11 +6,11 @@ from pathlib import Path
 
 from attune.contracts import Task, TextTask, TokenizedTask, join_values
 from attune.errors import ConfigError
-from attune.families.transducer.vocabulary import OwnPieces
+from attune.families._pieces import OwnPieces
+from attune.families._speechbrain import TOKENIZER
 from attune.text.timestamps import strip_timestamps
 from attune.types import Hypothesis, Json, Output, Target, Utterance, require_hypothesis, target_text
 
-TOKENIZER = "tokenizer.model"
 END = 0
 
 
