@@ -34,6 +34,7 @@ from attune.stages.eval_target import evaluate_target, load_eval_target, open_ev
 from attune.stages.evaluate import Evaluation, search_of
 from attune.stages.lock import as_locked
 from attune.stages.new import NewRequest, draft_recipe
+from attune.stages.place import local_run
 from attune.stages.pretrained import is_native, open_pretrained
 from attune.types import (
     Scores,
@@ -151,7 +152,7 @@ def train(recipe: str | Path, show: bool = True, **overrides: object) -> Run:
     events = stage.train(loaded, request, site, world)
     for _ in shown(events, Display(sys.stdout)) if show and world.is_first else events:
         pass
-    return Run(Path(loaded.run))
+    return local_run(loaded.run, site)
 
 
 def _recipe_and_words(recipe: str | Path, overrides: dict[str, object]) -> tuple[Path, list[str]]:

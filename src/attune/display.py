@@ -198,7 +198,7 @@ def _show_start(event: Started, display: Display) -> None:
         display.say(f"changed from here on: {change}")
     for change, old, new in event.rescheduled:
         display.say(f"{change}: the learning rate of step {event.step + 1} changes from {old:.3e} to {new:.3e}")
-    display.say(f"{event.run.folder}: {_where_it_is(event.step, event.recipe.train.last_step)}")
+    display.say(f"{event.run.name}: {_where_it_is(event.step, event.recipe.train.last_step)}")
 
 
 def _training_set(event: Started) -> str:
@@ -257,6 +257,10 @@ def _show_absent(evaluation: Evaluation, display: Display) -> None:
         display.say_once(f"  … log.jsonl has all {len(evaluation.problems):,}")
 
 
+def _model(event: Finished) -> str:
+    return f"{event.run.name}/{event.run.model.name}"
+
+
 def _show_finish(event: Finished, display: Display) -> None:
     settings = event.recipe.train
     if event.stalled_at:
@@ -264,9 +268,9 @@ def _show_finish(event: Finished, display: Display) -> None:
         display.say(f"{stopped}: no better {settings.keep_best} in {settings.patience} evaluations")
     verb = "done" if event.steps_taken else "nothing left to train"
     if not event.averaged:
-        display.say(f"{verb}: {event.run.model} has the model of step {event.best_step}", "bold")
+        display.say(f"{verb}: {_model(event)} has the model of step {event.best_step}", "bold")
         return
     steps = ", ".join(map(str, event.averaged))
-    display.say(f"{verb}: {event.run.model} has the average of steps {steps}", "bold")
+    display.say(f"{verb}: {_model(event)} has the average of steps {steps}", "bold")
     if settings.average and len(event.averaged) < settings.average:
         display.say(f"  train.average={settings.average}, but no more were saved: lower train.save_every")

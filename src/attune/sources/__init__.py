@@ -16,6 +16,8 @@ from attune.sources._fetch import Body, ListFiles, Listing, RemoteFile, fetch, w
 from attune.sources._maintenance import CachedSource, Pruned, contents, damaged, prune
 from attune.sources._ranges import list_prefix, network_is_forbidden, read_range, size_of
 from attune.sources._retry import NotModified, RetryableError, RetryPolicy, with_retries
+from attune.sources._s3_objects import ObjectStore, Refused, StoredObject
+from attune.sources._s3_push import replace_pushed
 from attune.sources._source import SOURCES, ByteRanges, Choose, Source, is_address, is_remote, source_of
 from attune.sources._verify import Hashes
 
@@ -33,11 +35,14 @@ __all__ = [
     "ListFiles",
     "Listing",
     "NotModified",
+    "ObjectStore",
     "Pruned",
+    "Refused",
     "RemoteFile",
     "RetryPolicy",
     "RetryableError",
     "Source",
+    "StoredObject",
     "audio_column",
     "content_of",
     "contents",
@@ -57,6 +62,7 @@ __all__ = [
     "push",
     "read_member",
     "read_range",
+    "replace_pushed",
     "require_inside",
     "shown",
     "size_of",

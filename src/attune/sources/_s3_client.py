@@ -26,6 +26,10 @@ _REFUSALS = {
 _TRANSIENT = ("SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling", "RequestLimitExceeded")
 
 
+class CredentialsExpired(SourceError):
+    """Credentials that were good once; whoever works for hours reads them again and waits for new ones."""
+
+
 def open_client(policy: RetryPolicy, attempts: int = 1, connections: int = 10) -> Any:
     """A client for this environment's S3, unsigned without credentials; retries are the caller's, or `attempts`."""
     try:
@@ -61,6 +65,11 @@ def shared_client() -> Any:
     return _shared_client(os.getpid(), settings)
 
 
+def forget_shared_clients() -> None:
+    """Have the next client read profiles and tokens again."""
+    _shared_client.cache_clear()
+
+
 @lru_cache(maxsize=4)
 def _shared_client(process: int, settings: tuple[tuple[str, str], ...]) -> Any:
     return open_client(RANGE_READS, connections=64)
@@ -82,6 +91,8 @@ def translated_errors(address: str) -> Iterator[None]:
         raise RetryableError(str(error), restart=True) from error
     except (boto.ConnectionError, boto.HTTPClientError, boto.IncompleteReadError, HTTPError) as error:
         raise RetryableError(f"{type(error).__name__}: {error}") from error
+    except boto.CredentialRetrievalError as error:
+        raise CredentialsExpired(f"{address}: {error}. {_CREDENTIALS}") from error
     except boto.BotoCoreError as error:
         raise SourceError(f"{address}: {error}. {_CREDENTIALS}") from error
 
@@ -110,7 +121,8 @@ def _refusal(address: str, response: Any) -> Exception:
         return RetryableError(f"the server answered {status} {code}")
     if code in _REFUSALS:
         more = f" {_CREDENTIALS}" if status in (400, 403) else ""
-        return SourceError(f"{address}: {_REFUSALS[code]}.{more}")
+        kind = CredentialsExpired if code.startswith("Expired") else SourceError
+        return kind(f"{address}: {_REFUSALS[code]}.{more}")
     if status in (401, 403):
         return SourceError(f"{address}: access denied ({code}). {_CREDENTIALS}")
     return SourceError(f"{address}: the server answered {status} {code}: {response['Error'].get('Message', '')}")
