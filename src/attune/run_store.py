@@ -30,6 +30,7 @@ MARK = "attune-run.json"
 LOG, SEGMENTS = "log.jsonl", "log/"
 CHECKPOINTS, MODEL, BOARD = "checkpoints/", "model/", "tensorboard/"
 COPIES = "runs"  # in the cache
+LOCK, COPIED = ".copying", ".copied"  # in a copy: held while it changes; the mark of the run that it is of
 PATIENCE = 60.0  # of a command that only reads
 FORMAT = 1
 _MANIFEST = re.compile(r"checkpoints/step-(\d{6,})/manifest\.json")
@@ -145,10 +146,23 @@ class StoredRun:
     def _alone(self) -> Iterator[None]:
         """One process of this machine copies at a time; those after it find everything here."""
         self.run.folder.mkdir(parents=True, exist_ok=True)
-        with (self.run.folder / ".copying").open("w") as lock:
+        with (self.run.folder / LOCK).open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            self._clear_if_other()
             write_text(self.run.folder / STORE, self.store.address)
             yield
+
+    def _clear_if_other(self) -> None:
+        """Empty a copy that is of an earlier run at this address."""
+        known, now = self.run.folder / COPIED, (self.store.read(MARK) or b"").decode()
+        if known.is_file() and known.read_text() == now:
+            return
+        for path in self.run.folder.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != LOCK:
+                path.unlink()
+        write_text(known, now)
 
     def _copy_files(self, listed: Mapping[str, StoredObject]) -> None:
         plain = {name: each for name, each in listed.items() if is_plain(name)}

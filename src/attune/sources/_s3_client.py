@@ -45,6 +45,7 @@ def open_client(policy: RetryPolicy, attempts: int = 1, connections: int = 10) -
             "connect_timeout": policy.timeout,
             "read_timeout": policy.timeout,
             "max_pool_connections": connections,
+            "response_checksum_validation": "when_required",  # else asked for where it is used
             "retries": {"total_max_attempts": attempts, "mode": "standard"},
         }
         if session.get_credentials() is None:
@@ -91,6 +92,11 @@ def translated_errors(address: str) -> Iterator[None]:
         raise RetryableError(str(error), restart=True) from error
     except (boto.ConnectionError, boto.HTTPClientError, boto.IncompleteReadError, HTTPError) as error:
         raise RetryableError(f"{type(error).__name__}: {error}") from error
+    except AttributeError as error:
+        if "StreamingChecksumBody" not in str(error):
+            raise
+        # botocore itself fails to read an error (5xx) where a checksum was asked for.
+        raise RetryableError("the server answered with an error") from error
     except boto.CredentialRetrievalError as error:
         raise CredentialsExpired(f"{address}: {error}. {_CREDENTIALS}") from error
     except boto.BotoCoreError as error:

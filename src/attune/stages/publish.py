@@ -194,7 +194,7 @@ def pull(source: str, to: Path, site: Site) -> Path:
     partial = to.parent / f".{to.name}.{uuid.uuid4().hex[:8]}.part"
     try:
         if path.is_dir():
-            hidden = shutil.ignore_patterns(".*") if stored else None  # what a copy of a run has of its own
+            hidden = shutil.ignore_patterns(".*", "data") if stored else None  # what a copy of a run has of its own
             shutil.copytree(path, partial, copy_function=shutil.copyfile, ignore=hidden)
         else:
             shutil.copyfile(path, partial)
