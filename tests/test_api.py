@@ -11,9 +11,9 @@ import attune
 from attune.api import dotted
 from attune.contracts import Limits, TaskCodec
 from attune.errors import ConfigError, DataError, ModelError
-from attune.recognizer import as_samples
+from attune.recordings import as_samples
+from attune.testing.ranks import run_ranks
 
-from ranks import run_ranks
 from tiny import write_recipe
 
 

@@ -18,7 +18,8 @@ PACKAGE = Path(attune.__file__).parent
 ROWS = """
     __main__
     cli
-    __init__ api recognizer display styles
+    serve
+    __init__ api recognizer recordings display styles
     launch
     stages
     recipe recipe_keys site run

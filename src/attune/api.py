@@ -24,7 +24,7 @@ from attune.families.ssl.upstream import UPSTREAMS
 from attune.recipe import Recipe
 from attune.recognizer import Chunking as Chunking
 from attune.recognizer import Recognizer as Recognizer
-from attune.recognizer import load_audio as load_audio
+from attune.recordings import load_audio as load_audio
 from attune.run import Run
 from attune.scoring.error_rates import score_transcripts
 from attune.site import this_site

@@ -172,6 +172,14 @@ class FusableModel(Protocol):
 
 
 @runtime_checkable
+class EpochScheduledModel(Protocol):
+    """A model whose loss depends on the epoch, such as CTC in the first ones only."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """The epoch of the next training step, from 0; called before each of them."""
+
+
+@runtime_checkable
 class StepStatistics(Protocol):
     """A module with statistics of a whole step, which are summed over micro-batches and ranks as gradients are."""
 

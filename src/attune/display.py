@@ -7,10 +7,10 @@ import time
 import warnings
 from collections.abc import Generator, Iterable, Iterator
 from datetime import timedelta
-from textwrap import indent
+from textwrap import fill, indent
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-from attune.report.tables import brief_score, sets_table, with_unit, without_repeats
+from attune.report.tables import brief_score, brief_value, sets_table
 from attune.styles import Style, styled
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from attune.types import Scores
 
 LINE_EVERY_SECONDS = 10.0
+LINE_WIDTH = 100
 MOST_PROBLEMS = 10  # to show of an evaluation
 HOPELESS = 100.0  # a word error rate in percent
 T = TypeVar("T")
@@ -85,7 +86,7 @@ class Display:
         now = time.monotonic()
         if what not in self._began or done < self._began[what][1]:  # the next evaluation of the same set
             self._began[what] = (now, done)
-        if now >= self._next_line or done == total:
+        if done and (now >= self._next_line or done == total):
             self._next_line = now + LINE_EVERY_SECONDS
             parts = [f"{what}: {unit} {done}/{total}", figures, self._eta(what, now, done, total)]
             self.say(", ".join(filter(None, parts)))
@@ -190,7 +191,7 @@ def _show_start(event: Started, display: Display) -> None:
     if event.new_tensors:
         display.say(f"randomly initialized: {', '.join(event.new_tensors[:6])}")
     for note in event.notes:
-        display.say(note)
+        display.say(fill(note, LINE_WIDTH, subsequent_indent="  "))
     if event.example:
         display.say(f"first example: {event.example.id}, {event.example.seconds:.2f} s: {event.example.reads}")
         display.say(f"  target: {event.example.target_line}")
@@ -222,9 +223,9 @@ def _parameters(adapted: Adapted) -> str:
 
 def _show_scores(event: Evaluated, display: Display) -> None:
     evaluation, scores = event.evaluation, event.evaluation.scores
-    first, *others = without_repeats(scores.values, scores.conditions)
+    first, *others = [name for name in scores.values if not name.startswith("raw_")]
     figures = [f"{first} {brief_score(scores.values[first])}"]
-    figures += [f"{name} {with_unit(scores.values[name].value, scores.values[name].metric.unit)}" for name in others]
+    figures += [f"{name} {brief_value(scores.values[name])}" for name in others]
     head = styled(f"{evaluation.title} {figures[0]}", "bold", display.stream)
     best = [styled("best so far", "good", display.stream)] if event.is_best else []
     display.say(f"step {event.step}: {', '.join([head, *figures[1:], *best])}")

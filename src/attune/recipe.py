@@ -49,13 +49,12 @@ _STORE = re.compile(r"s3://[^/@:?#]+/[^?#]*[^/?#][^?#]*")
 SCHEDULE_KEYS = frozenset(
     {
         *("train.steps", "train.epochs", "train.warmup", "train.schedule", "train.restart_every", "train.patience"),
-        "optimizer.lr",
+        *("train.anneal_factor", "train.anneal_threshold", "train.anneal_patience", "optimizer.lr"),
     }
 )
 # What is looked at, saved and logged, and how often: no weight depends on these, so a run may go on under others.
-OBSERVER_KEYS = frozenset(
-    f"train.{name}" for name in ("eval_every", "eval_utterances", "save_every", "keep_last", "log_every")
-)
+OBSERVER_KEYS = frozenset(f"train.{name}" for name in ("save_every", "keep_last", "log_every"))
+SCORE_KEYS = frozenset({"train.eval_every", "train.eval_utterances"})  # and `decode`, unless the learning rate does
 # How a run uses its devices: nothing that it computes depends on these.
 DEVICE_KEYS = frozenset({"train.shard"})
 
@@ -349,8 +348,10 @@ def _disagreements_in_data(data: DataConfig) -> Iterator[tuple[str, str]]:
 def _disagreements_in_training(train: TrainConfig, has_dev: bool) -> Iterator[tuple[str, str]]:
     if (train.steps is None) == (train.epochs is None):
         yield "train", "set exactly one of steps and epochs"
-    if train.restart_every and train.schedule == "constant":
-        yield "train.restart_every", "a constant schedule has nothing to restart"
+    if train.restart_every and train.schedule in ("constant", "newbob"):
+        yield "train.restart_every", f"the schedule {train.schedule} has nothing to restart"
+    if train.anneals and train.keep_best is None:
+        yield "train.schedule", "newbob needs train.keep_best, the dev score that it follows"
     yield from schedule_problems(train)
     if train.eval_every and not has_dev:
         yield "train.eval_every", "nothing to evaluate: set data.dev"
@@ -376,9 +377,10 @@ def schedule_problems(train: TrainConfig) -> Iterator[tuple[str, str]]:
             yield f"train.{name}", f"must be less than steps ({train.steps}), found {span}"
 
 
-def is_observer(key: str) -> bool:
+def is_observer(key: str, train: TrainConfig) -> bool:
     """Whether a key only says what is looked at and how: a run may go on under another value."""
-    return key in OBSERVER_KEYS or key.startswith("decode.")
+    is_about_scores = key in SCORE_KEYS or key.startswith("decode.")
+    return not train.anneals if is_about_scores else key in OBSERVER_KEYS
 
 
 def _disagreements_in_sharing(train: TrainConfig, optimizer: OptimizerConfig | None) -> Iterator[tuple[str, str]]:

@@ -6,25 +6,23 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import starmap
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from attune.audio.decode import read_audio, resample
-from attune.audio.vad import vad_chunks
+from attune.audio.vad import speech_frames, vad_chunks
 from attune.batches.collate import collate
 from attune.batches.plan import Budget, plan_in_order
-from attune.contracts import FrameTimes, TaskModel, TextTask, TimestampTokens
+from attune.contracts import FrameTimes, TextTask, TimestampTokens
 from attune.decoding.longform import Segment, Window, read_windows
+from attune.decoding.pauses import snap_to_pauses
 from attune.decoding.search import Search, decode_batch
 from attune.decoding.words import words_of
 from attune.errors import DataError, ModelError
 from attune.recipe import Recipe
-from attune.site import this_site
-from attune.sources import locate
+from attune.recordings import Audio, as_samples
 from attune.stages.pretrained import LoadedModel
 from attune.types import (
     SAMPLE_RATE,
@@ -44,10 +42,8 @@ from attune.types import (
 from attune.world import World
 
 Answer = TypeVar("Answer")
-Audio = str | Path | ArrayLike
 Chunking = Literal["vad", "timestamps"]
 BATCH_SECONDS = 120.0
-INTEGERS = (np.int8, np.int16, np.int32)  # of wider ones, nobody knows what is loud
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +81,33 @@ class PredictedValue:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chunk:
+class Hints:
+    """What is known of a recording before it is transcribed, for models that can use it."""
+
+    language: str | None = None  # None: the recipe's, or detected
+    prompt: str | None = None  # the text before the recording, or names as they are written
+    translate: bool = False  # to English
+
+
+@dataclass(frozen=True, slots=True)
+class AudioChunk:
     """What is decoded at once, and where it begins in its recording."""
 
     samples: NDArray[np.float32]
     start: float = 0.0  # seconds
-    language: str | None = None  # None: the recipe's, or detected in this chunk alone
+    hints: Hints = Hints()
 
     @property
     def seconds(self) -> float:
         """How long it lasts."""
         return len(self.samples) / SAMPLE_RATE
+
+    def as_utterance(self) -> Utterance:
+        """What a codec makes the decoder's prompt of."""
+        hints = self.hints
+        labels = {"prompt": hints.prompt} if hints.prompt else {}
+        task = {"speech_task": "translate"} if hints.translate else {}
+        return Utterance("", self.seconds, language=hints.language, labels=labels | task)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +169,7 @@ class Recognizer:
         """What is predicted of recordings that are not cut."""
         task_model = self.loaded.task_model
         outputs = self._in_batches(
-            [_Chunk(samples) for samples in recordings], lambda batch: decode_batch(task_model, batch, self.search)
+            [AudioChunk(samples) for samples in recordings], lambda batch: decode_batch(task_model, batch, self.search)
         )
         return [self._value(output) for output in outputs]
 
@@ -204,7 +216,7 @@ class Recognizer:
         if _is_many(audio):
             raise DataError("`segments` takes one recording.")
         samples = as_samples(audio, rate)
-        found = self._read_windows([samples], self._languages([samples], [0.0]))[0]
+        found = self._read_windows([samples], self._languages([samples], [0.0], [None]))[0]
         return [replace(each, text=self._read(each.tokens)) for each in found]
 
     def _read(self, tokens: tuple[int, ...]) -> str:
@@ -212,7 +224,7 @@ class Recognizer:
 
     def _transcribe_by_timestamps(self, recordings: Sequence[NDArray[np.float32]]) -> list[Transcript]:
         """The transcript of each recording, decoded window by window."""
-        languages = self._languages(recordings, [0.0] * len(recordings), even_short=True)
+        languages = self._languages(recordings, [0.0] * len(recordings), [None] * len(recordings), even_short=True)
         return [
             Transcript(
                 self._read(tuple(token for each in segments for token in each.tokens)),
@@ -230,64 +242,91 @@ class Recognizer:
             raise ModelError('No timestamps here. For Whisper, use load(..., chunking="timestamps").')
 
         def decode(windows: Sequence[Window]) -> list[tuple[int, ...]]:
-            chunks = [_Chunk(window.samples, language=languages[window.recording]) for window in windows]
+            chunks = [AudioChunk(window.samples, hints=Hints(languages[window.recording])) for window in windows]
             return [found.tokens for found in self._search(chunks)]
 
         return read_windows(recordings, decode, task_model.times, task_model.limits.max_seconds or 30.0)
 
     def _transcribe_chunks(self, recordings: Sequence[NDArray[np.float32]]) -> list[Transcript]:
         """The transcript of each recording, joined from those of its chunks."""
+        chunks = self.split(recordings, [Hints()] * len(recordings))
+        found = iter(self.transcribe_chunks([chunk for each in chunks for chunk in each]))
+        return [self.join([next(found) for _ in each]) for each in chunks]
+
+    def split(self, recordings: Sequence[NDArray[np.float32]], hints: Sequence[Hints]) -> list[list[AudioChunk]]:
+        """The chunks of each recording, in the language of the whole where that has to be detected."""
         chunks = [self._chunks(samples) for samples in recordings]
-        languages = self._languages(recordings, [each[0].start if each else 0.0 for each in chunks])
-        known = [[replace(chunk, language=one) for chunk in each] for each, one in zip(chunks, languages, strict=True)]
-        found = iter(self._search([chunk for each in known for chunk in each]))
-        transcripts = [[self._transcript(next(found), chunk) for chunk in each] for each in known]
-        return [_joined(parts, one, self.loaded.task_model) for parts, one in zip(transcripts, languages, strict=True)]
+        starts = [each[0].start if each else 0.0 for each in chunks]
+        languages = self._languages(recordings, starts, [each.language for each in hints])
+        known = [replace(each, language=one) for each, one in zip(hints, languages, strict=True)]
+        return [[replace(chunk, hints=one) for chunk in each] for each, one in zip(chunks, known, strict=True)]
+
+    def transcribe_chunks(self, chunks: Sequence[AudioChunk]) -> list[Transcript]:
+        """The transcript of each chunk, with times in its recording."""
+        return [self._transcript(found, chunk) for found, chunk in zip(self._search(chunks), chunks, strict=True)]
+
+    def join(self, parts: Sequence[Transcript]) -> Transcript:
+        """The transcript of a recording from those of its chunks, in their order."""
+        if len(parts) == 1:
+            return parts[0]
+        language = parts[0].language if parts else None
+        texts = [part.text for part in parts]
+        text = require_text(self.loaded.task_model.codec.join(texts, Utterance("", 0.0, language=language)))
+        words = tuple(word for part in parts for word in part.words)
+        segments = tuple(segment for part in parts for segment in part.segments)
+        return Transcript(text, words, segments=segments, language=language)
 
     def _languages(
-        self, recordings: Sequence[NDArray[np.float32]], starts: Sequence[float], even_short: bool = False
+        self,
+        recordings: Sequence[NDArray[np.float32]],
+        starts: Sequence[float],
+        given: Sequence[str | None],
+        even_short: bool = False,
     ) -> list[str | None]:
-        """The language of each recording of several chunks, detected in the first audio after its start (seconds).
+        """The language of each recording, given or, of several chunks, detected in the first audio after its start.
 
         None where there is nothing to detect ahead: an only chunk is detected when it is decoded, unless `even_short`.
         """
         task_model, detect_languages = self.loaded.task_model, self.loaded.task_model.detect_languages
         if detect_languages is None or task_model.limits.max_seconds is None:
-            return [None] * len(recordings)
+            return list(given)
         longest = round(task_model.limits.max_seconds * SAMPLE_RATE)
         firsts = {
-            index: _Chunk(samples[round(start * SAMPLE_RATE) :][:longest])
+            index: AudioChunk(samples[round(start * SAMPLE_RATE) :][:longest])
             for index, (samples, start) in enumerate(zip(recordings, starts, strict=True))
-            if even_short or len(samples) > longest
+            if given[index] is None and (even_short or len(samples) > longest)
         }
         detected = self._in_batches(
             list(firsts.values()), lambda batch: detect_languages(task_model.model.scorer(batch))
         )
         known = dict(zip(firsts, detected, strict=True))
-        return [known.get(index) for index in range(len(recordings))]
+        return [known.get(index, language) for index, language in enumerate(given)]
 
-    def _transcript(self, found: Hypothesis, chunk: _Chunk) -> Transcript:
+    def _transcript(self, found: Hypothesis, chunk: AudioChunk) -> Transcript:
         task_model = self.loaded.task_model
         text = require_text(task_model.codec.read(found))
         scores: dict[str, float] = {}
         for each in (found, *found.nbest) if self.search.nbest else ():
             scores.setdefault(require_text(task_model.codec.read(each)), each.score)  # other tokens may spell the same
         segment = TextSegment(round(chunk.start, 3), round(chunk.start + chunk.seconds, 3), text)
-        nbest = tuple(starmap(NBestEntry, scores.items()))
-        return Transcript(text, words_of(found, task_model, chunk.start), nbest, (segment,), found.language)
+        words = words_of(found, task_model, chunk.start)
+        if words and task_model.scorer == "ctc":  # it emits a word somewhere within its sound
+            words = snap_to_pauses(words, speech_frames(chunk.samples), chunk.start)
+        language = found.language or chunk.hints.language
+        return Transcript(text, words, tuple(starmap(NBestEntry, scores.items())), (segment,), language)
 
-    def _chunks(self, samples: NDArray[np.float32]) -> list[_Chunk]:
+    def _chunks(self, samples: NDArray[np.float32]) -> list[AudioChunk]:
         """The recording, or its speech cut at pauses into what the model takes at once."""
         longest = self.loaded.task_model.limits.max_seconds
         if longest is None or len(samples) <= longest * SAMPLE_RATE:
-            return [_Chunk(samples)]
+            return [AudioChunk(samples)]
         spans = vad_chunks(samples, longest)
         return [
-            _Chunk(samples[round(span.start * SAMPLE_RATE) : round(span.end * SAMPLE_RATE)], span.start)
+            AudioChunk(samples[round(span.start * SAMPLE_RATE) : round(span.end * SAMPLE_RATE)], span.start)
             for span in spans
         ]
 
-    def _search(self, chunks: Sequence[_Chunk]) -> list[Hypothesis]:
+    def _search(self, chunks: Sequence[AudioChunk]) -> list[Hypothesis]:
         """The best hypothesis of each chunk."""
         return self._in_batches(chunks, self._decode)
 
@@ -299,7 +338,7 @@ class Recognizer:
             model.align(batch, found) if self.aligns_words and is_timed and isinstance(model, AligningModel) else found
         )
 
-    def _in_batches(self, chunks: Sequence[_Chunk], answer: Callable[[Batch], Sequence[Answer]]) -> list[Answer]:
+    def _in_batches(self, chunks: Sequence[AudioChunk], answer: Callable[[Batch], Sequence[Answer]]) -> list[Answer]:
         """An answer for each chunk, asked for in batches of similar length."""
         plan = plan_in_order(np.array([chunk.seconds for chunk in chunks]), Budget(BATCH_SECONDS, None, 1))
         found: dict[int, Answer] = {}
@@ -310,67 +349,14 @@ class Recognizer:
             found.update(zip(rows, answers, strict=True))
         return [found[row] for row in range(len(chunks))]
 
-    def _batch(self, chunks: Sequence[_Chunk]) -> Batch:
+    def _batch(self, chunks: Sequence[AudioChunk]) -> Batch:
         prompt = self.loaded.task_model.codec.prompt
-        rows = [
-            LoadedRow("", each.samples, prompt(Utterance("", each.seconds, language=each.language))) for each in chunks
-        ]
+        rows = [LoadedRow("", each.samples, prompt(each.as_utterance())) for each in chunks]
         return collate(rows).to(self.world.device)
-
-
-def load_audio(source: str | Path, rate: int = SAMPLE_RATE) -> NDArray[np.float32]:
-    """The samples of a recording, mono, at `rate`; `source` is a path or a URL."""
-    return read_audio(locate(str(source), this_site().cache), rate=rate)
-
-
-def as_samples(audio: Audio, rate: int) -> NDArray[np.float32]:
-    """One recording as mono samples at the models' rate."""
-    if isinstance(audio, str | Path):
-        return load_audio(audio)
-    if isinstance(rate, bool) or not isinstance(rate, int | float | np.number) or not 0 < rate < math.inf:
-        raise DataError(f"rate: expected samples per second, above 0; found {rate!r}.")
-    array = _as_floats(np.asarray(audio))
-    if array.ndim == 2:
-        array = _mono(array)
-    if array.ndim != 1 or not array.size or not np.isfinite(array).all():
-        raise DataError(
-            f"An array of shape {array.shape} is not a recording. Expected (samples,) or (channels, samples), not "
-            "empty, all samples finite."
-        )
-    return resample(array, rate, SAMPLE_RATE)
 
 
 def _keeping(search: Search, nbest: int) -> Search:
     return replace(search, kind="beam", beam=max(search.beam, nbest), nbest=nbest)
-
-
-def _as_floats(array: NDArray[Any]) -> NDArray[np.float32]:
-    """Samples from -1 to 1; integers are parts of the loudest that their type has room for."""
-    if array.dtype.kind == "f":
-        return array.astype(np.float32, copy=False)
-    if array.dtype in INTEGERS:
-        return array.astype(np.float32) / -np.float32(np.iinfo(array.dtype).min)
-    raise DataError(
-        f"An array of {array.dtype} is not a recording. Expected floats from -1 to 1, or signed integers of 8, 16 "
-        "or 32 bits."
-    )
-
-
-def _mono(array: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The mean of the channels, which come first."""
-    if array.shape[0] > array.shape[1]:
-        raise DataError(f"An array of shape {array.shape} looks like (samples, channels): transpose it.")
-    mean: NDArray[np.float32] = array.mean(0)
-    return mean
-
-
-def _joined(parts: Sequence[Transcript], language: str | None, task_model: TaskModel) -> Transcript:
-    if len(parts) == 1:
-        return parts[0]
-    text = require_text(task_model.codec.join([part.text for part in parts], Utterance("", 0.0, language=language)))
-    words = tuple(word for part in parts for word in part.words)
-    segments = tuple(segment for part in parts for segment in part.segments)
-    return Transcript(text, words, segments=segments, language=language or (parts[0].language if parts else None))
 
 
 def _is_many(audio: Audio | Sequence[Audio]) -> bool:

@@ -318,7 +318,7 @@ def _check_recipe(run: Run, recipe: Recipe, reschedule: bool) -> list[recipes.Di
     if found and not any(run.checkpoints.glob("step-*")):
         run.lock.unlink(missing_ok=True)  # nothing is lost: a run that has saved nothing begins anew
         return []
-    observed = [change for change in found if recipes.is_observer(change.key)]
+    observed = [change for change in found if recipes.is_observer(change.key, recipe.train)]
     rescheduled = [change for change in found if change.key in recipes.SCHEDULE_KEYS]
     other = [change for change in found if change not in (*observed, *rescheduled)]
     if other:

@@ -22,6 +22,7 @@ from attune.metrics import Score as Score
 from attune.metrics import Scores as Scores
 from attune.scorers import ActivityScorer as ActivityScorer
 from attune.scorers import CtcScorer as CtcScorer
+from attune.scorers import CtcTokenScorer as CtcTokenScorer
 from attune.scorers import EmbeddingScorer as EmbeddingScorer
 from attune.scorers import FeatureScorer as FeatureScorer
 from attune.scorers import LabelScorer as LabelScorer
@@ -230,9 +231,10 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """A token sequence and its log-probability by the model alone; a transducer's tokens have frames and confidences.
+    """A token sequence and its log-probability by the model alone; CTC's and a transducer's tokens have frames.
 
-    `filtered_log_prob` is the log-probability among what the filters allowed, in a token-by-token search.
+    A token begins at its frame and, where `ends` are known, lasts up to that frame. `filtered_log_prob` is the
+    log-probability among what the filters allowed, in a token-by-token search.
     """
 
     tokens: tuple[int, ...]
@@ -242,6 +244,7 @@ class Hypothesis:
     nbest: tuple[Hypothesis, ...] = ()  # the next best, where the search was asked for them
     filtered_log_prob: float | None = None
     language: str | None = None  # given or detected, of a model that detects languages
+    ends: tuple[int, ...] = ()
 
 
 @runtime_checkable
@@ -318,10 +321,11 @@ def require_hypothesis(output: Output) -> Hypothesis:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word of a hypothesis, when it begins, and how sure the model was of it."""
+    """A word of a hypothesis, from when to when it lasts, and how sure the model was of it."""
 
     text: str
     start: float  # seconds
+    end: float
     confidence: float
 
 

@@ -3,8 +3,7 @@ from pathlib import Path
 import pytest
 
 from attune.errors import ConfigError
-from attune.report.formats import CAPTIONS, TABLES, caption_text, require_format, table_text
-from attune.types import TextSegment, Word
+from attune.report.formats import TABLES, require_format, table_text
 
 ROWS = [{"id": "a", "value": 'so "it" is,\nnow', "score": -1.5}, {"id": "b\t1", "value": [1, 2], "score": None}]
 COLUMNS = ("id", "value", "score")
@@ -23,27 +22,7 @@ def test_plain_text_is_the_text_alone_and_json_is_everything():
     assert table_text(".json", [], COLUMNS, "value") == "[]\n"
 
 
-def test_captions_count_hours_and_leave_out_silence():
-    segments = [TextSegment(0, 1.5, ""), TextSegment(3661.0004, 3663.25, "one two")]
-    assert caption_text(".srt", segments, ()) == "1\n01:01:01,000 --> 01:01:03,250\none two\n"
-    assert caption_text(".vtt", segments, ()) == "WEBVTT\n\n01:01:01.000 --> 01:01:03.250\none two\n"
-    assert caption_text(".srt", [TextSegment(0, 1, "a"), TextSegment(1, 2, "b")], ()).split("\n\n")[1].startswith("2\n")
-
-
-def test_a_long_segment_is_cut_between_words_that_have_times():
-    words = [Word("word" * 5, float(number), 1.0) for number in range(10)]
-    segment = TextSegment(0.0, 12.0, " ".join(word.text for word in words))
-    blocks = caption_text(".srt", [segment], words).split("\n\n")
-    assert [block.splitlines()[1] for block in blocks] == [
-        "00:00:00,000 --> 00:00:04,000",
-        "00:00:04,000 --> 00:00:08,000",
-        "00:00:08,000 --> 00:00:12,000",
-    ]
-    assert " ".join(block.splitlines()[2] for block in blocks) == segment.text
-    assert caption_text(".srt", [segment], ()).count("-->") == 1
-
-
 def test_a_format_is_known_by_its_suffix_in_any_case():
     assert require_format(Path("x.CSV"), TABLES) == ".csv"
-    with pytest.raises(ConfigError, match=r"unknown format '' \(known: .srt, .vtt\)"):
-        require_format(Path("x"), CAPTIONS)
+    with pytest.raises(ConfigError, match=r"unknown format '' \(known: .csv, .json"):
+        require_format(Path("x"), TABLES)

@@ -15,9 +15,9 @@ from attune.stages.check import check_recipe
 from attune.stages.context import Evaluated, Finished
 from attune.stages.lock import read_lock
 from attune.stages.train import Request, train
+from attune.testing.ranks import run_ranks
 from attune.world import World
 
-from ranks import run_ranks
 from tiny import EPOCH, write_recipe
 
 DECIBELS = ["task.name=toy.decibels", "train.keep_best=dev.fidelity", "train.eval_every=2", "train.save_every=2"]

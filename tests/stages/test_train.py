@@ -20,9 +20,9 @@ from attune.stages.evaluate import Decoding
 from attune.stages.lock import read_lock
 from attune.stages.pretrained import open_pretrained
 from attune.stages.train import Request, train
+from attune.testing.ranks import run_ranks
 from attune.world import World
 
-from ranks import run_ranks
 from tiny import EPOCH, write_recipe
 
 

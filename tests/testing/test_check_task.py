@@ -102,6 +102,30 @@ class HasAnIdleLayer(Classify):
         return head
 
 
+class CountsItsCalls(Classify):
+    """Its loss depends on how often it was asked, which no checkpoint has and no two ranks share."""
+
+    def head(self, width, stride):
+        head, calls = super().head(width, stride), []
+        loss = head.loss
+
+        def counted(frames, lengths, batch):
+            calls.append(1)
+            found = loss(frames, lengths, batch)
+            return replace(found, total=found.total * len(calls)) if head.training else found
+
+        head.loss = counted
+        return head
+
+
+class LooksAtItsNeighbors(Classify):
+    def head(self, width, stride):
+        head = super().head(width, stride)
+        scorer = head.scorer
+        head.scorer = lambda frames, lengths, batch: scorer(frames - frames.mean((0, 1)), lengths, batch)
+        return head
+
+
 @pytest.mark.parametrize("task", [Classify, AddsOneToACountOfAWholeSet])
 def test_a_sound_task_passes(task):
     check_task(task, ClassifyConfig(), UTTERANCES)
@@ -139,6 +163,10 @@ def test_perfect_predictions_may_be_given_where_they_are_not_the_references():
         ),
         (ForgetsTheValueInAFile, "predictions: written to a file and read again, they have other scores"),
         (AddsOneToACount, "scoring: num_correct of two halves is 3 and 4, of the whole 6"),
+        (CountsItsCalls, "ranks: 3 steps on 2 ranks end in other weights than on one"),
+        (CountsItsCalls, "ranks: 3 steps on 4 ranks end in other weights than on one"),
+        (CountsItsCalls, "resume: killed after 2 steps and resumed, training ends in other weights"),
+        (LooksAtItsNeighbors, "neighbors: the output of '0' in a batch: it changes by up to "),
         (HasAnIdleLayer, "gradients: the trainable parameter idle.weight gets none"),
     ],
 )

@@ -1,9 +1,8 @@
 import pytest
 import torch
 
+from attune.testing.ranks import run_ranks
 from attune.training.gradients import Gradients, Tree, sum_in_tree
-
-from ranks import run_ranks
 
 
 def tree_of(leaves):

@@ -8,6 +8,7 @@ from torch import nn
 from attune.batches.load import LoadedMicroBatch, MicroBatchPlan, Position, micros_from
 from attune.batches.plan import Budget, plan_epoch
 from attune.errors import TrainingError
+from attune.testing.ranks import run_ranks
 from attune.training.loop import StepRules, take_steps
 from attune.training.optimizer import make_optimizer
 from attune.training.precision import LossScale, first_scale
@@ -16,7 +17,6 @@ from attune.training.schedule import Schedule
 from attune.types import Loss
 from attune.world import World
 
-from ranks import run_ranks
 from tiny import batch_of
 
 UTTERANCES = 40

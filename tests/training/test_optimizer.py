@@ -27,7 +27,7 @@ def test_frozen_parameters_are_not_in_it():
     assert {id(p) for group in groups for p in group["params"]} == {id(p) for p in [*net[1:].parameters()]}
 
 
-@pytest.mark.parametrize("name", ["adamw", "adamw8bit", "adafactor"])
+@pytest.mark.parametrize("name", ["adamw", "adamw8bit", "adafactor", "adadelta"])
 def test_each_group_gets_its_part_of_the_learning_rate(name):
     net = model()
     made = make_optimizer(name, net, 1e-2, 0.1, BETAS, {"0.weight": 0.5, "0.bias": 0.5})
@@ -88,3 +88,22 @@ def test_where_weights_are_small_adafactor_is_torchs():
 def test_betas_that_nobody_would_use_are_refused():
     with pytest.raises(ValueError, match="adafactor has no betas"):
         OptimizerConfig(name="adafactor", lr=1e-3, betas=(0.9, 0.999))
+
+
+def test_adadelta_follows_its_formula():
+    net = nn.Linear(3, 2, bias=False)
+    made = make_optimizer("adadelta", net, 1.0, 0.0, BETAS)
+    weight, squares, moves = (
+        net.weight.detach().clone().double(),
+        torch.zeros(2, 3).double(),
+        torch.zeros(2, 3).double(),
+    )
+    for step in range(4):
+        made.zero_grad()
+        net(torch.full((1, 3), step + 1.0)).square().sum().backward()
+        made.step()
+        gradient = 2 * (weight @ torch.full((3,), step + 1.0).double())[:, None] * (step + 1.0)
+        squares = 0.95 * squares + 0.05 * gradient**2
+        move = gradient * ((moves + 1e-8) / (squares + 1e-8)).sqrt()
+        moves, weight = 0.95 * moves + 0.05 * move**2, weight - move
+    assert torch.allclose(net.weight.detach().double(), weight, atol=1e-6)

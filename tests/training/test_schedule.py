@@ -1,6 +1,10 @@
 import pytest
 
-from attune.training.schedule import Schedule
+from attune.metrics import Metric
+from attune.training.schedule import NewBob, Schedule
+
+WER = Metric("wer", "%", False, "Words that are wrong.")
+ACCURACY = Metric("accuracy", "%", True, "Labels that are right.")
 
 
 def test_warms_up_linearly_and_ends_near_zero():
@@ -27,3 +31,27 @@ def test_with_restarts_the_shape_begins_again_at_the_full_rate():
     assert [schedule.at(step) for step in (5, 11, 61, 111, 161, 911)] == pytest.approx([0.5, 1.0, 0.5, 1.0, 0.5, 1.0])
     assert schedule.at(110) == pytest.approx(Schedule(1.0, 100, 0, "cosine").at(100))
     assert schedule.at(110) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("patience", "scores", "part"),
+    [
+        (0, [], 1.0),
+        (0, [90.0], 1.0),
+        (0, [90.0, 80.0, 70.0], 1.0),
+        (0, [90.0, 89.9], 0.5),  # better, but by less than the threshold
+        (0, [90.0, 91.0, 90.0], 0.5),  # compared with the score before, not with the best
+        (0, [90.0, 90.0, 90.0], 0.25),
+        (1, [90.0, 90.0], 1.0),
+        (1, [90.0, 90.0, 90.0], 0.5),
+        (1, [90.0, 90.0, 80.0, 80.0], 0.5),  # a good one in between does not give patience back, as in SpeechBrain
+        (0, [0.0, 0.0], 0.5),
+        (0, [float("nan"), 90.0, 80.0], 0.5),
+    ],
+)
+def test_newbob_anneals_where_a_score_hardly_improves(patience, scores, part):
+    assert NewBob(WER, 0.5, 0.0025, patience).at(scores) == part
+
+
+def test_newbob_knows_which_direction_is_better():
+    assert NewBob(ACCURACY, 0.5, 0.0025, 0).at([50.0, 60.0, 55.0]) == 0.5

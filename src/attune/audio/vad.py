@@ -45,6 +45,12 @@ def vad_chunks(samples: NDArray[np.float32], max_seconds: float = 30.0, rate: in
     return _in_seconds(_chunks(pieces, limit), len(samples) / rate)
 
 
+def speech_frames(samples: NDArray[np.float32], rate: int = SAMPLE_RATE) -> NDArray[np.bool_]:
+    """Which hundredths of a second are louder than the noise around them (F,)."""
+    levels = _levels(samples, rate)
+    return levels > _thresholds(levels)
+
+
 def _levels(samples: NDArray[np.float32], rate: int) -> Floats:
     """The level of each frame, in dB relative to full scale (F,)."""
     hop = rate // FRAMES_PER_SECOND

@@ -71,10 +71,10 @@ class ResultFile:
     def wanted(self, paths: Iterable[str]) -> list[str]:
         """The recordings whose results are not there yet."""
         wanted = [path for path in paths if not self._is_done(path)]
-        if self.suffix in _captions() and not self.is_folder and len(wanted) > 1:
+        if _is_single(self.suffix) and not self.is_folder and len(wanted) > 1:
             raise ConfigError(
-                f"--out {self.out}: captions are one file per recording, and there are {len(wanted)}. Name a folder: "
-                f"--out {self.out.with_suffix('')} --format {self.suffix[1:]}"
+                f"--out {self.out}: {self.suffix} is one file per recording, and there are {len(wanted)}. Name a "
+                f"folder: --out {self.out.with_suffix('')} --format {self.suffix[1:]}"
             )
         names = [self._file(path).name for path in wanted] if self.is_folder else []
         twice = next((name for name in names if names.count(name) > 1), None)
@@ -101,15 +101,24 @@ class ResultFile:
         return path in self.lines.ids if self.lines else self.is_folder and self._file(path).is_file()
 
     def _file(self, path: str) -> Path:
-        name = Path(unquote(urlsplit(path).path) if "://" in path else path).stem
-        return self.out / f"{name}{self.suffix}"
+        from attune.report.timed import SPELLINGS
+
+        name = recording_name(path)
+        return self.out / f"{name}{SPELLINGS.get(self.suffix, self.suffix)}"
 
     def _text(self, rows: Sequence[ResultRow]) -> str:
-        from attune.report.formats import caption_text, table_text
+        from attune.report.formats import table_text
+        from attune.report.timed import TIMED, TimedText, timed_text
 
-        if self.suffix in _captions():
-            return "".join(caption_text(self.suffix, row.segments, row.words) for row in rows)
+        if self.suffix in TIMED:
+            texts = (TimedText(recording_name(row.path), row.segments, row.words) for row in rows)
+            return "".join(timed_text(self.suffix, each) for each in texts)
         return table_text(self.suffix, [row.as_json() for row in rows], self.layout.columns, self.layout.text)
+
+
+def recording_name(path: str) -> str:
+    """What to call a recording: as its file, without folder and suffix."""
+    return Path(unquote(urlsplit(path).path) if "://" in path else path).stem
 
 
 def add_out(parser: ArgumentParser, formats: str) -> None:
@@ -147,11 +156,19 @@ def open_results(arguments: Namespace, layout: TableLayout) -> ResultFile | None
     return ResultFile(out, suffix, layout, is_folder=False, lines=Lines(out) if suffix == APPENDED else None)
 
 
-def report(rows: Iterable[ResultRow], results: ResultFile | None, as_json: bool) -> int:
-    """Print and keep each result as it comes; 2 when a recording could not be read."""
+def report(rows: Iterable[ResultRow], results: ResultFile | None, as_json: bool, total: int = 0) -> int:
+    """Print and keep each result as it comes; 2 when a recording could not be read.
+
+    With a `total`, a bar shows how many there are, where it does not get between the lines.
+    """
+    from attune.display import Display
+
+    bar = Display(sys.stderr) if sys.stderr.isatty() and (as_json or not sys.stdout.isatty()) else None
     done = []
     for row in rows:
         done.append(row)
+        if bar and total:
+            bar.progress("recordings", len(done), total, "file")
         if row.problem:
             print(row.problem, file=sys.stderr, flush=True)
             continue
@@ -175,10 +192,11 @@ def plain(value: object) -> Json:
     return value  # type: ignore[return-value]
 
 
-def _captions() -> tuple[str, ...]:
-    from attune.report.formats import CAPTIONS
+def _is_single(suffix: str) -> bool:
+    """Whether a file of this format is about one recording."""
+    from attune.report.timed import SEVERAL, TIMED
 
-    return CAPTIONS
+    return suffix in TIMED and suffix not in SEVERAL
 
 
 def _write(path: Path, text: str) -> None:

@@ -25,7 +25,7 @@ HELP = "transcribe audio files or folders with a run or a model"
 EXAMPLE = "attune transcribe runs/demo interview.mp3 recordings/ --out texts.csv"
 
 CHUNKING = ("vad", "timestamps")
-WITH_WORDS = (".json", ".jsonl", ".srt", ".vtt")
+WITH_WORDS = (".json", ".jsonl", ".srt", ".vtt", ".ass", ".ctm", ".textgrid")
 FORMER_CHUNKING = {"pauses": "vad", "windows": "timestamps"}
 
 
@@ -55,7 +55,7 @@ class TranscriptRow:
 def add_arguments(parser: ArgumentParser) -> None:
     """Take a model, audio files, and decoding options."""
     add_model_and_files(parser)
-    add_out(parser, ".jsonl, .json, .csv, .tsv, .txt, .srt or .vtt by its suffix")
+    add_out(parser, ".jsonl, .json, .csv, .tsv, .txt, .srt, .vtt, .ass, .ctm or .TextGrid by its suffix")
     parser.add_argument(
         "--chunking",
         choices=CHUNKING,
@@ -85,9 +85,12 @@ def run(arguments: Namespace, recognizer: Recognizer | None = None) -> int:
     if arguments.nbest and arguments.chunking == "timestamps":
         raise ConfigError("--nbest does not work with --chunking timestamps. Use --chunking vad.")
     results = open_results(arguments, _layout())
+    if results and results.suffix == ".ctm" and arguments.chunking == "timestamps":
+        raise ConfigError("CTM needs word times, which --chunking timestamps does not have. Use --chunking vad.")
     # Whisper's word times cost another pass, so they are for those who see them.
     words = arguments.json or (results is not None and results.suffix in WITH_WORDS)
-    return report(_transcribed(arguments, _wanted(arguments, results), recognizer, words), results, arguments.json)
+    wanted = _wanted(arguments, results)
+    return report(_transcribed(arguments, wanted, recognizer, words), results, arguments.json, len(wanted))
 
 
 def load_recognizer(arguments: Namespace) -> Recognizer:
@@ -99,9 +102,10 @@ def load_recognizer(arguments: Namespace) -> Recognizer:
 
 
 def _layout() -> TableLayout:
-    from attune.report.formats import CAPTIONS, TABLES
+    from attune.report.formats import TABLES
+    from attune.report.timed import TIMED
 
-    return TableLayout(("path", "language", "text"), "text", (*TABLES, *CAPTIONS))
+    return TableLayout(("path", "language", "text"), "text", (*TABLES, *TIMED))
 
 
 def _wanted(arguments: Namespace, results: ResultFile | None) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from attune.decoding.fusion import Fusion, LmRows
 from attune.types import CtcScorer, Hypothesis
@@ -27,10 +28,23 @@ def greedy(scorer: CtcScorer) -> list[Hypothesis]:
     previous = torch.nn.functional.pad(ids[:, :-1], (1, 0))
     is_new = (ids != 0) & (ids != previous)
     rows = zip(best.cpu().double(), ids.cpu(), is_new.cpu(), scorer.lengths.tolist(), strict=True)
-    return [
-        Hypothesis(tuple(tokens[:length][new[:length]].tolist()), float(scores[:length].sum()))
-        for scores, tokens, new, length in rows
-    ]
+    return [_read_best(scores[:length], tokens[:length], new[:length]) for scores, tokens, new, length in rows]
+
+
+def _read_best(scores: Tensor, tokens: Tensor, is_new: Tensor) -> Hypothesis:
+    """The best tokens (F,) of a row's own frames; one lasts until another or a blank is better."""
+    runs = is_new.cumsum(0)
+    is_token = tokens != 0
+    counts = torch.bincount(runs[is_token], minlength=int(is_new.sum()) + 1)[1:]
+    sums = torch.zeros(len(counts) + 1, dtype=torch.double).index_add(0, runs[is_token], scores[is_token])[1:]
+    starts = is_new.nonzero()[:, 0]
+    return Hypothesis(
+        tuple(tokens[is_new].tolist()),
+        float(scores.sum()),
+        tuple(starts.tolist()),
+        tuple((sums / counts).exp().tolist()),
+        ends=tuple((starts + counts).tolist()),
+    )
 
 
 def beam_search(scorer: CtcScorer, beam: int, fusion: Fusion | None = None) -> list[Hypothesis]:

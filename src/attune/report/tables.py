@@ -59,7 +59,7 @@ def groups_table(groups: Mapping[str, Scores], heading: str) -> str:
     shown = [name for name in names if not name.startswith("raw_")]
     counts = _union(scores.counts for scores in groups.values())
     ordered = sorted(groups.items(), key=lambda item: _badness(item[1].values[names[0]]))
-    rows = [[heading, *map(metric_label, shown), *counts[-1:]]]
+    rows = [[heading, *shown, *counts[-1:]]]
     for group, scores in ordered:
         rows.append([group, *(_value_of(scores, name) for name in shown), *(_count_of(scores, n) for n in counts[-1:])])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -100,10 +100,21 @@ def brief_score(score: Score) -> str:
         return "nothing scored"
     width = score.high - score.low
     if not width > 0:  # none, or nothing to estimate: every utterance is wrong
-        return with_unit(score.value, score.metric.unit)
-    digits = 0 if width >= WIDE else 1 if width >= WIDE / 10 else 2
-    value = f"{score.value:.{max(1, digits)}f} {score.metric.unit}".rstrip()
-    return f"{value} (95 % CI {score.low:.{digits}f}–{score.high:.{digits}f})"
+        return brief_value(score)
+    digits = _digits(width)
+    return f"{brief_value(score)} (95 % CI {score.low:.{digits}f}–{score.high:.{digits}f})"
+
+
+def brief_value(score: Score) -> str:
+    """A score without its interval, as precise as that allows: 66.7 %."""
+    width = score.high - score.low
+    digits = max(1, _digits(width)) if width > 0 else 2
+    return f"{score.value:.{digits}f} {score.metric.unit}".rstrip()
+
+
+def _digits(width: float) -> int:
+    """The decimals that an interval of this width leaves."""
+    return 0 if width >= WIDE else 1 if width >= WIDE / 10 else 2
 
 
 def with_unit(value: float, unit: str) -> str:

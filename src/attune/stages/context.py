@@ -28,7 +28,7 @@ from attune.training.loop import TrainingStep
 from attune.training.optimizer import OptimizerLike, make_optimizer
 from attune.training.patience import has_stalled
 from attune.training.progress import TrainingProgress
-from attune.training.schedule import Schedule
+from attune.training.schedule import NewBob, Schedule
 from attune.training.sharding import OwnPart, has_slices, share_weights, shares_of, whole_weights
 from attune.types import Metric, ScoringContext
 from attune.world import World
@@ -150,6 +150,14 @@ class TrainingContext:
         if patience is None or self.metric is None:
             return False
         return has_stalled(self.history, patience, self.metric)
+
+    def annealing(self) -> float:
+        """The part of the scheduled learning rate that the dev scores so far leave."""
+        settings = self.recipe.train
+        if not settings.anneals or self.metric is None:
+            return 1.0
+        rule = NewBob(self.metric, settings.anneal_factor, settings.anneal_threshold, settings.anneal_patience)
+        return rule.at(self.history)
 
     def offer_best(self, scores: Mapping[str, float], step: int) -> None:
         """Record a checkpoint as the run's best if its dev score is; the first rank writes it."""

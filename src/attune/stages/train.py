@@ -142,7 +142,7 @@ def _train(
         new_tensors=begun.init.new_tensors,
         dev=dev,
         rescheduled=changed_rates(changes, schedule_of(old), schedule_of(recipe), progress),
-        observed=tuple(change for change in changes if is_observer(change.key)),
+        observed=tuple(change for change in changes if is_observer(change.key, recipe.train)),
         notes=(*begun.init.notes, *data.cache_notes(begun.loaded)),
         leaks=log_leaks(training, data.corpus, dev, test) if world.is_first and not resumes else (),
         mix=data.mix,
@@ -295,6 +295,7 @@ def _steps(
         clip=settings.clip,
         strict=settings.strict,
         nonfinite_patience=settings.nonfinite_patience,
+        anneal=training.annealing,
     )
     clock = time.perf_counter()
     model = training.loaded.task_model.model

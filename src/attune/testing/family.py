@@ -22,7 +22,6 @@ from attune.audio.settings import MasksConfig
 from attune.batches.collate import collate_targets
 from attune.batches.load import Reader
 from attune.contracts import Family, ModelSection, SpeechModel, Task
-from attune.decoding import tokens, transducer
 from attune.scorers import (
     WITHOUT_MASKS,
     ActivityScorer,
@@ -38,6 +37,7 @@ from attune.scorers import (
     WaveformScorer,
     kind_of,
 )
+from attune.testing.outputs import outputs_of
 from attune.testing.problems import differences, require_none, without_gradient
 from attune.types import SAMPLE_RATE, Batch, Targets, TokenTargets, Utterance
 
@@ -109,7 +109,7 @@ class _Subject:
     def outputs(self, batch: Batch) -> dict[str, Tensor]:
         """What the model outputs for each utterance, by id."""
         with torch.no_grad():
-            return dict(zip(batch.ids, _rows(self.scorer(batch)), strict=True))
+            return dict(zip(batch.ids, outputs_of(self.scorer(batch)), strict=True))
 
     def scorer(self, batch: Batch) -> Scorer:
         """What a search would be given, with the prompts in place of the targets."""
@@ -253,30 +253,6 @@ def _gradients(subject: _Subject) -> Iterator[str]:
     subject.model.train()
     subject.model.loss(subject.batches.together).total.backward()  # type: ignore[no-untyped-call]
     yield from without_gradient(subject.module)
-
-
-def _rows(scorer: Scorer) -> list[Tensor]:
-    """What the scorer has about each utterance, cut to the utterance's own length."""
-    match scorer:
-        case LabelScorer() | LikelihoodScorer():
-            return list(scorer.log_probs)
-        case EmbeddingScorer():
-            return list(scorer.vectors)
-        case CtcScorer():
-            return _own(scorer.log_probs, scorer.lengths)
-        case FeatureScorer():
-            return _own(scorer.frames, scorer.lengths)
-        case ActivityScorer():
-            return _own(scorer.log_odds, scorer.lengths)
-        case WaveformScorer():
-            return [row[..., :length] for row, length in zip(scorer.audio, scorer.lengths.tolist(), strict=True)]
-    hypotheses = transducer.greedy(scorer) if isinstance(scorer, TransducerScorer) else tokens.greedy(scorer)
-    # Other tokens have another score; numbers of tokens are no quantities that a tolerance could compare.
-    return [torch.tensor([float(len(found.tokens)), found.score]) for found in hypotheses]
-
-
-def _own(frames: Tensor, lengths: Tensor) -> list[Tensor]:
-    return [row[:length] for row, length in zip(frames, lengths.tolist(), strict=True)]
 
 
 def _wider(targets: Targets) -> Targets:

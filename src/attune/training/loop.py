@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attune.batches.load import LoadedMicroBatch, Position
-from attune.contracts import SpeechModel, StepStatistics
+from attune.contracts import EpochScheduledModel, SpeechModel, StepStatistics
 from attune.errors import ConfigError, TrainingError
 from attune.seeds import derive
 from attune.training.gradients import Gradients, Tree, sum_in_tree
@@ -39,6 +39,7 @@ class StepRules:
     clip: float
     strict: bool
     nonfinite_patience: int
+    anneal: Callable[[], float] = lambda: 1.0  # the part of the scheduled rate that the dev scores so far leave
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,8 @@ def take_steps(
         slots, position = following, following[0].micro.position
         if not model.training:
             model.train()  # the caller may have scored it; a walk through all modules is not for every step
+        if isinstance(model, EpochScheduledModel):
+            model.set_epoch(position.epoch)
         gradients.clear()
         for batch in idle.runs(slots) if idle else ():
             backward(batch, 0.0)  # adds nothing of its own, but its backward brings this rank's slices of the others'
@@ -111,7 +114,7 @@ def take_steps(
         seen = _Sums(*torch.cat([sums, norm.double()[None]]).tolist())
         if seen.starved:
             raise out_of_memory(position.step, int(seen.starved), world.size, _all(world, ran.starved))
-        lr = rules.schedule.at(position.step)
+        lr = rules.schedule.at(position.step) * rules.anneal()
         skipped = None if math.isfinite(seen.norm) and not seen.nonfinite else _reason(seen, progress.scale)
         if skipped is None:
             set_lr(optimizer, lr)

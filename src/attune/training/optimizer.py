@@ -12,6 +12,8 @@ from attune.training.adafactor import Adafactor
 from attune.training.adam8 import Adam8
 from attune.training.bitsandbytes8 import BitsandbytesAdam8
 
+ADADELTA_RHO, ADADELTA_EPS = 0.95, 1e-8  # of SpeechBrain's LibriSpeech recipe
+
 
 class OptimizerLike(Protocol):
     """What the loop needs of an optimizer, whether it holds all parameters or a rank's own."""
@@ -31,11 +33,13 @@ def make_optimizer(
     factors: Mapping[str, float] | None = None,
     only: Collection[str] | None = None,
 ) -> Optimizer:
-    """AdamW, with 8 bits or more, or Adafactor over the trainable parameters; matrices decay, biases and norms do not.
+    """AdamW, with 8 bits or more, Adafactor or Adadelta over the trainable parameters. Biases and norms never decay.
 
     `factors` gives parameters, by name, their part of the learning rate; `only` leaves out all others than these.
     """
     groups = _groups(model, weight_decay, factors or {}, only)
+    if name == "adadelta":
+        return torch.optim.Adadelta(groups, lr=lr, rho=ADADELTA_RHO, eps=ADADELTA_EPS)
     if name == "adafactor":
         return Adafactor(groups, lr=lr)
     if name == "adamw8bit":

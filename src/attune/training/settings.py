@@ -13,6 +13,7 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 Patterns = tuple[Annotated[str, Field(min_length=1)], ...]
 
 BETAS = (0.9, 0.98)
+ANNEAL_FACTOR, ANNEAL_THRESHOLD, ANNEAL_PATIENCE = 0.8, 0.0025, 0  # of NewBob, as in SpeechBrain's LibriSpeech recipe
 RANK, ALPHA, DROPOUT, TARGETS = 16, 32.0, 0.0, None  # of LoRA
 FORMER_TARGETS = ("q_proj", "v_proj")  # the default that recipes of runs have written out
 
@@ -52,10 +53,10 @@ class OptimizerConfig:
     """How the weights follow the gradients."""
 
     name: Annotated[
-        Literal["adamw", "adamw8bit", "bitsandbytes", "adafactor"],
+        Literal["adamw", "adamw8bit", "bitsandbytes", "adafactor", "adadelta"],
         Field(
             description="Optimizer: bitsandbytes is the 8-bit AdamW of that package, adamw8bit is attune's own; "
-            "adafactor keeps to lr for every tensor: no relative steps."
+            "adafactor keeps to lr for every tensor: no relative steps; adadelta (rho 0.95) usually has lr 1."
         ),
     ] = "adamw"
     lr: Annotated[float, Field(gt=0, le=100, description="Peak learning rate, reached after the warmup.")]
@@ -68,8 +69,8 @@ class OptimizerConfig:
     ] = None
 
     def __post_init__(self) -> None:
-        if self.name == "adafactor" and self.betas != BETAS:
-            raise ValueError("adafactor has no betas; remove them")
+        if self.name in ("adafactor", "adadelta") and self.betas != BETAS:
+            raise ValueError(f"{self.name} has no betas; remove them")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,17 +80,22 @@ class TrainConfig:
     steps: Annotated[Count | None, Field(description="Number of optimizer steps; set this or epochs.")] = None
     epochs: Annotated[
         float | None,
-        Field(
-            gt=0,
-            le=MOST_STEPS,
-            description="Passes over the training set, instead of steps.",
-            json_schema_extra={"since": "0.2"},
-        ),
+        Field(gt=0, le=MOST_STEPS, description="Passes over the training set, instead of steps."),
     ] = None
     warmup: Annotated[int, Field(ge=0, le=MOST_STEPS, description="Steps of linear warmup.")] = 0
     schedule: Annotated[
-        Literal["linear", "cosine", "constant"], Field(description="Learning rate schedule after the warmup.")
+        Literal["linear", "cosine", "constant", "newbob"],
+        Field(description="Learning rate schedule after the warmup; newbob anneals when keep_best stops improving."),
     ] = "linear"
+    anneal_factor: Annotated[float, Field(gt=0, lt=1, description="What newbob multiplies the learning rate by.")] = (
+        ANNEAL_FACTOR
+    )
+    anneal_threshold: Annotated[
+        float, Field(ge=0, lt=1, description="Smallest improvement of keep_best, relative, that newbob counts.")
+    ] = ANNEAL_THRESHOLD
+    anneal_patience: Annotated[
+        int, Field(ge=0, le=MOST_STEPS, description="Evaluations without improvement before newbob anneals.")
+    ] = ANNEAL_PATIENCE
     restart_every: Annotated[Count | None, Field(description="Restart the schedule every N steps.")] = None
     precision: Annotated[Precision, Field(description="Precision of training.")] = "fp32"
     compile: Annotated[bool, Field(description="Compile the model: a minute at the start, faster steps on a GPU.")] = (
@@ -120,6 +126,11 @@ class TrainConfig:
     nonfinite_patience: Annotated[
         Count, Field(description="Stop after N steps in a row with a non-finite loss or gradient.")
     ] = 5
+
+    @property
+    def anneals(self) -> bool:
+        """Whether the learning rate depends on the dev scores."""
+        return self.schedule == "newbob"
 
     @property
     def last_step(self) -> int:

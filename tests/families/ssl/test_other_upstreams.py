@@ -103,8 +103,8 @@ def test_whispers_encoder_is_transformers_own(audio, tmp_path):
 
 
 def test_a_nemo_encoder_ends_in_the_frames_of_the_transducer(audio, tmp_path):
+    from attune.families._conformer import Conformer
     from attune.families.transducer.archive import read_archive
-    from attune.families.transducer.conformer import Conformer
     from attune.families.transducer.front_end import FrontEnd
     from attune.families.transducer.shape import read_shape
 

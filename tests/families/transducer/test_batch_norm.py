@@ -7,12 +7,13 @@ from torch import nn
 
 from attune.batches.load import LoadedMicroBatch, Position, micros_from
 from attune.batches.plan import Budget, plan_epoch
+from attune.families._norm import BatchNorm
+from attune.families._own import own_of
 from attune.families.transducer.model import TransducerModel
-from attune.families.transducer.norm import BatchNorm
-from attune.families.transducer.own import own_of
 from attune.families.transducer.presets import preset
 from attune.families.transducer.settings import TransducerConfig
 from attune.families.transducer.shape import read_shape
+from attune.testing.ranks import run_ranks
 from attune.training.adapt import adapt
 from attune.training.gradients import Gradients
 from attune.training.loop import StepRules, take_steps
@@ -22,7 +23,6 @@ from attune.training.schedule import Schedule
 from attune.training.settings import AdaptConfig
 from attune.world import World
 
-from ranks import run_ranks
 from tiny import batch_of
 
 UTTERANCES = 12

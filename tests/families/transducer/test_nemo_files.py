@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from attune.errors import AttuneError, ModelError
+from attune.families._pieces import OwnPieces
 from attune.families.transducer import FAMILY, TransducerConfig
 from attune.families.transducer.archive import (
     CONFIG,
@@ -26,7 +27,6 @@ from attune.families.transducer.archive import (
 )
 from attune.families.transducer.front_end import FrontEnd
 from attune.families.transducer.shape import read_shape
-from attune.families.transducer.vocabulary import OwnPieces
 from attune.families.transducer.weights import import_weights
 from attune.plain_yaml import read_data, write_data
 from attune.tasks.transcribe import Transcribe, TranscribeConfig

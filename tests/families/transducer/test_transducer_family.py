@@ -7,10 +7,10 @@ from attune.corpora import open_manifest
 from attune.decoding.predict import prepare_for_decoding
 from attune.decoding.search import Search
 from attune.errors import ConfigError
+from attune.families._own import own_of
 from attune.families.transducer import FAMILY, TransducerConfig
 from attune.families.transducer.build import build_transducer
 from attune.families.transducer.contextnet import MaskedConvolution
-from attune.families.transducer.own import own_of
 from attune.families.transducer.prediction import StatelessNet
 from attune.families.transducer.presets import preset
 from attune.families.transducer.shape import PredictionShape, read_shape

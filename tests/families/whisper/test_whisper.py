@@ -100,6 +100,18 @@ def test_loss_and_logits_are_those_of_transformers(folders, corpus, tmp_path):
     assert float(loss.total / loss.count) == pytest.approx(float(expected.loss), rel=1e-5)
 
 
+def test_a_row_may_ask_for_a_translation(folders, corpus, tmp_path):
+    built = build(folders["many"], tmp_path)
+    row = replace(corpus[0], language="be")
+    asked = replace(row, labels={"speech_task": "translate"})
+    transcribed, translated = (built.codec.describe(built.codec.prompt(each)) for each in (row, asked))
+    assert "<|transcribe|>" in transcribed and "<|translate|>" in translated
+    with pytest.raises(DataError, match="Expected transcribe or translate"):
+        built.codec.prompt(replace(row, labels={"speech_task": "explain"}))
+    with pytest.raises(DataError, match="English-only"):
+        build(folders["en"], tmp_path).codec.prompt(replace(asked, language=None))
+
+
 def test_prompts_and_pads_are_not_learned_and_the_end_is(folders, corpus, tmp_path):
     built = build(folders["en"], tmp_path)
     short, long = (replace(corpus[0], text=text) for text in ("ab", "abcdef"))

@@ -11,8 +11,8 @@ from attune.site import Site
 from attune.sources import Cache
 from attune.stages.eval_target import evaluate_target, open_eval_target
 from attune.testing import make_corpus
+from attune.testing.ranks import run_ranks
 
-from ranks import run_ranks
 from tiny_whisper import real, real_data, write_whisper
 
 pytestmark = pytest.mark.recipe

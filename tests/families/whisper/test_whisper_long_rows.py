@@ -20,8 +20,8 @@ from attune.stages.eval_target import evaluate_target, open_eval_target
 from attune.stages.pretrained import build_model
 from attune.testing import make_corpus
 from attune.testing.data import speak
+from attune.testing.ranks import run_ranks
 
-from ranks import run_ranks
 from tiny_whisper import write_whisper
 
 pytestmark = pytest.mark.recipe

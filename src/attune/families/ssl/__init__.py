@@ -9,6 +9,7 @@ from pydantic import Field
 from attune import catalog
 from attune.contracts import (
     Family,
+    FrameTimes,
     HeadTask,
     ImportedCheckpoint,
     Importer,
@@ -20,6 +21,7 @@ from attune.contracts import (
 )
 from attune.errors import ConfigError
 from attune.families.ssl.upstream import UPSTREAMS
+from attune.types import SAMPLE_RATE
 
 SLOW_STRIDE = 320  # samples: 20 ms
 
@@ -79,6 +81,7 @@ def build(config: SslConfig, task: Task, assets: Path) -> TaskModel:
         codec=TaskCodec(task, pieces),
         scorer=head.scorer_kind,
         limits=Limits(upstream.max_seconds),
+        times=FrameTimes(upstream.stride * stack / SAMPLE_RATE) if head.scorer_kind == "ctc" else None,
         cache=model.cache,
     )
 

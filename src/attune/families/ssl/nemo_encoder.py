@@ -9,10 +9,11 @@ from torch import Tensor, nn
 
 from attune.errors import ModelError
 from attune.families._checkpoints import fitted
+from attune.families._conformer import Conformer
+from attune.families._conformer_shape import ConformerShape
 from attune.families.transducer.archive import CONFIG, read_archive
-from attune.families.transducer.conformer import Conformer
 from attune.families.transducer.front_end import FrontEnd
-from attune.families.transducer.shape import ConformerShape, TransducerShape, read_shape
+from attune.families.transducer.shape import TransducerShape, read_shape
 from attune.families.transducer.vocabulary import read_config
 from attune.families.transducer.weights import without_ctc
 from attune.files import write_text

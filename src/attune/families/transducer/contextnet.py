@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from attune.families.transducer.norm import BatchNorm
-from attune.families.transducer.own import Own, own_of
+from attune.families._norm import BatchNorm
+from attune.families._own import Own, own_of
 from attune.families.transducer.shape import ContextNetBlockShape, ContextNetShape
 from attune.kernels.recompute import run_layer
 

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from attune.audio.masking import mask_features
-from attune.families.transducer.conformer import Conformer
+from attune.families._conformer import Conformer
+from attune.families._conformer_shape import ConformerShape
 from attune.families.transducer.contextnet import ContextNet
 from attune.families.transducer.front_end import FrontEnd
 from attune.families.transducer.joint import Joint
 from attune.families.transducer.prediction import PredictionNet
 from attune.families.transducer.scorer import ModelScorer
-from attune.families.transducer.shape import ConformerShape, ContextNetShape, TransducerShape
+from attune.families.transducer.shape import ContextNetShape, TransducerShape
 from attune.kernels.transducer import Lattice, transducer_loss
 from attune.plain_yaml import Plain
 from attune.types import SAMPLE_RATE, Batch, Loss

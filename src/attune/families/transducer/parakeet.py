@@ -15,10 +15,11 @@ from typing import Any
 from torch import Tensor
 
 from attune.errors import ModelError
+from attune.families._conformer_shape import ConformerShape
 from attune.families.transducer.model import TransducerModel
 from attune.families.transducer.names import to_nemo
 from attune.families.transducer.parakeet_tokens import BLANK, UNKNOWN, as_tokenizer
-from attune.families.transducer.shape import ConformerShape, TransducerShape
+from attune.families.transducer.shape import TransducerShape
 from attune.files import completed, write_text
 from attune.tensor_files import write_safetensors
 from attune.types import SAMPLE_RATE

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from attune.errors import ModelError
+from attune.families._conformer_shape import ConformerShape
 from attune.plain_yaml import Plain
 from attune.types import SAMPLE_RATE
 
@@ -69,32 +70,6 @@ class ContextNetShape:
     def weights(self) -> int:
         """How many there are at least."""
         return sum((block.repeat - 1) * block.filters**2 + block.kernel * block.filters for block in self.blocks)
-
-
-@dataclass(frozen=True, slots=True)
-class ConformerShape:
-    """A Conformer encoder; with depth-wise subsampling, a FastConformer."""
-
-    bins: int
-    width: int
-    layers: int
-    heads: int
-    inner: int
-    kernel: int
-    subsampling: Literal["striding", "dw_striding"]
-    factor: int
-    channels: int
-    scales_input: bool
-    has_bias: bool
-    dropout: float
-    dropout_before: float
-    dropout_positions: float
-    dropout_attention: float
-
-    @property
-    def weights(self) -> int:
-        """How many there are at least."""
-        return self.width * self.layers * (4 * self.width + 2 * self.inner + self.kernel) + 9 * self.channels
 
 
 @dataclass(frozen=True, slots=True)

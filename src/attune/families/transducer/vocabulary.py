@@ -6,18 +6,15 @@ the task's token less one.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-
-from sentencepiece import SentencePieceProcessor
 
 from attune.contracts import Task, TextTask, TokenizedTask, join_values
 from attune.errors import ConfigError, ModelError
+from attune.families._pieces import OwnPieces
 from attune.families.transducer.archive import CONFIG, tokenizer_files
 from attune.plain_yaml import Plain, read_data
 from attune.text import tokenizers
 from attune.text.timestamps import strip_timestamps
-from attune.text.tokenizers.characters import UNREADABLE, collapse_whitespace
 from attune.text.tokenizers.sentencepiece import SentencePieceTokenizer
 from attune.types import Hypothesis, Json, Output, Target, Utterance, require_hypothesis, target_text
 
@@ -53,38 +50,6 @@ class TransducerCodec:
     def describe(self, target: Target) -> str:
         """Label ids."""
         return target_text(target)
-
-
-@dataclass(frozen=True)
-class OwnPieces:
-    """A SentencePiece model as NeMo uses it."""
-
-    path: Path
-
-    @cached_property
-    def processor(self) -> SentencePieceProcessor:
-        """What splits and joins text."""
-        try:
-            return SentencePieceProcessor(model_proto=self.path.read_bytes())
-        except (OSError, RuntimeError) as error:
-            raise ModelError(f"{self.path} is not a valid SentencePiece model: {error}") from error
-
-    @property
-    def pieces(self) -> tuple[str, ...]:
-        """How every label is written."""
-        try:
-            return tuple(self.processor.id_to_piece(label) for label in range(self.processor.get_piece_size()))
-        except UnicodeDecodeError as error:
-            raise ModelError(f"{self.path} is damaged: a token in it is not UTF-8 text ({error}).") from error
-
-    def encode(self, text: str) -> tuple[int, ...]:
-        """The labels that spell a text."""
-        return tuple(self.processor.encode(collapse_whitespace(text)))
-
-    def decode(self, labels: tuple[int, ...]) -> str:
-        """The text that labels spell; what they do not know is written as everywhere, whatever this model writes."""
-        unknown = self.processor.decode([self.processor.unk_id()])
-        return collapse_whitespace(self.processor.decode(list(labels)).replace(unknown, UNREADABLE))
 
 
 def own_codec(assets: Path, task: Task) -> TransducerCodec:

@@ -42,9 +42,10 @@ def align_tokens(
         attention = torch.stack([scores[layer][row, head] for layer, head in heads])
         frames = max(1, min(attention.shape[2], -(-length // SAMPLES_PER_FRAME)))
         costs = -_followed(attention[:, : len(sequences[row]), :frames])[len(prefix) - 1 :]
-        starts = token_frames(costs.double().cpu().numpy())[:-1]  # the last is when the text ends
-        chances = probabilities[row, own].tolist()
-        aligned.append(replace(hypothesis, frames=tuple(starts), confidences=tuple(chances)))
+        *starts, end = token_frames(costs.double().cpu().numpy())  # the last is when the text ends
+        ends = (*starts[1:], end) if starts else ()
+        chances = tuple(probabilities[row, own].tolist())
+        aligned.append(replace(hypothesis, frames=tuple(starts), confidences=chances, ends=ends))
     return aligned
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from attune.contracts import FrameTimes, Limits, Task, TaskModel, TextTask, TimestampTokens
 from attune.errors import ConfigError, DataError, TooLong
 from attune.families._json import read_json
 from attune.families.whisper.features import LONGEST
-from attune.families.whisper.labels import DecoderPrompt, WhisperVocabulary, prefix, sequence
+from attune.families.whisper.labels import DecoderPrompt, SpeechTask, WhisperVocabulary, prefix, sequence
 from attune.families.whisper.model import WhisperModel
 from attune.families.whisper.packing import Packer
 from attune.families.whisper.scorer import DecodingRules, WhisperScorer
@@ -98,8 +98,21 @@ class WhisperCodec:
                 f"{utterance.where}: utterance {utterance.id!r} is {utterance.seconds:.1f} s long; Whisper takes "
                 f"{MAX_SECONDS:.0f} s at a time. Split it into shorter rows, or set data.long_rows."
             )
-        language = utterance.language or self.defaults.language
-        return replace(self.defaults, language=language, previous_text=utterance.labels.get("prompt"))
+        return replace(
+            self.defaults,
+            language=utterance.language or self.defaults.language,
+            task=self._speech_task(utterance),
+            previous_text=utterance.labels.get("prompt"),
+        )
+
+    def _speech_task(self, utterance: Utterance) -> SpeechTask:
+        """The recipe's, or the row's own: a corpus may have transcripts and translations."""
+        task = utterance.labels.get("speech_task", self.defaults.task)
+        if task not in get_args(SpeechTask):
+            raise DataError(f"{utterance.where}: speech_task {task!r}. Expected transcribe or translate.")
+        if task == "translate" and not self.vocabulary.is_multilingual:
+            raise DataError("An English-only Whisper cannot translate. Use a multilingual one.")
+        return cast(SpeechTask, task)
 
 
 def build_whisper(config: WhisperConfig, task: Task, assets: Path) -> TaskModel:
@@ -114,7 +127,7 @@ def build_whisper(config: WhisperConfig, task: Task, assets: Path) -> TaskModel:
     codec = WhisperCodec(task, vocabulary, prompt, shape.target_positions)
     detects = vocabulary.is_multilingual and prompt.language is None
     return TaskModel(
-        model=WhisperModel(shape, config.window, rules, config.gradient_checkpointing),
+        model=WhisperModel(shape, config.window, rules, config.gradient_checkpointing, config.label_smoothing),
         codec=codec,
         scorer="tokens",
         limits=Limits(LONGEST / SAMPLE_RATE),

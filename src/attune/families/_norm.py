@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attune.families.transducer.own import Own
+from attune.families._own import Own
 from attune.kernels.batch_norm import masked_batch_norm
 
 MOMENTUM = 0.1

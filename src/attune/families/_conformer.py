@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attune.families.transducer.norm import BatchNorm
-from attune.families.transducer.own import Own, own_of
-from attune.families.transducer.shape import ConformerShape
+from attune.families._conformer_shape import ConformerShape
+from attune.families._norm import BatchNorm
+from attune.families._own import Own, own_of
 from attune.kernels.recompute import run_layer
 
 

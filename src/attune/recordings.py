@@ -1,0 +1,61 @@
+"""Recordings as people have them, paths, URLs and arrays, to the samples that models take."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from attune.audio.decode import read_audio, resample
+from attune.errors import DataError
+from attune.site import this_site
+from attune.sources import locate
+from attune.types import SAMPLE_RATE
+
+Audio = str | Path | ArrayLike
+INTEGERS = (np.int8, np.int16, np.int32)  # of wider ones, nobody knows what is loud
+
+
+def load_audio(source: str | Path, rate: int = SAMPLE_RATE) -> NDArray[np.float32]:
+    """The samples of a recording, mono, at `rate`; `source` is a path or a URL."""
+    return read_audio(locate(str(source), this_site().cache), rate=rate)
+
+
+def as_samples(audio: Audio, rate: int) -> NDArray[np.float32]:
+    """One recording as mono samples at the models' rate."""
+    if isinstance(audio, str | Path):
+        return load_audio(audio)
+    if isinstance(rate, bool) or not isinstance(rate, int | float | np.number) or not 0 < rate < math.inf:
+        raise DataError(f"rate: expected samples per second, above 0; found {rate!r}.")
+    array = _as_floats(np.asarray(audio))
+    if array.ndim == 2:
+        array = _mono(array)
+    if array.ndim != 1 or not array.size or not np.isfinite(array).all():
+        raise DataError(
+            f"An array of shape {array.shape} is not a recording. Expected (samples,) or (channels, samples), not "
+            "empty, all samples finite."
+        )
+    return resample(array, rate, SAMPLE_RATE)
+
+
+def _as_floats(array: NDArray[Any]) -> NDArray[np.float32]:
+    """Samples from -1 to 1; integers are parts of the loudest that their type has room for."""
+    if array.dtype.kind == "f":
+        return array.astype(np.float32, copy=False)
+    if array.dtype in INTEGERS:
+        return array.astype(np.float32) / -np.float32(np.iinfo(array.dtype).min)
+    raise DataError(
+        f"An array of {array.dtype} is not a recording. Expected floats from -1 to 1, or signed integers of 8, 16 "
+        "or 32 bits."
+    )
+
+
+def _mono(array: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The mean of the channels, which come first."""
+    if array.shape[0] > array.shape[1]:
+        raise DataError(f"An array of shape {array.shape} looks like (samples, channels): transpose it.")
+    mean: NDArray[np.float32] = array.mean(0)
+    return mean

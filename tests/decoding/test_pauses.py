@@ -1,0 +1,44 @@
+import numpy as np
+
+from attune.decoding.pauses import snap_to_pauses
+from attune.types import Word
+
+
+def speech(*spans, length=300):
+    found = np.zeros(length, np.bool_)
+    for start, end in spans:
+        found[start:end] = True
+    return found
+
+
+def edges(words):
+    return [(word.start, word.end) for word in words]
+
+
+def test_words_reach_to_the_pauses_around_them():
+    words = [Word("one", 0.60, 0.63, 0.9), Word("two", 1.50, 1.56, 0.8)]
+    assert edges(snap_to_pauses(words, speech((50, 90), (140, 180)))) == [(0.5, 0.9), (1.4, 1.8)]
+    shifted = [Word(each.text, each.start + 10, each.end + 10, each.confidence) for each in words]
+    assert edges(snap_to_pauses(shifted, speech((50, 90), (140, 180)), 10.0)) == [(10.5, 10.9), (11.4, 11.8)]
+
+
+def test_words_without_a_pause_between_them_follow_one_another():
+    words = [Word("one", 0.60, 0.63, 0.9), Word("two", 0.80, 0.83, 0.8)]
+    assert edges(snap_to_pauses(words, speech((50, 110)))) == [(0.5, 0.8), (0.8, 1.1)]
+
+
+def test_a_token_that_came_late_does_not_make_a_word_last_into_the_pause():
+    words = [Word("one", 0.55, 0.97, 0.9), Word("two", 1.50, 1.60, 0.8)]
+    assert edges(snap_to_pauses(words, speech((50, 90), (140, 180))))[0] == (0.5, 0.9)
+
+
+def test_audio_that_begins_and_ends_in_speech_has_its_own_edges():
+    assert edges(snap_to_pauses([Word("one", 0.1, 0.13, 1.0)], speech((0, 40), length=40))) == [(0.0, 0.4)]
+    assert snap_to_pauses([], speech((0, 4), length=4)) == ()
+
+
+def test_other_speech_far_from_a_word_is_not_part_of_it():
+    assert edges(snap_to_pauses([Word("one", 1.5, 1.6, 1.0), Word("two", 2.8, 2.85, 1.0)], speech((0, 300)))) == [
+        (1.5, 2.2),
+        (2.8, 3.0),
+    ]

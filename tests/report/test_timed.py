@@ -1,0 +1,57 @@
+import html
+import re
+from datetime import timedelta
+
+import pytest
+
+from attune.report.timed import TimedText, timed_text
+from attune.types import TextSegment, Word
+
+WORDS = [
+    Word("Good", 3661.0, 3661.4, 0.9),
+    Word('"morning",', 3661.5, 3662.0, 0.75),
+    Word("<all>", 3664.0, 3664.5, 0.5),
+]
+RECORDING = TimedText("my talk", [TextSegment(3661.0, 3665.0, 'Good "morning", <all>')], WORDS, seconds=3670.0)
+
+
+def test_captions_count_hours_and_leave_out_silence():
+    quiet = TimedText("x", [TextSegment(0, 1.5, ""), TextSegment(3661.0004, 3663.25, "one two")], ())
+    assert timed_text(".srt", quiet) == "1\n01:01:01,000 --> 01:01:03,250\none two\n"
+    assert timed_text(".vtt", quiet) == "WEBVTT\n\n01:01:01.000 --> 01:01:03.250\none two\n"
+
+
+def test_subrip_is_read_by_another_library():
+    srt = pytest.importorskip("srt")
+    cues = list(srt.parse(timed_text(".srt", RECORDING)))
+    assert [cue.content for cue in cues] == ['Good "morning",', "<all>"]
+    assert cues[0].start == timedelta(hours=1, minutes=1, seconds=1) and cues[1].index == 2
+
+
+def test_webvtt_is_read_by_another_library(tmp_path):
+    webvtt = pytest.importorskip("webvtt")
+    (tmp_path / "x.vtt").write_text(timed_text(".vtt", RECORDING))
+    cues = webvtt.read(tmp_path / "x.vtt").captions
+    assert [html.unescape(cue.text) for cue in cues] == ['Good "morning",', "<all>"]
+    assert cues[0].start == "01:01:01.000"
+
+
+def test_textgrid_is_read_by_another_library(tmp_path):
+    textgrid = pytest.importorskip("praatio.textgrid")
+    letters = [Word(each, 3661.0 + 0.1 * place, 3661.1 + 0.1 * place, 1.0) for place, each in enumerate("Good")]
+    (tmp_path / "x.TextGrid").write_text(timed_text(".textgrid", TimedText("x", [], WORDS, letters, 3670.0)))
+    found = textgrid.openTextgrid(tmp_path / "x.TextGrid", includeEmptyIntervals=False)
+    assert found.tierNames == ("words", "characters") and found.maxTimestamp == 3670.0
+    words = [(each.label, each.start, each.end) for each in found.getTier("words").entries]
+    assert words == [(word.text, word.start, word.end) for word in WORDS]
+
+
+def test_ctm_has_a_line_for_each_word():
+    lines = timed_text(".ctm", RECORDING).splitlines()
+    assert lines[0] == "my_talk 1 3661.000 0.400 Good 0.9000" and len(lines) == 3
+
+
+def test_ass_lights_up_word_by_word():
+    dialogue = [line for line in timed_text(".ass", RECORDING).splitlines() if line.startswith("Dialogue")]
+    assert dialogue[0].startswith("Dialogue: 0,1:01:01.00,1:01:02.00,Default")
+    assert re.sub(r"\{.*?\}", "", dialogue[0]).endswith(',Good "morning",') and r"{\k50}Good" in dialogue[0]
