@@ -172,6 +172,7 @@ def test_killed_at_any_write_it_shows_nothing_partial_and_ends_in_the_same_bits(
         assert ending(pulled(run, tmp_path / f"pulled-{number}")) == quiet
 
 
+@pytest.mark.parametrize("server", ["moto"], indirect=True)
 def test_a_stored_run_is_evaluated_transcribed_exported_pulled_and_pushed(recipe, bucket, quiet, tmp_path):
     assert wait(start(words(recipe, bucket))) == [0]
     done = attune("evaluate", bucket, "--on", "dev", "--json")
