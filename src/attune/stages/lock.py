@@ -10,12 +10,13 @@ from pathlib import Path
 
 from attune import catalog
 from attune.corpora import fetch_manifest
-from attune.errors import AttuneError, RankLost, SourceError
+from attune.errors import AttuneError, CheckpointError, RankLost, SourceError
 from attune.files import sha256, write_text
 from attune.recipe import Recipe
 from attune.run import Run
 from attune.site import Site
 from attune.sources import Cache, Entry, File, entry_from, is_remote, locate, shown
+from attune.stages.data import TrainingSet
 from attune.stages.pairs import require_fit
 from attune.stages.pretrained import is_native, locate_model, open_pretrained
 from attune.world import World
@@ -148,6 +149,24 @@ def read_lock(path: Path) -> dict[str, Entry]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SourceError(f"{path} is not a lock file ({error}). Give a run's sources.lock.json.") from error
     return {entry.source: entry for entry in entries}
+
+
+def require_same_data(run: Run, data: TrainingSet, recordings: str) -> None:
+    """Refuse to go on with other data than the run began with."""
+    start = run.start()
+    if start.recordings and start.recordings != recordings:
+        raise CheckpointError(
+            f"The recordings of augment have changed since {run.name} started. Restore them, or start a new run "
+            "with model.weights set to this one."
+        )
+    known = {name: found for name, found in data.parts.items() if name in start.parts}
+    changed = [name for name, found in known.items() if found != start.parts[name]]
+    if changed or start.data != data.fingerprint:
+        which = f" ({', '.join(changed[:3])}{' …' if changed[3:] else ''})" if changed else ""
+        raise CheckpointError(
+            f"The training data{which} has changed since {run.name} started, so its epochs would repeat some "
+            "utterances and miss others. Restore it, or start a new run with model.weights set to this one."
+        )
 
 
 @dataclass(frozen=True, slots=True)

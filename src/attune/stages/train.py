@@ -59,7 +59,7 @@ from attune.stages.evaluate import (
     search_of,
 )
 from attune.stages.finish import finish
-from attune.stages.lock import extend_lock, gather_sources
+from attune.stages.lock import extend_lock, gather_sources, require_same_data
 from attune.stages.place import RunPlace, open_place
 from attune.stages.pretrained import LoadedModel, ModelFolders
 from attune.training import checkpoint
@@ -218,29 +218,12 @@ def _begin(recipe: Recipe, place: RunPlace, data: TrainingSet, site: Site, world
     run = place.run
     recordings = recordings_of(recipe, site)
     if resumes:
-        _require_same_data(run, data, recordings)
+        require_same_data(run, data, recordings)
         return rebuild_model(recipe, ModelFolders(run.task, run.assets), run.start().new_tensors)
     begun = begin_model(recipe, data, ModelFolders(run.task, run.assets), site, world, place.share)
     if world.is_first:
         run.remember_start(Start(data.fingerprint, begun.init.new_tensors, recordings, data.parts))
     return begun
-
-
-def _require_same_data(run: Run, data: TrainingSet, recordings: str) -> None:
-    start = run.start()
-    if start.recordings and start.recordings != recordings:
-        raise CheckpointError(
-            f"The recordings of augment have changed since {run.name} started. Restore them, or start a new run "
-            "with model.weights set to this one."
-        )
-    known = {name: found for name, found in data.parts.items() if name in start.parts}
-    changed = [name for name, found in known.items() if found != start.parts[name]]
-    if changed or start.data != data.fingerprint:
-        which = f" ({', '.join(changed[:3])}{' …' if changed[3:] else ''})" if changed else ""
-        raise CheckpointError(
-            f"The training data{which} has changed since {run.name} started, so its epochs would repeat some "
-            "utterances and miss others. Restore it, or start a new run with model.weights set to this one."
-        )
 
 
 def _mend_best(training: TrainingContext, newest: Path | None, known: Sequence[Damage]) -> list[Damage]:
