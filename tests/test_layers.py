@@ -22,7 +22,7 @@ ROWS = """
     __init__ api recognizer recordings display styles
     launch
     stages
-    recipe recipe_keys site run lease run_store run_mirror
+    recipe recipe_keys site run run_report lease run_store run_mirror
     training | decoding | report
     families | tasks
     corpora | batches

@@ -182,6 +182,7 @@ def test_a_stored_run_is_evaluated_transcribed_exported_pulled_and_pushed(recipe
     audio = recipe.parent / "dev/audio/00000.wav"
     for which in ("", "@last", f"@step-{STEPS}"):
         assert attune("transcribe", f"{bucket}{which}", audio).returncode == 0
+    assert attune("report", bucket).returncode == 0 and b"<html" in store(bucket).read("report.html")
     missing = attune("transcribe", f"{bucket}@step-1", audio)
     assert missing.returncode == 2 and f"{bucket} has no checkpoint step-1. It has @step-" in missing.stderr
     assert attune("export", f"{bucket}@best", "--to", tmp_path / "model").returncode == 0

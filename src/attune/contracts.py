@@ -317,10 +317,13 @@ class Importer(Generic[ConfigT]):
     """Reads checkpoints of other toolkits, each once.
 
     `recognizes(path)`: whether it looks like one; `read(config, path, assets)` writes architecture and tokenizer there.
+    `remote_parts(path)`: the addresses of what it has elsewhere, by the file name under which `read` finds each.
     """
 
     recognizes: Callable[[Path], bool]
     read: Callable[[ConfigT, Path, Path], ImportedCheckpoint]
+    remote_parts: Callable[[Path], Mapping[str, str]] | None = None
+    settings: tuple[str, ...] = ()  # recipe values of every imported model, such as task.name=language_model
 
 
 @dataclass(frozen=True, slots=True)

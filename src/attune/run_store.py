@@ -223,7 +223,7 @@ def open_stored(address: str, cache: Cache, patience: float, report: Callable[[s
 
 
 def locate_stored(address: str, cache: Cache, which: str = "best") -> Path | None:
-    """A copy of the run at an address, with one of its checkpoints, as they are now; None if there is no run."""
+    """A copy of the run at an address, with one of its checkpoints or none, as they are now; None if there is no run."""
     if not is_stored(address) or cache.is_offline:
         return None
     found = open_stored(address, cache, PATIENCE, lambda _: None)
@@ -231,6 +231,11 @@ def locate_stored(address: str, cache: Cache, which: str = "best") -> Path | Non
         return None
     found.restore(which)
     return found.run.folder
+
+
+def put_file(run: Run, path: Path) -> None:
+    """Upload a file of a reader's copy."""
+    ObjectStore(run.address or "", PATIENCE, lambda _: None).upload(path.relative_to(run.folder).as_posix(), path)
 
 
 def put_results(run: Run, split: str) -> None:
