@@ -223,7 +223,7 @@ def open_stored(address: str, cache: Cache, patience: float, report: Callable[[s
 
 
 def locate_stored(address: str, cache: Cache, which: str = "best") -> Path | None:
-    """A copy of the run at an address, with one of its checkpoints or none, as they are now; None if there is no run."""
+    """A copy of the run at an address, with one of its checkpoints or none; None if there is no run."""
     if not is_stored(address) or cache.is_offline:
         return None
     found = open_stored(address, cache, PATIENCE, lambda _: None)
