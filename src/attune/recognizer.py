@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -25,18 +25,19 @@ from attune.recordings import Audio, as_samples
 from attune.recordings import AudioChunk as AudioChunk
 from attune.recordings import Hints as Hints
 from attune.stages.pretrained import LoadedModel
+from attune.transcripts import NBestEntry as NBestEntry
+from attune.transcripts import PredictedValue as PredictedValue
+from attune.transcripts import Transcript as Transcript
 from attune.types import (
     SAMPLE_RATE,
     AligningModel,
     Batch,
     Hypothesis,
-    Json,
     LoadedRow,
     Output,
     TextSegment,
     Utterance,
     Waveform,
-    Word,
     require_hypothesis,
     require_text,
 )
@@ -46,41 +47,6 @@ Answer = TypeVar("Answer")
 Chunking = Literal["vad", "timestamps"]
 Phrases = Sequence[str] | Sequence[Sequence[str]]
 BATCH_SECONDS = 120.0
-
-
-@dataclass(frozen=True, slots=True)
-class NBestEntry:
-    """One of the texts that a beam found, its log-probability, and what each part of the search added to its rank."""
-
-    text: str
-    score: float
-    parts: Mapping[str, float] = field(default_factory=dict)  # acoustic, lm, phrases …
-
-
-@dataclass(frozen=True, slots=True)
-class Transcript:
-    """The text of a recording, its segments, its words with their times where the model has them, the n-best list.
-
-    Segments are what was decoded at once, or what lies between predicted timestamps. The language is given or
-    detected, of models that detect languages.
-    """
-
-    text: str
-    words: tuple[Word, ...] = ()
-    nbest: tuple[NBestEntry, ...] = ()
-    segments: tuple[TextSegment, ...] = ()
-    language: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PredictedValue:
-    """What a model predicts for a recording, as its task writes it; audio is a waveform instead of a value."""
-
-    value: Json
-    score: float | None = None  # of the search, mostly a log-probability
-    probability: float | None = None  # of a label
-    waveform: Waveform | None = None
-    language: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +60,12 @@ class Recognizer:
     chunking: Chunking = "vad"
     aligns_words: bool = False  # by another pass over the audio, of models that can
     phrases: Phrases = ()  # to expect in all recordings, or a list for each
+    max_seconds: float | None = None  # to cut at, for models that have no limit of their own
+
+    @property
+    def longest_seconds(self) -> float | None:
+        """What is decoded at once at the most; longer recordings are cut."""
+        return self.loaded.task_model.limits.max_seconds or self.max_seconds
 
     def transcribe(
         self, audio: Audio | Sequence[Audio], rate: int = SAMPLE_RATE, phrases: Phrases = ()
@@ -315,7 +287,8 @@ class Recognizer:
         for each in (found, *found.nbest) if self.search.nbest else ():
             own = require_text(task_model.codec.read(each))  # other tokens may spell the same
             entries.setdefault(own, NBestEntry(own, each.score, dict(each.parts)))
-        segment = TextSegment(round(chunk.start, 3), round(chunk.start + chunk.seconds, 3), text)
+        mean = round(found.score / (len(found.tokens) + 1), 4)
+        segment = TextSegment(round(chunk.start, 3), round(chunk.start + chunk.seconds, 3), text, mean)
         words = words_of(found, task_model, chunk.start)
         if words and task_model.scorer == "ctc":  # it emits a word somewhere within its sound
             words = snap_to_pauses(words, speech_frames(chunk.samples), chunk.start)
@@ -324,7 +297,7 @@ class Recognizer:
 
     def _chunks(self, samples: NDArray[np.float32]) -> list[AudioChunk]:
         """The recording, or its speech cut at pauses into what the model takes at once."""
-        longest = self.loaded.task_model.limits.max_seconds
+        longest = self.longest_seconds
         if longest is None or len(samples) <= longest * SAMPLE_RATE:
             return [AudioChunk(samples)]
         spans = vad_chunks(samples, longest)

@@ -340,6 +340,7 @@ class TextSegment:
     start: float
     end: float
     text: str
+    mean_log_prob: float = 0.0  # per token, the end included
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from torch import Tensor
 from attune.decoding._phrase_tree import BOUNDARY, INSIDE, PhraseTree, TokenTexts, grow_tree
 
 Phrases = tuple[str, ...]
+MOST_TREES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class PhraseBook:
         if not any(lists):
             return None
         known = list(dict.fromkeys(lists))
+        if len(self.trees) > MOST_TREES:  # a server is asked for ever new ones
+            self.trees.clear()
         for each in known:
             if each not in self.trees:
                 self.trees[each] = grow_tree(each, self.texts, self.bonus)

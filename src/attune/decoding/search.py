@@ -67,6 +67,7 @@ class Search:
     A beam boosts the `phrases` of the book, and those of each utterance. With `fallback`, results that fail OpenAI's
     thresholds are decoded again by sampling (`decoding/fallback.py`). Half precision is faster on a GPU, and may now
     and then find another hypothesis. `nbest` asks a beam for that many hypotheses, the best included.
+    With a `temperature`, tokens are drawn instead of searched, the same ones each time.
     """
 
     kind: SearchName = "greedy"
@@ -75,6 +76,7 @@ class Search:
     fallback: bool = False
     precision: Precision = "fp32"
     nbest: int = 0
+    temperature: float = 0.0
     ctc_weight: float = 0.0
     lm: str | None = None
     fusion: Fusion | None = field(default=None, repr=False)
@@ -124,11 +126,16 @@ USUAL = Search()
 def decode_batch(task_model: TaskModel, batch: Batch, settings: Search) -> list[Output]:
     """The output for each utterance of a batch."""
     scorer = task_model.model.scorer(batch)
+    if settings.temperature and not isinstance(scorer, TokenScorer):
+        raise ModelError("A temperature works with attention models only. Leave it out.")
     # The beams of CTC are on the CPU, the others where the model is.
     settings = settings.for_batch(batch, torch.device("cpu") if task_model.scorer == "ctc" else batch.audio.device)
     # Before the search, which lets go of the rows that have ended.
     languages = task_model.detect_languages(scorer) if task_model.detect_languages else None
-    found = search(scorer, settings)
+    if settings.temperature and isinstance(scorer, TokenScorer):
+        found: list[Output] = [*fallback.draw(scorer, batch.ids, settings.temperature)]
+    else:
+        found = search(scorer, settings)
     if settings.fallback:
         found = list(fallback.redecode(task_model, batch, [require_hypothesis(each) for each in found]))
     if languages is None:
