@@ -269,5 +269,7 @@ def _show_finish(event: Finished, display: Display) -> None:
     display.say(f"{verb}: {event.run.model} has {what}", "bold")
     if event.averaged and settings.average and len(event.averaged) < settings.average:
         display.say(f"  train.average={settings.average}, but no more were saved: lower train.save_every")
+    if event.retained:
+        display.say(event.retained)
     if event.report:
         display.say(f"report: {event.report} (open it in a browser)")

@@ -58,7 +58,7 @@ from attune.stages.evaluate import (
     scoring_context,
     search_of,
 )
-from attune.stages.finish import finish
+from attune.stages.finish import finish, score_before
 from attune.stages.lock import extend_lock, gather_sources
 from attune.stages.pretrained import LoadedModel, ModelFolders
 from attune.training import checkpoint
@@ -144,6 +144,7 @@ def _train(
         example=_show_first(training, data) if world.is_first and not resumes else None,
     )
     before = last = progress.position.step
+    yield from score_before(training, begun.init.new_tensors, before)
     if before < recipe.train.last_step and not training.has_stalled:
         last = yield from _steps(training, progress, data.batches(progress.position, begun.loaded, site, world))
     data.close()
