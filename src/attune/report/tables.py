@@ -170,7 +170,7 @@ def _plain_value(score: Score | None) -> str:
 
 
 def aligned(rows: list[list[str]]) -> str:
-    """Rows as a table, the first column to the left and the others to the right."""
+    """Cells in columns, the first to the left and the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(_line(row, widths) for row in rows)
 

@@ -75,7 +75,7 @@ class Comparison {
       { title: first, value: (row) => row[3], show: (row) => number(row[3]) }, { title: last, value: (row) => row[4], show: (row) => number(row[4]) },
       { title: "difference", value: (row) => Math.abs(row[5]), show: (row) => signed(row[5]) },
       { title: "95 % interval", value: (row) => row[6], show: (row) => `${signed(row[6])} – ${signed(row[7])}` },
-      { title: "p, Holm", value: (row) => row[8], show: (row) => el("span", { class: row[9] ? "won" : "muted" }, pText(row[8])) },
+      { title: "p, Holm", value: (row) => row[8], show: (row) => el("span", { class: row[9] ? (row[5] < 0) === (this.set.kind === "text") ? "won" : "lost" : "muted" }, pText(row[8])) },
     ], rows, { sort: 4, label: "Slices where the systems differ", onpick: (row) => this.filter({ by: row[0], group: row[1] }) }));
   }
 
