@@ -18,7 +18,7 @@ from attune.report.tables import aligned, metric_label, with_unit
 from attune.scoring import bootstrap
 from attune.scoring.accuracy import ACCURACY
 from attune.scoring.error_rates import WER
-from attune.scoring.significance import Difference, Slots, holm, mapsswe, mcnemar, paired_bootstrap, stretches
+from attune.scoring.significance import RateDifference, Slots, holm, mapsswe, mcnemar, paired_bootstrap, stretches
 
 TESTS = {"bootstrap": "paired bootstrap", "mapsswe": "MAPSSWE", "mcnemar": "McNemar"}
 SIGNIFICANT = 0.05
@@ -51,7 +51,7 @@ class PairResult:
 
     first: int
     second: int
-    difference: Difference
+    difference: RateDifference
     tests: Mapping[str, float]
     adjusted: Mapping[str, float]  # by Holm, over all pairs
     won: int
@@ -161,11 +161,11 @@ def _pairs(
 
 def _tests(
     first: Compared, second: Compared, references: Sequence[str], sizes: NDArray[np.int64], kind: str
-) -> tuple[Difference, dict[str, float]]:
+) -> tuple[RateDifference, dict[str, float]]:
     difference = paired_bootstrap(first.wrong, second.wrong, sizes)
     if kind == "labels":  # the difference of accuracies, not of errors
         value, low, high, p = difference
-        difference = Difference(-value, -high, -low, p)
+        difference = RateDifference(-value, -high, -low, p)
     tests = {"bootstrap": difference.p}
     if kind == "text":
         found = zip(references, first.diffs, second.diffs, strict=True)

@@ -22,7 +22,7 @@ GOOD = 2  # words in a row that both systems have right end a stretch
 Slots = list[tuple[int, int]]  # errors of both systems, by turns between and at reference words
 
 
-class Difference(NamedTuple):
+class RateDifference(NamedTuple):
     """The second rate minus the first, with a 95 % interval and how probable so large a one is by chance."""
 
     value: float
@@ -33,17 +33,17 @@ class Difference(NamedTuple):
 
 def paired_bootstrap(
     first: NDArray[np.int64], second: NDArray[np.int64], sizes: NDArray[np.int64], resamples: int = RESAMPLES
-) -> Difference:
+) -> RateDifference:
     """The difference of two rates in percent, such as WER: errors of both by utterance, over the same words."""
     if not len(sizes):
-        return Difference(math.nan, math.nan, math.nan, math.nan)
+        return RateDifference(math.nan, math.nan, math.nan, math.nan)
     random = np.random.default_rng(SEED)
     units = _blocks(np.stack([second - first, sizes]), random)
     differences = np.concatenate([_resampled(units, random, many) for many in _shares(resamples, units.shape[1])])
     low, high = np.percentile(differences, [2.5, 97.5])
     tail = min((differences <= 0).mean(), (differences >= 0).mean())
     value = 100 * float(units[0].sum()) / max(1, int(units[1].sum()))
-    return Difference(value, float(low), float(high), min(1.0, max(2 * float(tail), 1 / resamples)))
+    return RateDifference(value, float(low), float(high), min(1.0, max(2 * float(tail), 1 / resamples)))
 
 
 def _blocks(pairs: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.int64]:
