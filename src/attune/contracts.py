@@ -109,6 +109,10 @@ class TaskType(Protocol[ConfigT]):
     def metrics(self) -> tuple[Metric, ...]:
         """The scores it has, the primary one first."""
 
+    @property
+    def scored_over(self) -> Literal["utterances", "set"]:
+        """Whether counts of parts add up, or scores exist only for a whole set."""
+
     def __call__(self, config: ConfigT, folder: Path) -> Task:
         """The task with what it prepared in `folder`."""
 

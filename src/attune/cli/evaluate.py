@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attune.cli._ranks import add_site, in_world, site_of
+from attune.cli._ranks import add_per_rank, add_site, in_world, site_of
 from attune.cli._terminal import add_json, add_overrides, at_least, print_json, print_normalizer_hint
 from attune.errors import ConfigError
 
@@ -54,6 +54,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help=f"list the N most frequent confusions of labels or words (default {CONFUSIONS})",
     )
     parser.add_argument("--alignments", type=Path, metavar="FILE", help="write word alignments, worst utterance first")
+    add_per_rank(parser)
     add_site(parser)
     add_json(parser)
 
@@ -94,7 +95,7 @@ def _evaluate(arguments: Namespace, subject: EvalTarget, site: Site, world: Worl
             _print_details(each, arguments, display)
     for each in done:
         if subject.run:
-            display.say(f"predictions: {subject.run.predictions(each.split)}")
+            display.say(f"predictions: {subject.run.name}/predictions/{each.split}.jsonl")
         for problem in each.problems:
             print(problem, file=sys.stderr)
     return 1 if any(each.absent for each in done) else 0
@@ -121,6 +122,10 @@ def _own_name(evaluation: Evaluation, name: str, done: Sequence[Evaluation]) -> 
 def _print_details(evaluation: Evaluation, arguments: Namespace, display: Display) -> None:
     from attune.report.tables import groups_table
 
+    if arguments.per_rank:
+        from attune.report.ranks import ranks_table
+
+        display.say(f"\n{ranks_table(evaluation.rank_counts)}")
     if evaluation.groups:
         display.say(f"\n{groups_table(evaluation.groups, arguments.by)}")
     if arguments.confusions:

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from attune.cli._ranks import (
     add_launch,
+    add_per_rank,
     add_site,
     cluster_of,
     in_world,
     ranks_wanted,
     report_loss,
+    report_wait,
     site_of,
     start_ranks,
 )
@@ -64,6 +66,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--reschedule", action="store_true", help="resume with a changed schedule (steps, learning rate)"
     )
+    parser.add_argument(
+        "--debug",
+        action="store_true",
+        help="rehearse the recipe in RUN-debug: a few batches of everything",
+    )
+    add_per_rank(parser)
     add_json(parser)
 
 
@@ -73,12 +81,14 @@ def run(arguments: Namespace) -> int:
     from attune.launch.ranks import is_rank
 
     arguments = _with_recipe(arguments)
+    if arguments.debug and not is_rank():
+        arguments = _as_rehearsal(arguments)
     loaded = recipe.load(arguments.recipe, arguments.overrides)  # its errors are printed before any rank starts
     if arguments.launch == "ray":
         return _train_on_ray(arguments, loaded.recipe)
     if is_rank() or (not arguments.restarts and ranks_wanted(arguments) == 1):
         return in_world(arguments, lambda site, world: _train_here(arguments, loaded.recipe, site, world))
-    return _train_group(arguments, Path(loaded.recipe.run))
+    return _train_group(arguments, loaded.recipe.run)
 
 
 def _with_recipe(arguments: Namespace) -> Namespace:
@@ -87,7 +97,10 @@ def _with_recipe(arguments: Namespace) -> Namespace:
     from attune.sources import is_address
 
     given, own = Path(arguments.recipe), list[str]()
-    if arguments.model:
+    stored = _stored_recipe(arguments.recipe)
+    if stored:
+        recipe, own = stored, [f"run={inline_yaml(arguments.recipe.rstrip('/'))}"]
+    elif arguments.model:
         recipe = _draft(arguments)
     elif (given / "recipe.yaml").is_file():
         if not (given / "status.json").is_file():
@@ -102,6 +115,30 @@ def _with_recipe(arguments: Namespace) -> Namespace:
     overrides = [*own, *(word for word in arguments.overrides if word not in of_data)]
     changed = {"recipe": recipe, "overrides": overrides, "words": [verb, str(recipe), *own, *words]}
     return Namespace(**{**vars(arguments), **changed})
+
+
+def _stored_recipe(source: str) -> Path | None:
+    """The recipe of a run in an object store."""
+    from attune.sources import is_address
+
+    if not is_address(source):
+        return None
+    from attune.run_store import locate_recipe
+    from attune.site import this_site
+
+    return locate_recipe(source, this_site().cache)
+
+
+def _as_rehearsal(arguments: Namespace) -> Namespace:
+    """The arguments with the settings of a rehearsal, which ranks are started with too."""
+    from attune import recipe
+    from attune.stages.debug import debug_overrides, remove_rehearsal
+
+    settings = debug_overrides(recipe.load(arguments.recipe, arguments.overrides).recipe)
+    overrides = [*arguments.overrides, *settings]
+    remove_rehearsal(Path(recipe.load(arguments.recipe, overrides).recipe.run))
+    words = [*(word for word in arguments.words if word != "--debug"), *settings]
+    return Namespace(**{**vars(arguments), "overrides": overrides, "words": words, "debug": False})
 
 
 def _draft(arguments: Namespace) -> Path:
@@ -136,12 +173,13 @@ def _without_model(words: Sequence[str]) -> list[str]:
     return kept
 
 
-def _train_group(arguments: Namespace, folder: Path) -> int:
+def _train_group(arguments: Namespace, place: str) -> int:
     """Train in child processes, and record their result in status.json."""
     from attune.launch.stopping import STOP_SIGNALS
-    from attune.run import Run
+    from attune.stages.place import local_run, put_status
 
-    training = Run(folder)
+    site = site_of(arguments)
+    training = local_run(place, site)
     before = training.status()
     outcome = start_ranks(arguments, arguments.restarts, lambda _: _is_worth_a_restart(training, before))
     if training.status() == before:
@@ -152,6 +190,7 @@ def _train_group(arguments: Namespace, folder: Path) -> int:
         return Preempted.exit_code
     if outcome.code and state in ("running", "failed"):
         training.set_status("failed", outcome.reason, outcome.error_kind)
+        put_status(place, site)
     return outcome.code
 
 
@@ -215,7 +254,7 @@ def _train_here(arguments: Namespace, recipe: Recipe, site: Site, world: World) 
     from attune.launch.stopping import handle_stop_signals
     from attune.stages.train import Request
 
-    request = Request(["attune", *arguments.words], arguments.reschedule, handle_stop_signals())
+    request = Request(["attune", *arguments.words], arguments.reschedule, handle_stop_signals(), report_wait)
     result = _train(arguments, recipe, request, site, world)
     return _print_result(arguments, recipe, result) if world.is_first else 0
 
@@ -231,17 +270,20 @@ def _train(
     arguments: Namespace, recipe: Recipe, request: Request, site: Site, world: World, report: Report = lambda _: None
 ) -> _Result:
     from attune.display import Display, shown
+    from attune.report.ranks import ranks_table
     from attune.stages.context import Evaluated
     from attune.stages.train import train
 
-    events = train(recipe, request, site, world)
+    events, display = train(recipe, request, site, world), Display(sys.stderr if arguments.json else sys.stdout)
     if world.is_first:
-        events = shown(events, Display(sys.stderr if arguments.json else sys.stdout))
+        events = shown(events, display)
     result = _Result({}, 0)
     for event in events:
         if isinstance(event, Evaluated):
             split, figures = event.evaluation.split, event.evaluation.scores.values
             scores = {**result.scores, split: event.evaluation.as_json()}
             result = _Result(scores, event.evaluation.absent if split == "test" else result.absent)
+            if world.is_first and arguments.per_rank:
+                display.say(ranks_table(event.evaluation.rank_counts))
             report({"step": event.step} | {f"{split}.{name}": figures[name].value for name in figures})
     return result

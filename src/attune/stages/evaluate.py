@@ -131,8 +131,9 @@ def describe_sample(count: int, total: int) -> str:
 
 def kept_metric(recipe: Recipe, task: Task) -> Metric | None:
     """The metric of `train.keep_best`; settings that do not go with the task's scores are refused."""
-    if recipe.train.eval_utterances and task.scored_over == "set":
-        raise ConfigError("train.eval_utterances: this task is scored over whole sets, not over samples. Remove it.")
+    for setting in ("eval_utterances", "final_utterances"):
+        if getattr(recipe.train, setting) and task.scored_over == "set":
+            raise ConfigError(f"train.{setting}: this task is scored over whole sets, not over samples. Remove it.")
     name = recipe.train.keep_best
     declared = {f"dev.{metric.name}": metric for metric in task.metrics}
     if name is not None and name not in declared:

@@ -7,6 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from attune.contracts import TunedTask
+from attune.corpora import CorpusSample
 from attune.report.predictions import write_predictions
 from attune.stages.context import (
     Evaluated,
@@ -36,7 +37,9 @@ def finish(training: TrainingContext, before: int, last: int) -> Iterator[Event]
     This command has taken the steps after `before` up to `last`.
     """
     recipe, run, world = training.recipe, training.run, training.world
-    world.barrier()  # the first rank may still be writing the last checkpoint
+    training.place.share(world)  # the first rank may still be writing the last checkpoint
+    if recipe.train.average:
+        training.place.fetch_tensors()
     final = _choose(training)
     # Built anew: what training added to the model (LoRA) is now in its weights.
     training = replace(training, loaded=build_model(recipe, run.task, run.assets))
@@ -91,14 +94,16 @@ def _tune(task: TunedTask, training: TrainingContext) -> Iterator[Event]:
     evaluation, context = yield from _decode_all_of("dev", training)
     if training.world.is_first:
         task.tune(evaluation.predictions, context, training.run.task)
-    training.world.barrier()
+    training.place.share(training.world)
     task.read_tuning(training.run.task)
 
 
 def _decode_all_of(split: str, training: TrainingContext) -> Generator[Event, None, tuple[Evaluation, ScoringContext]]:
     """Decode and score a whole split with the final search."""
     recipe, run, world = training.recipe, training.run, training.world
-    corpus = as_scored(open_split(recipe, split, run.data, training.site, world), training.loaded, recipe)
+    whole, count = open_split(recipe, split, run.data, training.site, world), recipe.train.final_utterances
+    chosen = CorpusSample(whole, count, recipe.seed) if count and count < len(whole) else whole
+    corpus = as_scored(chosen, training.loaded, recipe)
     batches = evaluation_batches(training.loaded, corpus, recipe.decode.final_batch, recipe, training.site, world)
     context = scoring_context(training.loaded.task, corpus, run.predictions_folder, training.site)
     evaluation = yield from evaluate(
