@@ -4,7 +4,7 @@ from attune import config
 from attune import recipe as recipes
 from attune.cli import main
 from attune.errors import ConfigError
-from attune.recipe_keys import explain, recipe_keys
+from attune.recipe_keys import FIRST_KEYS, explain, recipe_keys
 
 from tiny import RECIPE
 
@@ -15,7 +15,20 @@ def test_every_key_of_a_resolved_recipe_is_explained(tmp_path):
     known = {each.key: each for each in recipe_keys()}
     assert set(config.flatten(plain)) - set(known) == set()
     assert all(each.meaning for each in known.values() if each.type == "section")
-    assert known["train.epochs"].since == "0.2" and known["train.clip"].since == "0.1"
+    assert all(each.type and each.default and each.meaning and each.since for each in recipe_keys())
+
+
+def test_a_key_says_which_release_brought_it():
+    since = {(each.key, each.owner): each.since for each in recipe_keys()}
+    assert since["train.epochs", ""] == since["decode.batch", ""] == since["model.weights", "aed"] == "0.2"
+    assert since["train.clip", ""] == since["model.weights", "whisper"] == "0.1"
+    kept = {f"{key} {owner}".strip() for key, owner in since}
+    assert kept >= set(FIRST_KEYS.read_text().splitlines())  # a key that went is taken from the list too
+
+
+def test_a_long_section_is_wrapped(capsys):
+    assert main(["explain"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 100
 
 
 def test_a_key_is_explained_with_type_default_and_meaning(capsys):

@@ -7,10 +7,10 @@ import time
 import warnings
 from collections.abc import Generator, Iterable, Iterator
 from datetime import timedelta
-from textwrap import indent
+from textwrap import fill, indent
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-from attune.report.tables import brief_score, sets_table, with_unit, without_repeats
+from attune.report.tables import brief_score, brief_value, sets_table
 from attune.styles import Style, styled
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from attune.types import Scores
 
 LINE_EVERY_SECONDS = 10.0
+LINE_WIDTH = 100
 MOST_PROBLEMS = 10  # to show of an evaluation
 HOPELESS = 100.0  # a word error rate in percent
 T = TypeVar("T")
@@ -85,7 +86,7 @@ class Display:
         now = time.monotonic()
         if what not in self._began or done < self._began[what][1]:  # the next evaluation of the same set
             self._began[what] = (now, done)
-        if now >= self._next_line or done == total:
+        if done and (now >= self._next_line or done == total):
             self._next_line = now + LINE_EVERY_SECONDS
             parts = [f"{what}: {unit} {done}/{total}", figures, self._eta(what, now, done, total)]
             self.say(", ".join(filter(None, parts)))
@@ -186,11 +187,12 @@ def _show_start(event: Started, display: Display) -> None:
     for leak in event.leaks:
         display.say(f"warning: {leak}")
     if isinstance(event.dev, CorpusSample):
-        display.say(f"dev: {describe_sample(len(event.dev), event.dev.total)}; the final scores use all")
+        final = "" if event.recipe.train.final_utterances else "; the final scores use all"
+        display.say(f"dev: {describe_sample(len(event.dev), event.dev.total)}{final}")
     if event.new_tensors:
         display.say(f"randomly initialized: {', '.join(event.new_tensors[:6])}")
     for note in event.notes:
-        display.say(note)
+        display.say(fill(note, LINE_WIDTH, subsequent_indent="  "))
     if event.example:
         display.say(f"first example: {event.example.id}, {event.example.seconds:.2f} s: {event.example.reads}")
         display.say(f"  target: {event.example.target_line}")
@@ -222,9 +224,9 @@ def _parameters(adapted: Adapted) -> str:
 
 def _show_scores(event: Evaluated, display: Display) -> None:
     evaluation, scores = event.evaluation, event.evaluation.scores
-    first, *others = without_repeats(scores.values, scores.conditions)
+    first, *others = [name for name in scores.values if not name.startswith("raw_")]
     figures = [f"{first} {brief_score(scores.values[first])}"]
-    figures += [f"{name} {with_unit(scores.values[name].value, scores.values[name].metric.unit)}" for name in others]
+    figures += [f"{name} {brief_value(scores.values[name])}" for name in others]
     head = styled(f"{evaluation.title} {figures[0]}", "bold", display.stream)
     best = [styled("best so far", "good", display.stream)] if event.is_best else []
     display.say(f"step {event.step}: {', '.join([head, *figures[1:], *best])}")
@@ -263,10 +265,10 @@ def _show_finish(event: Finished, display: Display) -> None:
         stopped = f"stopped early at step {event.stalled_at} of {settings.last_step}"
         display.say(f"{stopped}: no better {settings.keep_best} in {settings.patience} evaluations")
     verb = "done" if event.steps_taken else "nothing left to train"
-    if not event.averaged:
-        display.say(f"{verb}: {event.run.model} has the model of step {event.best_step}", "bold")
-        return
     steps = ", ".join(map(str, event.averaged))
-    display.say(f"{verb}: {event.run.model} has the average of steps {steps}", "bold")
-    if settings.average and len(event.averaged) < settings.average:
+    what = f"the average of steps {steps}" if event.averaged else f"the model of step {event.best_step}"
+    display.say(f"{verb}: {event.run.model} has {what}", "bold")
+    if event.averaged and settings.average and len(event.averaged) < settings.average:
         display.say(f"  train.average={settings.average}, but no more were saved: lower train.save_every")
+    if event.report:
+        display.say(f"report: {event.report} (open it in a browser)")

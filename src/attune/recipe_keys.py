@@ -5,7 +5,9 @@ All of it is derived from the dataclasses of the settings, as the reference page
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from attune import catalog, config
@@ -13,7 +15,8 @@ from attune.catalog import suggestion
 from attune.errors import ConfigError
 from attune.recipe import SLOTS, Recipe, settings_of
 
-FIRST_VERSION = "0.1"
+FIRST_VERSION, NEXT_VERSION = "0.1", "0.2"
+FIRST_KEYS = Path(__file__).with_name("keys-0.1.txt")  # a key, and its owner where it has one
 LIMITS = {"exclusiveMinimum": "> {}", "minimum": "≥ {}", "exclusiveMaximum": "< {}", "maximum": "≤ {}"}
 WORDS = {"string": "text", "integer": "integer", "number": "number", "boolean": "true or false"}
 BASE = {"type": "string", "description": "Another recipe file to start from, relative to this one.", "default": None}
@@ -29,8 +32,8 @@ class RecipeKey:
     type: str
     default: str
     meaning: str
-    since: str
     owner: str = ""
+    since: str = NEXT_VERSION
 
 
 def explain(key: str) -> list[RecipeKey]:
@@ -48,12 +51,19 @@ def explain(key: str) -> list[RecipeKey]:
 def recipe_keys() -> Iterator[RecipeKey]:
     """Every key in the order of the reference; those of a task or family for each that is installed."""
     schema = json_schema()
-    definitions = schema["$defs"]
     for name, each in schema["properties"].items():
-        if name in SLOTS:
-            yield from _plug_in_keys(name, definitions)
-        else:
-            yield from _keys(name, each, definitions, "")
+        keys = _plug_in_keys(name, schema["$defs"]) if name in SLOTS else _keys(name, each, schema["$defs"], "")
+        yield from (replace(key, since=_since(key)) for key in keys)
+
+
+def _since(key: RecipeKey) -> str:
+    """The release of attune that brought a key."""
+    return FIRST_VERSION if f"{key.key} {key.owner}".strip() in _first_keys() else NEXT_VERSION
+
+
+@cache
+def _first_keys() -> frozenset[str]:
+    return frozenset(FIRST_KEYS.read_text(encoding="utf-8").splitlines())
 
 
 def _plug_in_keys(section: str, definitions: Schema) -> Iterator[RecipeKey]:
@@ -64,7 +74,7 @@ def _plug_in_keys(section: str, definitions: Schema) -> Iterator[RecipeKey]:
     names = [each["properties"][slot.chooser]["const"] for each in choices]
     chooser = f"{section}.{slot.chooser}"
     kind = f"{', '.join(names)}, or the dotted name of a plug-in"
-    yield RecipeKey(chooser, kind, "required", f"Decides the other keys of `{section}`.", FIRST_VERSION)
+    yield RecipeKey(chooser, kind, "required", f"Its {slot.kind.noun}, which decides the other keys of `{section}`.")
     for name, choice in zip(names, choices, strict=True):
         for key, each in choice["properties"].items():
             if key != slot.chooser:
@@ -72,13 +82,12 @@ def _plug_in_keys(section: str, definitions: Schema) -> Iterator[RecipeKey]:
 
 
 def _keys(key: str, schema: Schema, definitions: Schema, owner: str) -> Iterator[RecipeKey]:
-    inner, since = definition(schema, definitions), str(schema.get("since", FIRST_VERSION))
+    inner = definition(schema, definitions)
     if inner is None:
-        default = default_of(schema, "required")
-        yield RecipeKey(key, type_of(schema), default, schema.get("description", ""), since, owner)
+        yield RecipeKey(key, type_of(schema), default_of(schema, "required"), schema.get("description", ""), owner)
         return
     meaning = schema.get("description") or inner.get("description", "").partition("\n")[0]
-    yield RecipeKey(key, "section", default_of(schema, "its defaults"), meaning, since, owner)
+    yield RecipeKey(key, "section", default_of(schema, "its defaults"), meaning, owner)
     for name, each in inner["properties"].items():
         yield from _keys(f"{key}.{name}", each, definitions, owner)
 
@@ -111,8 +120,12 @@ def type_of(schema: Schema) -> str:
         return f"list of {len(schema['prefixItems'])} × {type_of(schema['prefixItems'][0])}"
     if schema.get("type") == "array":
         return f"list of {type_of(schema['items'])}"
-    limits = [words.format(f"{schema[limit]:g}") for limit, words in LIMITS.items() if limit in schema]
+    limits = [words.format(_number(schema[limit])) for limit, words in LIMITS.items() if limit in schema]
     return " ".join([WORDS.get(schema.get("type", ""), "text"), ", ".join(limits)]).strip()
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:g}"
 
 
 def json_schema() -> dict[str, Any]:

@@ -117,6 +117,15 @@ class TokenScorer(Protocol):
         """
 
 
+@runtime_checkable
+class CtcTokenScorer(TokenScorer, Protocol):
+    """An attention decoder of a model that has a CTC output too, over the same tokens: both can be searched jointly."""
+
+    @property
+    def ctc(self) -> CtcScorer:
+        """The CTC output for each utterance, blank being token 0."""
+
+
 States = tuple["Tensor", ...]  # (R, …) each: the recurrent state of every row
 
 
@@ -159,6 +168,14 @@ class LanguageModel(Protocol):
 
     def score(self, labels: Tensor, states: States) -> tuple[Tensor, States]:
         """Those of the next one (R, V) once each row has its next label (R,), and the new states."""
+
+
+@runtime_checkable
+class EndedModel(Protocol):
+    """A language model that has something to add where the audio ends, in searches without a token for the end."""
+
+    def finish(self, states: States) -> Tensor:
+        """The log-probability of the end (R,), and of what is not counted yet, such as the last word."""
 
 
 Scorer = (

@@ -33,7 +33,7 @@ QUICK = ["train.epochs=1", "train.warmup=0", "--workers=0", "--device=cpu"]
 @pytest.mark.recipe
 def test_a_csv_becomes_a_fine_tuned_whisper_and_a_transcript_by_two_commands(here, capsys):
     write_whisper(here / "tiny")
-    words = ["train", "recordings/clips.csv", "text=Satz", "--model", "tiny", "model.window=trimmed", *QUICK]
+    words = ["train", "recordings/clips.csv", "--model", "tiny", "model.window=trimmed", *QUICK]
     assert main(words) == 0
     out, err = capsys.readouterr()
     assert "text = Satz" in err and "train: 16 utterances" in err and "recipe: clips-tiny.yaml written" in err
@@ -41,7 +41,7 @@ def test_a_csv_becomes_a_fine_tuned_whisper_and_a_transcript_by_two_commands(her
     assert main(["transcribe", "runs/clips-tiny", "recordings/audio/00000.wav", "--device=cpu"]) == 0
     assert capsys.readouterr().out.startswith("recordings/audio/00000.wav\t")
     text = (here / "clips-tiny.yaml").read_text()
-    assert text.startswith("# attune new recordings/clips.csv --model tiny text=Satz\n")
+    assert text.startswith("# attune new recordings/clips.csv --model tiny\n")
     uncommented = [line for line in text.splitlines() if not line.endswith(":") and "#" not in line]
     assert uncommented == []
     data = Run(here / "runs/clips-tiny").recipe().data
@@ -59,10 +59,14 @@ def test_a_csv_becomes_a_fine_tuned_whisper_and_a_transcript_by_two_commands(her
 
 def test_what_the_data_lacks_is_a_question_with_its_columns(here, capsys):
     write_whisper(here / "tiny")
+    table = here / "recordings/clips.csv"
+    rows = [line.partition(";") for line in table.read_text().splitlines()[1:]]
+    table.write_text("\n".join(["Filename;A;B", *(f"{audio};{text};{text}" for audio, _, text in rows)]))
     assert main(["new", "recordings/clips.csv", "--model", "tiny"]) == 2
     err = capsys.readouterr().err
-    assert "has no 'text' to learn. Name its column: text=COLUMN. Columns: Satz." in err
-    assert main(["new", "recordings/clips.csv", "--model", "tiny", "text=Satz"]) == 0
+    assert "has no 'text' to learn. Name its column: text=COLUMN. Columns: A, B." in err
+    assert main(["new", "recordings/clips.csv", "--model", "tiny", "text=B"]) == 0
+    assert (here / "data/clips-B/clips.jsonl").is_file()
     assert "Train it: attune train clips-tiny.yaml" in capsys.readouterr().out
     assert main(["new", "recordings/clips.csv"]) == 2 and "--model is missing" in capsys.readouterr().err
     assert main(["train", "recordings/clips.csv"]) == 2 and "--model MODEL" in capsys.readouterr().err
@@ -72,7 +76,7 @@ def test_what_the_data_lacks_is_a_question_with_its_columns(here, capsys):
 
 def test_an_edited_recipe_is_never_replaced_and_another_is(here, capsys):
     write_whisper(here / "tiny")
-    words = ["new", "recordings/clips.csv", "--model", "tiny", "text=Satz"]
+    words = ["new", "recordings/clips.csv", "--model", "tiny"]
     assert main(words) == 0 and main([*words, "--language", "en"]) == 0
     recipe = here / "clips-tiny.yaml"
     assert "language: en" in recipe.read_text()

@@ -128,3 +128,19 @@ def test_the_help_of_prepare_lists_the_options_of_the_corpus(capsys):
         main(["prepare", "csv", "--help"])
     out = capsys.readouterr().out
     assert "options of csv (key=value):" in out and "The column of the audio file." in out
+
+
+def test_a_text_column_of_any_name_is_found_by_its_cells(tmp_path):
+    rows = ("a.mp3;guten morgen allerseits;hh;ja", "b.mp3;bis morgen dann;hb;ja", "c.mp3;danke;hh;nein, nie")
+    (found,) = splits(table(tmp_path / "m.csv", "Nr;Wortlaut;Ort;Sauber", *rows)).values()
+    assert [row.text for row in found] == ["guten morgen allerseits", "bis morgen dann", "danke"]
+    assert found[2].labels == {"Ort": "hh", "Sauber": "nein, nie"}
+    twice = table(tmp_path / "n.csv", "Nr;Wortlaut;Notiz", "a.mp3;guten morgen;sehr leise", "b.mp3;bis dann;zu laut")
+    assert splits(twice)["n"][0].text is None  # two columns may be the text: the user is asked
+    assert splits(twice, labels=("Notiz",))["n"][0].text == "guten morgen"
+
+
+@pytest.mark.parametrize("header", ["Dateiname;Transkript;Sprecher;Dauer", "Fichier;Phrase;Locuteur;Durée"])
+def test_headers_of_other_languages_are_known(tmp_path, header):
+    (row,) = splits(table(tmp_path / "m.csv", header, "a.wav;x;s1;2"))["m"]
+    assert (row.text, row.speaker, row.labels) == ("x", "s1", {})

@@ -3,7 +3,15 @@ import math
 
 import pytest
 
-from attune.report.tables import brief_score, describe_score, metric_label, scores_json, scores_table
+from attune.report.tables import (
+    brief_score,
+    brief_value,
+    describe_score,
+    groups_table,
+    metric_label,
+    scores_json,
+    scores_table,
+)
 from attune.scoring.error_rates import RAW_WER, WER
 from attune.types import Metric, Score, Scores
 
@@ -84,3 +92,13 @@ def test_scores_as_plain_data_describe_themselves():
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_score_that_is_not_finite_is_null(value):
     assert scores_json(Scores({"si_sdr": Score(SI_SDR, value, value, value)}, {}))["scores"] == {"si_sdr": None}
+
+
+def test_a_table_of_groups_has_the_names_that_recipes_have():
+    scores = Scores({"wer": Score(WER, 9.5, 8, 11), "raw_wer": Score(RAW_WER, 20, 15, 25)}, {}, {"normalizer": "basic"})
+    assert groups_table({"anna": scores}, "speaker").splitlines()[0].split() == ["speaker", "wer"]
+
+
+def test_a_value_in_a_log_is_as_precise_as_its_interval():
+    assert brief_value(Score(WER, 33.333, 0.0, 66.67)) == "33.3 %"
+    assert brief_value(Score(WER, 2.3456, 2.1, 2.6)) == "2.35 %"

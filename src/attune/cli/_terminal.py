@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import textwrap
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
 from importlib.resources import files
@@ -11,6 +13,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from attune.metrics import Scores
+
+MIN_WIDTH = 100  # in characters, also where there is no terminal
 
 
 def add_recipe(parser: ArgumentParser) -> None:
@@ -57,6 +61,13 @@ def print_normalizer_hint(scores: Scores, remedy: str) -> None:
     """Say that texts were compared as they are, and how to ignore case and punctuation."""
     if scores.conditions.get("normalizer") == "none":
         print(f"normalizer none: case and punctuation count. To ignore them: {remedy}")
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    """A long line as several that the terminal is wide enough for; `indent` is that of all but the first."""
+    width = max(MIN_WIDTH, shutil.get_terminal_size().columns)
+    wrapper = textwrap.TextWrapper(width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return wrapper.fill(text)
 
 
 def print_json(value: object) -> None:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attune.cli._terminal import add_json, add_overrides, at_least, print_json
+from attune.cli._terminal import add_json, add_overrides, at_least, print_json, wrapped
 from attune.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ OUTCOMES = {
     "drop": " (skipped: data.bad_rows=drop)",
 }
 LONG_ROWS_FAIL = " (fix them; data.long_rows=drop skips those that are too long)"
-FIT_OF_A_STREAM = "--fit does not work with a stream. Try data.stream=null data.train=[MANIFEST] with similar "
-"audio."
+FIT_OF_A_STREAM = "--fit does not work with a stream. Try data.stream=null data.train=[MANIFEST] with similar audio."
 LONG_IN_TRAINING = "too long for the model, skipped in training"
 LONG_IN_SCORING = {
     "split": "too long for the model, decoded in pieces split at pauses (data.long_rows=split)",
@@ -156,7 +155,10 @@ def _sections(found: RecipeCheck, recipe: Recipe) -> Iterator[Sequence[str]]:
     if found.example:
         yield _block("first example", _example_lines(found.example))
     if found.parameters is not None:
-        yield [*_model_lines(found.parameters, found.new_tensors), *(f"  {note}" for note in found.notes)]
+        yield [
+            *_model_lines(found.parameters, found.new_tensors),
+            *(wrapped(f"  {note}", "    ") for note in found.notes),
+        ]
     for trouble in found.troubles:
         yield [trouble]
     yield ["Ready to train." if found.can_run else "This recipe cannot run yet."]

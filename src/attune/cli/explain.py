@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from attune.cli._terminal import add_json, print_json
+from attune.cli._terminal import add_json, print_json, wrapped
 
 if TYPE_CHECKING:
     from attune.recipe_keys import RecipeKey
@@ -40,10 +40,12 @@ def run(arguments: Namespace) -> int:
 def _in_full(key: RecipeKey) -> str:
     owner = f"  ({key.owner})" if key.owner else ""
     facts = {"type": key.type, "default": key.default, "since": key.since}
-    return "\n".join([f"{key.key}{owner}", f"  {key.meaning}", *(f"  {name}: {fact}" for name, fact in facts.items())])
+    lines = [key.meaning, *(f"{name}: {fact}" for name, fact in facts.items())]
+    return "\n".join([f"{key.key}{owner}", *(wrapped(f"  {line}", "    ") for line in lines)])
 
 
 def _lines(keys: Sequence[RecipeKey]) -> list[str]:
     names = [f"{each.key} ({each.owner})" if each.owner else each.key for each in keys]
     width = max(map(len, names))
-    return [f"{name:{width}}  {each.meaning} [{each.default}]" for name, each in zip(names, keys, strict=True)]
+    lines = [f"{name:{width}}  {each.meaning} [{each.default}]" for name, each in zip(names, keys, strict=True)]
+    return [wrapped(line, " " * (width + 2)) for line in lines]

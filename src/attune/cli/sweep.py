@@ -41,7 +41,7 @@ def run(arguments: Namespace) -> int:
     points = sweep_points(recipe_path(arguments.recipe).absolute(), arguments.overrides, folder)
     folder.mkdir(parents=True, exist_ok=True)
     results = []
-    for result in _results(arguments, points, folder):
+    for result in run_points(arguments, points, folder):
         results.append(result)
         outcome = "failed" if result.problem else "done"
         print(f"{len(results)}/{len(points)} {result.point.name}: {outcome}", file=sys.stderr, flush=True)
@@ -60,7 +60,8 @@ def run(arguments: Namespace) -> int:
     return 1 if any(result.problem for result in order) else 0
 
 
-def _results(arguments: Namespace, points: Sequence[SweepPoint], folder: Path) -> Iterator[PointResult]:
+def run_points(arguments: Namespace, points: Sequence[SweepPoint], folder: Path) -> Iterator[PointResult]:
+    """Run points on the devices or the cluster of the command line; yields each when it is done."""
     from attune.launch.stopping import handle_stop_signals
     from attune.launch.sweep import run_here, run_on_ray
 

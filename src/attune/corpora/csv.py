@@ -90,7 +90,7 @@ def _open(path: Path, options: Options) -> _Table:
     named = [name for name in (*given.values(), *(options.labels or ())) if name]
     first = [each for each in islice(read_records(path, named), LOOKED_AT) if not isinstance(each, Skipped)]
     header = read_header(path)
-    columns = guess_columns(path, header, first, given)
+    columns = guess_columns(path, [name for name in header if name not in (options.labels or ())], first, given)
     labels = options.labels if options.labels is not None else other_columns(header, columns)
     if options.root:
         root, suffix = Path(options.root).absolute(), ""

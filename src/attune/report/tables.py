@@ -19,7 +19,7 @@ def scores_table(sets: Mapping[str, Scores], has_counts: bool = True) -> str:
     """The scores of test sets, or before and after: a column for each, or a row for each when there are many."""
     if len(sets) > MOST_COLUMNS:
         return sets_table(sets)
-    return _aligned(_rows(sets, has_counts))
+    return aligned(_rows(sets, has_counts))
 
 
 def scores_html(title: str, sets: Mapping[str, Scores]) -> str:
@@ -50,7 +50,7 @@ def sets_table(sets: Mapping[str, Scores]) -> str:
         first, *others = [scores.values.get(metric) for metric in metrics]
         values = [describe_score(first) if first else "", *(_plain_value(score) for score in others)]
         rows.append([name, *values, *(scores.conditions.get(condition, "") for condition in conditions)])
-    return _aligned(rows)
+    return aligned(rows)
 
 
 def groups_table(groups: Mapping[str, Scores], heading: str) -> str:
@@ -59,7 +59,7 @@ def groups_table(groups: Mapping[str, Scores], heading: str) -> str:
     shown = [name for name in names if not name.startswith("raw_")]
     counts = _union(scores.counts for scores in groups.values())
     ordered = sorted(groups.items(), key=lambda item: _badness(item[1].values[names[0]]))
-    rows = [[heading, *map(metric_label, shown), *counts[-1:]]]
+    rows = [[heading, *shown, *counts[-1:]]]
     for group, scores in ordered:
         rows.append([group, *(_value_of(scores, name) for name in shown), *(_count_of(scores, n) for n in counts[-1:])])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -100,10 +100,21 @@ def brief_score(score: Score) -> str:
         return "nothing scored"
     width = score.high - score.low
     if not width > 0:  # none, or nothing to estimate: every utterance is wrong
-        return with_unit(score.value, score.metric.unit)
-    digits = 0 if width >= WIDE else 1 if width >= WIDE / 10 else 2
-    value = f"{score.value:.{max(1, digits)}f} {score.metric.unit}".rstrip()
-    return f"{value} (95 % CI {score.low:.{digits}f}–{score.high:.{digits}f})"
+        return brief_value(score)
+    digits = _digits(width)
+    return f"{brief_value(score)} (95 % CI {score.low:.{digits}f}–{score.high:.{digits}f})"
+
+
+def brief_value(score: Score) -> str:
+    """A score without its interval, as precise as that allows: 66.7 %."""
+    width = score.high - score.low
+    digits = max(1, _digits(width)) if width > 0 else 2
+    return f"{score.value:.{digits}f} {score.metric.unit}".rstrip()
+
+
+def _digits(width: float) -> int:
+    """The decimals that an interval of this width leaves."""
+    return 0 if width >= WIDE else 1 if width >= WIDE / 10 else 2
 
 
 def with_unit(value: float, unit: str) -> str:
@@ -158,7 +169,8 @@ def _plain_value(score: Score | None) -> str:
     return "" if score is None or math.isnan(score.value) else with_unit(score.value, score.metric.unit)
 
 
-def _aligned(rows: list[list[str]]) -> str:
+def aligned(rows: list[list[str]]) -> str:
+    """Cells in columns, the first to the left and the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(_line(row, widths) for row in rows)
 

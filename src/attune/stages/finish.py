@@ -7,6 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from attune.contracts import TunedTask
+from attune.corpora import CorpusSample
 from attune.report.predictions import write_predictions
 from attune.stages.context import (
     Evaluated,
@@ -53,8 +54,11 @@ def finish(training: TrainingContext, before: int, last: int) -> Iterator[Event]
         yield from _score_all_of("test", training, final.steps[-1])
     averaged = final.steps if recipe.train.average else ()
     stalled_at = last if last < recipe.train.last_step else None
+    report = _write_report(training) if world.is_first else None
+    world.barrier()  # a rank that leaves early is taken for lost
     yield Finished(
         run=run,
+        report=report,
         recipe=recipe,
         best_step=final.steps[-1],
         steps_taken=last - before,
@@ -74,6 +78,15 @@ def _score_all_of(split: str, training: TrainingContext, step: int) -> Iterator[
     yield Evaluated(step, evaluation)
 
 
+def _write_report(training: TrainingContext) -> Path | None:
+    """The run's page. The run is done without it too, so whatever is wrong with it goes to the log."""
+    try:
+        return training.run.report().path
+    except Exception as error:
+        training.log.write("report_failed", reason=f"{type(error).__name__}: {error}")
+        return None
+
+
 def _tune(task: TunedTask, training: TrainingContext) -> Iterator[Event]:
     """Have the task choose its settings by the final model's dev predictions."""
     evaluation, context = yield from _decode_all_of("dev", training)
@@ -86,7 +99,9 @@ def _tune(task: TunedTask, training: TrainingContext) -> Iterator[Event]:
 def _decode_all_of(split: str, training: TrainingContext) -> Generator[Event, None, tuple[Evaluation, ScoringContext]]:
     """Decode and score a whole split with the final search."""
     recipe, run, world = training.recipe, training.run, training.world
-    corpus = as_scored(open_split(recipe, split, run.data, training.site, world), training.loaded, recipe)
+    whole, count = open_split(recipe, split, run.data, training.site, world), recipe.train.final_utterances
+    chosen = CorpusSample(whole, count, recipe.seed) if count and count < len(whole) else whole
+    corpus = as_scored(chosen, training.loaded, recipe)
     batches = evaluation_batches(training.loaded, corpus, recipe.decode.final_batch, recipe, training.site, world)
     context = scoring_context(training.loaded.task, corpus, run.predictions_folder, training.site)
     evaluation = yield from evaluate(

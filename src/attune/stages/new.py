@@ -42,6 +42,7 @@ SPLIT_NAMES = {
 }
 UNEDITED = "# As it was written: "  # and a digest, which tells whether someone has edited the recipe
 COLUMN = 48  # where comments begin
+LONGEST_COMMENT = 70
 MODEL_SECTIONS = ("adapt", "augment", "batches", "optimizer", "decode")
 
 
@@ -194,7 +195,8 @@ def _manifests(request: NewRequest, site: Site) -> Generator[Preparing | Underst
     """The manifests by split: those that are there, or prepared now; what is missing is held out of training."""
     found = {} if is_remote(request.data) else _own_manifests(Path(request.data).expanduser())
     if not found:
-        to = Path("data") / "-".join(map(_file_name, (_stem(request.data), *request.options)))
+        chosen = [option.partition("=")[2] for option in request.options]
+        to = Path("data") / "-".join(map(_file_name, (_stem(request.data), *chosen)))
         prepared = yield from prepare_data(request.data, to, site, cores(), request.options)
         found = {split.split: split.manifest for split in prepared if split.rows}
         if not found:
@@ -333,11 +335,23 @@ def _steps_per_epoch(train: SplitOfData, batches: Mapping[str, Any]) -> int:
 
 
 def _explained(plain: Mapping[str, Plain]) -> list[str]:
-    """The lines of the recipe, each with what its key means."""
+    """The lines of the recipe, each with what its key means beside it, or above it where the line is long."""
     task, family = (str(plain[section][name]) for section, name in (("task", "name"), ("model", "family")))  # type: ignore[index,call-overload]
     keys = [each for each in recipe_keys() if each.owner in ("", task, family)]
     known: dict[str, RecipeKey] = {each.key: each for each in keys}
-    return [
-        f"{line:{COLUMN}}  # {known[key].meaning}" if key in known and known[key].meaning else line
-        for line, key in yaml_lines(plain)
-    ]
+    explained = [(line, _brief(known[key].meaning) if key in known else "") for line, key in yaml_lines(plain)]
+    return [each for line, meaning in explained for each in _commented(line, meaning)]
+
+
+def _brief(meaning: str) -> str:
+    """A comment of one line: details are left to `attune explain`."""
+    return meaning if len(meaning) <= LONGEST_COMMENT else f"{re.split(r'[:;.]( |$)', meaning)[0]}."
+
+
+def _commented(line: str, meaning: str) -> list[str]:
+    if not meaning:
+        return [line]
+    if len(line) <= COLUMN:
+        return [f"{line:{COLUMN}}  # {meaning}"]
+    indent = " " * (len(line) - len(line.lstrip()))
+    return [f"{indent}# {meaning}", line]

@@ -80,12 +80,7 @@ class TrainConfig:
     steps: Annotated[Count | None, Field(description="Number of optimizer steps; set this or epochs.")] = None
     epochs: Annotated[
         float | None,
-        Field(
-            gt=0,
-            le=MOST_STEPS,
-            description="Passes over the training set, instead of steps.",
-            json_schema_extra={"since": "0.2"},
-        ),
+        Field(gt=0, le=MOST_STEPS, description="Passes over the training set, instead of steps."),
     ] = None
     warmup: Annotated[int, Field(ge=0, le=MOST_STEPS, description="Steps of linear warmup.")] = 0
     schedule: Annotated[
@@ -115,6 +110,9 @@ class TrainConfig:
     eval_every: Annotated[Count | None, Field(description="Evaluate on the dev sets every N steps.")] = None
     eval_utterances: Annotated[
         Count | None, Field(description="Evaluate on N dev utterances, chosen by the seed; the final scores use all.")
+    ] = None
+    final_utterances: Annotated[
+        Count | None, Field(description="Score N utterances of each set at the end, chosen by the seed (default: all).")
     ] = None
     save_every: Annotated[Count, Field(description="Save a checkpoint every N steps.")] = 500
     keep_last: Annotated[Count, Field(description="Number of newest checkpoints to keep.")] = 2

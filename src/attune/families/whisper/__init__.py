@@ -26,6 +26,10 @@ TRIMMED = (
     "model.window=trimmed: fast on short clips, for use in attune. Other tools pad audio to 30 s and lose some "
     "accuracy with this model; for them, train with model.window=full. A wer over 100 % is normal at first."
 )
+FULL = (
+    "model.window=full: audio is padded to 30 s, as other tools do. model.window=trimmed is several times as fast on "
+    "short clips, for use in attune."
+)
 
 
 def build(config: WhisperConfig, task: Task, assets: Path) -> TaskModel:
@@ -48,8 +52,8 @@ def read(config: WhisperConfig, path: Path, assets: Path) -> ImportedCheckpoint:
     tensors = import_weights(path, assets, Path(config.tokenizer).expanduser() if config.tokenizer else None)
     prompt = default_prompt(assets)
     language = (f"task.language={prompt.language}",) if prompt.language else ()
-    notes = (TRIMMED,) if config.window == "trimmed" else ()
-    return ImportedCheckpoint(tensors, (*language, f"model.speech_task={prompt.task}"), notes)
+    note = TRIMMED if config.window == "trimmed" else FULL
+    return ImportedCheckpoint(tensors, (*language, f"model.speech_task={prompt.task}"), (note,))
 
 
 def export(model: SpeechModel, assets: Path, folder: Path) -> None:
