@@ -247,7 +247,7 @@ class Aligner:
         return words
 
     def _finished(self, one: AlignmentInput, text: _Text, found: Sequence[_TimedWord]) -> Alignment:
-        """The words as they are written, where they can be told apart, at the pauses of the audio."""
+        """The words as they are written, where they are learned one by one, at the pauses of the audio."""
         timed = [each.word for each in found]
         is_speech = speech_frames(one.samples)
         # Attention is with a word before it begins.
