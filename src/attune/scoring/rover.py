@@ -1,9 +1,9 @@
 """ROVER: the transcripts of several systems voted to one, word by word.
 
 "A post-processing system to yield reduced word error rates: Recognizer Output Voting Error Reduction" (1997).
-Transcripts are aligned one after another to a network of places, each with one word or nothing (null) of every system so
-far. At each place the word with the best score wins: alpha × share of the systems + (1 - alpha) × confidence, where the
-confidence is the average or the maximum of those that have the word, and that of null is a constant.
+Transcripts are aligned one after another to a network of places, each with one word or nothing (null) of every system
+so far. At each place the word with the best score wins: alpha × share of the systems + (1 - alpha) × confidence, where
+the confidence is the average or the maximum of those that have the word, and that of null is a constant.
 """
 
 from __future__ import annotations
