@@ -1,4 +1,4 @@
-"""Scores that mean what they say: logistic calibration and fusion, and how well probabilities are calibrated.
+"""Scores as probabilities: logistic calibration and fusion, and how well probabilities are calibrated.
 
 A fusion is log-odds = Σ weight × score + offset, fitted on trials whose answer is known by minimizing the cross-entropy
 at a prior, as in "Application-independent evaluation of speaker detection" (2006). What comes out is a log-likelihood
@@ -23,7 +23,7 @@ CLLR = Metric("cllr", "", False, "Cost of log-likelihood ratios in bits, over al
 MIN_CLLR = Metric("min_cllr", "", False, "The cost that the best monotonic calibration of these scores would have.")
 ECE = Metric("ece", "%", False, "Expected calibration error: how far confidences are from the share that is right.")
 BINS = 15
-RIDGE = 1e-6  # keeps weights finite where the answers can be told from the scores exactly
+RIDGE = 1e-6  # keeps weights finite where the scores separate the answers exactly
 MOST_STEPS = 200
 
 Floats = NDArray[np.float64]
