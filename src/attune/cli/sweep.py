@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,11 +41,7 @@ def run(arguments: Namespace) -> int:
     folder = (arguments.to or Path(f"{first.run}-sweep")).absolute()
     points = sweep_points(recipe_path(arguments.recipe).absolute(), arguments.overrides, folder)
     folder.mkdir(parents=True, exist_ok=True)
-    results = []
-    for result in _results(arguments, points, folder):
-        results.append(result)
-        outcome = "failed" if result.problem else "done"
-        print(f"{len(results)}/{len(points)} {result.point.name}: {outcome}", file=sys.stderr, flush=True)
+    results = _run_points(arguments, points, folder)
     name, order = ranked(results, points[0].recipe())
     write_text(folder / "sweep.json", json.dumps(_as_json(name, order), indent=1) + "\n")
     if arguments.json:
@@ -60,17 +57,28 @@ def run(arguments: Namespace) -> int:
     return 1 if any(result.problem for result in order) else 0
 
 
-def _results(arguments: Namespace, points: Sequence[SweepPoint], folder: Path) -> Iterator[PointResult]:
+def _run_points(arguments: Namespace, points: Sequence[SweepPoint], folder: Path) -> list[PointResult]:
     from attune.launch.stopping import handle_stop_signals
     from attune.launch.sweep import run_here, run_on_ray
 
+    results: list[PointResult] = []
+
+    def report(result: PointResult) -> None:
+        results.append(result)
+        outcome = "failed" if result.problem else "done"
+        print(f"{len(results)}/{len(points)} {result.point.name}: {outcome}", file=sys.stderr, flush=True)
+
     site = site_of(arguments)
     if arguments.launch == "ray":
-        return run_on_ray(points, site, cluster_of(arguments), folder)
+        with redirect_stdout(sys.stderr):  # which Tune and its trials print to
+            run_on_ray(points, site, cluster_of(arguments), folder, report)
+        return results
     devices = min(ranks_wanted(arguments), len(points))
     if devices > 1:
         site = replace(site, workers=max(0, site.workers // devices))
-    return run_here(points, site, devices, handle_stop_signals())
+    for result in run_here(points, site, devices, handle_stop_signals()):
+        report(result)
+    return results
 
 
 def _as_json(name: str, results: Sequence[PointResult]) -> list[dict[str, object]]:
