@@ -22,7 +22,7 @@ ROWS = """
     __init__ api recognizer recordings display styles
     launch
     stages
-    recipe recipe_keys site run
+    recipe recipe_keys site run run_report
     training | decoding | report
     families | tasks
     corpora | batches

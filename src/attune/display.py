@@ -264,10 +264,10 @@ def _show_finish(event: Finished, display: Display) -> None:
         stopped = f"stopped early at step {event.stalled_at} of {settings.last_step}"
         display.say(f"{stopped}: no better {settings.keep_best} in {settings.patience} evaluations")
     verb = "done" if event.steps_taken else "nothing left to train"
-    if not event.averaged:
-        display.say(f"{verb}: {event.run.model} has the model of step {event.best_step}", "bold")
-        return
     steps = ", ".join(map(str, event.averaged))
-    display.say(f"{verb}: {event.run.model} has the average of steps {steps}", "bold")
-    if settings.average and len(event.averaged) < settings.average:
+    what = f"the average of steps {steps}" if event.averaged else f"the model of step {event.best_step}"
+    display.say(f"{verb}: {event.run.model} has {what}", "bold")
+    if event.averaged and settings.average and len(event.averaged) < settings.average:
         display.say(f"  train.average={settings.average}, but no more were saved: lower train.save_every")
+    if event.report:
+        display.say(f"report: {event.report} (open it in a browser)")

@@ -117,6 +117,15 @@ class TokenScorer(Protocol):
         """
 
 
+@runtime_checkable
+class CtcTokenScorer(TokenScorer, Protocol):
+    """An attention decoder of a model that has a CTC output too, over the same tokens: both can be searched jointly."""
+
+    @property
+    def ctc(self) -> CtcScorer:
+        """The CTC output for each utterance, blank being token 0."""
+
+
 States = tuple["Tensor", ...]  # (R, …) each: the recurrent state of every row
 
 

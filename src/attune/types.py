@@ -22,6 +22,7 @@ from attune.metrics import Score as Score
 from attune.metrics import Scores as Scores
 from attune.scorers import ActivityScorer as ActivityScorer
 from attune.scorers import CtcScorer as CtcScorer
+from attune.scorers import CtcTokenScorer as CtcTokenScorer
 from attune.scorers import EmbeddingScorer as EmbeddingScorer
 from attune.scorers import FeatureScorer as FeatureScorer
 from attune.scorers import LabelScorer as LabelScorer

@@ -1,72 +1,116 @@
-"""The benchmark run: dev chooses the learning rate, test is scored once, and a missing corpus is named."""
+"""The benchmark run: dev chooses the learning rate or the layer, test is scored once, and a missing corpus is named."""
 
 import json
 import math
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from attune.cli import main
-from attune.corpora import open_manifest
-from attune.metrics import Metric
+from attune.metrics import Metric, Score, Scores
+from attune.run import Run
 from attune.stages.superb import TASKS, SuperbTask, TaskResult, Trial, chosen, radar, table
-from attune.testing import make_corpus
+from attune.stages.sweep import PointResult, SweepPoint
+
+import small_corpora as corpora
 
 ACCURACY = Metric("accuracy", "%", True, "Right ones.")
 TASK = SuperbTask("KS", "superb-ks", "Speech Commands", {"fbank": 41.38})
+SMALL = ["train.steps=2", "train.eval_every=1", "train.save_every=1", "--device=cpu", "--workers=0"]
 
 
-def trial(tmp_path, rate, value=None):
-    run = tmp_path / f"lr-{rate}"
-    run.mkdir()
-    if value is not None:
-        (run / "best.json").write_text(json.dumps({"metric": "dev.accuracy", "value": value, "step": 1}))
-    return Trial(TASK, rate, run, ())
+def trial(rate, *values):
+    points = tuple(SweepPoint(Path("x"), (), f"{rate} {fold}", Path(rate)) for fold in range(len(values)))
+    found = {
+        point.name: PointResult(
+            point, None if value is None else Scores({"accuracy": Score(ACCURACY, value, 0, 1)}, {})
+        )
+        for point, value in zip(points, values, strict=True)
+    }
+    return Trial(TASK, rate, points, ((),) * len(points)), found
 
 
-def test_dev_chooses_and_a_run_without_a_score_never_wins(tmp_path):
-    found = [trial(tmp_path, "1e-1"), trial(tmp_path, "1e-2", 70.0), trial(tmp_path, "1e-3", 90.0)]
-    assert chosen(found, ACCURACY).value == "1e-3"
-    assert math.isnan(found[0].dev())
+def test_dev_chooses_by_the_mean_over_folds_and_a_trial_without_a_score_never_wins():
+    trials, results = [], {}
+    for each in (("1e-1", None, 99.0), ("1e-2", 70.0, 90.0), ("1e-3", 79.0, 79.0)):
+        one, found = trial(*each)
+        trials, results = [*trials, one], {**results, **found}
+    assert math.isnan(trials[0].dev(results, ACCURACY))
+    assert chosen(trials, results, ACCURACY).value == "1e-2"
+    assert chosen(trials[:1], results, ACCURACY) is None
 
 
-def test_the_table_has_the_interval_the_rate_and_the_published_figure(tmp_path):
-    scores = {"scores": {"accuracy": {"value": 50.0, "low": 40.0, "high": 60.0}}}
-    result = TaskResult(TASK, ACCURACY, trial(tmp_path, "1e-3", 1.0), scores)
+def test_the_table_has_the_interval_the_rate_and_the_published_figure():
+    result = TaskResult(TASK, ACCURACY, "lr 1e-3", 50.0, (40.0, 60.0), "KS")
     assert "| KS | accuracy % | 50.00 | 40.00 to 60.00 | lr 1e-3 | 41.38 |" in table([result], "fbank")
     drawn = ElementTree.fromstring(radar([result] * 3, "a<b"))
     assert len([each for each in drawn if each.tag.endswith("line")]) == 3
 
 
-def test_every_task_has_a_shipped_recipe_and_a_metric_with_a_direction():
+def test_every_task_has_a_shipped_recipe_and_the_metric_it_is_chosen_by():
     from attune.stages.superb import _shipped, metric_of
 
-    assert len(TASKS) == 14
-    for task in TASKS:
-        assert metric_of(_shipped(task.recipe)).name
+    metrics = {task.name: metric_of(_shipped(task.recipe)).name for task in TASKS}
+    assert len(TASKS) == 18 and metrics["OOD-zh"] == "cer" and metrics["SE"] == "pesq" and metrics["QbE"] == "mtwv"
+
+
+def labeled(folder, split, label, seed):
+    """Voices with a label that follows from who speaks."""
+    rows = [json.loads(line) for line in corpora.speakers(folder, split, range(2), 4, seed).read_text().splitlines()]
+    return corpora.write(folder, split, [{**row, label: row["speaker"]} for row in rows])
 
 
 @pytest.mark.recipe
-def test_a_task_is_swept_scored_and_goes_on_where_it_stopped(tmp_path, capsys):
-    folder = tmp_path / "data" / "speech_commands"
-    manifest = make_corpus(folder, utterances=8)
-    rows = open_manifest(manifest, tmp_path / "index")
-    labeled = [json.loads(line) for line in manifest.read_text().splitlines()]
-    for split in ("train", "dev", "test"):
-        lines = [json.dumps({**row, "word": str(number % 2)}) for number, row in enumerate(labeled)]
-        (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
-    assert len(rows) == 8
+def test_tasks_are_swept_scored_on_test_once_and_go_on_where_they_stopped(tmp_path, capsys):
+    for seed, split in enumerate(("train", "dev", "test")):
+        labeled(tmp_path / "data" / "speech_commands", split, "word", seed)
     words = ["superb", "--upstream", "fbank", "--data", str(tmp_path / "data"), "--to", str(tmp_path / "out")]
-    words += ["--tasks", "KS,SID", "--rates", "1e-2,1e-3", "train.steps=2", "train.eval_every=1", "train.save_every=1"]
-    assert main([*words, "task.head.width=8"]) == 0
+    words += ["--tasks", "KS,SID", "--rates", "1e-2,1e-3", "task.head.width=8", *SMALL]
+    assert main(words) == 0
     printed = capsys.readouterr()
     assert "| KS | accuracy % |" in printed.out and "SID: no " in printed.err and "VoxCeleb1" in printed.err
-    assert (tmp_path / "out" / "table.md").exists() and (tmp_path / "out" / "radar.svg").exists()
-    assert {each.name for each in (tmp_path / "out" / "superb-ks").iterdir()} == {"recipe.yaml", "lr-1e-2", "lr-1e-3"}
-    before = (tmp_path / "out" / "superb-ks" / "lr-1e-2" / "log.jsonl").read_text().count('"step"')
-    assert main([*words, "task.head.width=8"]) == 0
-    after = (tmp_path / "out" / "superb-ks" / "lr-1e-2" / "log.jsonl").read_text().count('"event": "step"')
-    assert after <= before
+    runs = tmp_path / "out" / "superb-ks"
+    assert {each.name for each in runs.iterdir()} == {"recipe.yaml", "lr-1e-2", "lr-1e-3"}
+    assert all("test" not in Run(run).scores() for run in runs.glob("lr-*"))
+    (scored,) = runs.glob("*/KS-test.json")
+    assert len((scored.with_suffix(".jsonl")).read_text().splitlines()) == 8
+    ElementTree.parse(tmp_path / "out" / "radar.svg")
+    logs = {path: path.read_text() for path in runs.glob("*/log.jsonl")}
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["KS"]["chosen"] in ("lr 1e-2", "lr 1e-3")
+    assert logs == {path: path.read_text() for path in runs.glob("*/log.jsonl")}
+
+
+@pytest.mark.recipe
+def test_emotions_are_five_folds_and_queries_are_searched_by_every_layer(tmp_path, capsys):
+    for session in range(1, 6):
+        labeled(tmp_path / "data" / "iemocap", f"session{session}", "emotion", session)
+    queries = tmp_path / "data" / "quesst14"
+    for seed, split in enumerate(("dev", "test")):
+        rows = [json.loads(line) for line in corpora.searched(queries, split, 4, seed).read_text().splitlines()]
+        corpora.write(queries, split, [row for row in rows if row["labels"]["role"] == "query"])
+        corpora.write(queries, "documents", [row for row in rows if row["labels"]["role"] == "document"])
+    words = ["superb", "--upstream", "fbank", "--data", str(tmp_path / "data"), "--to", str(tmp_path / "out")]
+    assert main([*words, "--tasks", "ER,QbE", "--rates", "1e-2", *SMALL]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert any(row.startswith("| ER | accuracy % |") and "| lr 1e-2 | 48.24 |" in row for row in rows)
+    assert any(row.startswith("| QbE | mtwv |") and "| layer 0 | 0.0058 |" in row for row in rows)
+    assert len([*(tmp_path / "out" / "superb-er" / "lr-1e-2").glob("fold-*/ER-test.json")]) == 5
+
+
+@pytest.mark.recipe
+def test_recognition_is_scored_with_a_language_model_too(tmp_path, capsys):
+    names = {"train": "train-clean-100", "dev": "dev-clean", "test": "test-clean"}
+    for seed, name in enumerate(names.values()):
+        corpora.words(tmp_path / "data" / "librispeech", name, 4, seed)
+    arpa = ["\\data\\", "ngram 1=4", "", "\\1-grams:", "-1 <unk>", "-99 <s>", "-1 </s>", "-1 e", "", "\\end\\", ""]
+    (tmp_path / "lm.arpa").write_text("\n".join(arpa))
+    words = ["superb", "--upstream", "fbank", "--data", str(tmp_path / "data"), "--to", str(tmp_path / "out")]
+    words += ["--tasks", "ASR", "--rates", "1e-3", "--lm", str(tmp_path / "lm.arpa"), "task.head.width=8", *SMALL]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert "| ASR | wer % |" in printed and "| ASR+LM | wer % |" in printed
 
 
 def test_unknown_tasks_are_refused(tmp_path, capsys):

@@ -20,6 +20,7 @@ import soxr
 
 from attune.audio import containers
 from attune.audio.containers import Container
+from attune.audio.opus import at_full_rate
 from attune.audio.remarks import decoder_remarks, show
 from attune.errors import DataError
 from attune.types import SAMPLE_RATE, Utterance
@@ -161,6 +162,7 @@ def _bounded(recording: containers.ContainerReader, path: Path | str, content: b
 def _opened(path: Path | str, content: bytes | None) -> Iterator[soundfile.SoundFile]:
     """An open recording; errors of libsndfile become DataErrors."""
     size = _size(Path(path)) if content is None else len(content)
+    content = at_full_rate(path, content) or content
     try:
         file = soundfile.SoundFile(os.fsencode(path) if content is None else BytesIO(content))
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: a headerless .raw file

@@ -27,7 +27,8 @@ def run(arguments: Namespace) -> int:
     from attune import recipe
     from attune.cli._downloads import with_progress
     from attune.site import this_site
-    from attune.stages.lock import fetch, read_lock
+    from attune.sources import read_lock
+    from attune.stages.lock import fetch
 
     loaded = recipe.load(arguments.recipe, arguments.overrides).recipe
     locked = read_lock(arguments.locked) if arguments.locked else {}

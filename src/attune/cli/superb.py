@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attune.cli._ranks import add_launch, add_site, site_of
 from attune.cli._terminal import add_json, add_overrides, print_json
+from attune.cli.sweep import run_points
 from attune.errors import ConfigError
 
 if TYPE_CHECKING:
-    from attune.stages.superb import SuperbTask, TaskResult
+    from attune.stages.superb import SuperbTask, TaskResult, Trial
+    from attune.stages.sweep import PointResult, SweepPoint
 
 HELP = "run the SUPERB benchmark for an upstream: a learning rate sweep chosen on dev, one table"
 EXAMPLE = "attune superb --upstream hubert --weights hf://facebook/hubert-base-ls960 --data data --to superb-hubert"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Take an upstream, its weights, the data and the tasks."""
+    """Take an upstream, its weights, the data, the tasks, devices and launcher."""
     parser.add_argument("--upstream", required=True, help="upstream, see `attune list upstreams`")
     parser.add_argument("--weights", help="weights of the upstream: folder, URL or .pt file")
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder of the prepared manifests")
     parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="folder of runs and the table")
     parser.add_argument("--tasks", default="all", help="tasks by name, e.g. KS,SID,ASR (default all)")
     parser.add_argument("--rates", default="1e-1,1e-2,1e-3,1e-4,1e-5", help="learning rates to try")
-    parser.add_argument("--device", help="device, e.g. cuda or cpu")
+    parser.add_argument("--lm", metavar="ARPA", help="score ASR also with this n-gram model: beam 5, weight 2")
     add_overrides(parser)
+    add_site(parser)
+    add_launch(parser)
     add_json(parser)
 
 
@@ -35,27 +42,74 @@ def run(arguments: Namespace) -> int:
     from attune.files import write_text
     from attune.stages.superb import radar, table
 
-    results, absent = [], []
-    for task in _tasks(arguments.tasks):
-        found = _run_task(task, arguments)
-        if isinstance(found, str):
-            absent.append(found)
-        elif isinstance(found, int):
-            return found
-        else:
-            results.append(found)
-    for line in absent:
-        print(line, file=sys.stderr)
+    arguments.to = arguments.to.absolute()
+    found = _trials(arguments)
+    trained = _train(arguments, [point for each in found for trial in each for point in trial.points])
+    results = [result for each in found for result in _scored(arguments, each, trained)]
     if not results:
-        raise ConfigError(f"No corpus of these tasks is in {arguments.data}. Prepare one: attune prepare --help")
+        return 1
     write_text(arguments.to / "table.md", table(results, arguments.upstream))
     write_text(arguments.to / "radar.svg", radar(results, arguments.upstream))
     if arguments.json:
-        print_json({each.task.name: {"value": each.value, "chosen": each.chosen.value} for each in results})
+        print_json({each.name: {"value": each.value, "chosen": each.chosen} for each in results})
     else:
         print(table(results, arguments.upstream), end="")
         print(f"table: {arguments.to / 'table.md'}, plot: {arguments.to / 'radar.svg'}")
-    return 0
+    return 1 if any(each.problem for each in trained.values()) else 0
+
+
+def _trials(arguments: Namespace) -> list[list[Trial]]:
+    """What to train for each task whose corpus is there."""
+    from attune.stages import superb
+
+    found = []
+    for task in _tasks(arguments.tasks):
+        recipe = superb.write_recipe(task, arguments.data, arguments.to)
+        missing = superb.missing_files(task, recipe, arguments.data)
+        if missing:
+            print(f"{task.name}: no {missing[0]}. Its corpus: {task.corpus}.", file=sys.stderr)
+            continue
+        values = arguments.rates.split(",") if task.learns else _layers(arguments)
+        words = [*_upstream(arguments), *arguments.overrides]
+        found.append(superb.trials(task, recipe, arguments.data, words, values))
+    if not found:
+        raise ConfigError(f"No corpus of these tasks is in {arguments.data}. Prepare one: attune prepare --help")
+    return found
+
+
+def _train(arguments: Namespace, points: list[SweepPoint]) -> dict[str, PointResult]:
+    """Train all points, on as many devices as there are; what failed is reported at once."""
+    found = {}
+    for result in run_points(arguments, points, arguments.to):
+        found[result.point.name] = result
+        outcome = f"failed: {result.problem}" if result.problem else "done"
+        print(f"{len(found)}/{len(points)} {result.point.name}: {outcome}", file=sys.stderr, flush=True)
+    return found
+
+
+def _scored(arguments: Namespace, found: list[Trial], trained: dict[str, PointResult]) -> Iterator[TaskResult]:
+    """The test score of what dev chose; of ASR also with a language model."""
+    from attune.stages import superb
+
+    task = found[0].task
+    metric = superb.metric_of(found[0].points[0].recipe_file)
+    best = superb.chosen(found, trained, metric)
+    if best is None:
+        print(f"{task.name}: no run has a dev score.", file=sys.stderr)
+        return
+    site = site_of(arguments)
+    yield superb.score_on_test(best, metric, site, task.name)
+    if task.name == "ASR" and arguments.lm:
+        lm = str(Path(arguments.lm).absolute())
+        search = [f"decode.final={{search: beam, beam: 5, lm: {json.dumps(lm)}, lm_weight: 2}}"]
+        yield superb.score_on_test(best, metric, site, "ASR+LM", search)
+
+
+def _layers(arguments: Namespace) -> list[str]:
+    """The numbers of the upstream's layers."""
+    from attune import load_upstream
+
+    return [str(number) for number in range(len(load_upstream(arguments.upstream, arguments.weights).widths))]
 
 
 def _tasks(names: str) -> list[SuperbTask]:
@@ -69,29 +123,6 @@ def _tasks(names: str) -> list[SuperbTask]:
         if name.lower() not in by_name:
             raise ConfigError(f"Unknown task {name!r}{suggestion(name, [task.name for task in TASKS])}")
     return [by_name[name.lower()] for name in names.split(",")]
-
-
-def _run_task(task: SuperbTask, arguments: Namespace) -> TaskResult | str | int:
-    """The result; or a line that says what is missing; or the exit code of a command that failed."""
-    from attune.cli import main
-    from attune.run import Run
-    from attune.stages import superb
-
-    recipe = superb.write_recipe(task, arguments.data, arguments.to)
-    missing = superb.missing_files(recipe)
-    if missing:
-        return f"{task.name}: no {missing[0]}. Its corpus: {task.corpus}."
-    device = [f"--device={arguments.device}"] if arguments.device else []
-    found = superb.trials(task, recipe.parent, arguments.rates.split(","))
-    for trial in found:
-        words = [*_upstream(arguments), *arguments.overrides, *trial.words]
-        if code := main(["train", str(recipe), *words, *device]):
-            return code
-    metric = superb.metric_of(recipe)
-    best = superb.chosen(found, metric)
-    if "test" not in Run(best.run).scores() and (code := main(["evaluate", str(best.run), "--on", "test", *device])):
-        return code
-    return superb.TaskResult(task, metric, best, Run(best.run).scores()["test"])
 
 
 def _upstream(arguments: Namespace) -> list[str]:

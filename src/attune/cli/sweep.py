@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +41,11 @@ def run(arguments: Namespace) -> int:
     folder = (arguments.to or Path(f"{first.run}-sweep")).absolute()
     points = sweep_points(recipe_path(arguments.recipe).absolute(), arguments.overrides, folder)
     folder.mkdir(parents=True, exist_ok=True)
-    results = _run_points(arguments, points, folder)
+    results = []
+    for result in run_points(arguments, points, folder):
+        results.append(result)
+        outcome = "failed" if result.problem else "done"
+        print(f"{len(results)}/{len(points)} {result.point.name}: {outcome}", file=sys.stderr, flush=True)
     name, order = ranked(results, points[0].recipe())
     write_text(folder / "sweep.json", json.dumps(_as_json(name, order), indent=1) + "\n")
     if arguments.json:
@@ -57,28 +61,20 @@ def run(arguments: Namespace) -> int:
     return 1 if any(result.problem for result in order) else 0
 
 
-def _run_points(arguments: Namespace, points: Sequence[SweepPoint], folder: Path) -> list[PointResult]:
+def run_points(arguments: Namespace, points: Sequence[SweepPoint], folder: Path) -> Iterator[PointResult]:
+    """Run points on the devices or the cluster of the command line; yields each as it ends, on Ray when all have."""
     from attune.launch.stopping import handle_stop_signals
     from attune.launch.sweep import run_here, run_on_ray
-
-    results: list[PointResult] = []
-
-    def report(result: PointResult) -> None:
-        results.append(result)
-        outcome = "failed" if result.problem else "done"
-        print(f"{len(results)}/{len(points)} {result.point.name}: {outcome}", file=sys.stderr, flush=True)
 
     site = site_of(arguments)
     if arguments.launch == "ray":
         with redirect_stdout(sys.stderr):  # which Tune and its trials print to
-            run_on_ray(points, site, cluster_of(arguments), folder, report)
-        return results
+            results = run_on_ray(points, site, cluster_of(arguments), folder)
+        return iter(results)
     devices = min(ranks_wanted(arguments), len(points))
     if devices > 1:
         site = replace(site, workers=max(0, site.workers // devices))
-    for result in run_here(points, site, devices, handle_stop_signals()):
-        report(result)
-    return results
+    return run_here(points, site, devices, handle_stop_signals())
 
 
 def _as_json(name: str, results: Sequence[PointResult]) -> list[dict[str, object]]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from attune.contracts import TaskModel
 from attune.decoding import ctc, ctc_alignment, fallback, labels, outputs, tokens, transducer, transducer_beam
+from attune.decoding.ctc_prefix import JointScorer
 from attune.decoding.fusion import Fusion
 from attune.decoding.settings import FORMER, LENGTH_POWERS, USES, SearchName
 from attune.errors import ModelError
@@ -20,6 +21,7 @@ from attune.types import (
     ActivityScorer,
     Batch,
     CtcScorer,
+    CtcTokenScorer,
     Embedding,
     EmbeddingScorer,
     Features,
@@ -57,9 +59,10 @@ class Search:
     """How to search: the best token at every step, or the best `beam` hypotheses kept.
 
     A beam's hypotheses are ranked by score / length ** `length_power` (None: that of `LENGTH_POWERS`), and by a
-    language model with `fusion`; `lm` is the file it was read from. With `fallback`, results that fail OpenAI's
-    thresholds are decoded again by sampling (`decoding/fallback.py`). Half precision is faster on a GPU, and may now
-    and then find another hypothesis. `nbest` asks a beam for that many hypotheses, the best included.
+    language model with `fusion`; `lm` is the file it was read from. `ctc_weight` is the part of CTC in joint decoding.
+    With `fallback`, results that fail OpenAI's thresholds are decoded again by sampling (`decoding/fallback.py`). Half
+    precision is faster on a GPU, and may now and then find another hypothesis. `nbest` asks a beam for that many
+    hypotheses, the best included.
     """
 
     kind: SearchName = "greedy"
@@ -68,6 +71,7 @@ class Search:
     fallback: bool = False
     precision: Precision = "fp32"
     nbest: int = 0
+    ctc_weight: float = 0.0
     lm: str | None = None
     fusion: Fusion | None = field(default=None, repr=False)
 
@@ -80,11 +84,14 @@ class Search:
             "fallback": self.fallback,
             "precision": self.precision,
         }
+        if self.ctc_weight:
+            settings["ctc_weight"] = self.ctc_weight
         return {**settings, "lm": self.lm, "lm_weight": self.fusion.weight} if self.fusion else settings
 
     def changed(self) -> dict[str, object]:
         """What is not as usual among the settings that some searches do not use."""
-        values = {"beam": self.beam, "length_power": self.length_power, "fallback": self.fallback, "nbest": self.nbest}
+        names = ("beam", "length_power", "fallback", "nbest", "ctc_weight")
+        values = {name: getattr(self, name) for name in names}
         found: dict[str, object] = {
             name: value for name, value in values.items() if value not in (getattr(USUAL, name), FORMER.get(name))
         }
@@ -173,9 +180,17 @@ def _with_frames(scorer: CtcScorer, found: Sequence[Hypothesis]) -> Iterator[Hyp
 def _search_tokens(scorer: TokenScorer, settings: Search) -> list[Hypothesis]:
     if settings.kind == "greedy":
         return tokens.greedy(scorer)
+    if settings.ctc_weight:
+        scorer = _joint(scorer, settings.ctc_weight)
     nbest = max(1, settings.nbest)
     power = LENGTH_POWERS["tokens"] if settings.length_power is None else settings.length_power
     return _best(tokens.beam_search(scorer, settings.beam, power, nbest, settings.fusion), nbest)
+
+
+def _joint(scorer: TokenScorer, weight: float) -> TokenScorer:
+    if not isinstance(scorer, CtcTokenScorer):
+        raise ModelError("decode.ctc_weight: this model has no CTC output. Leave it out.")
+    return JointScorer(scorer, weight)
 
 
 def _search_transducer(scorer: TransducerScorer, settings: Search) -> list[Hypothesis]:

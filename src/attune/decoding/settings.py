@@ -16,7 +16,7 @@ SearchName = Literal["greedy", "beam"]
 USES: Mapping[tuple[SearchName, ScorerKind], tuple[str, ...]] = {
     ("greedy", "tokens"): ("fallback",),
     ("beam", "ctc"): ("beam", "lm", "lm_weight"),
-    ("beam", "tokens"): ("beam", "length_power", "lm", "lm_weight", "nbest", "fallback"),
+    ("beam", "tokens"): ("beam", "ctc_weight", "length_power", "lm", "lm_weight", "nbest", "fallback"),
     ("beam", "transducer"): ("beam", "length_power", "lm", "lm_weight", "nbest"),
 }
 
@@ -51,6 +51,14 @@ class SearchConfig:
     precision: Annotated[
         Precision, Field(description="Precision of the model while decoding; half precision is faster on a GPU.")
     ] = "fp32"
+    ctc_weight: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1,
+            description="Joint decoding: weight of CTC prefix scores, the rest being the decoder's. Family aed only.",
+        ),
+    ] = 0.0
     lm: Annotated[
         str | None,
         Field(min_length=1, description="ARPA n-gram model over the model's tokens, fused in beam search."),

@@ -48,17 +48,15 @@ def visible_device(number: int, visible: str | None) -> str:
     return shown[number] if number < len(shown) else str(number) if visible is None else ""
 
 
-def run_on_ray(
-    points: Sequence[SweepPoint], site: Site, cluster: Cluster, folder: Path, report: Callable[[PointResult], None]
-) -> None:
-    """Run each point as a trial of Ray Tune, `cluster.workers` at a time; `report` is called as each ends."""
+def run_on_ray(points: Sequence[SweepPoint], site: Site, cluster: Cluster, folder: Path) -> list[PointResult]:
+    """Run each point as a trial of Ray Tune, `cluster.workers` at a time; Tune shows how far they are."""
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # every run has its own log
     with connect_cluster(cluster) as ray:
         require_shared_folder(ray, folder)
         tune = importlib.import_module("ray.tune")
-        trial = _trial(points, site, Path.cwd())
+        room = {"cpu": 1, "gpu": int(uses_gpu(ray, cluster.device))}
         tuner = tune.Tuner(
-            tune.with_resources(trial, {"cpu": 1, "gpu": int(uses_gpu(ray, cluster.device))}),
+            tune.with_resources(_trial(points, site, Path.cwd()), room),
             param_space={"point": tune.grid_search(list(range(len(points))))},
             tune_config=tune.TuneConfig(
                 max_concurrent_trials=cluster.workers[1],
@@ -68,11 +66,10 @@ def run_on_ray(
                 name=TRIALS,
                 storage_path=str(folder),
                 failure_config=tune.FailureConfig(max_failures=LOST_NODES),
-                callbacks=[_reporter(tune, points, report)],
-                verbose=0,
+                verbose=1,
             ),
         )
-        tuner.fit()
+        return [_result(points[trial.config["point"]], trial) for trial in tuner.fit()]
 
 
 def _trial(points: Sequence[SweepPoint], site: Site, folder: Path) -> Callable[[dict[str, Any]], None]:
@@ -90,16 +87,7 @@ def _trial(points: Sequence[SweepPoint], site: Site, folder: Path) -> Callable[[
     return trial
 
 
-def _reporter(tune: Any, points: Sequence[SweepPoint], report: Callable[[PointResult], None]) -> Any:
-    """A callback of Tune that reports each point when its trial has ended, with a result or without."""
-
-    class Reporter(tune.Callback):  # type: ignore[misc]
-        def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-            point = points[trial.config["point"]]
-            problem = trial.last_result.get("problem")
-            report(PointResult(point, problem=problem) if problem else finished_result(point))
-
-        def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-            report(PointResult(points[trial.config["point"]], problem=f"The trial failed: see {trial.error_file}"))
-
-    return Reporter()
+def _result(point: SweepPoint, trial: Any) -> PointResult:
+    """What came of a trial; the scores are those that the run itself has recorded."""
+    problem = str(trial.error).strip().splitlines()[-1] if trial.error else trial.metrics["problem"]
+    return PointResult(point, problem=problem) if problem else finished_result(point)

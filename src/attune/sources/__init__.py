@@ -13,6 +13,7 @@ from attune.sources._archive import open_archive, read_member, require_inside, u
 from attune.sources._cache import Cache, DownloadProgress, Entry, File, entry_from, unwatched
 from attune.sources._content import audio_column, content_of, contents_of
 from attune.sources._fetch import Body, ListFiles, Listing, RemoteFile, fetch, with_file
+from attune.sources._lock import read_lock, write_lock
 from attune.sources._maintenance import CachedSource, Pruned, contents, damaged, prune
 from attune.sources._ranges import list_prefix, network_is_forbidden, read_range, size_of
 from attune.sources._retry import NotModified, RetryableError, RetryPolicy, with_retries
@@ -55,6 +56,7 @@ __all__ = [
     "open_archive",
     "prune",
     "push",
+    "read_lock",
     "read_member",
     "read_range",
     "require_inside",
@@ -64,6 +66,7 @@ __all__ = [
     "unwatched",
     "with_retries",
     "without_secrets",
+    "write_lock",
 ]
 
 

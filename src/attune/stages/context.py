@@ -92,6 +92,7 @@ class Finished:
     steps_taken: int  # by this command
     averaged: tuple[int, ...] = ()  # steps, where the model is the mean of several checkpoints
     stalled_at: int | None = None  # the step at which patience was at its end, if before the last
+    report: Path | None = None  # the page, on the first rank
 
 
 Event = Started | Stepped | Decoding | Evaluated | Saved | Finished

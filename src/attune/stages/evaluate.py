@@ -198,7 +198,9 @@ def search_of(config: SearchConfig, built: TaskModel, site: Site, world: World) 
     """The recipe's search settings as the decoder takes them, with the language model they name."""
     is_open = config.search == "beam" and config.length_power is None
     length_power = LENGTH_POWERS.get(built.scorer) if is_open else config.length_power
-    search = Search(config.search, config.beam, length_power, config.fallback, config.precision)
+    search = Search(
+        config.search, config.beam, length_power, config.fallback, config.precision, ctc_weight=config.ctc_weight
+    )
     if config.lm is not None:
         fusion = Fusion(_read_lm(config.lm, built, site, world), config.lm_weight)
         search = replace(search, lm=config.lm, fusion=fusion)

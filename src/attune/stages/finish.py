@@ -53,8 +53,11 @@ def finish(training: TrainingContext, before: int, last: int) -> Iterator[Event]
         yield from _score_all_of("test", training, final.steps[-1])
     averaged = final.steps if recipe.train.average else ()
     stalled_at = last if last < recipe.train.last_step else None
+    report = _write_report(training) if world.is_first else None
+    world.barrier()  # a rank that leaves early is taken for lost
     yield Finished(
         run=run,
+        report=report,
         recipe=recipe,
         best_step=final.steps[-1],
         steps_taken=last - before,
@@ -72,6 +75,15 @@ def _score_all_of(split: str, training: TrainingContext, step: int) -> Iterator[
         run.add_scores(split, {**evaluation.as_json(), "step": step})
     log_scores(training, step, evaluation, False)
     yield Evaluated(step, evaluation)
+
+
+def _write_report(training: TrainingContext) -> Path | None:
+    """The run's page. The run is done without it too, so whatever is wrong with it goes to the log."""
+    try:
+        return training.run.report().path
+    except Exception as error:
+        training.log.write("report_failed", reason=f"{type(error).__name__}: {error}")
+        return None
 
 
 def _tune(task: TunedTask, training: TrainingContext) -> Iterator[Event]:

@@ -3,24 +3,21 @@
 `sources.lock.json` says for every source which revision it was, and the size and SHA-256 of each file.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attune import catalog
 from attune.corpora import fetch_manifest
 from attune.errors import AttuneError, RankLost, SourceError
-from attune.files import sha256, write_text
+from attune.files import sha256
 from attune.recipe import Recipe
 from attune.run import Run
 from attune.site import Site
-from attune.sources import Cache, Entry, File, entry_from, is_remote, locate, shown
+from attune.sources import Cache, Entry, File, is_remote, locate, read_lock, shown, write_lock
 from attune.stages.pairs import require_fit
 from attune.stages.pretrained import is_native, locate_model, open_pretrained
 from attune.world import World
-
-FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,26 +125,6 @@ def _used(path: Path) -> Iterable[Path]:
         own = path / "recipe.yaml"  # a checkpoint has none: its run's goes on changing
         return [*([own] if own.is_file() else []), model.weights, *inside]
     return sorted(file for file in path.iterdir() if file.is_file())
-
-
-def write_lock(path: Path, entries: Iterable[Entry]) -> None:
-    """Write down what was used, whole or not at all."""
-    sources = [asdict(entry) for entry in sorted(entries, key=lambda entry: entry.source)]
-    write_text(path, json.dumps({"format": FORMAT, "sources": sources}, indent=1) + "\n")
-
-
-def read_lock(path: Path) -> dict[str, Entry]:
-    """What was used, by source."""
-    try:
-        saved = json.loads(path.read_bytes())
-        entries = [entry_from(each) for each in saved["sources"]]
-        if saved["format"] != FORMAT:
-            raise SourceError(
-                f"{path} was written by another version of attune (format {saved['format']}). Use that version."
-            )
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SourceError(f"{path} is not a lock file ({error}). Give a run's sources.lock.json.") from error
-    return {entry.source: entry for entry in entries}
 
 
 @dataclass(frozen=True, slots=True)

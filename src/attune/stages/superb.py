@@ -1,9 +1,10 @@
-"""The SUPERB benchmark of an upstream: which tasks can run, which learning rate dev prefers, and one table.
+"""The SUPERB benchmark of an upstream: which tasks can run, what dev prefers, and one table.
 
-The learning rate decides a result, so each task is trained with several, and dev chooses. Test is scored once, with the
-one that was chosen.
+The learning rate decides a result, so each task is trained with several; where nothing is learned, each layer is tried.
+All of these are points of a sweep, and dev chooses. Test is scored once, with what was chosen.
 """
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +14,17 @@ from attune import catalog
 from attune import recipe as recipes
 from attune.files import write_text
 from attune.metrics import Metric
-from attune.plain_yaml import Plain, write_data
-from attune.run import Run
+from attune.plain_yaml import Plain, inline_yaml, write_data
+from attune.recipe import Recipe
+from attune.site import Site
+from attune.stages import drain
+from attune.stages.eval_target import evaluate_target, open_eval_target, record
+from attune.stages.folds import write_folds
+from attune.stages.sweep import PointResult, SweepPoint
+from attune.world import World, choose_device
 
 RATES = ("1e-1", "1e-2", "1e-3", "1e-4", "1e-5")
+RIM = {"%": 100.0, "dB": 20.0}  # of the radar plot, by unit
 DATA = "data/"  # how recipes write the folder of manifests
 
 
@@ -27,21 +35,29 @@ class SuperbTask:
     name: str
     recipe: str
     corpus: str
-    published: Mapping[str, float]  # by upstream, of the recipe's primary metric
-    learns: bool = True  # False: there is nothing to choose a learning rate for
+    published: Mapping[str, float]  # by upstream, of the recipe's metric
+    learns: bool = True  # False: layers are tried instead of learning rates
+    folds: tuple[str, ...] = ()  # manifests of a cross-validation, whose mean counts
 
 
 def _published(*values: float) -> dict[str, float]:
     return dict(zip(("fbank", "wav2vec2", "hubert", "wavlm"), values, strict=True))  # base models; WavLM base+
 
 
+SESSIONS = tuple(f"data/iemocap/session{number}.jsonl" for number in range(1, 6))
+IEMOCAP = "IEMOCAP, sail.usc.edu/iemocap (on request)"
+VOICES = "Common Voice 7, commonvoice.mozilla.org"
 TASKS = (
     SuperbTask("PR", "superb-pr", "LibriSpeech, openslr.org/12", _published(82.01, 5.74, 5.41, 3.92)),
     SuperbTask("KS", "superb-ks", "Speech Commands v0.01 and its test set", _published(41.38, 96.23, 96.30, 97.37)),
     SuperbTask("IC", "superb-ic", "Fluent Speech Commands, fluent.ai", _published(9.65, 92.35, 98.34, 99.00)),
     SuperbTask("SID", "superb-sid", "VoxCeleb1, robots.ox.ac.uk/~vgg", _published(20.06, 75.18, 81.42, 89.42)),
-    SuperbTask("ER", "superb-er", "IEMOCAP, sail.usc.edu/iemocap (on request)", _published(48.24, 63.43, 64.92, 68.65)),
+    SuperbTask("ER", "superb-er", IEMOCAP, _published(48.24, 63.43, 64.92, 68.65), folds=SESSIONS),
     SuperbTask("ASR", "superb-asr", "LibriSpeech, openslr.org/12", _published(23.18, 6.43, 6.42, 5.59)),
+    SuperbTask("OOD-es", "superb-ood-asr", VOICES, {}),
+    SuperbTask("OOD-ar", "superb-ood-asr-ar", VOICES, {}),
+    SuperbTask("OOD-zh", "superb-ood-asr-zh", VOICES, {}),
+    SuperbTask("OOD-spon", "superb-ood-asr-sbcsae", "SBCSAE as S3PRL preprocessed it", {}),
     SuperbTask("QbE", "superb-qbe", "QUESST 2014, fit.vutbr.cz", _published(0.0058, 0.0233, 0.0736, 0.0988), False),
     SuperbTask("SF", "superb-sf", "Audio SNIPS as S3PRL prepared it", _published(69.64, 88.30, 88.53, 90.58)),
     SuperbTask("ASV", "superb-asv", "VoxCeleb1 with veri_test.txt", _published(9.56, 6.02, 5.11, 4.07)),
@@ -55,37 +71,30 @@ TASKS = (
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One training of a task: its run, and its overrides."""
+    """One way to train a task: a learning rate or a layer, and its runs, one for each fold."""
 
     task: SuperbTask
-    value: str
-    run: Path
-    words: tuple[str, ...]
+    value: str  # lr 1e-3
+    points: tuple[SweepPoint, ...]
+    tests: tuple[tuple[str, ...], ...]  # the test manifests of each point
 
-    def dev(self) -> float:
-        """The best dev score, NaN where there is none yet."""
-        best = Run(self.run).best()
-        return best.value if best else math.nan
+    def dev(self, results: Mapping[str, PointResult], metric: Metric) -> float:
+        """The mean dev score over folds, NaN where one is missing."""
+        found = [results[point.name].scores for point in self.points]
+        values = [scores.values[metric.name].value if scores else math.nan for scores in found]
+        return sum(values) / len(values)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What a task came to: the trial that dev chose, and its test scores."""
+    """What a task came to: what dev chose, and the test score with its interval."""
 
     task: SuperbTask
     metric: Metric
-    chosen: Trial
-    scores: Mapping[str, Plain]
-
-    @property
-    def value(self) -> float:
-        """The test score of the primary metric."""
-        return _entry(self.scores, self.metric.name)[0]
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """Its 95 % interval."""
-        return _entry(self.scores, self.metric.name)[1]
+    chosen: str
+    value: float
+    interval: tuple[float, float]
+    name: str  # in the table
 
 
 def write_recipe(task: SuperbTask, data: Path, to: Path) -> Path:
@@ -98,51 +107,109 @@ def write_recipe(task: SuperbTask, data: Path, to: Path) -> Path:
     return path
 
 
-def missing_files(recipe: Path) -> list[str]:
-    """The manifests that a recipe names and that are not there."""
-    data = recipes.load(recipe).recipe.data
-    return [name for name in (*data.train, *data.dev, *data.test) if not Path(name).exists()]
+def missing_files(task: SuperbTask, recipe: Path, data: Path) -> list[str]:
+    """The manifests that a task needs and that are not there."""
+    own = recipes.load(recipe).recipe.data
+    names = [*map(str, _folds(task, data))] or [*own.train, *own.dev, *own.test]
+    return [name for name in names if not Path(name).exists()]
 
 
-def trials(task: SuperbTask, folder: Path, rates: Sequence[str]) -> list[Trial]:
-    """A run for each learning rate; one where nothing is learned."""
-    if not task.learns:
-        return [Trial(task, "", folder / "run", (f"run={folder / 'run'}",))]
-    return [
-        Trial(task, rate, folder / f"lr-{rate}", (f"run={folder / f'lr-{rate}'}", f"optimizer.lr={rate}"))
-        for rate in rates
-    ]
+def trials(task: SuperbTask, recipe: Path, data: Path, words: Sequence[str], values: Sequence[str]) -> list[Trial]:
+    """A trial for each learning rate, or for each layer where nothing is learned."""
+    folder, key = recipe.parent, "optimizer.lr" if task.learns else "model.layers"
+    short = "lr" if task.learns else "layer"
+    found = []
+    for value in values:
+        run = folder / f"{short}-{value}"
+        own = [*words, f"{key}={value}", f"run={inline_yaml(str(run))}"]
+        loaded = recipes.load(recipe, own).recipe
+        parts = list(_parts(task, loaded, run, data))
+        points = tuple(
+            SweepPoint(recipe, (*own[:-1], *more), f"{task.name} {short} {value}{name}", place)
+            for name, place, more, _ in parts
+        )
+        found.append(Trial(task, f"{short} {value}", points, tuple(test for *_, test in parts)))
+    return found
+
+
+def _parts(
+    task: SuperbTask, recipe: Recipe, run: Path, data: Path
+) -> Iterator[tuple[str, Path, tuple[str, ...], tuple[str, ...]]]:
+    """The runs of a trial: a name, the folder, overrides, and the test manifests."""
+    folds = _folds(task, data)
+    if not folds:
+        yield "", run, (), recipe.data.test
+        return
+    for manifest, fold in zip(folds, write_folds(recipe, folds), strict=True):
+        yield f" {fold.name}", fold.run, fold.overrides[1:], (str(manifest),)
+
+
+def _folds(task: SuperbTask, data: Path) -> tuple[Path, ...]:
+    return tuple(data.absolute() / name.removeprefix(DATA) for name in task.folds)
 
 
 def metric_of(recipe: Path) -> Metric:
-    """The primary metric of a recipe's task."""
-    return catalog.find(catalog.TASKS, recipes.load(recipe).recipe.task.name).metrics[0]
+    """The metric that a recipe chooses by."""
+    loaded = recipes.load(recipe).recipe
+    known = catalog.find(catalog.TASKS, loaded.task.name).metrics
+    kept = (loaded.train.keep_best or "").removeprefix("dev.")
+    return next((metric for metric in known if metric.name == kept), known[0])
 
 
-def chosen(found: Sequence[Trial], metric: Metric) -> Trial:
-    """The trial that is best on dev."""
-    best = found[0]
-    for trial in found[1:]:
-        best = trial if metric.is_better(trial.dev(), best.dev()) else best
+def chosen(found: Sequence[Trial], results: Mapping[str, PointResult], metric: Metric) -> Trial | None:
+    """The trial that is best on dev; None where none has a score."""
+    best: Trial | None = None
+    for trial in found:
+        value = trial.dev(results, metric)
+        if math.isfinite(value) and (best is None or metric.is_better(value, best.dev(results, metric))):
+            best = trial
     return best
 
 
+def score_on_test(trial: Trial, metric: Metric, site: Site, name: str, search: Sequence[str] = ()) -> TaskResult:
+    """The test score of what dev chose, once: kept beside its run, with the predictions."""
+    scores = [
+        _test_score(point, tests, metric, site, name, search)
+        for point, tests in zip(trial.points, trial.tests, strict=True)
+    ]
+    value = sum(each[0] for each in scores) / len(scores)
+    # Folds are independent: the half-widths of their intervals add up as deviations do.
+    low, high = (math.hypot(*(each[0] - each[side] for each in scores)) / len(scores) for side in (1, 2))
+    return TaskResult(trial.task, metric, trial.value, value, (value - low, value + high), name)
+
+
+def _test_score(
+    point: SweepPoint, tests: Sequence[str], metric: Metric, site: Site, name: str, search: Sequence[str]
+) -> tuple[float, float, float]:
+    kept = point.run / f"{name}-test.json"
+    if not kept.exists():
+        target = open_eval_target(str(point.run), [f"data.test={inline_yaml(list(tests))}", *search], site)
+        world = World.alone(str(choose_device(site.device)))
+        out = kept.with_suffix(".jsonl")
+        found = drain(evaluate_target(target, "test", None, site, world, out))
+        record(target, found, out)
+        write_text(kept, json.dumps(found.as_json(), indent=1) + "\n")
+    score = json.loads(kept.read_text())["scores"][metric.name]
+    return tuple(math.nan if score[key] is None else float(score[key]) for key in ("value", "low", "high"))  # type: ignore[return-value]
+
+
 def table(results: Sequence[TaskResult], upstream: str) -> str:
-    """Every task with its interval, the learning rate, and the published figure, as Markdown."""
+    """Every task with its interval, what dev chose, and the published figure, as Markdown."""
     lines = ["| task | metric | test | 95 % interval | dev chose | published |", "|---|---|---|---|---|---|"]
     for each in results:
-        low_high = each.interval
-        interval = f"{low_high[0]:.2f} to {low_high[1]:.2f}" if low_high else "–"
-        published = each.task.published.get(upstream)
+        digits = 2 if each.metric.unit else 4
+        value, low, high = (f"{number:.{digits}f}" for number in (each.value, *each.interval))
+        metric = f"{each.metric.name} {each.metric.unit}".strip()
+        published = each.task.published.get(upstream) if each.name == each.task.name else None
         lines.append(
-            f"| {each.task.name} | {each.metric.name} {each.metric.unit} | {each.value:.2f} | {interval} | "
-            f"{f'lr {each.chosen.value}' if each.chosen.value else '–'} | {'–' if published is None else published} |"
+            f"| {each.name} | {metric} | {value} | {low} to {high} | {each.chosen} | "
+            f"{'–' if published is None else published} |"
         )
     return "\n".join(lines) + "\n"
 
 
 def radar(results: Sequence[TaskResult], upstream: str) -> str:
-    """The scores on one axis each, as SVG: the centre is 0, the rim 100; errors count from the rim inwards."""
+    """One axis for each score, as SVG: 0 in the centre, 100 %, 20 dB or 1 at the rim; errors from the rim inwards."""
     size, centre, reach = 480, 240.0, 180.0
     parts = list(_axes(results, centre, reach))
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in _corners(results, centre, reach))
@@ -159,33 +226,19 @@ def _axes(results: Sequence[TaskResult], centre: float, reach: float) -> Iterato
         x, y = _point(number, len(results), centre, reach)
         yield f'<line x1="{centre}" y1="{centre}" x2="{x:.1f}" y2="{y:.1f}" stroke="#bbb"/>'
         x, y = _point(number, len(results), centre, reach + 22)
-        yield f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{each.task.name} {each.value:.1f}</text>'
+        yield f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{each.name} {each.value:.3g}</text>'
 
 
 def _corners(results: Sequence[TaskResult], centre: float, reach: float) -> Iterator[tuple[float, float]]:
     for number, each in enumerate(results):
-        percent = min(100.0, max(0.0, each.value if each.metric.unit == "%" else 100 * each.value))
-        share = percent / 100 if each.metric.higher_is_better else 1 - percent / 100
+        part = min(1.0, max(0.0, each.value / RIM.get(each.metric.unit, 1.0)))
+        share = part if each.metric.higher_is_better else 1 - part
         yield _point(number, len(results), centre, reach * share)
 
 
 def _point(number: int, count: int, centre: float, reach: float) -> tuple[float, float]:
     angle = 2 * math.pi * number / max(1, count) - math.pi / 2
     return centre + reach * math.cos(angle), centre + reach * math.sin(angle)
-
-
-def _entry(scores: Mapping[str, Plain], name: str) -> tuple[float, tuple[float, float] | None]:
-    values = scores.get("scores")
-    found = values.get(name) if isinstance(values, dict) else None
-    if not isinstance(found, dict):
-        return math.nan, None
-    value, low, high = (found.get(key) for key in ("value", "low", "high"))
-    is_known = isinstance(low, int | float) and isinstance(high, int | float)
-    return _number(value), (_number(low), _number(high)) if is_known else None
-
-
-def _number(value: Plain) -> float:
-    return float(value) if isinstance(value, int | float) else math.nan
 
 
 def _moved(value: Plain, folder: Path) -> Plain:

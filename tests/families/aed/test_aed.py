@@ -1,12 +1,22 @@
 """The family's promises, with the task's tokens and random weights."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 
 from attune.corpora import open_manifest
+from attune.errors import ModelError
 from attune.families.aed import FAMILY, AedConfig
+from attune.families.aed.front_end import AedFrontEnd
+from attune.families.aed.model import AedModel
+from attune.families.aed.normalization import FeatureNorm
+from attune.families.aed.shape import PRESETS, read_shape, write_shape
 from attune.tasks.transcribe import TASK
 from attune.testing import check_family, make_corpus
+
+from tiny import batch_of
 
 
 @pytest.fixture(scope="module")
@@ -19,10 +29,13 @@ def task_and_corpus(tmp_path_factory):
     return TASK(config, folder / "task"), corpus
 
 
-def test_an_attention_model_keeps_what_every_family_promises(task_and_corpus):
+@pytest.mark.parametrize("normalize", ["global", "sentence"])
+@pytest.mark.parametrize("size", ["tiny", "tiny-conformer", "tiny-transformer"])
+def test_an_attention_model_keeps_what_every_family_promises(task_and_corpus, size, normalize):
     torch.manual_seed(1)
     # The loss of a search is that of the attention alone, without smoothing.
-    check_family(FAMILY, AedConfig(size="tiny", tokens="task", ctc_weight=0.0, label_smoothing=0.0), *task_and_corpus)
+    config = AedConfig(size=size, tokens="task", ctc_weight=0.0, label_smoothing=0.0, normalize=normalize)
+    check_family(FAMILY, config, *task_and_corpus)
 
 
 @pytest.mark.parametrize(
@@ -32,3 +45,94 @@ def test_an_attention_model_keeps_what_every_family_promises(task_and_corpus):
 def test_a_config_names_weights_or_a_size(settings, message):
     with pytest.raises(ValueError, match=message):
         AedConfig(**settings)
+
+
+@pytest.mark.parametrize("size", ["tiny-conformer", "tiny-transformer"])
+def test_a_cached_decoder_scores_what_it_learns_and_shows_where_it_looks(task_and_corpus, size):
+    task, _ = task_and_corpus
+    torch.manual_seed(2)
+    model = FAMILY.build(AedConfig(size=size, tokens="task"), task, Path()).model.eval()
+    batch = batch_of([(str(row), corpus_audio(row), (0, 3, 2, 4, 0)) for row in range(3)])
+    with torch.no_grad():
+        frames, lengths = model.encode(batch)
+        together = model.decoder(batch.tokens.ids[:, :-1], model.decoder.attend(frames, lengths)).log_softmax(-1)
+        scorer = model.scorer(batch)
+        for place in range(4):
+            step = scorer.advance(batch.tokens.ids[:, place : place + 1])
+            torch.testing.assert_close(step, together[:, place], atol=1e-5, rtol=0)
+            torch.testing.assert_close(scorer.attention.sum(1), torch.ones(3))
+            assert not scorer.attention[lengths < lengths.max(), -1].any()
+
+
+def corpus_audio(row):
+    return np.random.default_rng(row).normal(size=4000 + 2500 * row).astype(np.float32) * 0.1
+
+
+def test_global_statistics_are_those_of_all_frames_so_far_whatever_the_micro_batches():
+    rows = [(str(row), corpus_audio(row), (0, 1, 0)) for row in range(6)]
+    found = []
+    for cut in (1, 2, 6):
+        front = AedFrontEnd(PRESETS["tiny"], "global").train()
+        front.norm.follows = True
+        for _ in range(2):  # two steps, which see the same
+            tally = front.norm.begin_step()
+            for first in range(0, 6, cut):
+                batch = batch_of(rows[first : first + cut])
+                front(batch.audio, batch.lengths)[0].sum().backward()
+            FeatureNorm.settle([front.norm], [tally.grad])
+        found.append(front.norm)
+    batches = [batch_of([row]) for row in rows]
+    frames = torch.cat([front.energies(each.audio, each.lengths)[0][0] for each in batches]).double()
+    for norm in found:
+        assert float(norm.count) == 2 * len(frames)
+        torch.testing.assert_close(norm.mean.double(), frames.mean(0), atol=1e-4, rtol=0)
+        torch.testing.assert_close(norm.deviation.double(), frames.std(0, correction=0), atol=1e-4, rtol=0)
+
+
+def test_statistics_stay_as_they_are_after_the_epochs_and_for_pretrained_weights():
+    model = AedModel(PRESETS["tiny"], AedConfig(size="tiny", tokens="task", normalize_epochs=1)).train()
+    batch = batch_of([("a", corpus_audio(1), (0, 5, 0))])
+    for epoch, grows in ((0, True), (1, False)):
+        model.set_epoch(epoch)
+        tally = model.front_end.norm.begin_step()
+        model.loss(batch).total.backward()
+        assert (tally.grad is not None) == grows
+    assert AedConfig(weights="x").epochs_counted == 0
+
+
+def test_ctc_is_in_the_loss_of_the_first_epochs_alone():
+    config = AedConfig(size="tiny", tokens="task", ctc_weight=0.4, ctc_epochs=2)
+    torch.manual_seed(3)
+    model = AedModel(PRESETS["tiny"], config).eval()
+    batch, losses = batch_of([("a", corpus_audio(2), (0, 5, 7, 0))]), []
+    for epoch in (0, 1, 2, 7):
+        model.set_epoch(epoch)
+        losses.append(model.loss(batch).total.item())
+    assert losses[0] == losses[1] != losses[2] == losses[3]
+
+
+@torch.no_grad()
+def test_label_smoothing_is_a_sum_that_adds_up_over_micro_batches():
+    torch.manual_seed(3)
+    model = AedModel(PRESETS["tiny"], AedConfig(size="tiny", tokens="task", label_smoothing=0.2)).eval()
+    rows = [(str(row), corpus_audio(row), (0, *range(1, 3 + row), 0)) for row in range(3)]
+    whole = model.loss(batch_of(rows))
+    parts = [model.loss(batch_of([row])) for row in rows]
+    assert float(whole.total) == pytest.approx(sum(float(part.total) for part in parts), rel=1e-5)
+    assert int(whole.count) == sum(int(part.count) for part in parts)
+
+
+@pytest.mark.parametrize("size", PRESETS)
+def test_sizes_are_written_and_read_back(size, tmp_path):
+    write_shape(PRESETS[size], tmp_path)
+    assert read_shape(tmp_path) == PRESETS[size]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"encoder": {"width": 3}, "decoder": {}}', "[]", "{", '{"encoder": 1}'],
+)
+def test_a_file_that_describes_nothing_is_refused(text, tmp_path):
+    (tmp_path / "model.json").write_text(text)
+    with pytest.raises(ModelError, match="does not describe an attention encoder-decoder"):
+        read_shape(tmp_path)

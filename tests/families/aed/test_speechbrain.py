@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from attune.decoding import tokens
 from attune.decoding.fusion import Fusion
+from attune.decoding.search import Search, search
 from attune.errors import ModelError
 from attune.families._hyperparams import Tagged, read_hyperparams
 from attune.families.aed import FAMILY, AedConfig
@@ -159,6 +160,20 @@ def test_hypotheses_are_speechbrains_alone_and_the_same_in_any_batch(name):
     assert {number: searched(name, [number])[0] for number in clips} == expected
     for order in (clips, clips[::-1]):
         assert dict(zip(order, searched(name, order), strict=True)) == expected
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("weight", [0.3, 1.0])
+def test_joint_ctc_decoding_is_the_same_alone_and_in_any_batch(weight):
+    model, settings = golden().built.model, Search("beam", 4, ctc_weight=weight, nbest=4)
+    model.rules = rules_of(AedConfig(weights="x", **USUAL))
+    alone = [search(model.scorer(golden().batch([number])), settings)[0] for number in range(4)]
+    for order in ([0, 1, 2, 3], [3, 1, 2, 0]):
+        found = dict(zip(order, search(model.scorer(golden().batch(order)), settings), strict=True))
+        for number, expected in enumerate(alone):
+            both = [(each, *each.nbest) for each in (found[number], expected)]
+            assert [each.tokens for each in both[0]] == [each.tokens for each in both[1]]
+            assert [each.score for each in both[0]] == pytest.approx([each.score for each in both[1]], abs=1e-3)
 
 
 def test_no_tag_is_executed_and_nothing_is_included(tmp_path):

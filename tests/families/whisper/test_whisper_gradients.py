@@ -20,12 +20,11 @@ from attune.world import World
 
 from tiny_whisper import MULTILINGUAL, real, real_data, write_whisper
 
-WINDOWS = pytest.mark.parametrize("window", ["full", "trimmed"])
 RULES = StepRules(5, Schedule(1e-5, 1, 0, "constant"), "fp32", clip=1e9, strict=False, nonfinite_patience=1)
 
 
-def build(folder, assets, window):
-    config = WhisperConfig(weights=str(folder), window=window)
+def build(folder, assets, window, smoothing=0.0):
+    config = WhisperConfig(weights=str(folder), window=window, label_smoothing=smoothing)
     weights = FAMILY.importer.read(config, folder, assets).tensors
     built = FAMILY.build(config, Transcribe(TranscribeConfig(language="en"), assets), assets)
     built.model.load_state_dict(weights)
@@ -80,12 +79,28 @@ def exact_gradient(built, corpus, micros):
     return torch.cat([weight.grad.flatten() for weight in model.parameters() if weight.requires_grad])
 
 
-@WINDOWS
-def test_the_gradient_of_a_step_does_not_depend_on_micro_batches_or_ranks(tmp_path, window):
+@pytest.mark.parametrize(("window", "smoothing"), [("full", 0.0), ("trimmed", 0.0), ("trimmed", 0.1)])
+def test_the_gradient_of_a_step_does_not_depend_on_micro_batches_or_ranks(tmp_path, window, smoothing):
     folder = write_whisper(tmp_path / "model", MULTILINGUAL)
     corpus = list(open_manifest(make_corpus(tmp_path / "corpus", utterances=8), tmp_path / "index"))
-    for largest, share in differences(build(folder, tmp_path, window), corpus):
+    for largest, share in differences(build(folder, tmp_path, window, smoothing), corpus):
         assert largest <= 1e-6 and share <= 1e-6
+
+
+@torch.no_grad()
+def test_label_smoothing_spreads_a_part_of_each_learned_token_over_the_vocabulary(tmp_path):
+    folder = write_whisper(tmp_path / "model", MULTILINGUAL)
+    corpus = list(open_manifest(make_corpus(tmp_path / "corpus", utterances=3), tmp_path / "index"))
+    plain, smooth = (build(folder, tmp_path, "trimmed", smoothing) for smoothing in (0.0, 0.1))
+    (loaded,) = step_of(World.alone(), Reader(corpus, plain.codec.target), 1)
+    batch, model = loaded.batch, plain.model.eval()
+    windows, states = model.encode(batch)
+    logits = model.model.decoder(batch.tokens.ids[:, :-1], states, windows.mask())
+    labels = model.labels(batch)
+    uniform = -logits.log_softmax(-1).mean(-1)[labels != -100].sum()
+    nll, found = model.loss(batch), smooth.model.eval().loss(batch)
+    assert float(found.total) == pytest.approx(0.9 * float(nll.total) + 0.1 * float(uniform), rel=1e-5)
+    assert int(found.count) == int(nll.count) == int((labels != -100).sum())
 
 
 @pytest.mark.recipe

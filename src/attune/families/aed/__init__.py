@@ -1,4 +1,4 @@
-"""Attention encoder-decoders: a CRDNN with location-aware attention, as in SpeechBrain's LibriSpeech recipe."""
+"""Attention encoder-decoders with CTC, as in SpeechBrain's LibriSpeech recipes: CRDNN, Conformer, Transformer."""
 
 from pathlib import Path
 

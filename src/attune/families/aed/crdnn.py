@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from attune.families._norm import BatchNorm
 from attune.families._own import own_of
-from attune.families.aed.shape import AedShape
+from attune.families.aed.shape import CrdnnShape
 
 
 class EdgeConv(nn.Module):
@@ -39,7 +39,7 @@ class EdgeConv(nn.Module):
 class ConvBlock(nn.Module):
     """Two convolutions with layer norms, and pooling over frequency."""
 
-    def __init__(self, channels_in: int, channels: int, bins: int, pooling: int, shape: AedShape) -> None:
+    def __init__(self, channels_in: int, channels: int, bins: int, pooling: int, shape: CrdnnShape) -> None:
         super().__init__()
         self.conv_1 = EdgeConv(channels_in, channels, shape.kernel)
         self.norm_1 = nn.LayerNorm((bins, channels))
@@ -76,10 +76,10 @@ class DnnBlock(nn.Module):
 class Crdnn(nn.Module):
     """Normalized energies to the frames that the decoder attends to, one in `time_pooling`."""
 
-    def __init__(self, shape: AedShape) -> None:
+    def __init__(self, shape: CrdnnShape, mels: int) -> None:
         super().__init__()
         self.time_pooling = shape.time_pooling
-        bins, channels = shape.mels, 1
+        bins, channels = mels, 1
         self.blocks = nn.ModuleList()
         for width, pooling in zip(shape.channels, shape.frequency_pooling, strict=True):
             self.blocks.append(ConvBlock(channels, width, bins, pooling, shape))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from attune.families.aed.shape import AedShape
+from attune.families.aed.shape import GruDecoderShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +38,15 @@ class DecoderState:
 class LocationAttention(nn.Module):
     """Attention by content and by the last attention, as in "Attention-Based Models for Speech Recognition"."""
 
-    def __init__(self, shape: AedShape) -> None:
+    def __init__(self, shape: GruDecoderShape, frame_width: int) -> None:
         super().__init__()
         width, reach = shape.attention_width, shape.attention_reach
-        self.encoded = nn.Linear(shape.width, width)
-        self.state = nn.Linear(shape.decoder_width, width)
+        self.encoded = nn.Linear(frame_width, width)
+        self.state = nn.Linear(shape.width, width)
         self.conv = nn.Conv1d(1, shape.attention_channels, 2 * reach + 1, padding=reach, bias=False)
         self.location = nn.Linear(shape.attention_channels, width)
         self.energy = nn.Linear(width, 1, bias=False)
-        self.output = nn.Linear(shape.width, width)
+        self.output = nn.Linear(frame_width, width)
 
     def forward(self, attended: Attended, hidden: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
         """The context (R, A) and where it is from (R, F)."""
@@ -56,16 +56,16 @@ class LocationAttention(nn.Module):
         return self.output((weights[:, None] @ attended.frames)[:, 0]), weights
 
 
-class AedDecoder(nn.Module):
+class GruDecoder(nn.Module):
     """Tokens in, one at a time; what it says about the next one out."""
 
-    def __init__(self, shape: AedShape) -> None:
+    def __init__(self, shape: GruDecoderShape, frame_width: int, tokens: int) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(shape.tokens, shape.embedding)
-        self.cell = nn.GRUCell(shape.embedding + shape.attention_width, shape.decoder_width)
-        self.attention = LocationAttention(shape)
-        self.projection = nn.Linear(shape.attention_width + shape.decoder_width, shape.decoder_width)
-        self.output = nn.Linear(shape.decoder_width, shape.tokens)
+        self.embedding = nn.Embedding(tokens, shape.embedding)
+        self.cell = nn.GRUCell(shape.embedding + shape.attention_width, shape.width)
+        self.attention = LocationAttention(shape, frame_width)
+        self.projection = nn.Linear(shape.attention_width + shape.width, shape.width)
+        self.output = nn.Linear(shape.width, tokens)
         self.dropout = nn.Dropout(shape.dropout)
 
     def attend(self, frames: Tensor, lengths: Tensor) -> Attended:

@@ -1,4 +1,4 @@
-"""SpeechBrain's log-mel energies in decibels, normalized by the statistics of the training data.
+"""SpeechBrain's log-mel energies in decibels, normalized.
 
 A row is a function of its own samples: the floor, 80 dB below the loudest energy, is that of each utterance.
 """
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from attune.audio.features import within
+from attune.families.aed.normalization import FeatureNorm, Normalize
 from attune.families.aed.shape import AedShape
 from attune.types import SAMPLE_RATE
 
@@ -18,28 +19,25 @@ RANGE = 80.0  # decibels
 
 
 class AedFrontEnd(nn.Module):
-    """Samples to normalized energies. Mean and deviation are the data's, and stay as they were counted."""
+    """Samples to normalized energies."""
 
-    mean: Tensor
-    deviation: Tensor
     window: Tensor
     bank: Tensor
 
-    def __init__(self, shape: AedShape) -> None:
+    def __init__(self, shape: AedShape, normalize: Normalize) -> None:
         super().__init__()
         self.shape = shape
-        self.register_buffer("mean", torch.zeros(shape.mels))
-        self.register_buffer("deviation", torch.ones(shape.mels))
+        self.norm = FeatureNorm(shape.mels, normalize)
         self.register_buffer("window", torch.hamming_window(shape.transform), persistent=False)
         self.register_buffer("bank", mel_bank(shape.mels, shape.transform), persistent=False)
 
-    @torch.no_grad()
     def forward(self, audio: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Frames (B, F, M) and how many are each row's own (B,)."""
         with torch.autocast(audio.device.type, enabled=False):
             energies, counts = self.energies(audio, lengths)
-            return ((energies - self.mean) / self.deviation).float(), counts
+            return self.norm(energies, counts), counts
 
+    @torch.no_grad()
     def energies(self, audio: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Energies in decibels (B, F, M), before they are normalized."""
         shape = self.shape

@@ -7,41 +7,50 @@ from torch import Tensor, nn
 from attune.audio.features import within
 from attune.audio.masking import mask_features
 from attune.families.aed.crdnn import Crdnn
-from attune.families.aed.decoder import AedDecoder
+from attune.families.aed.decoder import GruDecoder
 from attune.families.aed.front_end import AedFrontEnd
 from attune.families.aed.rules import AttentionRules, RuledScorer, rules_of
 from attune.families.aed.scorer import AedScorer
 from attune.families.aed.settings import AedConfig
-from attune.families.aed.shape import AedShape
-from attune.types import Batch, Loss, TokenScorer, TokenTargets
+from attune.families.aed.shape import AedShape, CrdnnShape, GruDecoderShape
+from attune.families.aed.transformer import AttentionEncoder, TransformerDecoder
+from attune.types import Batch, CtcScorer, Loss, TokenScorer, TokenTargets
 
 
 class AedModel(nn.Module):
-    """CRDNN, location-aware decoder and a CTC output on the encoder's frames."""
+    """An encoder, a decoder that attends to its frames, and a CTC output on them."""
 
     def __init__(self, shape: AedShape, config: AedConfig) -> None:
         super().__init__()
         self.shape = shape
         self.label_smoothing, self.ctc_weight = config.label_smoothing, config.ctc_weight
         self.rules = rules_of(config)
-        self.front_end = AedFrontEnd(shape)
-        self.encoder = Crdnn(shape)
-        self.decoder = AedDecoder(shape)
-        self.ctc = nn.Linear(shape.width, shape.tokens).requires_grad_(config.ctc_weight > 0)
+        self.ctc_epochs, self.epochs_counted = config.ctc_epochs, config.epochs_counted
+        self.front_end = AedFrontEnd(shape, config.normalize)
+        self.encoder = _encoder(shape)
+        self.decoder = _decoder(shape)
+        self.ctc = nn.Linear(shape.encoder.width, shape.tokens).requires_grad_(config.ctc_weight > 0)
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """CTC and the counting of statistics depend on the epoch of a step alone."""
+        self.epoch = epoch
+        self.front_end.norm.follows = epoch < self.epochs_counted
 
     def loss(self, batch: Batch) -> Loss:
         """Attention and CTC, summed over tokens; the end of each text is one of them."""
         frames, lengths = self.encode(batch)
         counts = batch.tokens.lengths - 1  # of what is predicted: all but the token that begins
-        total = (1 - self.ctc_weight) * self._attention_loss(frames, lengths, batch.tokens)
-        if self.ctc_weight:
-            total = total + self.ctc_weight * self._ctc_loss(frames, lengths, batch.tokens)
+        weight = self.ctc_weight if self.ctc_epochs is None or self.epoch < self.ctc_epochs else 0.0
+        total = (1 - weight) * self._attention_loss(frames, lengths, batch.tokens)
+        if weight:
+            total = total + weight * self._ctc_loss(frames, lengths, batch.tokens)
         return Loss(total, counts.sum())
 
     def scorer(self, batch: Batch) -> TokenScorer:
         """What a search can search, under the rules of the recipe."""
         frames, lengths = self.encode(batch)
-        plain = AedScorer(self.decoder, frames, lengths)
+        plain = AedScorer(self.decoder, frames, CtcScorer(self.ctc(frames).float().log_softmax(-1), lengths))
         return plain if self.rules == AttentionRules() else RuledScorer(plain, self.rules)
 
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -80,3 +89,14 @@ class AedModel(nn.Module):
             zero_infinity=True,  # a text may have more tokens than the utterance has frames
         )
         return total.to(frames.device)
+
+
+def _encoder(shape: AedShape) -> Crdnn | AttentionEncoder:
+    encoder = shape.encoder
+    return Crdnn(encoder, shape.mels) if isinstance(encoder, CrdnnShape) else AttentionEncoder(encoder, shape.mels)
+
+
+def _decoder(shape: AedShape) -> GruDecoder | TransformerDecoder:
+    decoder, width = shape.decoder, shape.encoder.width
+    kind = GruDecoder if isinstance(decoder, GruDecoderShape) else TransformerDecoder
+    return kind(decoder, width, shape.tokens)  # type: ignore[arg-type]  # its own

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from attune.families.aed.settings import AedConfig
-from attune.types import LogitFilter, TokenScorer
+from attune.types import CtcScorer, CtcTokenScorer, LogitFilter
 
 NEVER = -torch.inf
 
 
-class AttentionScorer(TokenScorer, Protocol):
-    """A TokenScorer that shows where it looks."""
+class AttentionScorer(CtcTokenScorer, Protocol):
+    """A CtcTokenScorer that shows where it looks."""
 
     @property
     def attention(self) -> Tensor:
@@ -50,6 +50,7 @@ class RuledScorer:
     def __init__(self, scorer: AttentionScorer, rules: AttentionRules) -> None:
         self.scorer, self.rules = scorer, rules
         self.device, self.end = scorer.device, scorer.end
+        self.ctc: CtcScorer = scorer.ctc
         self.covered: Tensor | None = None  # (R, F) attention so far
         self.peaks: Tensor | None = None  # (R,)
         self.steps = 0

@@ -1,12 +1,15 @@
-"""The decoder as a search steps it: frames and states by row."""
+"""A decoder as a search steps it: frames and states by row, and the CTC output for joint decoding."""
 
 # R rows, F frames, V vocabulary
 import torch
 from torch import Tensor
 
-from attune.families.aed.decoder import AedDecoder, DecoderState
+from attune.families.aed.decoder import GruDecoder
+from attune.families.aed.transformer import TransformerDecoder
 from attune.families.aed.vocabulary import END
-from attune.types import LogitFilter
+from attune.types import CtcScorer, LogitFilter
+
+Decoder = GruDecoder | TransformerDecoder
 
 
 class AedScorer:
@@ -15,13 +18,13 @@ class AedScorer:
     filters: tuple[LogitFilter, ...] = ()
     end = END
 
-    def __init__(self, decoder: AedDecoder, frames: Tensor, lengths: Tensor) -> None:
+    def __init__(self, decoder: Decoder, frames: Tensor, ctc: CtcScorer) -> None:
         self.device = frames.device
-        self.decoder = decoder
+        self.decoder, self.ctc = decoder, ctc
         self.prefixes = [[END]] * len(frames)
-        self.limits = lengths.tolist()
-        self.attended = decoder.attend(frames, lengths)
-        self.state: DecoderState = decoder.start(self.attended)
+        self.limits = ctc.lengths.tolist()
+        self.attended = decoder.attend(frames, ctc.lengths)
+        self.state = decoder.start(self.attended)  # type: ignore[arg-type]  # its own
 
     @property
     def attention(self) -> Tensor:
@@ -32,9 +35,11 @@ class AedScorer:
     def advance(self, tokens: Tensor) -> Tensor:
         """Give each row its next token (R, 1): the log-probabilities (R, V) of what follows."""
         for place in range(tokens.shape[1]):
-            logits, self.state = self.decoder.step(tokens[:, place], self.attended, self.state)
+            logits, self.state = self.decoder.step(tokens[:, place], self.attended, self.state)  # type: ignore[arg-type]
         return logits.float().log_softmax(-1)
 
     def select(self, rows: Tensor) -> None:
         """Row i goes on from what row `rows[i]` is now."""
-        self.attended, self.state = self.attended.select(rows), self.state.select(rows)
+        if len(rows) != len(self.state.attention):  # else each row stays with its utterance
+            self.attended = self.attended.select(rows)
+        self.state = self.state.select(rows)

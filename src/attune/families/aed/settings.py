@@ -5,6 +5,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+EPOCHS_COUNTED = 2
+Size = Literal[
+    "librispeech", "transformer", "conformer-small", "conformer-large", "tiny", "tiny-transformer", "tiny-conformer"
+]
+
 
 @dataclass(frozen=True, slots=True)
 class AedConfig:
@@ -14,8 +19,11 @@ class AedConfig:
         str | None, Field(description="A folder of SpeechBrain's, a model folder or a run to start from.")
     ] = None
     size: Annotated[
-        Literal["librispeech", "tiny"] | None,
-        Field(description="The size of a new model: SpeechBrain's LibriSpeech recipe, or one to try things with."),
+        Size | None,
+        Field(
+            description="The size of a new model, as in SpeechBrain's LibriSpeech recipes: librispeech is the CRDNN "
+            "with a GRU decoder, the others have Transformer decoders. Tiny ones are to try things with."
+        ),
     ] = None
     tokens: Annotated[
         Literal["own", "task"], Field(description="The pretrained model's own tokens, or those of the task.")
@@ -26,6 +34,21 @@ class AedConfig:
     ctc_weight: Annotated[
         float, Field(ge=0, le=1, description="The share of the CTC loss; the rest is the attention loss.")
     ] = 0.5
+    ctc_epochs: Annotated[
+        int | None, Field(ge=0, le=10**6, description="CTC only in the first N epochs (default: in all).")
+    ] = None
+    normalize: Annotated[
+        Literal["global", "sentence", "none"],
+        Field(description="Normalize features by statistics of the training data, of each utterance, or not."),
+    ] = "global"
+    normalize_epochs: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=10**6,
+            description="Count the global statistics in the first N epochs (default: 2, or 0 for pretrained weights).",
+        ),
+    ] = None
     temperature: Annotated[
         float, Field(gt=0, le=100, description="Temperature of the decoder's probabilities in a search.")
     ] = 1.0
@@ -42,6 +65,14 @@ class AedConfig:
     coverage_threshold: Annotated[
         float, Field(ge=0, le=100, description="The attention to a frame, over all tokens, above which it counts.")
     ] = 0.5
+
+    @property
+    def epochs_counted(self) -> int:
+        """The epochs in which global statistics are counted."""
+        if self.normalize != "global":
+            return 0
+        default = EPOCHS_COUNTED if self.weights is None else 0
+        return default if self.normalize_epochs is None else self.normalize_epochs
 
     def __post_init__(self) -> None:
         if (self.weights is None) == (self.size is None):

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from attune.errors import ModelError
 from attune.files import write_text
 
 FILE = "model.json"
-
-
-def _numbers(value: int | tuple[int, ...]) -> tuple[int, ...]:
-    return value if isinstance(value, tuple) else (value,)
+MOST = 10**6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AedShape:
-    """A CRDNN encoder, a location-aware GRU decoder, and the language model that came with them."""
+class CrdnnShape:
+    """Convolutions, a bidirectional LSTM and linear layers."""
 
-    mels: int = 40
-    transform: int = 400  # samples of a window
-    hop: int = 160
     channels: tuple[int, ...] = (128, 256)
     kernel: int = 3
     frequency_pooling: tuple[int, ...] = (2, 2)
@@ -32,28 +27,116 @@ class AedShape:
     rnn_width: int = 1024
     dnn_layers: int = 2
     width: int = 512  # of the encoder's frames
+    dropout: float = 0.15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionEncoderShape:
+    """Layers of self-attention over a quarter of the frames, with convolutions (Conformer) or without."""
+
+    kind: Literal["conformer", "transformer"]
+    width: int
+    layers: int = 12
+    heads: int = 4
+    inner: int = 2048
+    kernel: int = 31  # of a Conformer's convolutions
+    channels: int = 64  # of the subsampling
+    factor: int = 4
+    dropout: float = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GruDecoderShape:
+    """A GRU cell with location-aware attention."""
+
     embedding: int = 128
-    decoder_width: int = 1024
+    width: int = 1024
     attention_width: int = 1024
     attention_channels: int = 10
     attention_reach: int = 100  # frames to either side that the location features see
     dropout: float = 0.15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformerDecoderShape:
+    """Layers of self-attention and of attention to the encoder's frames, as wide as these."""
+
+    layers: int = 6
+    heads: int = 4
+    inner: int = 2048
+    dropout: float = 0.1
+
+
+ENCODERS = (CrdnnShape, AttentionEncoderShape)
+DECODERS = (GruDecoderShape, TransformerDecoderShape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AedShape:
+    """Features, encoder and decoder."""
+
+    mels: int = 40
+    transform: int = 400  # samples of a window
+    hop: int = 160
     tokens: int = 1000
+    encoder: CrdnnShape | AttentionEncoderShape = CrdnnShape()
+    decoder: GruDecoderShape | TransformerDecoderShape = GruDecoderShape()
 
     def __post_init__(self) -> None:
-        sizes = [
-            value for each in fields(self) if each.name != "dropout" for value in _numbers(getattr(self, each.name))
-        ]
-        if any(not 0 < size < 10**6 for size in sizes) or len(self.channels) != len(self.frequency_pooling):
+        if any(not 0 < size < MOST for size in _sizes(asdict(self))) or not self._is_consistent:
             raise ModelError(f"These are no sizes of an attention encoder-decoder: {self}.")
 
+    @property
+    def _is_consistent(self) -> bool:
+        encoder, decoder = self.encoder, self.decoder
+        heads = [part.heads for part in (encoder, decoder) if not isinstance(part, CrdnnShape | GruDecoderShape)]
+        if isinstance(encoder, CrdnnShape) and len(encoder.channels) != len(encoder.frequency_pooling):
+            return False
+        return all(encoder.width % (2 * each) == 0 for each in heads)
 
+
+def _sizes(values: Mapping[str, Any]) -> Iterator[int]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _sizes(value)
+        elif name not in ("dropout", "kind"):
+            yield from value if isinstance(value, tuple) else (value,)
+
+
+TINY_GRU = GruDecoderShape(embedding=16, width=32, attention_width=24)
+TINY_TRANSFORMER = TransformerDecoderShape(layers=2, heads=2, inner=64)
 PRESETS = {
     "librispeech": AedShape(),
-    "tiny": AedShape(
-        channels=(8, 16), rnn_layers=1, rnn_width=32, width=32, embedding=16, decoder_width=32, attention_width=24
+    "tiny": AedShape(encoder=CrdnnShape(channels=(8, 16), rnn_layers=1, rnn_width=32, width=32), decoder=TINY_GRU),
+    "transformer": AedShape(
+        mels=80,
+        tokens=5000,
+        encoder=AttentionEncoderShape(kind="transformer", width=512),
+        decoder=TransformerDecoderShape(),
     ),
-}  # fmt: skip
+    "conformer-small": AedShape(
+        mels=80,
+        transform=512,
+        tokens=5000,
+        encoder=AttentionEncoderShape(kind="conformer", width=144, inner=1024),
+        decoder=TransformerDecoderShape(layers=4, inner=1024),
+    ),
+    "conformer-large": AedShape(
+        mels=80,
+        transform=512,
+        tokens=5000,
+        encoder=AttentionEncoderShape(kind="conformer", width=512, heads=8),
+        decoder=TransformerDecoderShape(heads=8),
+    ),
+    "tiny-transformer": AedShape(
+        encoder=AttentionEncoderShape(kind="transformer", width=32, layers=2, heads=2, inner=64, channels=8),
+        decoder=TINY_TRANSFORMER,
+    ),
+    "tiny-conformer": AedShape(
+        encoder=AttentionEncoderShape(kind="conformer", width=32, layers=2, heads=2, inner=64, channels=8, kernel=7),
+        decoder=TINY_TRANSFORMER,
+    ),
+}
 
 
 def write_shape(shape: AedShape, assets: Path) -> None:
@@ -66,9 +149,18 @@ def read_shape(assets: Path) -> AedShape | None:
     path = assets / FILE
     if not path.is_file():
         return None
-    written: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    values: dict[str, Any] = {key: tuple(each) if isinstance(each, list) else each for key, each in written.items()}
     try:
-        return AedShape(**values)
-    except TypeError as error:
+        written: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        parts = {"encoder": _part(written["encoder"], ENCODERS), "decoder": _part(written["decoder"], DECODERS)}
+        return AedShape(**{**written, **parts})
+    except (TypeError, KeyError, ValueError) as error:
         raise ModelError(f"{path} does not describe an attention encoder-decoder: {error}.") from error
+
+
+def _part(written: Any, kinds: tuple[type, ...]) -> Any:
+    """The kind of encoder or decoder that has these sizes."""
+    written = dict(written)
+    for kind in kinds:
+        if written.keys() == {each.name for each in fields(kind)}:
+            return kind(**{name: tuple(each) if isinstance(each, list) else each for name, each in written.items()})
+    raise ValueError(f"nothing has the sizes {', '.join(written)}")

@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from attune.errors import ModelError
 from attune.families._hyperparams import Hyperparams, Tagged, Value, read_hyperparams
-from attune.families.aed.shape import AedShape, write_shape
+from attune.families.aed.shape import AedShape, CrdnnShape, GruDecoderShape, write_shape
 from attune.families.aed.vocabulary import TOKENIZER
 from attune.tensor_files import BadTensorFile, read_pickled, require_bounded
 
@@ -57,8 +58,9 @@ def import_folder(folder: Path, assets: Path) -> Mapping[str, Tensor]:
     statistics = _read(parts["InputNormalization"][1])
     return {
         **tensors,
-        "front_end.mean": statistics["glob_mean"].reshape(shape.mels),
-        "front_end.deviation": statistics["glob_std"].reshape(shape.mels),
+        "front_end.norm.mean": statistics["glob_mean"].reshape(shape.mels),
+        "front_end.norm.deviation": statistics["glob_std"].reshape(shape.mels),
+        "front_end.norm.count": torch.as_tensor(statistics["count"], dtype=torch.float64).reshape(()),
     }
 
 
@@ -132,20 +134,24 @@ def _shape(params: Hyperparams, names: list[str]) -> AedShape:
     return AedShape(
         mels=_whole(params, features, "n_mels", 40),
         transform=_whole(params, features, "n_fft", 400),
-        channels=_wholes(params, encoder, "cnn_channels", (128, 256)),
-        kernel=_wholes(params, encoder, "cnn_kernelsize", (3, 3))[0],
-        frequency_pooling=_wholes(params, encoder, "inter_layer_pooling_size", (2, 2)),
-        time_pooling=_whole(params, encoder, "time_pooling_size", 2),
-        rnn_layers=_whole(params, encoder, "rnn_layers", 4),
-        rnn_width=_whole(params, encoder, "rnn_neurons", 512),
-        dnn_layers=_whole(params, encoder, "dnn_blocks", 2),
-        width=_whole(params, encoder, "dnn_neurons", 512),
-        embedding=_whole(params, embedding, "embedding_dim", 128),
-        decoder_width=_whole(params, decoder, "hidden_size", 0),
-        attention_width=_whole(params, decoder, "attn_dim", 0),
-        attention_channels=_whole(params, decoder, "channels", 10),
-        attention_reach=_whole(params, decoder, "kernel_size", 100),
         tokens=_whole(params, embedding, "num_embeddings", 0),
+        encoder=CrdnnShape(
+            channels=_wholes(params, encoder, "cnn_channels", (128, 256)),
+            kernel=_wholes(params, encoder, "cnn_kernelsize", (3, 3))[0],
+            frequency_pooling=_wholes(params, encoder, "inter_layer_pooling_size", (2, 2)),
+            time_pooling=_whole(params, encoder, "time_pooling_size", 2),
+            rnn_layers=_whole(params, encoder, "rnn_layers", 4),
+            rnn_width=_whole(params, encoder, "rnn_neurons", 512),
+            dnn_layers=_whole(params, encoder, "dnn_blocks", 2),
+            width=_whole(params, encoder, "dnn_neurons", 512),
+        ),
+        decoder=GruDecoderShape(
+            embedding=_whole(params, embedding, "embedding_dim", 128),
+            width=_whole(params, decoder, "hidden_size", 0),
+            attention_width=_whole(params, decoder, "attn_dim", 0),
+            attention_channels=_whole(params, decoder, "channels", 10),
+            attention_reach=_whole(params, decoder, "kernel_size", 100),
+        ),
     )
 
 
@@ -187,7 +193,8 @@ def _read(path: Path) -> dict[str, Tensor]:
     try:
         with path.open("rb") as file:
             loaded = read_pickled(file, path.stat().st_size)
-        tensors = {name: value for name, value in dict(loaded).items() if isinstance(value, Tensor)}  # type: ignore[call-overload]
+        found = dict(loaded)  # type: ignore[call-overload]
+        tensors = {name: torch.as_tensor(value) for name, value in found.items() if isinstance(value, Tensor | int)}
         require_bounded(tensors, path.stat().st_size)
     except FileNotFoundError as error:
         raise ModelError(f"{path} is missing: the pretrainer of {FILE} names it.") from error

@@ -127,7 +127,7 @@ def build_whisper(config: WhisperConfig, task: Task, assets: Path) -> TaskModel:
     codec = WhisperCodec(task, vocabulary, prompt, shape.target_positions)
     detects = vocabulary.is_multilingual and prompt.language is None
     return TaskModel(
-        model=WhisperModel(shape, config.window, rules, config.gradient_checkpointing),
+        model=WhisperModel(shape, config.window, rules, config.gradient_checkpointing, config.label_smoothing),
         codec=codec,
         scorer="tokens",
         limits=Limits(LONGEST / SAMPLE_RATE),

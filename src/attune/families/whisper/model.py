@@ -31,12 +31,20 @@ PLANNED_WIDTH = 768  # of Whisper small: training anything less is over before p
 class WhisperModel(nn.Module):
     """The names of its weights are those of transformers' WhisperForConditionalGeneration."""
 
-    def __init__(self, shape: WhisperShape, window: Window, rules: DecodingRules, saves_memory: bool = False) -> None:
+    def __init__(
+        self,
+        shape: WhisperShape,
+        window: Window,
+        rules: DecodingRules,
+        saves_memory: bool = False,
+        label_smoothing: float = 0.0,
+    ) -> None:
         super().__init__()
         self.shape = shape
         self.window: Window = window
         self.rules = rules
         self.saves_memory = saves_memory
+        self.label_smoothing = label_smoothing
         self.plans = window == "full" or shape.width >= PLANNED_WIDTH
         with torch.device("meta"):
             self.model = EncoderDecoder(shape, saves_memory, self.plans)
@@ -53,7 +61,11 @@ class WhisperModel(nn.Module):
             logits = self.model.decoder(batch.tokens.ids[:, :-1][:, :positions], states, windows.mask())
         labels = self.labels(batch)[:, :positions]
         total = F.cross_entropy(
-            logits.flatten(0, 1).float(), labels.flatten(), ignore_index=NOT_LEARNED, reduction="sum"
+            logits.flatten(0, 1).float(),
+            labels.flatten(),
+            ignore_index=NOT_LEARNED,
+            reduction="sum",
+            label_smoothing=self.label_smoothing,
         )
         return Loss(total, (labels != NOT_LEARNED).sum())
 

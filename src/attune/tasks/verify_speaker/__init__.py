@@ -112,20 +112,31 @@ class VerifySpeaker:
 
     def score(self, predictions: Sequence[Prediction], context: ScoringContext) -> Scores:
         """EER and minDCF over the trials of which both sides were predicted."""
-        vectors = {each.id: np.array(each.value, np.float64) for each in predictions if not each.is_absent}
         listed = context.files.get("trials")
-        known = {prediction.id for prediction in predictions}
-        trials = list(_read_trials(listed, known)) if listed else draw_trials(predictions)
-        found = [trial for trial in trials if trial[1] in vectors and trial[2] in vectors]
-        cosines = [_cosine(vectors[one], vectors[other]) for _, one, other in found]
-        values = score_trials(cosines, [trial[0] for trial in found], [f"{one} {other}" for _, one, other in found])
+        trials = trials_of(predictions, listed)
+        found = scored_trials(predictions, trials)
+        names = [f"{one} {other}" for (_, one, other), _ in found]
+        values = score_trials([cosine for _, cosine in found], [trial[0] for trial, _ in found], names)
         counts = {
             "num_trials": len(found),
-            "num_target_trials": sum(trial[0] for trial in found),
+            "num_target_trials": sum(trial[0] for trial, _ in found),
             "num_absent_trials": len(trials) - len(found),
         }
         conditions = {"trials": "listed" if listed else "drawn", "target prior": f"{TARGET_PRIOR:g}"}
         return Scores(values, counts, conditions)
+
+
+def trials_of(predictions: Sequence[Prediction], listed: Path | None) -> list[Trial]:
+    """The trials of a list, or drawn ones."""
+    known = {prediction.id for prediction in predictions}
+    return list(_read_trials(listed, known)) if listed else draw_trials(predictions)
+
+
+def scored_trials(predictions: Sequence[Prediction], trials: Sequence[Trial]) -> list[tuple[Trial, float]]:
+    """The trials of which both sides were predicted, each with the cosine of its embeddings."""
+    vectors = {each.id: np.array(each.value, np.float64) for each in predictions if not each.is_absent}
+    found = [trial for trial in trials if trial[1] in vectors and trial[2] in vectors]
+    return [(trial, _cosine(vectors[trial[1]], vectors[trial[2]])) for trial in found]
 
 
 def draw_trials(predictions: Sequence[Prediction]) -> list[Trial]:

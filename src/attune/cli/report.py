@@ -1,0 +1,45 @@
+"""Write the report of one run or several as a page."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from attune.cli._terminal import add_json, at_least, print_json
+
+HELP = "write a run's report: one HTML file with scores, curves, errors and every utterance"
+EXAMPLE = "attune report runs/demo --out demo.html"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Take runs and where to put the page."""
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folder; several go into one page")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write it (default: report.html in the run)")
+    parser.add_argument(
+        "--audio",
+        type=at_least(0),
+        default=50,
+        metavar="N",
+        help="recordings inside the page, worst first (default 50)",
+    )
+    add_json(parser)
+
+
+def run(arguments: Namespace) -> int:
+    """Write the page and print where it is."""
+    from attune.files import require_writable
+    from attune.run import Run
+    from attune.run_report import make_report, require_run
+    from attune.site import this_site
+
+    runs = [Run(folder) for folder in arguments.runs]
+    for each in runs:
+        require_run(each)
+    out: Path = arguments.out or runs[0].folder / "report.html"
+    require_writable(out, "Choose another file: --out FILE.")
+    page = make_report(runs, this_site(), out.absolute().parent, arguments.audio).save(out)
+    if arguments.json:
+        print_json({"report": str(out), "bytes": len(page.html.encode())})
+    else:
+        print(f"report: {out} ({len(page.html) / 1e6:.1f} MB)")
+    return 0
