@@ -19,11 +19,11 @@ ROWS = """
     __main__
     cli
     serve
-    __init__ api recognizer recordings display styles
+    __init__ api recognizer recordings transcripts display styles
     launch
     stages
     recipe recipe_keys site run run_report
-    training | decoding | report
+    training | decoding | report | streaming
     families | tasks
     corpora | batches
     sources | audio | text | scoring | kernels

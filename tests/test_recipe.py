@@ -286,7 +286,11 @@ def test_differences_are_named_by_dotted_keys(folder):
         "decode.final.beam": (None, 8),
         "decode.final.fallback": (None, False),
         "decode.final.precision": (None, "fp32"),
+        "decode.final.ctc_weight": (None, 0.0),
         "decode.final.lm_weight": (None, 0.3),
+        "decode.final.lm_temperature": (None, 1.0),
+        "decode.final.phrases": (None, []),
+        "decode.final.phrase_bonus": (None, 1.0),
     }
 
 

@@ -31,7 +31,8 @@ from attune.site import this_site
 from attune.sources import locate
 from attune.stages import drain
 from attune.stages.eval_target import evaluate_target, load_eval_target, open_eval_target, record
-from attune.stages.evaluate import Evaluation, search_of
+from attune.stages.evaluate import Evaluation
+from attune.stages.language_models import read_phrases, search_of
 from attune.stages.lock import as_locked
 from attune.stages.new import NewRequest, draft_recipe
 from attune.stages.pretrained import is_native, open_pretrained
@@ -49,6 +50,7 @@ def load(
     chunking: Chunking = "vad",
     fallback: bool | None = None,
     language: str | None = None,
+    phrases: Sequence[str] = (),
     long: str | None = None,
 ) -> Recognizer:
     """A run, a model of any toolkit (a folder, a file or a URL), or a recipe that names weights, ready to use.
@@ -59,7 +61,8 @@ def load(
     `chunking` is how recordings are decoded that are longer than the model takes at once: cut at pauses by voice
     activity detection ("vad"), or window by window along predicted timestamps ("timestamps"). `fallback` samples again
     what fails OpenAI's thresholds; None: as the recipe has it. `language` is that of the speech, for multilingual
-    models; None: the recipe's, or else detected once per recording. `long` is the former name of `chunking`.
+    models; None: the recipe's, or else detected once per recording. `phrases` are names and terms to expect in every
+    recording, which a beam search boosts; a .txt file stands for its lines. `long` is the former name of `chunking`.
     """
     _require_chunking(chunking, long)
     site = this_site(device=device)
@@ -76,7 +79,8 @@ def load(
     if fallback is not None:
         settings = replace(settings, fallback=fallback)
     task_model = prepare_for_decoding(loaded.task_model, settings)
-    return Recognizer(pretrained.recipe, replace(loaded, task_model=task_model), settings, world, chunking)
+    recognizer = Recognizer(pretrained.recipe, replace(loaded, task_model=task_model), settings, world, chunking)
+    return recognizer.expecting(read_phrases(phrases, site)) if phrases else recognizer
 
 
 def load_upstream(name: str, weights: str | Path | None = None, device: str = "auto") -> FeatureExtractor:

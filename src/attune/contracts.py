@@ -109,6 +109,10 @@ class TaskType(Protocol[ConfigT]):
     def metrics(self) -> tuple[Metric, ...]:
         """The scores it has, the primary one first."""
 
+    @property
+    def scored_over(self) -> Literal["utterances", "set"]:
+        """Whether counts of parts add up, or scores exist only for a whole set."""
+
     def __call__(self, config: ConfigT, folder: Path) -> Task:
         """The task with what it prepared in `folder`."""
 
@@ -317,10 +321,13 @@ class Importer(Generic[ConfigT]):
     """Reads checkpoints of other toolkits, each once.
 
     `recognizes(path)`: whether it looks like one; `read(config, path, assets)` writes architecture and tokenizer there.
+    `remote_parts(path)`: the addresses of what it has elsewhere, by the file name under which `read` finds each.
     """
 
     recognizes: Callable[[Path], bool]
     read: Callable[[ConfigT, Path, Path], ImportedCheckpoint]
+    remote_parts: Callable[[Path], Mapping[str, str]] | None = None
+    settings: tuple[str, ...] = ()  # recipe values of every imported model, such as task.name=language_model
 
 
 @dataclass(frozen=True, slots=True)

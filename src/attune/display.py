@@ -187,7 +187,8 @@ def _show_start(event: Started, display: Display) -> None:
     for leak in event.leaks:
         display.say(f"warning: {leak}")
     if isinstance(event.dev, CorpusSample):
-        display.say(f"dev: {describe_sample(len(event.dev), event.dev.total)}; the final scores use all")
+        final = "" if event.recipe.train.final_utterances else "; the final scores use all"
+        display.say(f"dev: {describe_sample(len(event.dev), event.dev.total)}{final}")
     if event.new_tensors:
         display.say(f"randomly initialized: {', '.join(event.new_tensors[:6])}")
     for note in event.notes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import starmap
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -23,19 +22,22 @@ from attune.decoding.words import words_of
 from attune.errors import DataError, ModelError
 from attune.recipe import Recipe
 from attune.recordings import Audio, as_samples
+from attune.recordings import AudioChunk as AudioChunk
+from attune.recordings import Hints as Hints
 from attune.stages.pretrained import LoadedModel
+from attune.transcripts import NBestEntry as NBestEntry
+from attune.transcripts import PredictedValue as PredictedValue
+from attune.transcripts import Transcript as Transcript
 from attune.types import (
     SAMPLE_RATE,
     AligningModel,
     Batch,
     Hypothesis,
-    Json,
     LoadedRow,
     Output,
     TextSegment,
     Utterance,
     Waveform,
-    Word,
     require_hypothesis,
     require_text,
 )
@@ -43,71 +45,8 @@ from attune.world import World
 
 Answer = TypeVar("Answer")
 Chunking = Literal["vad", "timestamps"]
+Phrases = Sequence[str] | Sequence[Sequence[str]]
 BATCH_SECONDS = 120.0
-
-
-@dataclass(frozen=True, slots=True)
-class NBestEntry:
-    """One of the texts that a beam found, and its log-probability."""
-
-    text: str
-    score: float
-
-
-@dataclass(frozen=True, slots=True)
-class Transcript:
-    """The text of a recording, its segments, its words with their times where the model has them, the n-best list.
-
-    Segments are what was decoded at once, or what lies between predicted timestamps. The language is given or
-    detected, of models that detect languages.
-    """
-
-    text: str
-    words: tuple[Word, ...] = ()
-    nbest: tuple[NBestEntry, ...] = ()
-    segments: tuple[TextSegment, ...] = ()
-    language: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PredictedValue:
-    """What a model predicts for a recording, as its task writes it; audio is a waveform instead of a value."""
-
-    value: Json
-    score: float | None = None  # of the search, mostly a log-probability
-    probability: float | None = None  # of a label
-    waveform: Waveform | None = None
-    language: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Hints:
-    """What is known of a recording before it is transcribed, for models that can use it."""
-
-    language: str | None = None  # None: the recipe's, or detected
-    prompt: str | None = None  # the text before the recording, or names as they are written
-    translate: bool = False  # to English
-
-
-@dataclass(frozen=True, slots=True)
-class AudioChunk:
-    """What is decoded at once, and where it begins in its recording."""
-
-    samples: NDArray[np.float32]
-    start: float = 0.0  # seconds
-    hints: Hints = Hints()
-
-    @property
-    def seconds(self) -> float:
-        """How long it lasts."""
-        return len(self.samples) / SAMPLE_RATE
-
-    def as_utterance(self) -> Utterance:
-        """What a codec makes the decoder's prompt of."""
-        hints = self.hints
-        labels = {"prompt": hints.prompt} if hints.prompt else {}
-        task = {"speech_task": "translate"} if hints.translate else {}
-        return Utterance("", self.seconds, language=hints.language, labels=labels | task)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,22 +59,40 @@ class Recognizer:
     world: World
     chunking: Chunking = "vad"
     aligns_words: bool = False  # by another pass over the audio, of models that can
+    phrases: Phrases = ()  # to expect in all recordings, or a list for each
+    max_seconds: float | None = None  # to cut at, for models that have no limit of their own
 
-    def transcribe(self, audio: Audio | Sequence[Audio], rate: int = SAMPLE_RATE) -> str | list[str]:
+    @property
+    def longest_seconds(self) -> float | None:
+        """What is decoded at once at the most; longer recordings are cut."""
+        return self.loaded.task_model.limits.max_seconds or self.max_seconds
+
+    def transcribe(
+        self, audio: Audio | Sequence[Audio], rate: int = SAMPLE_RATE, phrases: Phrases = ()
+    ) -> str | list[str]:
         """The text of one recording, or of each of many: paths, URLs, or arrays sampled at `rate`.
 
         An array is (samples,) or (channels, samples), of floats from -1 to 1 or of integers as they were recorded.
         Recordings longer than the model takes at once are cut at pauses, or decoded window by window along the
         timestamps that the model predicts (`load(..., chunking=…)`). Under torchrun, the ranks share the work.
+
+        `phrases` are names and terms to expect, in all recordings or a list for each; a beam search then finds them
+        more easily.
         """
-        return self._predict("transcribe", audio, rate)
+        return self.expecting(phrases)._predict("transcribe", audio, rate)
 
     def transcribe_detailed(
-        self, recordings: Sequence[Audio], rate: int = SAMPLE_RATE, nbest: int = 0, words: bool = True
+        self,
+        recordings: Sequence[Audio],
+        rate: int = SAMPLE_RATE,
+        nbest: int = 0,
+        words: bool = True,
+        phrases: Phrases = (),
     ) -> list[Transcript]:
         """The transcript of each recording, with word times where the model has them.
 
-        Whisper's word times take another pass over the audio, which `words=False` saves.
+        Whisper's word times take another pass over the audio, which `words=False` saves. `phrases` are as `transcribe`
+        takes them.
 
         With `nbest`, a beam at least as wide is searched, and up to that many different texts are returned, best first;
         a recording that has to be cut has none.
@@ -148,7 +105,15 @@ class Recognizer:
         if nbest and self.chunking == "timestamps":
             raise DataError('nbest does not work with chunking="timestamps". Use chunking="vad".')
         search = _keeping(self.search, nbest) if nbest else self.search
-        return replace(self, search=search, aligns_words=words)._transcribe(recordings, rate)
+        return replace(self, search=search, aligns_words=words).expecting(phrases)._transcribe(recordings, rate)
+
+    def expecting(self, phrases: Phrases) -> Recognizer:
+        """The same with phrases to expect, in all recordings or a list for each."""
+        if isinstance(phrases, str):
+            raise DataError(f"phrases: expected a list of texts, or one for each recording; found {phrases!r}.")
+        if phrases:
+            self._require("transcribe")
+        return replace(self, phrases=tuple(phrases)) if phrases else self
 
     def classify(self, audio: Audio | Sequence[Audio], rate: int = SAMPLE_RATE) -> str | list[str]:
         """The label of one recording, or of each of many; takes what `transcribe` takes."""
@@ -242,16 +207,29 @@ class Recognizer:
             raise ModelError('No timestamps here. For Whisper, use load(..., chunking="timestamps").')
 
         def decode(windows: Sequence[Window]) -> list[tuple[int, ...]]:
-            chunks = [AudioChunk(window.samples, hints=Hints(languages[window.recording])) for window in windows]
+            hints = self._hints(len(recordings))
+            chunks = [
+                AudioChunk(each.samples, hints=replace(hints[each.recording], language=languages[each.recording]))
+                for each in windows
+            ]
             return [found.tokens for found in self._search(chunks)]
 
         return read_windows(recordings, decode, task_model.times, task_model.limits.max_seconds or 30.0)
 
     def _transcribe_chunks(self, recordings: Sequence[NDArray[np.float32]]) -> list[Transcript]:
         """The transcript of each recording, joined from those of its chunks."""
-        chunks = self.split(recordings, [Hints()] * len(recordings))
+        chunks = self.split(recordings, self._hints(len(recordings)))
         found = iter(self.transcribe_chunks([chunk for each in chunks for chunk in each]))
         return [self.join([next(found) for _ in each]) for each in chunks]
+
+    def _hints(self, count: int) -> list[Hints]:
+        """What is known of each recording of the rank's share."""
+        if any(isinstance(each, str) for each in self.phrases):
+            return [Hints(phrases=tuple(map(str, self.phrases)))] * count
+        own = self.phrases[self.world.rank :: self.world.size] if self.phrases else [()] * count
+        if len(own) != count:
+            raise DataError(f"phrases: expected a list for each recording; found {len(self.phrases)} lists.")
+        return [Hints(phrases=tuple(map(str, each))) for each in own]
 
     def split(self, recordings: Sequence[NDArray[np.float32]], hints: Sequence[Hints]) -> list[list[AudioChunk]]:
         """The chunks of each recording, in the language of the whole where that has to be detected."""
@@ -305,19 +283,21 @@ class Recognizer:
     def _transcript(self, found: Hypothesis, chunk: AudioChunk) -> Transcript:
         task_model = self.loaded.task_model
         text = require_text(task_model.codec.read(found))
-        scores: dict[str, float] = {}
+        entries: dict[str, NBestEntry] = {}
         for each in (found, *found.nbest) if self.search.nbest else ():
-            scores.setdefault(require_text(task_model.codec.read(each)), each.score)  # other tokens may spell the same
-        segment = TextSegment(round(chunk.start, 3), round(chunk.start + chunk.seconds, 3), text)
+            own = require_text(task_model.codec.read(each))  # other tokens may spell the same
+            entries.setdefault(own, NBestEntry(own, each.score, dict(each.parts)))
+        mean = round(found.score / (len(found.tokens) + 1), 4)
+        segment = TextSegment(round(chunk.start, 3), round(chunk.start + chunk.seconds, 3), text, mean)
         words = words_of(found, task_model, chunk.start)
         if words and task_model.scorer == "ctc":  # it emits a word somewhere within its sound
             words = snap_to_pauses(words, speech_frames(chunk.samples), chunk.start)
         language = found.language or chunk.hints.language
-        return Transcript(text, words, tuple(starmap(NBestEntry, scores.items())), (segment,), language)
+        return Transcript(text, words, tuple(entries.values()), (segment,), language)
 
     def _chunks(self, samples: NDArray[np.float32]) -> list[AudioChunk]:
         """The recording, or its speech cut at pauses into what the model takes at once."""
-        longest = self.loaded.task_model.limits.max_seconds
+        longest = self.longest_seconds
         if longest is None or len(samples) <= longest * SAMPLE_RATE:
             return [AudioChunk(samples)]
         spans = vad_chunks(samples, longest)
@@ -327,8 +307,23 @@ class Recognizer:
         ]
 
     def _search(self, chunks: Sequence[AudioChunk]) -> list[Hypothesis]:
-        """The best hypothesis of each chunk."""
-        return self._in_batches(chunks, self._decode)
+        """The best hypothesis of each chunk; one with phrases to expect is searched with a beam."""
+        expecting = [bool(chunk.hints.phrases) and self.search.kind == "greedy" for chunk in chunks]
+        plain = self._in_batches(
+            [each for each, is_so in zip(chunks, expecting, strict=True) if not is_so], self._decode
+        )
+        if not any(expecting):
+            return plain
+        beam = replace(self, search=self._beam())
+        boosted = beam._in_batches([each for each, is_so in zip(chunks, expecting, strict=True) if is_so], beam._decode)
+        parts = {False: iter(plain), True: iter(boosted)}
+        return [next(parts[is_so]) for is_so in expecting]
+
+    def _beam(self) -> Search:
+        """The search of chunks with phrases, where the recipe's is greedy."""
+        if self.search.phrases is None:
+            raise ModelError("This model has no text tokens, so it cannot expect phrases. Leave them out.")
+        return replace(self.search, kind="beam")
 
     def _decode(self, batch: Batch) -> list[Hypothesis]:
         model = self.loaded.task_model.model
@@ -351,7 +346,7 @@ class Recognizer:
 
     def _batch(self, chunks: Sequence[AudioChunk]) -> Batch:
         prompt = self.loaded.task_model.codec.prompt
-        rows = [LoadedRow("", each.samples, prompt(each.as_utterance())) for each in chunks]
+        rows = [LoadedRow("", each.samples, prompt(each.as_utterance()), phrases=each.hints.phrases) for each in chunks]
         return collate(rows).to(self.world.device)
 
 

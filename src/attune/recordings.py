@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,41 @@ from attune.audio.decode import read_audio, resample
 from attune.errors import DataError
 from attune.site import this_site
 from attune.sources import locate
-from attune.types import SAMPLE_RATE
+from attune.types import SAMPLE_RATE, Utterance
 
 Audio = str | Path | ArrayLike
 INTEGERS = (np.int8, np.int16, np.int32)  # of wider ones, nobody knows what is loud
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """What is known of a recording before it is transcribed, for models that can use it."""
+
+    language: str | None = None  # None: the recipe's, or detected
+    prompt: str | None = None  # the text before the recording, or names as they are written
+    translate: bool = False  # to English
+    phrases: tuple[str, ...] = ()  # names and terms to expect, besides the recipe's; they need a beam search
+
+
+@dataclass(frozen=True, slots=True)
+class AudioChunk:
+    """What is decoded at once, and where it begins in its recording."""
+
+    samples: NDArray[np.float32]
+    start: float = 0.0  # seconds
+    hints: Hints = Hints()
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasts."""
+        return len(self.samples) / SAMPLE_RATE
+
+    def as_utterance(self) -> Utterance:
+        """What a codec makes the decoder's prompt of."""
+        hints = self.hints
+        labels = {"prompt": hints.prompt} if hints.prompt else {}
+        task = {"speech_task": "translate"} if hints.translate else {}
+        return Utterance("", self.seconds, language=hints.language, labels=labels | task, phrases=hints.phrases)
 
 
 def load_audio(source: str | Path, rate: int = SAMPLE_RATE) -> NDArray[np.float32]:

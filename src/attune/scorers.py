@@ -170,6 +170,14 @@ class LanguageModel(Protocol):
         """Those of the next one (R, V) once each row has its next label (R,), and the new states."""
 
 
+@runtime_checkable
+class EndedModel(Protocol):
+    """A language model that has something to add where the audio ends, in searches without a token for the end."""
+
+    def finish(self, states: States) -> Tensor:
+        """The log-probability of the end (R,), and of what is not counted yet, such as the last word."""
+
+
 Scorer = (
     CtcScorer
     | LabelScorer

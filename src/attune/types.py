@@ -82,6 +82,7 @@ class Utterance:
     row: int | None = None
     signals: Mapping[str, Path] = field(default_factory=dict)
     segments: tuple[SpeakerSegment, ...] = ()
+    phrases: tuple[str, ...] = ()  # names and terms that a beam search may expect in it
 
 
 class TensorFields(Protocol):
@@ -165,6 +166,7 @@ class LoadedRow:
     target: Target
     turn: int = 0  # in a mix: how often the utterance was there before in this epoch
     cached: CachedRow | None = None  # with its features, the audio may be left out
+    phrases: tuple[str, ...] = ()  # of the utterance, for a search
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,7 @@ class Batch:
     targets: Targets  # in decoding, what the search starts from
     masks: Masks | None = None  # how to hide parts of the features, in training only
     cached: CachedFeatures | None = None  # where a frozen upstream's features are kept
+    phrases: tuple[tuple[str, ...], ...] = ()  # of each utterance, where any has some
 
     @property
     def tokens(self) -> TokenTargets:
@@ -245,6 +248,7 @@ class Hypothesis:
     filtered_log_prob: float | None = None
     language: str | None = None  # given or detected, of a model that detects languages
     ends: tuple[int, ...] = ()
+    parts: tuple[tuple[str, float], ...] = ()  # what each part of the search added to its rank, of an n-best list
 
 
 @runtime_checkable
@@ -336,6 +340,7 @@ class TextSegment:
     start: float
     end: float
     text: str
+    mean_log_prob: float = 0.0  # per token, the end included
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,9 +101,10 @@ def test_the_samples_are_those_of_ffmpeg(files, kind, tmp_path):
 
 
 @pytest.mark.skipif(RUNS_FFMPEG is None, reason="there is no ffmpeg to compare with")
-@pytest.mark.parametrize("rate", [8000, 16000, 48000])
-@pytest.mark.parametrize("kind", ["m4a", "mp4", "webm", "opus"])
-def test_speech_at_any_rate_that_ffmpeg_has_encoded_is_decoded_as_ffmpeg_does(tmp_path, kind, rate):
+@pytest.mark.parametrize(
+    ("kind", "rate"), [(kind, rate) for kind in ("m4a", "mp4", "webm") for rate in (8000, 16000, 48000)]
+)
+def test_sound_of_any_rate_that_ffmpeg_has_encoded_is_decoded_as_ffmpeg_does(tmp_path, kind, rate):
     rng = np.random.default_rng(1)
     raw = (tone(rate) * 0.5 + 0.05 * rng.standard_normal(2 * rate)).astype(np.float32).tobytes()
     path = tmp_path / f"noisy.{kind}"
@@ -111,7 +112,7 @@ def test_speech_at_any_rate_that_ffmpeg_has_encoded_is_decoded_as_ffmpeg_does(tm
     subprocess.run([RUNS_FFMPEG, "-v", "error", *source, path], input=raw, check=True)
     out = ["-map", "a:0", "-ac", "1", "-f", "f32le", "-"]
     decoded = subprocess.run([RUNS_FFMPEG, "-v", "error", "-i", path, *out], check=True, capture_output=True).stdout
-    own = rate if kind in ("m4a", "mp4") else 48000
+    own = 48000 if kind == "webm" else rate
     expected = np.frombuffer(decoded, np.float32)
     expected = expected if own == 16000 else soxr.resample(expected, own, 16000, quality="HQ")
     np.testing.assert_allclose(read_audio(path), expected, atol=1e-4, rtol=0)

@@ -49,10 +49,8 @@ def test_every_format_gives_the_tone_that_was_written(tmp_path, kind):
 @pytest.mark.parametrize("start", [0.0, 0.5, 1.2345])
 def test_a_slice_is_that_slice_of_the_whole(tmp_path, kind, start):
     path = write(tmp_path / f"a.{kind}", tone())
-    rate = 48000 if kind == "opus" else 16000  # what it is decoded at: resampling is another test's
-    first = round(start * rate)
-    whole = read_audio(path, rate=rate)
-    np.testing.assert_allclose(read_audio(path, start, 1.0, rate), whole[first : first + rate], atol=1e-6)
+    first = round(start * 16000)
+    np.testing.assert_allclose(read_audio(path, start, 1.0), read_audio(path)[first : first + 16000], atol=1e-6)
 
 
 @pytest.mark.parametrize("rate", [8000, 16000, 22050, 44100, 48000])

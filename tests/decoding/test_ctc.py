@@ -5,11 +5,17 @@ from collections import defaultdict
 import pytest
 import torch
 
-from attune.decoding.ctc import beam_search, greedy
+from attune.decoding import ctc
+from attune.decoding.ctc import greedy
 from attune.decoding.fusion import Fusion
 from attune.types import CtcScorer
 
 from toy.language_models import random_bigrams, write_unigrams
+
+
+def beam_search(scorer, beam, fusion=None):
+    """The best of each utterance."""
+    return [best for (best,) in ctc.beam_search(scorer, beam, fusion)]
 
 
 def random_scorer(frames, vocabulary, rows=1, seed=0, sharpness=2.0):

@@ -84,7 +84,7 @@ def test_a_beam_that_is_left_alone_does_not_prefer_a_loop_to_a_word():
 def test_a_beam_keeps_as_many_hypotheses_as_nbest_asks_for():
     (found,) = search(TokenTable(TOKENS), Search("beam", beam=3, nbest=3))
     assert found.tokens == (3,) and len(found.nbest) == 2
-    assert search(TokenTable(TOKENS), Search("beam", beam=3))[0] == replace(found, nbest=())
+    assert search(TokenTable(TOKENS), Search("beam", beam=3))[0] == replace(found, nbest=(), parts=())
     transducer = random_transducer(seed=3).scorer(random_frames((6, 9)))
     every = beam_search(transducer, Beam(4))
     found = search(transducer, Search("beam", beam=4, nbest=3))
@@ -175,8 +175,7 @@ WITH_BEAM = ("ctc", "tokens", "transducer")
         (Search("beam"), WITHOUT_BEAM, "decode.search=beam does not work with a"),
         (Search(fallback=True), ("ctc", "transducer", *WITHOUT_BEAM), "decode.fallback=True is not used by the greedy"),
         (Search("beam", length_power=0.5), ("ctc", *WITHOUT_BEAM), "decode.length_power=0.5 is not used by the beam"),
-        (Search("beam", nbest=3), ("ctc",), "nbest=3 is not used by the beam search of a CTC model. Leave it out"),
-        (Search(nbest=3), ("tokens", "transducer"), "nbest=3 is not used by the greedy .*Set decode.search=beam"),
+        (Search(nbest=3), WITH_BEAM, "nbest=3 is not used by the greedy .*Set decode.search=beam"),
         (Search("beam", 4), WITHOUT_BEAM, "decode.beam=4 is not used by the beam search of a"),
         (Search("greedy", 4), WITH_BEAM, "decode.beam=4 is not used by the greedy .*Set decode.search=beam"),
         (Search(length_power=0.5), ("ctc",), "decode.length_power=0.5 is not used .* CTC model. Leave it out"),

@@ -19,6 +19,8 @@ from safetensors.torch import load_file
 
 from attune.testing import make_corpus
 
+from fuzz import more_kinds as more
+from fuzz.damage import flipped, respelled
 from tiny_whisper import DIMS, openai_name, write_whisper
 from transducers import golden_folder
 
@@ -32,12 +34,6 @@ batches: {{micro_seconds: 8, micros_per_step: 2}}
 optimizer: {{lr: 0.01, weight_decay: 0.01}}
 train: {{steps: 12, warmup: 2, clip: 1.0, eval_every: 6, save_every: 3, keep_last: 2, keep_best: dev.wer, log_every: 1}}
 """
-NUMBERS = ("0", "-1", "1.5", "0x7f", "1e300", "1e308", "-1e308", "1e-300", "nan", "inf", "-inf")
-EXTREMES = (
-    *NUMBERS,
-    *(str(1 << 31), str(1 << 62), "9" * 30, "9" * 5000),
-    *("null", "true", '""', "[]", "{}", "[[[[]]]]", "é", "\\ud800", '"\\u0000"', "../../x", "/dev/zero", "~"),
-)
 
 
 @dataclass(frozen=True)
@@ -47,46 +43,6 @@ class Kind:
     prepare: Callable[[Path], None]
     damage: Callable[[Path, Random, Path], list[str]]
     quick: int  # cases of the normal tests
-
-
-def flipped(content: bytes, random: Random) -> bytes:
-    """A few bytes changed, removed, inserted or repeated; more often in the first ones, where headers are."""
-    damaged = bytearray(content)
-    for _ in range(random.choice((1, 1, 2, 4, 16))):
-        at = random.randrange(min(len(damaged), 256) if random.random() < 0.5 else len(damaged)) if damaged else 0
-        match random.randrange(6):
-            case 0 | 1 if damaged:
-                damaged[at] ^= 1 << random.randrange(8)
-            case 2:
-                damaged[at : at + 4] = random.choice((b"\xff\xff\xff\xff", bytes(4), b"\x7f\xff\xff\xff", b"\1\0\0\0"))
-            case 3:
-                del damaged[at : at + random.choice((1, 2, 100, len(damaged)))]
-            case 4:
-                damaged[at:at] = random.randbytes(random.choice((1, 4, 64)))
-            case _:
-                damaged[at:at] = damaged[at : at + random.choice((1, 16, 512))]
-    return bytes(damaged)
-
-
-def respelled(text: str, random: Random) -> bytes:
-    """Text with words replaced by extreme values, or lines removed or doubled; or bytes of it flipped."""
-    if random.random() < 0.2:
-        return flipped(text.encode(), random)
-    for _ in range(random.choice((1, 1, 2, 5))):
-        match random.randrange(5):
-            case 0 | 1 | 2:
-                words = [at for at, letter in enumerate(text) if letter in " :,[{" and at + 1 < len(text)]
-                at = random.choice(words) + 1 if words else 0
-                end = next((place for place in range(at, len(text)) if text[place] in ",]}\n"), len(text))
-                text = f"{text[:at]} {random.choice(EXTREMES)}{text[end:]}"
-            case 3:
-                lines = text.splitlines(keepends=True)
-                text = "".join(random.choices(lines, k=len(lines))) if lines else text
-            case _:
-                text += random.choice(
-                    ("[" * 3000, "{a: " * 2000, "\t", "&a [*a]\n", "!!python/object:os.system x\n", "\0")
-                )
-    return text.encode(errors="surrogatepass")
 
 
 def _prepare_recipe(folder: Path) -> None:
@@ -214,4 +170,8 @@ KINDS = {
     "audio": Kind(_prepare_audio, _damage_audio, 15),
     "models": Kind(_prepare_models, _damage_model, 40),
     "predictions": Kind(_prepare_predictions, _damage_predictions, 100),
+    "upstreams": Kind(more.prepare_upstreams, more.damage_upstream, 15),
+    "shards": Kind(more.prepare_shards, more.damage_shards, 15),
+    "runs": Kind(more.prepare_run, more.damage_run, 15),
+    "numbers": Kind(more.prepare_recipe, more.damage_numbers, 15),
 }

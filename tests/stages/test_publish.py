@@ -227,6 +227,27 @@ def test_who_pushes_a_run_without_scores_is_told_how_to_get_some(run, hub, tmp_p
         assert ("card has no scores" in capsys.readouterr().out) == is_told
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("environment.json", b"{"),
+        ("environment.json", b'{"packages": 5}'),
+        ("scores.json", b'{"test": null}'),
+        ("scores.json", b'{"test": {"scores": {"wer": {"value": "x"}}, "counts": {}, "conditions": {}}}'),
+        ("command.txt", b"\xa0"),
+        ("log.jsonl", b"\xa0"),
+    ],
+)
+def test_a_damaged_record_of_a_run_is_not_published(run, tmp_path, capsys, name, content):
+    shutil.copytree(run.folder, tmp_path / "run")
+    (tmp_path / "run" / name).write_bytes(content)
+    assert main(["push", str(tmp_path / "run"), f"file://{tmp_path}/pushed"]) == 2
+    assert f"{name} is damaged" in capsys.readouterr().err
+    assert not (tmp_path / "pushed").exists()
+    (tmp_path / "run" / name).unlink()
+    assert main(["push", str(tmp_path / "run"), f"file://{tmp_path}/pushed"]) == 0
+
+
 def test_verbs_do_not_load_torch_for_their_help():
     script = "import sys; from attune.cli import main\ntry: main(['push', '--help'])\nexcept SystemExit: pass\n"
     check = f"{script}\nsys.exit('torch' in sys.modules or 'huggingface_hub' in sys.modules)"

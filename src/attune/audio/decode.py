@@ -5,6 +5,7 @@ complete and finite: a truncated file, a slice beyond the end or a NaN is a Data
 cannot hold more samples than its bytes allow, and memory follows what is decoded, not what is claimed.
 """
 
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -20,7 +21,6 @@ import soxr
 
 from attune.audio import containers
 from attune.audio.containers import Container
-from attune.audio.opus import at_full_rate
 from attune.audio.remarks import decoder_remarks, show
 from attune.errors import DataError
 from attune.types import SAMPLE_RATE, Utterance
@@ -104,14 +104,22 @@ def read_signal(utterance: Utterance, role: str, rate: int = SAMPLE_RATE) -> Sam
     return read_utterance(replace(utterance, audio=utterance.signals[role], first_byte=None, row=None), rate)
 
 
-def audio_seconds(path: Path | str, content: bytes | None = None) -> float:
-    """The duration of a recording from its header; what libsndfile cannot read is decoded and counted."""
+def audio_seconds(path: Path | str, content: bytes | None = None, stop_after: float = math.inf) -> float:
+    """The duration of a recording from its header; what libsndfile cannot read is decoded and counted.
+
+    Counting ends once there are more than `stop_after` seconds.
+    """
     try:
         with _opened(path, content) as file:
             return float(file.frames / file.samplerate)
     except _NotLibsndfile as unreadable:
         with containers.opened(path, content, _container(path, content, unreadable)) as recording:
-            return sum(map(len, _bounded(recording, path, content))) / recording.rate
+            samples = 0
+            for piece in _bounded(recording, path, content):
+                samples += len(piece)
+                if samples > stop_after * recording.rate:
+                    break
+            return samples / recording.rate
 
 
 class _NotLibsndfile(DataError):
@@ -162,7 +170,6 @@ def _bounded(recording: containers.ContainerReader, path: Path | str, content: b
 def _opened(path: Path | str, content: bytes | None) -> Iterator[soundfile.SoundFile]:
     """An open recording; errors of libsndfile become DataErrors."""
     size = _size(Path(path)) if content is None else len(content)
-    content = at_full_rate(path, content) or content
     try:
         file = soundfile.SoundFile(os.fsencode(path) if content is None else BytesIO(content))
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: a headerless .raw file

@@ -20,7 +20,8 @@ def collate(rows: Sequence[LoadedRow]) -> Batch:
     lengths = torch.tensor(
         [row.cached.samples if row.cached and row.cached.layers is not None else len(row.audio) for row in rows]
     )
-    batch = Batch(tuple(row.id for row in rows), pad(audio), lengths, targets)
+    phrases = tuple(row.phrases for row in rows) if any(row.phrases for row in rows) else ()
+    batch = Batch(tuple(row.id for row in rows), pad(audio), lengths, targets, phrases=phrases)
     return replace(batch, cached=_collate_cached(cached)) if len(cached) == len(rows) else batch
 
 

@@ -110,17 +110,18 @@ class Reader:
         kept, dropped = [], []
         numbers = [divmod(int(row), self.rows) if self.rows else (0, int(row)) for row in rows]
         utterances = [self.utterances[row] for _, row in numbers] if given is None else given
-        cached = self._cached(utterances)
-        has_features = all(each is not None and each.layers is not None for each in cached)
+        kept_features = self._cached(utterances)
+        has_features = all(each is not None and each.layers is not None for each in kept_features)
         reads_audio = self.reads_audio and (self.cached_needs_audio or not has_features)
         contents = contents_of(utterances) if reads_audio else [_no_content] * len(utterances)
-        for (turn, row), utterance, content, found in zip(numbers, utterances, contents, cached, strict=True):
+        for (turn, row), utterance, content, found in zip(numbers, utterances, contents, kept_features, strict=True):
             try:
                 if found and has_features and not reads_audio:
                     kept.append(self._with_features(utterance, found, turn))
                     continue
                 audio, target = self._read_one(utterance, content, epoch, turn)
-                kept.append(LoadedRow(utterance.id, audio, target, turn, _of_audio(found, len(audio), has_features)))
+                cached = _of_audio(found, len(audio), has_features)
+                kept.append(LoadedRow(utterance.id, audio, target, turn, cached, utterance.phrases))
             except DataError as error:
                 if not (self.drops_long_rows if isinstance(error, TooLong) else self.drops_bad_rows):
                     raise
@@ -136,7 +137,7 @@ class Reader:
         """An utterance whose features are there: its audio is not read."""
         target = self.target(utterance) if self.target else ()
         self._require_fit(utterance, found.samples, target)
-        return LoadedRow(utterance.id, np.zeros(0, np.float32), target, turn, found)
+        return LoadedRow(utterance.id, np.zeros(0, np.float32), target, turn, found, utterance.phrases)
 
     def _read_one(
         self, utterance: Utterance, content: Callable[[], bytes | None], epoch: int, turn: int

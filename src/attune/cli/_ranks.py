@@ -46,6 +46,11 @@ def add_offline(parser: ArgumentParser) -> None:
     parser.add_argument("--offline", action="store_true", help="download nothing, use the cache only")
 
 
+def add_per_rank(parser: ArgumentParser) -> None:
+    """Take --per-rank."""
+    parser.add_argument("--per-rank", action="store_true", help="print the error counts of each rank, and their sums")
+
+
 def devices(text: str) -> str:
     """The type of --devices: a number, auto, or for Ray a range."""
     if text != AUTO and not re.fullmatch(r"[1-9]\d*(-[1-9]\d*)?", text):

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attune.cli._ranks import add_site, in_world, site_of
+from attune.cli._ranks import add_per_rank, add_site, in_world, site_of
 from attune.cli._terminal import add_json, add_overrides, at_least, print_json, print_normalizer_hint
 from attune.errors import ConfigError
 
@@ -54,6 +54,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help=f"list the N most frequent confusions of labels or words (default {CONFUSIONS})",
     )
     parser.add_argument("--alignments", type=Path, metavar="FILE", help="write word alignments, worst utterance first")
+    add_per_rank(parser)
     add_site(parser)
     add_json(parser)
 
@@ -121,6 +122,10 @@ def _own_name(evaluation: Evaluation, name: str, done: Sequence[Evaluation]) -> 
 def _print_details(evaluation: Evaluation, arguments: Namespace, display: Display) -> None:
     from attune.report.tables import groups_table
 
+    if arguments.per_rank:
+        from attune.report.ranks import ranks_table
+
+        display.say(f"\n{ranks_table(evaluation.rank_counts)}")
     if evaluation.groups:
         display.say(f"\n{groups_table(evaluation.groups, arguments.by)}")
     if arguments.confusions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-HELP = "convert a .nemo file, a Whisper checkpoint or a LoRA adapter into an attune model"
+HELP = "convert a .nemo file, a Whisper or SpeechBrain checkpoint or a LoRA adapter into an attune model"
 EXAMPLE = "attune import hf://openai/whisper-tiny --to models/whisper-tiny"
 
 
@@ -13,7 +13,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Take a checkpoint and the model folder to write."""
     parser.add_argument(
         "checkpoint",
-        help="path or URL of a .nemo file, a transformers Whisper folder, OpenAI's Whisper .pt, or a peft adapter",
+        help="path or URL of a .nemo file, a transformers Whisper folder, OpenAI's Whisper .pt, a SpeechBrain "
+        "folder, or a peft adapter",
     )
     parser.add_argument("--to", type=Path, required=True, metavar="MODEL", help="model folder to write")
     parser.add_argument(
@@ -25,11 +26,18 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Import and print the next step."""
     from attune.site import this_site
-    from attune.stages.begin import import_model
+    from attune.stages.begin import ImportRequest, companions, import_model
 
-    parameters = import_model(
-        arguments.checkpoint, arguments.to, this_site(workers=0), arguments.tokenizer, arguments.base
-    )
-    print(f"{arguments.to}: {parameters / 1e6:.1f} M parameters")
-    print(f"Try it: attune transcribe {arguments.to} AUDIO")
+    site, source, to = this_site(workers=0), arguments.checkpoint, arguments.to
+    _print_size(to, import_model(ImportRequest(source, to, arguments.tokenizer, arguments.base), site))
+    others = companions(source, site)
+    for family in others:
+        _print_size(to / family, import_model(ImportRequest(source, to / family, family=family), site))
+    print(f"Try it: attune transcribe {to} AUDIO")
+    if "lm" in others:
+        print(f"With its language model: attune evaluate {to} --on MANIFEST decode.lm={to / 'lm'}")
     return 0
+
+
+def _print_size(folder: Path, parameters: int) -> None:
+    print(f"{folder}: {parameters / 1e6:.1f} M parameters")

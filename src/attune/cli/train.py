@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from attune.cli._ranks import (
     add_launch,
+    add_per_rank,
     add_site,
     cluster_of,
     in_world,
@@ -64,6 +65,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--reschedule", action="store_true", help="resume with a changed schedule (steps, learning rate)"
     )
+    parser.add_argument(
+        "--debug",
+        action="store_true",
+        help="rehearse the recipe in RUN-debug: a few batches of everything",
+    )
+    add_per_rank(parser)
     add_json(parser)
 
 
@@ -73,6 +80,8 @@ def run(arguments: Namespace) -> int:
     from attune.launch.ranks import is_rank
 
     arguments = _with_recipe(arguments)
+    if arguments.debug and not is_rank():
+        arguments = _as_rehearsal(arguments)
     loaded = recipe.load(arguments.recipe, arguments.overrides)  # its errors are printed before any rank starts
     if arguments.launch == "ray":
         return _train_on_ray(arguments, loaded.recipe)
@@ -102,6 +111,18 @@ def _with_recipe(arguments: Namespace) -> Namespace:
     overrides = [*own, *(word for word in arguments.overrides if word not in of_data)]
     changed = {"recipe": recipe, "overrides": overrides, "words": [verb, str(recipe), *own, *words]}
     return Namespace(**{**vars(arguments), **changed})
+
+
+def _as_rehearsal(arguments: Namespace) -> Namespace:
+    """The arguments with the settings of a rehearsal, which ranks are started with too."""
+    from attune import recipe
+    from attune.stages.debug import debug_overrides, remove_rehearsal
+
+    settings = debug_overrides(recipe.load(arguments.recipe, arguments.overrides).recipe)
+    overrides = [*arguments.overrides, *settings]
+    remove_rehearsal(Path(recipe.load(arguments.recipe, overrides).recipe.run))
+    words = [*(word for word in arguments.words if word != "--debug"), *settings]
+    return Namespace(**{**vars(arguments), "overrides": overrides, "words": words, "debug": False})
 
 
 def _draft(arguments: Namespace) -> Path:
@@ -231,17 +252,20 @@ def _train(
     arguments: Namespace, recipe: Recipe, request: Request, site: Site, world: World, report: Report = lambda _: None
 ) -> _Result:
     from attune.display import Display, shown
+    from attune.report.ranks import ranks_table
     from attune.stages.context import Evaluated
     from attune.stages.train import train
 
-    events = train(recipe, request, site, world)
+    events, display = train(recipe, request, site, world), Display(sys.stderr if arguments.json else sys.stdout)
     if world.is_first:
-        events = shown(events, Display(sys.stderr if arguments.json else sys.stdout))
+        events = shown(events, display)
     result = _Result({}, 0)
     for event in events:
         if isinstance(event, Evaluated):
             split, figures = event.evaluation.split, event.evaluation.scores.values
             scores = {**result.scores, split: event.evaluation.as_json()}
             result = _Result(scores, event.evaluation.absent if split == "test" else result.absent)
+            if world.is_first and arguments.per_rank:
+                display.say(ranks_table(event.evaluation.rank_counts))
             report({"step": event.step} | {f"{split}.{name}": figures[name].value for name in figures})
     return result

@@ -68,6 +68,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--nbest", type=at_least(1), default=0, metavar="N", help="with --json: the N best hypotheses of a beam search"
     )
+    parser.add_argument(
+        "--phrases",
+        action="append",
+        default=[],
+        metavar="PHRASE|FILE.txt",
+        help="a name or term to expect, or a file with one per line; may be repeated (a beam search then boosts them)",
+    )
     add_json(parser)
 
 
@@ -97,8 +104,12 @@ def load_recognizer(arguments: Namespace) -> Recognizer:
     """The model of the command line, ready to use."""
     from attune.api import load
 
-    fallback: bool | None = arguments.fallback or None
-    return load(arguments.model, arguments.device, arguments.chunking, fallback, arguments.language)
+    return load(arguments.model, arguments.device, *_how(arguments))
+
+
+def _how(arguments: Namespace) -> tuple[Chunking, bool | None, str | None, tuple[str, ...]]:
+    """The decoding options as `load` takes them."""
+    return arguments.chunking, arguments.fallback or None, arguments.language, tuple(arguments.phrases)
 
 
 def _layout() -> TableLayout:
@@ -121,8 +132,7 @@ def _transcribed(
     if arguments.launch == "ray":
         from attune.launch.ray import map_on_ray
 
-        how = (arguments.chunking, arguments.fallback, arguments.language)
-        given = (arguments.model, arguments.device, str(Path.cwd()), *how)
+        given = (arguments.model, arguments.device, str(Path.cwd()), *_how(arguments))
         for row in map_on_ray(wanted, _Worker, given, cluster_of(arguments)):
             yield _row(json.loads(row["row"]))
         return
@@ -142,13 +152,20 @@ class _Worker:
     """A Ray worker: loads the model once, then transcribes batches of paths."""
 
     def __init__(
-        self, model: str, device: str, folder: str, chunking: Chunking, fallback: bool, language: str | None
+        self,
+        model: str,
+        device: str,
+        folder: str,
+        chunking: Chunking,
+        fallback: bool | None,
+        language: str | None,
+        phrases: tuple[str, ...],
     ) -> None:
         from attune.api import load
 
         if Path(folder).is_dir():
             os.chdir(folder)  # relative paths start at the folder of the command
-        self.recognizer = load(model, device, chunking, fallback or None, language)
+        self.recognizer = load(model, device, chunking, fallback, language, phrases)
 
     def __call__(self, batch: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
         done = transcripts(self.recognizer, map(str, batch["item"]))

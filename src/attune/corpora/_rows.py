@@ -58,6 +58,7 @@ class Row:
     row: int | None = None
     signals: Mapping[str, str] = field(default_factory=dict)  # further recordings by role, such as clean
     segments: tuple[SpeakerSegment, ...] = ()  # who speaks when
+    phrases: tuple[str, ...] = ()  # names and terms to expect
 
 
 def write_row(row: Row) -> str:
@@ -82,7 +83,7 @@ def read_row(line: bytes) -> Row:
 def _row(fields: dict[str, Any]) -> Row:
     audio = _text(fields, "audio")
     start = _number(fields, "start")
-    signals, segments = _signals(fields), _segments(fields)
+    signals, segments, phrases = _signals(fields), _segments(fields), _phrases(fields)
     return Row(
         id=_text(fields, "id") or _id_from_audio(audio, start),
         audio=audio or None,
@@ -98,6 +99,7 @@ def _row(fields: dict[str, Any]) -> Row:
         labels=_labels(fields),
         signals=signals,
         segments=segments,
+        phrases=phrases,
     )
 
 
@@ -174,6 +176,16 @@ def _segment(fields: dict[str, Any]) -> SpeakerSegment:
     if start is None or end is None or not isinstance(speaker, str) or not 0 <= start < end:
         raise BadRow(f"segment {reprlib.repr(fields)}; expected start < end in seconds, and a speaker")
     return SpeakerSegment(start, end, speaker, text if isinstance(text, str) else None)
+
+
+def _phrases(fields: dict[str, Any]) -> tuple[str, ...]:
+    """A list, or in a table a text with semicolons."""
+    found = fields.pop("phrases", None)
+    if isinstance(found, str):
+        found = found.split(";")
+    if found is not None and not (isinstance(found, list) and all(isinstance(each, str) for each in found)):
+        raise BadRow(f"phrases is {reprlib.repr(found)}; expected a list of texts")
+    return tuple(each.strip() for each in found or () if each.strip())
 
 
 def _labels(rest: dict[str, Any]) -> Mapping[str, str]:

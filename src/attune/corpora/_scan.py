@@ -167,6 +167,7 @@ def to_utterance(row: Row, audio: str | None, seconds: float, where: str = "", f
         row=row.row,
         signals={role: folder / path for role, path in row.signals.items()},
         segments=row.segments,
+        phrases=row.phrases,
     )
 
 

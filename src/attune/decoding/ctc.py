@@ -1,9 +1,10 @@
 """CTC: from a distribution over tokens at each frame to a token sequence. Token 0 is the blank.
 
-Each row is searched up to its own length, alone, in float64: its neighbours cannot change its result.
+A beam takes all utterances through their frames at once, longest first, in float64. Rows of different utterances never
+meet, and each ends at its own length: its neighbours cannot change its result.
 """
 
-# B batch, F frames, V vocabulary, K prefixes kept
+# B batch, F frames, V vocabulary, U utterances that are not over yet, K prefixes kept, C tokens to extend with
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ from attune.types import CtcScorer, Hypothesis
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-ROOT = 0  # the empty prefix
+HASH_FACTOR = np.int64(6_364_136_223_846_793_005)  # odd, and large enough to mix all 64 bits
+EMPTY = 1  # the hash of the empty prefix
 
 
 def greedy(scorer: CtcScorer) -> list[Hypothesis]:
@@ -47,140 +49,213 @@ def _read_best(scores: Tensor, tokens: Tensor, is_new: Tensor) -> Hypothesis:
     )
 
 
-def beam_search(scorer: CtcScorer, beam: int, fusion: Fusion | None = None) -> list[Hypothesis]:
-    """The best token sequence among the best `beam` prefixes; scored by the sum of its alignments.
+def beam_search(scorer: CtcScorer, beam: int, fusion: Fusion | None = None, nbest: int = 1) -> list[list[Hypothesis]]:
+    """The best token sequences among the best `beam` prefixes, best first; scored by the sum of their alignments.
 
-    With a `fusion`, every token that extends a prefix adds weight × log p_lm(token | prefix) to what prefixes are
-    ranked by, and the best by that is reported with the sum of its alignments alone.
+    With a `fusion`, every token that extends a prefix adds its gain to what prefixes are ranked by, and the best by
+    that is reported with the sum of its alignments alone.
     """
-    log_probs = scorer.log_probs.detach().cpu().numpy().astype(np.float64)
-    rows = zip(log_probs, scorer.lengths.tolist(), strict=True)
-    return [_search_row(row[:length], beam, fusion) for row, length in rows]
+    lengths = np.asarray(scorer.lengths.tolist(), np.int64)
+    order = np.argsort(-lengths, kind="stable")
+    log_probs = scorer.log_probs.detach().cpu().numpy().astype(np.float64)[order]
+    search = _Search(log_probs, lengths[order], beam, fusion.of(torch.from_numpy(order)) if fusion else None)
+    found = search.run(nbest)
+    return [found[place] for place in np.argsort(order).tolist()]
 
 
 @dataclass(frozen=True, slots=True)
 class _Beam:
-    """The K best prefixes, best first, and the log-probability that each ends in a blank or in its last token."""
+    """The K best prefixes of each utterance, best first; one without any probability is none. (U, K) each."""
 
-    nodes: Ints
-    parents: Ints  # the node of each prefix without its last token
+    hashes: Ints
+    parents: Ints  # the hash of each prefix without its last token
     last: Ints
-    blank: Floats
+    blank: Floats  # the log-probability that it ends in a blank, and in its last token
     token: Floats
     lm: _PrefixLm | None
+
+    def first(self, utterances: int) -> _Beam:
+        """Those of the first utterances."""
+        return _Beam(
+            self.hashes[:utterances],
+            self.parents[:utterances],
+            self.last[:utterances],
+            self.blank[:utterances],
+            self.token[:utterances],
+            self.lm.first(utterances) if self.lm else None,
+        )
+
+    @property
+    def ranks(self) -> Floats:
+        """What the prefixes are worth where they end."""
+        total: Floats = np.logaddexp(self.blank, self.token)
+        return total + self.lm.ended() if self.lm else total
 
 
 @dataclass(frozen=True, slots=True)
 class _PrefixLm:
-    """A language model's weighted log-probability of each prefix, and of each token after it."""
+    """What is fused: the gain of each prefix so far, and of each token after it."""
 
     fusion: Fusion
     rows: LmRows
-    prefixes: Floats  # (K,)
-    next: Floats  # (K, V)
+    prefixes: Floats  # (U, K)
+    next: Floats  # (U, K, V)
 
     @staticmethod
-    def start(fusion: Fusion, vocabulary: int) -> _PrefixLm:
-        rows = fusion.start(1)
-        return _PrefixLm(fusion, rows, np.zeros(1), _weighted(fusion, rows, vocabulary))
+    def start(fusion: Fusion, utterances: int, beam: int, vocabulary: int) -> _PrefixLm:
+        rows = fusion.start(utterances * beam)
+        prefixes = np.zeros((utterances, beam))
+        return _PrefixLm(fusion, rows, prefixes, _gains(fusion, rows, (utterances, beam, vocabulary)))
 
-    def ranks(self) -> Floats:
-        """What to add to the score of each prefix, and of each with one more token, (K + K × V,)."""
-        return np.concatenate([self.prefixes, (self.prefixes[:, None] + self.next).ravel()])
+    def first(self, utterances: int) -> _PrefixLm:
+        rows = self.rows.select(torch.arange(utterances * self.prefixes.shape[1], device=self.rows.log_probs.device))
+        return _PrefixLm(self.fusion, rows, self.prefixes[:utterances], self.next[:utterances])
+
+    def ended(self) -> Floats:
+        finish: Floats = self.fusion.finish(self.rows).cpu().numpy().astype(np.float64)
+        return self.prefixes + finish.reshape(self.prefixes.shape)
 
     def extended(self, source: Ints, last: Ints, is_new: NDArray[np.bool_]) -> _PrefixLm:
-        """The prefixes from these places, some with a new last token."""
-        device = self.rows.log_probs.device
-        rows, following = self.rows.select(torch.from_numpy(source).to(device)), self.next[source]
-        prefixes = self.prefixes[source] + np.where(is_new, following[np.arange(len(last)), last], 0.0)
-        if is_new.any():
-            rows = self.fusion.advance(rows, torch.from_numpy(last).to(device), torch.from_numpy(is_new).to(device))
-            following = _weighted(self.fusion, rows, following.shape[1])
-        return _PrefixLm(self.fusion, rows, prefixes, following)
+        """The prefixes from these places, some with a new last token; (U, K) each."""
+        device, (count, beam) = self.rows.log_probs.device, source.shape
+        here = np.arange(count)[:, None]
+        prefixes = self.prefixes[here, source] + np.where(is_new, self.next[here, source, last], 0.0)
+        flat = (here * beam + source).ravel()
+        emitted, is_label = (torch.from_numpy(each.ravel()).to(device) for each in (last, is_new))
+        rows = self.fusion.advance(self.rows.select(torch.from_numpy(flat).to(device)), emitted, is_label)
+        return _PrefixLm(self.fusion, rows, prefixes, _gains(self.fusion, rows, self.next.shape))
 
 
-def _weighted(fusion: Fusion, rows: LmRows, vocabulary: int) -> Floats:
-    log_probs: Floats = rows.padded(vocabulary).detach().cpu().numpy().astype(np.float64)
-    return fusion.weight * log_probs
+def _gains(fusion: Fusion, rows: LmRows, shape: tuple[int, ...]) -> Floats:
+    gains: Floats = fusion.gains(rows, shape[-1]).detach().cpu().numpy().astype(np.float64)
+    return gains.reshape(shape)
 
 
-class _Prefixes:
-    """All prefixes ever kept, as a tree: a prefix has one node, whichever way it was reached."""
+class _Search:
+    """The frames of all utterances, longest first, and what was emitted so far."""
 
-    def __init__(self) -> None:
-        self.known: dict[tuple[int, int], int] = {}
-        self.origin = [(ROOT, 0)]  # node → (parent, last token)
+    def __init__(self, log_probs: Floats, lengths: Ints, beam: int, fusion: Fusion | None) -> None:
+        self.log_probs, self.lengths, self.beam = log_probs, lengths, beam
+        self.fusion = fusion
+        self.sources: list[Ints] = []  # of each frame (U, K): which prefix each continues
+        self.tokens: list[Ints] = []  # and by which token; 0 is none
 
-    def extend(self, parent: int, token: int) -> int:
-        """The node of `parent` followed by `token`."""
-        node = self.known.setdefault((parent, token), len(self.origin))
-        if node == len(self.origin):
-            self.origin.append((parent, token))
-        return node
+    def run(self, nbest: int) -> list[list[Hypothesis]]:
+        """The best of each utterance."""
+        beam, found = self._start(), list[list[Hypothesis]]()
+        candidates = self._candidates()
+        for frame in range(int(self.lengths.max(initial=0)) + 1):
+            active = int((self.lengths > frame).sum())
+            found = [*self._ended(beam, active, nbest), *found]
+            if not active:
+                break
+            beam = beam.first(active) if active < len(beam.last) else beam
+            beam = self._advance(beam, self.log_probs[:active, frame], candidates[:active, frame])
+        return found
 
-    def tokens(self, node: int) -> tuple[int, ...]:
-        """The token sequence of a node."""
+    def _start(self) -> _Beam:
+        count, vocabulary = len(self.lengths), self.log_probs.shape[2]
+        lm = _PrefixLm.start(self.fusion, count, self.beam, vocabulary) if self.fusion else None
+        none = np.zeros((count, self.beam), np.int64)
+        blank = np.full((count, self.beam), -np.inf)
+        blank[:, 0] = 0.0
+        # The empty prefix has no last token: 0 is never extended with, and its parent is no prefix.
+        return _Beam(none + EMPTY, none, none, blank, np.full_like(blank, -np.inf), lm)
+
+    def _candidates(self) -> Ints:
+        """The tokens that may extend a prefix at each frame, (U, F, C), in their order.
+
+        Without anything fused, the best K + 1 hold the best K of every prefix: all are ranked as the frame ranks them,
+        but for the last token, which needs a blank in between.
+        """
+        vocabulary = self.log_probs.shape[2]
+        if self.fusion or vocabulary - 1 <= self.beam + 1:
+            return np.broadcast_to(np.arange(1, vocabulary), (*self.log_probs.shape[:2], vocabulary - 1))
+        best = np.argpartition(-self.log_probs[..., 1:], self.beam, axis=2)[..., : self.beam + 1]
+        return np.sort(best, axis=2) + 1
+
+    def _advance(self, beam: _Beam, frame: Floats, tokens: Ints) -> _Beam:
+        """The best prefixes after one more frame: each kept as it is, or extended by each token."""
+        total = np.logaddexp(beam.blank, beam.token)
+        extended = total[..., None] + np.take_along_axis(frame, tokens, 1)[:, None]  # (U, K, C)
+        at_last = np.take_along_axis(frame, beam.last, 1)  # (U, K)
+        # The same token twice needs a blank in between.
+        again = np.nonzero(tokens[:, None] == beam.last[..., None])
+        extended[again] = (beam.blank + at_last)[again[:2]]
+
+        blank = total + frame[:, :1]
+        token = np.where(beam.last == 0, -np.inf, beam.token + at_last)
+        # A kept prefix that is also another one's extension is one prefix: its alignments add up.
+        row, child, parent = np.nonzero(_is_extension(beam, total))
+        is_same = beam.last[row, parent] == beam.last[row, child]
+        before = np.where(is_same, beam.blank[row, parent], total[row, parent])
+        token[row, child] = np.logaddexp(token[row, child], before + at_last[row, child])
+        pair, place = np.nonzero(tokens[row] == beam.last[row, child][:, None])
+        extended[row[pair], parent[pair], place] = -np.inf
+        return self._select(beam, blank, token, extended, tokens)
+
+    def _select(self, beam: _Beam, blank: Floats, token: Floats, extended: Floats, tokens: Ints) -> _Beam:
+        scores = np.logaddexp(blank, token)
+        ranks = np.concatenate([scores, extended.reshape(len(extended), -1)], 1)
+        if beam.lm:
+            following = np.take_along_axis(beam.lm.next, tokens[:, None], 2) + beam.lm.prefixes[..., None]
+            ranks = ranks + np.concatenate([beam.lm.prefixes, following.reshape(len(extended), -1)], 1)
+        chosen = _best(ranks, self.beam)  # (U, K)
+        here = np.arange(len(chosen))[:, None]
+        is_kept = chosen < self.beam
+        row, column = np.divmod(np.maximum(chosen - self.beam, 0), extended.shape[2])
+        source = np.where(is_kept, chosen, row)
+        last = np.where(is_kept, beam.last[here, source], tokens[here, column])
+        self.sources.append(source)
+        self.tokens.append(np.where(is_kept, 0, last))
+        hashes = beam.hashes[here, source]
+        return _Beam(
+            np.where(is_kept, hashes, _mixed(hashes, last)),
+            np.where(is_kept, beam.parents[here, source], hashes),
+            last,
+            np.where(is_kept, blank[here, source], -np.inf),
+            np.where(is_kept, token[here, source], extended[here, row, column]),
+            beam.lm.extended(source, last, ~is_kept) if beam.lm else None,
+        )
+
+    def _ended(self, beam: _Beam, active: int, nbest: int) -> list[list[Hypothesis]]:
+        """The best of the utterances that are over."""
+        if active == len(beam.last):
+            return []
+        ranks, totals = beam.ranks, np.logaddexp(beam.blank, beam.token)
+        found = []
+        for row in range(active, len(ranks)):
+            places = np.argsort(-ranks[row], kind="stable")[:nbest]
+            own = [place for place in places.tolist() if ranks[row, place] > -np.inf]
+            found.append([Hypothesis(self._trace(row, place), float(totals[row, place])) for place in own])
+        return found
+
+    def _trace(self, row: int, place: int) -> tuple[int, ...]:
+        """The tokens of a prefix, from the last frame back."""
         reversed_tokens = []
-        while node != ROOT:
-            node, token = self.origin[node]
-            reversed_tokens.append(token)
+        for sources, tokens in zip(reversed(self.sources), reversed(self.tokens), strict=True):
+            if tokens[row, place]:
+                reversed_tokens.append(int(tokens[row, place]))
+            place = int(sources[row, place])
         return tuple(reversed(reversed_tokens))
 
 
-def _search_row(log_probs: Floats, size: int, fusion: Fusion | None) -> Hypothesis:
-    prefixes = _Prefixes()
-    lm = _PrefixLm.start(fusion, log_probs.shape[1]) if fusion else None
-    # The empty prefix has no last token: 0 is never extended with, and its parent is no node.
-    beam = _Beam(np.array([ROOT]), np.array([-1]), np.array([0]), np.array([0.0]), np.array([-np.inf]), lm)
-    for frame in log_probs:
-        beam = _advance(beam, frame, size, prefixes)
-    return Hypothesis(prefixes.tokens(int(beam.nodes[0])), float(np.logaddexp(beam.blank[0], beam.token[0])))
+def _is_extension(beam: _Beam, total: Floats) -> NDArray[np.bool_]:
+    """Whether a prefix (first) is another one (second) with one more token, (U, K, K)."""
+    is_any = total > -np.inf
+    is_parent: NDArray[np.bool_] = beam.parents[..., None] == beam.hashes[:, None]
+    return is_parent & is_any[..., None] & is_any[:, None]
 
 
-def _advance(beam: _Beam, frame: Floats, size: int, prefixes: _Prefixes) -> _Beam:
-    """The best prefixes after one more frame: each kept as it is, or extended by each token."""
-    total = np.logaddexp(beam.blank, beam.token)
-    extended = total[:, None] + frame  # (K, V)
-    here = np.arange(len(total))
-    # The same token twice needs a blank in between; the blank itself extends nothing.
-    extended[here, beam.last] = beam.blank + frame[beam.last]
-    extended[:, 0] = -np.inf
-
-    blank = total + frame[0]
-    token = np.where(beam.last == 0, -np.inf, beam.token + frame[beam.last])
-    # A kept prefix that is also another one's extension is one prefix: its alignments add up.
-    child, parent = np.nonzero(beam.parents[:, None] == beam.nodes)
-    token[child] = np.logaddexp(token[child], extended[parent, beam.last[child]])
-    extended[parent, beam.last[child]] = -np.inf
-
-    scores = np.concatenate([np.logaddexp(blank, token), extended.ravel()])
-    ranks = scores + beam.lm.ranks() if beam.lm else scores
-    return _select(beam, _best(ranks, size), blank, token, extended, prefixes)
-
-
-def _select(beam: _Beam, chosen: Ints, blank: Floats, token: Floats, extended: Floats, prefixes: _Prefixes) -> _Beam:
-    kept = len(beam.nodes)
-    is_kept = chosen < kept
-    row, column = np.divmod(chosen - kept, extended.shape[1])
-    source = np.where(is_kept, chosen, row)
-    nodes = beam.nodes[source]
-    last = np.where(is_kept, beam.last[source], column)
-    parents = np.where(is_kept, beam.parents[source], nodes)
-    for index in np.flatnonzero(~is_kept):
-        nodes[index] = prefixes.extend(int(parents[index]), int(last[index]))
-    return _Beam(
-        nodes,
-        parents,
-        last,
-        np.where(is_kept, blank[source], -np.inf),
-        np.where(is_kept, token[source], extended.ravel()[np.maximum(chosen - kept, 0)]),
-        beam.lm.extended(source, last, ~is_kept) if beam.lm else None,
-    )
+def _mixed(hashes: Ints, tokens: Ints) -> Ints:
+    """The hash of a prefix with one more token; different ones agree once in 2 ** 60 or so."""
+    with np.errstate(over="ignore"):
+        mixed: Ints = (hashes + tokens + 1) * HASH_FACTOR
+    return mixed ^ (mixed >> 29)
 
 
 def _best(scores: Floats, size: int) -> Ints:
-    """The places of the best finite scores, best first; of equal ones the first."""
-    places = np.sort(np.argpartition(-scores, min(size, len(scores)) - 1)[:size])
-    places = places[np.argsort(-scores[places], kind="stable")]
-    finite: Ints = places[scores[places] > -np.inf]
-    return finite
+    """The places of the best scores of each row, best first; of equal ones the first."""
+    places = np.sort(np.argpartition(-scores, size - 1, axis=1)[:, :size], axis=1)
+    order = np.argsort(-np.take_along_axis(scores, places, 1), axis=1, kind="stable")
+    return np.take_along_axis(places, order, 1)

@@ -22,15 +22,19 @@ COMPRESSION_RATIO_THRESHOLD = 2.4
 def redecode(task_model: TaskModel, batch: Batch, found: Sequence[Hypothesis]) -> list[Hypothesis]:
     """The hypotheses of a batch, those that fail a threshold decoded again."""
 
-    def draw(rows: Sequence[int], temperature: float) -> list[Hypothesis]:
-        seeds = [derive(0, "sample", batch.ids[row], f"{temperature:g}") for row in rows]
-        scorer = cast(TokenScorer, task_model.model.scorer(_only(batch, rows)))
-        return sample(scorer, temperature, seeds)
+    def redraw(rows: Sequence[int], temperature: float) -> list[Hypothesis]:
+        chosen = _only(batch, rows)
+        return draw(cast(TokenScorer, task_model.model.scorer(chosen)), chosen.ids, temperature)
 
     def is_doubtful(hypothesis: Hypothesis) -> bool:
         return needs_fallback(hypothesis, require_text(task_model.codec.read(hypothesis)))
 
-    return fall_back(found, draw, is_doubtful)
+    return fall_back(found, redraw, is_doubtful)
+
+
+def draw(scorer: TokenScorer, ids: Sequence[str], temperature: float) -> list[Hypothesis]:
+    """Tokens drawn at a temperature, the same ones for an id each time."""
+    return sample(scorer, temperature, [derive(0, "sample", each, f"{temperature:g}") for each in ids])
 
 
 def _only(batch: Batch, rows: Sequence[int]) -> Batch:

@@ -3,16 +3,20 @@
 Every kind of scorer has its search, chosen here and nowhere else. An output does not depend on who shares the batch.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import torch
 
 from attune.contracts import TaskModel
 from attune.decoding import ctc, ctc_alignment, fallback, labels, outputs, tokens, transducer, transducer_beam
 from attune.decoding.ctc_prefix import JointScorer
 from attune.decoding.fusion import Fusion
+from attune.decoding.phrases import PhraseBook
 from attune.decoding.settings import FORMER, LENGTH_POWERS, USES, SearchName
 from attune.errors import ModelError
 from attune.scorers import ScorerKind, kind_of
@@ -60,9 +64,10 @@ class Search:
 
     A beam's hypotheses are ranked by score / length ** `length_power` (None: that of `LENGTH_POWERS`), and by a
     language model with `fusion`; `lm` is the file it was read from. `ctc_weight` is the part of CTC in joint decoding.
-    With `fallback`, results that fail OpenAI's thresholds are decoded again by sampling (`decoding/fallback.py`). Half
-    precision is faster on a GPU, and may now and then find another hypothesis. `nbest` asks a beam for that many
-    hypotheses, the best included.
+    A beam boosts the `phrases` of the book, and those of each utterance. With `fallback`, results that fail OpenAI's
+    thresholds are decoded again by sampling (`decoding/fallback.py`). Half precision is faster on a GPU, and may now
+    and then find another hypothesis. `nbest` asks a beam for that many hypotheses, the best included.
+    With a `temperature`, tokens are drawn instead of searched, the same ones each time.
     """
 
     kind: SearchName = "greedy"
@@ -71,9 +76,11 @@ class Search:
     fallback: bool = False
     precision: Precision = "fp32"
     nbest: int = 0
+    temperature: float = 0.0
     ctc_weight: float = 0.0
     lm: str | None = None
     fusion: Fusion | None = field(default=None, repr=False)
+    phrases: PhraseBook | None = None
 
     def as_json(self) -> dict[str, object]:
         """The settings as plain data."""
@@ -86,7 +93,11 @@ class Search:
         }
         if self.ctc_weight:
             settings["ctc_weight"] = self.ctc_weight
-        return {**settings, "lm": self.lm, "lm_weight": self.fusion.weight} if self.fusion else settings
+        if self.fusion:
+            settings |= {"lm": self.lm, "lm_weight": self.fusion.weight, "lm_temperature": self.fusion.temperature}
+        if self.phrases and self.phrases.phrases:
+            settings |= {"phrases": list(self.phrases.phrases), "phrase_bonus": self.phrases.bonus}
+        return settings
 
     def changed(self) -> dict[str, object]:
         """What is not as usual among the settings that some searches do not use."""
@@ -95,7 +106,18 @@ class Search:
         found: dict[str, object] = {
             name: value for name, value in values.items() if value not in (getattr(USUAL, name), FORMER.get(name))
         }
+        if self.phrases and self.phrases.phrases:
+            found["phrases"] = ", ".join(self.phrases.phrases)
         return {**found, "lm": self.lm} if self.fusion else found
+
+    def for_batch(self, batch: Batch, device: torch.device) -> Search:
+        """The same search with the phrases of a batch; a greedy one has none."""
+        if self.phrases is None or self.kind == "greedy":
+            return self
+        booster = self.phrases.booster(batch.phrases or ((),) * len(batch.ids), device)
+        if booster is None:
+            return self
+        return replace(self, fusion=replace(self.fusion or Fusion(None), phrases=booster))
 
 
 USUAL = Search()
@@ -104,9 +126,16 @@ USUAL = Search()
 def decode_batch(task_model: TaskModel, batch: Batch, settings: Search) -> list[Output]:
     """The output for each utterance of a batch."""
     scorer = task_model.model.scorer(batch)
+    if settings.temperature and not isinstance(scorer, TokenScorer):
+        raise ModelError("A temperature works with attention models only. Leave it out.")
+    # The beams of CTC are on the CPU, the others where the model is.
+    settings = settings.for_batch(batch, torch.device("cpu") if task_model.scorer == "ctc" else batch.audio.device)
     # Before the search, which lets go of the rows that have ended.
     languages = task_model.detect_languages(scorer) if task_model.detect_languages else None
-    found = search(scorer, settings)
+    if settings.temperature and isinstance(scorer, TokenScorer):
+        found: list[Output] = [*fallback.draw(scorer, batch.ids, settings.temperature)]
+    else:
+        found = search(scorer, settings)
     if settings.fallback:
         found = list(fallback.redecode(task_model, batch, [require_hypothesis(each) for each in found]))
     if languages is None:
@@ -167,14 +196,15 @@ def _search_ctc(scorer: CtcScorer, settings: Search) -> list[Hypothesis]:
         raise ModelError(DIVERGED)
     if settings.kind == "greedy":
         return ctc.greedy(scorer)
-    return list(_with_frames(scorer, ctc.beam_search(scorer, settings.beam, settings.fusion)))
+    found = ctc.beam_search(scorer, settings.beam, settings.fusion, max(1, settings.nbest))
+    return list(_with_frames(scorer, _best(found, settings)))
 
 
 def _with_frames(scorer: CtcScorer, found: Sequence[Hypothesis]) -> Iterator[Hypothesis]:
     """What a beam found by the sum of many alignments, with the frames of the best of them."""
     aligned = ctc_alignment.align(scorer, [ctc_alignment.ForcedTokens(each.tokens) for each in found])
     for each, own in zip(found, aligned, strict=True):
-        yield replace(own, score=each.score) if own else each
+        yield replace(each, frames=own.frames, confidences=own.confidences, ends=own.ends) if own else each
 
 
 def _search_tokens(scorer: TokenScorer, settings: Search) -> list[Hypothesis]:
@@ -184,7 +214,7 @@ def _search_tokens(scorer: TokenScorer, settings: Search) -> list[Hypothesis]:
         scorer = _joint(scorer, settings.ctc_weight)
     nbest = max(1, settings.nbest)
     power = LENGTH_POWERS["tokens"] if settings.length_power is None else settings.length_power
-    return _best(tokens.beam_search(scorer, settings.beam, power, nbest, settings.fusion), nbest)
+    return _best(tokens.beam_search(scorer, settings.beam, power, nbest, settings.fusion), settings, scorer.end)
 
 
 def _joint(scorer: TokenScorer, weight: float) -> TokenScorer:
@@ -198,14 +228,25 @@ def _search_transducer(scorer: TransducerScorer, settings: Search) -> list[Hypot
         return transducer.greedy(scorer, graphed=scorer.device.type == "cuda")
     power = LENGTH_POWERS["transducer"] if settings.length_power is None else settings.length_power
     beam = transducer_beam.Beam(settings.beam, power, fusion=settings.fusion)
-    return _best(transducer_beam.beam_search(scorer, beam), max(1, settings.nbest))
+    return _best(transducer_beam.beam_search(scorer, beam), settings)
 
 
-def _best(ranked: list[list[Hypothesis]], nbest: int) -> list[Hypothesis]:
+def _best(ranked: list[list[Hypothesis]], settings: Search, end: int | None = None) -> list[Hypothesis]:
     """The best of each utterance with the next best; scores that are NaN leave an utterance without any."""
     if not all(ranked):
         raise ModelError(DIVERGED)
-    return [replace(found[0], nbest=tuple(found[1:nbest])) for found in ranked]
+    if settings.nbest:
+        ranked = [_with_parts(found[: settings.nbest], settings.fusion, row, end) for row, found in enumerate(ranked)]
+    return [replace(found[0], nbest=tuple(found[1:])) if settings.nbest else found[0] for found in ranked]
+
+
+def _with_parts(found: list[Hypothesis], fusion: Fusion | None, row: int, end: int | None) -> list[Hypothesis]:
+    """An utterance's hypotheses with what each part of the search added to their ranks."""
+    own = fusion.of(torch.tensor([row])).parts([each.tokens for each in found], end) if fusion else [{}] * len(found)
+    return [
+        replace(each, parts=(("acoustic", each.score), *each.parts, *more.items()))
+        for each, more in zip(found, own, strict=True)
+    ]
 
 
 def _is_nan(output: Output) -> bool:

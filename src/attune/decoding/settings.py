@@ -12,12 +12,15 @@ from attune.types import Precision
 
 SearchName = Literal["greedy", "beam"]
 
+# Greedy search uses none of them: a phrase that breaks off would leave its mark, as nothing can be taken back.
+FUSED = ("lm", "lm_weight", "lm_temperature", "phrases", "phrase_bonus")
+
 # What each search uses besides `precision`. What is not here has no such search (a beam), or needs no setting.
 USES: Mapping[tuple[SearchName, ScorerKind], tuple[str, ...]] = {
     ("greedy", "tokens"): ("fallback",),
-    ("beam", "ctc"): ("beam", "lm", "lm_weight"),
-    ("beam", "tokens"): ("beam", "ctc_weight", "length_power", "lm", "lm_weight", "nbest", "fallback"),
-    ("beam", "transducer"): ("beam", "length_power", "lm", "lm_weight", "nbest"),
+    ("beam", "ctc"): ("beam", *FUSED, "nbest"),
+    ("beam", "tokens"): ("beam", "ctc_weight", "length_power", *FUSED, "nbest", "fallback"),
+    ("beam", "transducer"): ("beam", "length_power", *FUSED, "nbest"),
 }
 
 # Where a recipe leaves it open. At 1, attention models prefer stock phrases and loops to a short word; NeMo ranks
@@ -66,6 +69,31 @@ class SearchConfig:
     lm_weight: Annotated[
         float, Field(ge=0, le=1000, description="Weight of the language model's log-probabilities.")
     ] = 0.3
+    lm_temperature: Annotated[
+        float,
+        Field(
+            gt=0,
+            le=100,
+            description="Temperature of the language model; above 1 its distributions are flatter.",
+            json_schema_extra={"since": "0.2"},
+        ),
+    ] = 1.0
+    phrases: Annotated[
+        tuple[Annotated[str, Field(min_length=1)], ...],
+        Field(
+            description="Names and terms to expect, boosted in beam search; a .txt file stands for its lines.",
+            json_schema_extra={"since": "0.2"},
+        ),
+    ] = ()
+    phrase_bonus: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1000,
+            description="Log-probability added per character of a phrase that is complete.",
+            json_schema_extra={"since": "0.2"},
+        ),
+    ] = 1.0
     batch: Annotated[
         int | None,
         Field(
@@ -107,8 +135,10 @@ def unused_settings(decode: DecodeConfig) -> Iterator[tuple[str, str]]:
             for name in _of_beams():
                 if getattr(config, name) not in (getattr(usual, name), FORMER.get(name)):
                     yield f"{key}.{name}", "greedy search does not use it: set search: beam, or leave it out"
-        elif config.lm is None and config.lm_weight != usual.lm_weight:
-            yield f"{key}.lm_weight", "there is no language model to weigh: give lm, or leave it out"
+        elif config.lm is None:
+            for name in ("lm_weight", "lm_temperature"):
+                if getattr(config, name) != getattr(usual, name):
+                    yield f"{key}.{name}", "there is no language model to weigh: give lm, or leave it out"
 
 
 def without_former_search(under: Node, over: Node) -> Node:
@@ -120,5 +150,5 @@ def without_former_search(under: Node, over: Node) -> Node:
                 under = under.without(f"{section}.{name}")
         lm = over.find(f"{section}.lm")
         if lm and lm.value is None:  # a language model that is taken away takes its weight along
-            under = under.without(f"{section}.lm_weight")
+            under = under.without(f"{section}.lm_weight").without(f"{section}.lm_temperature")
     return under

@@ -201,10 +201,10 @@ class _BeamSearch:
         return allowed
 
     def _fused(self, allowed: Tensor) -> Tensor:
-        """The allowed log-probabilities (U, K, V) with the language model's."""
+        """The allowed log-probabilities (U, K, V) with the gains of what is fused."""
         if self.fusion is None or self.lm is None:
             return allowed
-        return allowed + self.fusion.weight * self._by_utterance(self.lm.padded(allowed.shape[2]))
+        return allowed + self._by_utterance(self.fusion.gains(self.lm, allowed.shape[2]))
 
     def _end(self, ranks: Tensor, scores: Tensor, masses: Tensor, parents: Tensor) -> None:
         """Count these (U, K) among what has ended, and remember the best."""

@@ -56,7 +56,10 @@ def beam_search(scorer: TransducerScorer, beam: Beam) -> list[list[Hypothesis]]:
             rows, step = search.step(rows)
             steps.append(step)
     labels = _trace(steps, rows.ranks.shape, scorer.blank)
-    utterances = zip(labels, rows.scores.tolist(), rows.ranks.tolist(), strict=True)
+    ranks = rows.ranks
+    if beam.fusion and rows.lm:
+        ranks = ranks + beam.fusion.finish(rows.lm).view_as(ranks)
+    utterances = zip(labels, rows.scores.tolist(), ranks.tolist(), strict=True)
     return [_ranked(*each, beam.length_power) for each in utterances]
 
 
@@ -139,11 +142,12 @@ class _Search:
         That model knows labels only. The probability that there is one is the transducer's, and so counts in both:
         otherwise every label would have a cost that a blank does not.
         """
-        if self.beam.fusion is None or lm is None:
+        fusion = self.beam.fusion
+        if fusion is None or lm is None:
             return log_probs
-        weight, blanks = self.beam.fusion.weight, log_probs[:, self.scorer.blank, None]
+        weight, blanks = fusion.weight, log_probs[:, self.scorer.blank, None]
         is_label = (-blanks.exp().clamp(max=1 - LEAST_LABEL)).log1p()
-        fused = log_probs + weight * (is_label + lm.padded(log_probs.shape[1]))
+        fused = log_probs + weight * is_label + fusion.gains(lm, log_probs.shape[1])
         fused[:, self.scorer.blank, None] = (1 + weight) * blanks
         return fused
 

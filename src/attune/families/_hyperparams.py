@@ -1,4 +1,8 @@
-"""HyperPyYAML as inert data: tags are kept as text, `!ref` is resolved, and nothing is imported, called or included."""
+"""HyperPyYAML as inert data: tags are kept as text, `!ref` is resolved, and nothing is imported, called or included.
+
+What a file would run or read while it is loaded (`!apply:`, `!include:`, YAML's own `!!python/…`) is refused by name;
+seeding, which changes nothing here, is passed over.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,14 @@ import yaml
 
 from attune.errors import ModelError
 
+YAML = "tag:yaml.org,2002:"
+PLAIN = tuple(YAML + name for name in ("str", "seq", "map", "int", "float", "bool", "null", "merge", "timestamp"))
 MAX_BYTES = 1_000_000
 MAX_VALUES = 20_000
 MAX_DEPTH = 40  # of references that lead to references
 REFERENCE = re.compile(r"<([^<>]+)>")
+INERT = ("!new:", "!name:", "!module:", "!ref", "!copy", "!tuple", "!PLACEHOLDER")
+SEEDING = ("!apply:torch.manual_seed", "!apply:numpy.random.seed", "!apply:speechbrain.utils.seed_everything")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +76,7 @@ class Hyperparams:
             raise ModelError(f"{self.path} is refused: a reference in it leads back to itself.")
         match value:
             case Tagged(tag="!ref", value=str(text)):
-                return self._resolve(self._reference(text), depth + 1)
+                return self._reference(text, depth + 1)
             case Tagged():
                 return Tagged(value.tag, self._resolve(value.value, depth + 1))
             case dict():
@@ -77,12 +85,12 @@ class Hyperparams:
                 return tuple(self._resolve(child, depth + 1) for child in value)
         return value
 
-    def _reference(self, text: str) -> Value:
+    def _reference(self, text: str, depth: int) -> Value:
         whole = REFERENCE.fullmatch(text.strip())
         if whole:
-            return self._raw(whole[1])
+            return self._resolve(self._raw(whole[1]), depth)
         # A path or a sum with references in it: kept as text, with plain values put in.
-        return REFERENCE.sub(lambda match: str(self._raw(match[1])), text)
+        return REFERENCE.sub(lambda match: str(self._resolve(self._raw(match[1]), depth)), text)
 
 
 def read_hyperparams(path: Path) -> Hyperparams:
@@ -114,14 +122,26 @@ class _Converter:
             value = self._value(node)
         except RecursionError as error:
             raise ModelError(f"{self.path} is refused: its values are nested too deeply.") from error
-        return value if node.tag.startswith("tag:yaml.org") else Tagged(node.tag, value)
+        if node.tag.startswith(PLAIN):
+            return value
+        self._require_inert(node)
+        return Tagged(node.tag, value)
+
+    def _require_inert(self, node: yaml.Node) -> None:
+        tag = node.tag.replace(YAML, "!!")
+        if node.tag.startswith(INERT) or tag in SEEDING:
+            return
+        raise ModelError(
+            f"{self.path}:{node.start_mark.line + 1}: {tag} is refused: it would run code or read a file. Nothing was "
+            "run or read. Remove the line if the model does not need it."
+        )
 
     def _value(self, node: yaml.Node) -> Value:
         if isinstance(node, yaml.MappingNode):
             return {str(key.value): self.convert(child) for key, child in node.value}
         if isinstance(node, yaml.SequenceNode):
             return tuple(self.convert(child) for child in node.value)
-        is_plain = isinstance(node, yaml.ScalarNode) and node.tag.startswith("tag:yaml.org") and node.style is None
+        is_plain = isinstance(node, yaml.ScalarNode) and node.tag.startswith(PLAIN) and node.style is None
         return _scalar(str(node.value)) if is_plain else str(node.value)
 
 

@@ -19,7 +19,7 @@ def scores_table(sets: Mapping[str, Scores], has_counts: bool = True) -> str:
     """The scores of test sets, or before and after: a column for each, or a row for each when there are many."""
     if len(sets) > MOST_COLUMNS:
         return sets_table(sets)
-    return _aligned(_rows(sets, has_counts))
+    return aligned(_rows(sets, has_counts))
 
 
 def scores_html(title: str, sets: Mapping[str, Scores]) -> str:
@@ -50,7 +50,7 @@ def sets_table(sets: Mapping[str, Scores]) -> str:
         first, *others = [scores.values.get(metric) for metric in metrics]
         values = [describe_score(first) if first else "", *(_plain_value(score) for score in others)]
         rows.append([name, *values, *(scores.conditions.get(condition, "") for condition in conditions)])
-    return _aligned(rows)
+    return aligned(rows)
 
 
 def groups_table(groups: Mapping[str, Scores], heading: str) -> str:
@@ -169,7 +169,8 @@ def _plain_value(score: Score | None) -> str:
     return "" if score is None or math.isnan(score.value) else with_unit(score.value, score.metric.unit)
 
 
-def _aligned(rows: list[list[str]]) -> str:
+def aligned(rows: list[list[str]]) -> str:
+    """Cells in columns, the first to the left and the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(_line(row, widths) for row in rows)
 

@@ -8,6 +8,7 @@ import filecmp
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TypeVar
@@ -95,7 +96,7 @@ def begin_model(
     source = open_pretrained_source(local, site)
     if world.is_first:
         _replace_folder(folders.task, lambda folder: _prepare_task(local, source, utterances, folder))
-    imported = _collect_assets(local, source, folders.assets, world)
+    imported = _collect_assets(local, source, folders.assets, site, world)
     world.barrier()
     loaded = build_model(recipe, folders.task, folders.assets)
     init = _load_pretrained_weights(loaded, local, source, imported, folders)
@@ -140,20 +141,41 @@ def with_local_files(recipe: Recipe, site: Site) -> Recipe:
     return replace(recipe, model=replace(recipe.model, config=replace(config, **local)))
 
 
-def import_model(source: str, folder: Path, site: Site, tokenizer: str | None = None, base: str | None = None) -> int:
+@dataclass(frozen=True, slots=True)
+class ImportRequest:
+    """A checkpoint to convert, the model folder to write, and what the checkpoint does not say itself."""
+
+    source: str
+    to: Path
+    tokenizer: str | None = None
+    base: str | None = None
+    family: str | None = None  # of a folder that holds several models
+
+
+def companions(source: str, site: Site) -> tuple[str, ...]:
+    """The other families that a folder has a model for, such as the language model of a recognizer."""
+    path = locate(source, site.cache)
+    if is_adapter(path) or is_native(path):
+        return ()
+    first = family_of(path)
+    return tuple(name for name in catalog.names(catalog.FAMILIES) if name != first and _recognizes(name, path))
+
+
+def import_model(request: ImportRequest, site: Site) -> int:
     """Convert another toolkit's checkpoint into a model folder; returns how many parameters it has.
 
     A LoRA adapter in peft's layout is merged into `base`, or into the base that it names.
     """
+    source, folder, tokenizer, base = request.source, request.to, request.tokenizer, request.base
     path = locate(source, site.cache)
     if base is not None and not is_adapter(path):
         raise ModelError(f"{source} is not a LoRA adapter (it has no adapter_config.json). Leave --base out.")
     weights = path if not is_adapter(path) else locate(base, site.cache) if base else base_of(path, site)
-    family = family_of(weights)
+    family = request.family or family_of(weights)
     if family is None:
         raise ModelError(
             f"Cannot import {source}: unknown format. Expected a .nemo file, a transformers Whisper folder, an OpenAI "
-            ".pt file, or a LoRA adapter for one of them."
+            ".pt file, a SpeechBrain folder, or a LoRA adapter for one of them."
         )
     if folder.exists():
         raise ModelError(f"{folder} already exists. Choose another folder, or remove it first.")
@@ -184,7 +206,8 @@ def external_recipe(path: Path, family: str, run: Path, overrides: Sequence[str]
         written = Path(scratch) / "recipe.yaml"
         values = {"folder": inline_yaml(str(run)), "source": inline_yaml(str(path)), "family": family}
         write_text(written, IMPORTED.format(**values))
-        return recipes.load(written, overrides).recipe
+        importer = catalog.find(catalog.FAMILIES, family).importer
+        return recipes.load(written, [*(importer.settings if importer else ()), *overrides]).recipe
 
 
 def require_all_weights(begun: BegunModel, path: Path) -> None:
@@ -257,13 +280,33 @@ class _Usable(Iterable[Utterance]):
         return filter(self.passes, self.utterances)
 
 
-def _collect_assets(recipe: Recipe, source: PretrainedSource, assets: Path, world: World) -> ImportedCheckpoint | None:
+def _collect_assets(
+    recipe: Recipe, source: PretrainedSource, assets: Path, site: Site, world: World
+) -> ImportedCheckpoint | None:
     """Write the assets on the first rank; another toolkit's checkpoint is read here, once by each rank."""
     if source.external:
-        return _import(recipe, source.external, assets, world)
+        with _gathered(recipe, source.external, site) as path:
+            return _import(recipe, path, assets, world)
     if world.is_first:
         _replace_folder(assets, lambda folder: _copy_assets(source, folder))
     return None
+
+
+@contextmanager
+def _gathered(recipe: Recipe, path: Path, site: Site) -> Iterator[Path]:
+    """The checkpoint with the parts that it has elsewhere, each fetched from its own source."""
+    importer = _family(recipe).importer
+    parts = importer.remote_parts(path) if importer and importer.remote_parts and importer.recognizes(path) else {}
+    if not parts:
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        whole = Path(scratch) / path.name
+        shutil.copytree(path, whole, copy_function=shutil.copyfile)
+        for name, address in parts.items():
+            (whole / name).unlink(missing_ok=True)
+            shutil.copyfile(locate(address, site.cache), whole / name)
+        yield whole
 
 
 def _copy_assets(source: PretrainedSource, folder: Path) -> None:

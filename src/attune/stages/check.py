@@ -48,7 +48,8 @@ from attune.stages.data import (
     with_steps,
     worst_micro_batch,
 )
-from attune.stages.evaluate import Decoding, ScoreFloor, fetch_scoring_files, kept_metric, score_floor, search_of
+from attune.stages.evaluate import Decoding, ScoreFloor, fetch_scoring_files, kept_metric, score_floor
+from attune.stages.language_models import search_of
 from attune.stages.pretrained import LoadedModel, ModelFolders
 from attune.text.tokenizers.characters import UNREADABLE
 from attune.training.adapt import Adapted

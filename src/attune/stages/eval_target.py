@@ -30,8 +30,8 @@ from attune.stages.evaluate import (
     evaluate,
     evaluation_batches,
     scoring_context,
-    search_of,
 )
+from attune.stages.language_models import search_of
 from attune.stages.lock import as_locked
 from attune.stages.pretrained import (
     LoadedModel,

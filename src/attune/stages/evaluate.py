@@ -9,31 +9,25 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
-import torch
-
 from attune.batches.load import LoadedMicroBatch, Reader, load, readers_watched
 from attune.batches.plan import Budget, plan_in_order, spread
-from attune.catalog import suggestion
+from attune.catalog import NORMALIZERS, find, suggestion
 from attune.contracts import SpeechModel, Task, TaskModel
 from attune.corpora import ChunkedCorpus, Corpus, CorpusSample
-from attune.decoding.fusion import Fusion
-from attune.decoding.ngram import END, read_arpa
 from attune.decoding.predict import decode, share
-from attune.decoding.search import Search, require_usable
-from attune.decoding.settings import LENGTH_POWERS, SearchConfig
-from attune.errors import AttuneError, ConfigError, DataError, ModelError, Preempted
+from attune.decoding.search import Search
+from attune.errors import AttuneError, ConfigError, DataError, Preempted
 from attune.recipe import Recipe
 from attune.report.predictions import write_features, write_waveform
 from attune.report.tables import scores_html, scores_json, scores_table
+from attune.scoring.keywords import score_keywords
 from attune.site import Site
 from attune.sources import locate
 from attune.stages.data import read_back
-from attune.stages.language_models import read_neural_lm
 from attune.stages.pretrained import LoadedModel
 from attune.types import (
     Features,
     Hypothesis,
-    LanguageModel,
     LayerWeighted,
     Metric,
     Output,
@@ -137,8 +131,9 @@ def describe_sample(count: int, total: int) -> str:
 
 def kept_metric(recipe: Recipe, task: Task) -> Metric | None:
     """The metric of `train.keep_best`; settings that do not go with the task's scores are refused."""
-    if recipe.train.eval_utterances and task.scored_over == "set":
-        raise ConfigError("train.eval_utterances: this task is scored over whole sets, not over samples. Remove it.")
+    for setting in ("eval_utterances", "final_utterances"):
+        if getattr(recipe.train, setting) and task.scored_over == "set":
+            raise ConfigError(f"train.{setting}: this task is scored over whole sets, not over samples. Remove it.")
     name = recipe.train.keep_best
     declared = {f"dev.{metric.name}": metric for metric in task.metrics}
     if name is not None and name not in declared:
@@ -192,30 +187,6 @@ def _by_id(corpus: Corpus | CorpusSample) -> Callable[[str], Utterance]:
         return corpus[rows()[name]]
 
     return find
-
-
-def search_of(config: SearchConfig, built: TaskModel, site: Site, world: World) -> Search:
-    """The recipe's search settings as the decoder takes them, with the language model they name."""
-    is_open = config.search == "beam" and config.length_power is None
-    length_power = LENGTH_POWERS.get(built.scorer) if is_open else config.length_power
-    search = Search(
-        config.search, config.beam, length_power, config.fallback, config.precision, ctc_weight=config.ctc_weight
-    )
-    if config.lm is not None:
-        fusion = Fusion(_read_lm(config.lm, built, site, world), config.lm_weight)
-        search = replace(search, lm=config.lm, fusion=fusion)
-    require_usable(search, built.scorer)
-    return search
-
-
-def _read_lm(source: str, built: TaskModel, site: Site, world: World) -> LanguageModel:
-    pieces = built.codec.pieces
-    if not pieces:
-        raise ModelError(f"decode.lm: this model has no text tokens for {source}. Remove decode.lm.")
-    end = pieces.index(END) if built.scorer == "tokens" and END in pieces else None
-    device = torch.device("cpu") if built.scorer == "ctc" else world.device  # where the beam is
-    path = locate(source, site.cache)
-    return read_neural_lm(path, built, device) if path.is_dir() else read_arpa(path, pieces, device, end)
 
 
 def as_scored(corpus: Corpus | CorpusSample, loaded: LoadedModel, recipe: Recipe) -> Scored:
@@ -284,7 +255,7 @@ def evaluate(
     by_rank = _by_rank(loaded, corpus, [part for part, _, _ in parts])
     together = {row: prediction for part in by_rank for row, prediction in part.items()}
     predictions = tuple(together[row] for row in range(len(whole)))
-    scores = loaded.task.score(predictions, context)
+    scores = _with_keywords(loaded.task.score(predictions, context), predictions, whole, search)
     return Evaluation(
         split=corpus.name,
         predictions=predictions,
@@ -298,6 +269,18 @@ def evaluate(
         decoding_seconds=max(seconds for _, _, seconds in parts),
         layer_weights=_layer_weights(loaded.task_model.model),
     )
+
+
+def _with_keywords(
+    scores: Scores, predictions: Sequence[Prediction], corpus: Corpus | CorpusSample, search: Search
+) -> Scores:
+    """The scores with those of the phrases that were expected, where there are any and the task is about text."""
+    common = search.phrases.phrases if search.phrases else ()
+    expected = [(*common, *corpus[row].phrases) for row in range(len(corpus))]
+    if "normalizer" not in scores.conditions or not any(expected):
+        return scores
+    found = score_keywords(predictions, expected, find(NORMALIZERS, scores.conditions["normalizer"]))
+    return Scores({**scores.values, **found.values}, scores.counts, {**scores.conditions, **found.conditions})
 
 
 def _layer_weights(model: SpeechModel) -> Mapping[int, float]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from attune.contracts import TunedTask
+from attune.corpora import CorpusSample
 from attune.report.predictions import write_predictions
 from attune.stages.context import (
     Evaluated,
@@ -98,7 +99,9 @@ def _tune(task: TunedTask, training: TrainingContext) -> Iterator[Event]:
 def _decode_all_of(split: str, training: TrainingContext) -> Generator[Event, None, tuple[Evaluation, ScoringContext]]:
     """Decode and score a whole split with the final search."""
     recipe, run, world = training.recipe, training.run, training.world
-    corpus = as_scored(open_split(recipe, split, run.data, training.site, world), training.loaded, recipe)
+    whole, count = open_split(recipe, split, run.data, training.site, world), recipe.train.final_utterances
+    chosen = CorpusSample(whole, count, recipe.seed) if count and count < len(whole) else whole
+    corpus = as_scored(chosen, training.loaded, recipe)
     batches = evaluation_batches(training.loaded, corpus, recipe.decode.final_batch, recipe, training.site, world)
     context = scoring_context(training.loaded.task, corpus, run.predictions_folder, training.site)
     evaluation = yield from evaluate(

@@ -1,15 +1,67 @@
-"""A language model's run or folder as what a beam search fuses."""
+"""A recipe's search settings as the decoder takes them, with the language model and the phrases that they name."""
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from attune.contracts import FusableModel, TaskModel
-from attune.errors import ModelError
+from attune.decoding._phrase_tree import TokenTexts
+from attune.decoding.fusion import Fusion
+from attune.decoding.ngram import END, read_arpa
+from attune.decoding.phrases import PhraseBook
+from attune.decoding.search import Search, require_usable
+from attune.decoding.settings import LENGTH_POWERS, SearchConfig
+from attune.errors import DataError, ModelError
+from attune.site import Site
+from attune.sources import locate
 from attune.stages.pretrained import build_model, load_weights, open_pretrained
 from attune.types import LanguageModel
+from attune.world import World
+
+
+def search_of(config: SearchConfig, built: TaskModel, site: Site, world: World) -> Search:
+    """The recipe's search settings as the decoder takes them, with the language model they name."""
+    is_open = config.search == "beam" and config.length_power is None
+    length_power = LENGTH_POWERS.get(built.scorer) if is_open else config.length_power
+    search = Search(
+        config.search, config.beam, length_power, config.fallback, config.precision, ctc_weight=config.ctc_weight
+    )
+    if config.lm is not None:
+        fusion = Fusion(_read_lm(config.lm, built, site, world), config.lm_weight, config.lm_temperature)
+        search = replace(search, lm=config.lm, fusion=fusion)
+    if built.codec.pieces:
+        phrases = read_phrases(config.phrases, site)
+        search = replace(search, phrases=PhraseBook(TokenTexts(built.codec.pieces), config.phrase_bonus, phrases))
+    require_usable(search, built.scorer)
+    return search
+
+
+def read_phrases(sources: Sequence[str], site: Site) -> tuple[str, ...]:
+    """The phrases themselves: of a text file, each line is one."""
+    found: list[str] = []
+    for source in sources:
+        if not source.endswith(".txt"):
+            found.append(source)
+            continue
+        try:
+            lines = locate(source, site.cache).read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError as error:
+            raise DataError(f"{source} is not a list of phrases in UTF-8: {error}") from error
+        found += [line.strip() for line in lines if line.strip()]
+    return tuple(dict.fromkeys(found))
+
+
+def _read_lm(source: str, built: TaskModel, site: Site, world: World) -> LanguageModel:
+    pieces = built.codec.pieces
+    if not pieces:
+        raise ModelError(f"decode.lm: this model has no text tokens for {source}. Remove decode.lm.")
+    end = pieces.index(END) if built.scorer == "tokens" and END in pieces else None
+    device = torch.device("cpu") if built.scorer == "ctc" else world.device  # where the beam is
+    path = locate(source, site.cache)
+    return read_neural_lm(path, built, device) if path.is_dir() else read_arpa(path, pieces, device, end)
 
 
 def read_neural_lm(folder: Path, searched: TaskModel, device: torch.device) -> LanguageModel:

@@ -4,7 +4,8 @@ import json
 import shutil
 import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from attune.files import completed, explain_write_errors, sync, write_text
 from attune.plain_yaml import inline_yaml
 from attune.recipe import Recipe
 from attune.report.card import CardFacts, model_card
-from attune.report.tables import metric_label, with_unit
+from attune.report.tables import describe_score, metric_label, scores_from_json, with_unit
 from attune.run import Run
 from attune.site import Site
 from attune.sources import is_remote, locate, push, shown, without_secrets
@@ -157,8 +158,8 @@ def make_bundle(path: Path, folder: Path, address: str, site: Site) -> None:
     write_text(training / "recipe.yaml", recipes.resolved_yaml(recipe))
     for each in TRAINING:
         if (path / each).is_file():
-            write_text(training / each, without_secrets((path / each).read_text(encoding="utf-8")))
-    if (path / "scores.json").is_file():
+            write_text(training / each, without_secrets(_text(path / each)))
+    if _scores(path):
         shutil.copy(path / "scores.json", folder)
     write_text(folder / CARD, model_card(_facts(run, recipe, address, folder)))
 
@@ -196,8 +197,7 @@ def pull(source: str, to: Path, site: Site) -> Path:
 
 def _headline(path: Path) -> str:
     """The first score of the run, for a commit message."""
-    scores = _json(path / "scores.json")
-    for split, scored in scores.items():
+    for split, scored in _scores(path).items():
         for metric, score in scored["scores"].items():
             if score:
                 return f"{split} {metric_label(metric)} {with_unit(score['value'], score.get('unit', '%'))}"
@@ -210,7 +210,7 @@ def _name(address: str) -> str:
 
 def _facts(run: Run, recipe: Recipe, address: str, folder: Path) -> CardFacts:
     plain: dict[str, Any] = flatten(recipes.to_plain(recipe))
-    commands = (run.folder / "command.txt").read_text(encoding="utf-8").splitlines()
+    commands = _text(run.folder / "command.txt").splitlines()
     weights = recipe.model.config.weights
     task = catalog.find(catalog.TASKS, recipe.task.name)
     return CardFacts(
@@ -224,9 +224,9 @@ def _facts(run: Run, recipe: Recipe, address: str, folder: Path) -> CardFacts:
         weights=_short(weights) if weights else None,
         loads_in_transformers=(folder / "config.json").is_file(),
         data=_data(recipe),
-        scores=_json(run.folder / "scores.json"),
+        scores=_scores(run.folder),
         settings={key: inline_yaml(plain[key]) for key in CARD_SETTINGS if plain.get(key) is not None},
-        environment=_json(run.folder / "environment.json"),
+        environment=_environment(run.folder / "environment.json"),
         command=without_secrets(commands[0]) if commands else "",
     )
 
@@ -242,5 +242,37 @@ def _short(source: str) -> str:
     return shown(source) if is_remote(source) else "/".join(Path(source).parts[-2:])
 
 
+def _scores(folder: Path) -> dict[str, Any]:
+    path = folder / "scores.json"
+    scores = _json(path)
+    with _undamaged(path):
+        for scored in scores.values():
+            [describe_score(score) for score in scores_from_json(scored).values.values()]
+    return scores
+
+
+def _environment(path: Path) -> dict[str, Any]:
+    found = _json(path)
+    if not found:
+        return found
+    with _undamaged(path):
+        return {**found, "devices": [*map(str, found.get("devices", []))], "packages": dict(found.get("packages", {}))}
+
+
 def _json(path: Path) -> dict[str, Any]:
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+    with _undamaged(path):
+        return dict(json.loads(_text(path) or "{}"))
+
+
+def _text(path: Path) -> str:
+    with _undamaged(path):
+        return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+@contextmanager
+def _undamaged(path: Path) -> Iterator[None]:
+    """Refuse a record of a run that is not as attune wrote it: others would get it as it is."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ModelError(f"{path} is damaged ({error}). Restore it, or remove it to publish without it.") from error

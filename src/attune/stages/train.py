@@ -56,9 +56,9 @@ from attune.stages.evaluate import (
     fetch_scoring_files,
     kept_metric,
     scoring_context,
-    search_of,
 )
 from attune.stages.finish import finish
+from attune.stages.language_models import search_of
 from attune.stages.lock import extend_lock, gather_sources
 from attune.stages.pretrained import LoadedModel, ModelFolders
 from attune.training import checkpoint

@@ -75,6 +75,15 @@ class LanguageModelTask:
         """How every token is written."""
         return self.transcription.pieces
 
+    @property
+    def language(self) -> str | None:
+        """The language of texts that do not name theirs."""
+        return self.transcription.language
+
+    def text(self, utterance: Utterance) -> str:
+        """The text to learn, for models with tokens of their own."""
+        return self.transcription.text(utterance)
+
     @staticmethod
     def missing_field(config: LanguageModelConfig, utterance: Utterance) -> str | None:
         """A text."""

@@ -111,6 +111,9 @@ class TrainConfig:
     eval_utterances: Annotated[
         Count | None, Field(description="Evaluate on N dev utterances, chosen by the seed; the final scores use all.")
     ] = None
+    final_utterances: Annotated[
+        Count | None, Field(description="Score N utterances of each set at the end, chosen by the seed (default: all).")
+    ] = None
     save_every: Annotated[Count, Field(description="Save a checkpoint every N steps.")] = 500
     keep_last: Annotated[Count, Field(description="Number of newest checkpoints to keep.")] = 2
     keep_best: Annotated[str | None, Field(description="Keep the best checkpoint by this dev score, e.g. dev.wer.")] = (

@@ -1,7 +1,6 @@
 """SpeechBrain's golden files: each clip alone as SpeechBrain has it alone, and the same in any batch."""
 
 import json
-import re
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ import torch
 from safetensors.torch import load_file
 from torch.nn.utils.rnn import pad_sequence
 
+from attune import recipe as recipes
+from attune.cli import main
 from attune.decoding import tokens
 from attune.decoding.fusion import Fusion
 from attune.decoding.search import Search, search
@@ -22,8 +23,14 @@ from attune.families._hyperparams import Tagged, read_hyperparams
 from attune.families.aed import FAMILY, AedConfig
 from attune.families.aed.rules import AttentionRules, rules_of
 from attune.families.aed.speechbrain import import_folder
-from attune.families.lm.model import FusedLm, LmShape, RecurrentLm
+from attune.families.lm import FAMILY as LM
+from attune.families.lm import LmConfig
+from attune.families.lm.model import FusedLm
+from attune.families.lm.speechbrain import import_lm
 from attune.types import Batch, TokenTargets
+
+from range_server import Behavior, serving
+from servers.hub import Hub, serve_hub
 
 
 def golden_folder():
@@ -65,7 +72,7 @@ class Golden:
 def golden():
     folder = golden_folder()
     with tempfile.TemporaryDirectory() as assets:
-        tensors = import_folder(folder, Path(assets))
+        tensors = import_folder(folder, Path(assets)).tensors
         built = FAMILY.build(AedConfig(weights=str(folder)), Text(), Path(assets))
     built.module.load_state_dict(dict(tensors))
     built.module.eval()
@@ -94,15 +101,11 @@ def test_each_clip_alone_is_as_speechbrain_has_it(number):
 
 @cache
 def language_model():
-    model = RecurrentLm(LmShape(tokens=96, embedding=16, rnn_layers=2, rnn_width=40, dnn_width=24)).eval()
-    names = {"embedding.Embedding": "embedding", "dnn.linear.w": "dnn.0.linear", "dnn.norm.norm": "dnn.0.norm"}
-    tensors = {}
-    for name, tensor in torch.load(golden_folder() / "lm.ckpt", weights_only=True).items():
-        for theirs, ours in {**names, "out.w": "output"}.items():
-            name = name.replace(theirs, ours)
-        tensors[re.sub(r"rnn\.rnn\.(\w+)_l(\d)", r"rnn.\2.\1_l0", name)] = tensor
-    model.load_state_dict(tensors)
-    return model
+    with tempfile.TemporaryDirectory() as assets:
+        tensors = import_lm(golden_folder(), Path(assets)).tensors
+        built = LM.build(LmConfig(tokens="own"), Text(), Path(assets))
+    built.module.load_state_dict(tensors)
+    return built.module.eval().net
 
 
 @pytest.mark.parametrize("number", range(4))
@@ -176,21 +179,46 @@ def test_joint_ctc_decoding_is_the_same_alone_and_in_any_batch(weight):
             assert [each.score for each in both[0]] == pytest.approx([each.score for each in both[1]], abs=1e-3)
 
 
-def test_no_tag_is_executed_and_nothing_is_included(tmp_path):
+def test_references_are_resolved_and_nothing_is_made(tmp_path):
     path = tmp_path / "hyperparams.yaml"
     path.write_text(
-        f"a: !apply:os.system [touch {tmp_path}/touched]\nb: !include:/etc/passwd\nc: !ref <d>\nd: !ref <e.f>\n"
-        "e:\n  f: (1, 2)\n  g: 1.5e-3\nh: !ref <e.g>\n"
+        "a: !new:os.system [echo]\nc: !ref <d>\nd: !ref <e.f>\ne:\n  f: (1, 2)\n  g: 1.5e-3\nh: !ref <e.g>\n"
+        "seed: !apply:torch.manual_seed [1]\nhub: org/name\npath: !ref <home>/lm.ckpt\nhome: !ref <hub>\n"
     )
     params = read_hyperparams(path)
-    assert params.get("c") == (1, 2) and params.get("h") == 1.5e-3
-    assert isinstance(params.get("a"), Tagged) and isinstance(params.get("b"), Tagged)
-    assert not (tmp_path / "touched").exists()
+    assert params.get("c") == (1, 2) and params.get("h") == 1.5e-3 and params.get("path") == "org/name/lm.ckpt"
+    assert isinstance(params.get("a"), Tagged)
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("a: !apply:os.system [touch {touched}]", "!apply:os.system"),
+        ("a: {{b: [!apply:subprocess.run [touch, {touched}]]}}", "!apply:subprocess.run"),
+        ("a: !applyref:os.system [touch {touched}]", "!applyref:os.system"),
+        ("a: !include:/etc/passwd", "!include:/etc/passwd"),
+        ("a: !!python/object/apply:os.system [touch {touched}]", "!!python/object/apply:os.system"),
+        ("a: !!python/name:os.system x", "!!python/name:os.system"),
+    ],
+)
+def test_what_would_run_or_read_something_is_refused_by_name(tmp_path, line, named, capsys):
+    folder = tmp_path / "model"
+    shutil.copytree(golden_folder(), folder, copy_function=shutil.copyfile)
+    file, touched = folder / "hyperparams.yaml", tmp_path / "touched"
+    lines = len(file.read_text().splitlines())
+    file.write_text(file.read_text() + line.format(touched=touched) + "\n")
+    assert main(["import", str(folder), "--to", str(tmp_path / "own")]) == 2
+    printed = capsys.readouterr().err
+    assert f"hyperparams.yaml:{lines + 1}: {named} is refused" in printed and "Nothing was run or read" in printed
+    assert not touched.exists() and not (tmp_path / "own").exists() and "root:" not in printed
 
 
 def test_a_reference_to_itself_and_a_flood_of_aliases_are_refused(tmp_path):
     path = tmp_path / "hyperparams.yaml"
     path.write_text("a: !ref <b>\nb: !ref <a>\n")
+    with pytest.raises(ModelError, match="leads back to itself"):
+        read_hyperparams(path).get("a")
+    path.write_text("a: !ref <b>/x\nb: !ref <a>/y\n")
     with pytest.raises(ModelError, match="leads back to itself"):
         read_hyperparams(path).get("a")
     path.write_text(
@@ -222,4 +250,84 @@ def test_other_architectures_are_refused_by_name(tmp_path):
     text = (folder / "hyperparams.yaml").read_text()
     (folder / "hyperparams.yaml").write_text(text.replace("rnn_type: gru", "rnn_type: lstm"))
     with pytest.raises(ModelError, match="rnn_type='lstm', where 'gru' is supported"):
+        import_folder(folder, tmp_path)
+
+
+def test_a_folder_is_imported_with_its_search_its_language_model_and_its_statistics(tmp_path, capsys):
+    own = tmp_path / "own"
+    assert main(["import", str(golden_folder()), "--to", str(own)]) == 0
+    assert f"decode.lm={own / 'lm'}" in capsys.readouterr().out
+    recipe, lm = (recipes.load(folder / "recipe.yaml", []).recipe for folder in (own, own / "lm"))
+    assert (recipe.decode.search, recipe.decode.beam, recipe.decode.length_power) == ("beam", 4, 1.0)
+    assert rules_of(recipe.model.config) == AttentionRules(1.25, 1.5, 240, 1.5)
+    assert (lm.task.name, lm.model.family) == ("language_model", "lm")
+    assert float(load_file(own / "model.safetensors")["front_end.norm.count"]) == 80593
+
+    rows = [{"id": each["file"], "audio": str(golden_folder() / each["file"])} for each in golden().expected]
+    rows = [{**row, "duration": len(clip) / 16000, "text": "x"} for row, clip in zip(rows, golden().clips, strict=True)]
+    manifest, found = tmp_path / "clips.jsonl", {}
+    manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    fused = [f"decode.lm={own / 'lm'}", "decode.lm_weight=0.5"]
+    for words in (["--batch", "1"], ["--batch", "4"], ["--batch", "3", "--devices", "2", "--device", "cpu"]):
+        out = tmp_path / "found.jsonl"
+        main(["evaluate", str(own), *fused, "--on", str(manifest), "--out", str(out), "--json", *words])
+        found[tuple(words)] = [json.loads(line)["value"] for line in out.read_text().splitlines()]
+        out.unlink()
+    assert len({tuple(texts) for texts in found.values()}) == 1
+
+
+def broken(tmp_path, *changes):
+    folder = tmp_path / "speechbrain"
+    shutil.copytree(golden_folder(), folder, copy_function=shutil.copyfile)
+    text = (folder / "hyperparams.yaml").read_text()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "hyperparams.yaml").write_text(text)
+    return folder
+
+
+def test_each_part_comes_from_its_own_source(tmp_path, monkeypatch):
+    """The recognizer in the folder, the tokenizer at a URL, the language model on the Hub."""
+    monkeypatch.setenv("ATTUNE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+    hub, files = Hub(), tmp_path / "files"
+    hub.put("org/rnnlm", {"lm.ckpt": (golden_folder() / "lm.ckpt").read_bytes()})
+    files.mkdir()
+    with serve_hub(hub) as endpoint, serving(files, Behavior()) as url:
+        monkeypatch.setenv("HF_ENDPOINT", endpoint)
+        places = {"tokenizer": f"{url}/unigram.model", "asr": "save/asr.ckpt", "lm": "!ref <hub>/lm.ckpt"}
+        paths = "".join(f"        {name}: {place}\n" for name, place in places.items())
+        hub_id = ("n_mels: 40\n", "n_mels: 40\nhub: org/rnnlm\n")
+        folder = broken(tmp_path, ("    loadables:\n", f"    paths:\n{paths}    loadables:\n"), hub_id)
+        (folder / "save").mkdir()
+        (folder / "asr.ckpt").rename(folder / "save/asr.ckpt")
+        (folder / "tokenizer.ckpt").rename(files / "unigram.model")
+        for name in ("tokenizer.ckpt", "lm.ckpt"):
+            (folder / name).write_text("a file of the same name that is not meant")
+        assert main(["import", str(folder), "--to", str(tmp_path / "own")]) == 0
+    assert main(["import", str(golden_folder()), "--to", str(tmp_path / "plain")]) == 0
+    for name in ("model.safetensors", "lm/model.safetensors", "assets/tokenizer.model", "lm/assets/tokenizer.model"):
+        assert (tmp_path / "own" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
+    assert not any(path.is_symlink() for path in (tmp_path / "own").rglob("*"))
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../../etc/passwd", "s3://bucket/lm.ckpt"])
+def test_no_path_leads_out_of_the_folder(tmp_path, path):
+    folder = broken(tmp_path, ("    loadables:\n", f"    paths:\n        lm: {path}\n    loadables:\n"))
+    with pytest.raises(ModelError, match="Copy the file into the folder and name it lm.ckpt"):
+        import_folder(folder, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("speechbrain.lobes.models.huggingface_transformers.wav2vec2.Wav2Vec2", "family: ssl, weights: hf://org/model"),
+        ("speechbrain.lobes.models.huggingface_transformers.whisper.Whisper", "attune import hf://org/model"),
+        ("speechbrain.lobes.models.transformer.TransformerASR.TransformerASR", "has other layers than attune"),
+    ],
+)
+def test_other_models_of_speechbrain_are_refused_with_the_reason(tmp_path, kind, reason):
+    folder = broken(tmp_path, ("n_mels: 40\n", f"n_mels: 40\nwhole: !new:{kind}\n    source: org/model\n"))
+    with pytest.raises(ModelError, match=reason):
         import_folder(folder, tmp_path)

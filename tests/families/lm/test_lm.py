@@ -76,7 +76,7 @@ def test_a_beam_fuses_it_and_finds_what_the_text_makes_likely(run):
     even[0, (0, 0, 1, 2, 2), (a, b, 0, a, b)] = -0.7  # two letters that sound alike, and a blank between them
     scorer = CtcScorer(even.log_softmax(-1), torch.tensor([3]))
     lm = read_neural_lm(run.folder, Searched(pieces, "ctc"), torch.device("cpu"))
-    (found,) = ctc.beam_search(scorer, 4, Fusion(lm, 1.0))
+    ((found,),) = ctc.beam_search(scorer, 4, Fusion(lm, 1.0))
     assert found.tokens == (a, b)
 
 

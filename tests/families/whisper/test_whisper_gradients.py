@@ -71,11 +71,18 @@ def differences(built, corpus):
 
 
 def exact_gradient(built, corpus, micros):
-    """The same gradient, computed in double precision from the features on."""
+    """The same gradient, computed in double precision from the features to the loss."""
     model = deepcopy(built.model).double().train()
-    model.model.encoder.register_forward_pre_hook(lambda _, given: (given[0].double(), *given[1:]))
-    for loaded in step_of(World.alone(), Reader(corpus, built.codec.target), micros):
-        model.loss(loaded.batch).total.backward()
+    with pytest.MonkeyPatch.context() as patch:
+
+        def double(_, given):
+            patch.setattr(torch.Tensor, "float", torch.Tensor.double)  # the loss is computed in single precision, too
+            return (given[0].double(), *given[1:])
+
+        model.model.encoder.register_forward_pre_hook(double)
+        for loaded in step_of(World.alone(), Reader(corpus, built.codec.target), micros):
+            model.loss(loaded.batch).total.backward()
+            patch.undo()
     return torch.cat([weight.grad.flatten() for weight in model.parameters() if weight.requires_grad])
 
 
@@ -104,13 +111,14 @@ def test_label_smoothing_spreads_a_part_of_each_learned_token_over_the_vocabular
 
 
 @pytest.mark.recipe
-@pytest.mark.parametrize(("window", "rounding"), [("full", 1e-6), ("trimmed", 5e-5)])
+@pytest.mark.parametrize(("window", "rounding"), [("full", 5e-6), ("trimmed", 5e-5)])
 def test_so_it_is_for_real_weights_on_real_speech(tmp_path, window, rounding):
     built = build(real("whisper-tiny"), tmp_path, window)
     corpus = list(open_manifest(real_data("an4") / "train.jsonl", tmp_path / "index"))[:320:80]
     assert all(share <= rounding for _, share in differences(built, corpus))
     if window == "trimmed":
-        # Weights that were trained on 30 s make much of every rounding here; exactly computed, nothing is left.
+        # Rounding depends on the processor, and weights that were trained on 30 s make much of it here; exactly
+        # computed, nothing is left.
         largest, share = difference(exact_gradient(built, corpus, len(corpus)), exact_gradient(built, corpus, 1))
         print(f"in double precision: largest {largest:.1e}, relative {share:.1e}")
-        assert share <= 1e-12
+        assert share <= 1e-13

@@ -1,5 +1,6 @@
 """Attention encoder-decoders with CTC, as in SpeechBrain's LibriSpeech recipes: CRDNN, Conformer, Transformer."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from attune.contracts import Family, ImportedCheckpoint, Importer, Task, TaskModel, VocabularyRules
@@ -18,18 +19,25 @@ def recognizes(path: Path) -> bool:
     return (path / "hyperparams.yaml").is_file()
 
 
+def remote_parts(path: Path) -> Mapping[str, str]:
+    """What its pretrainer loads from elsewhere."""
+    from attune.families._speechbrain import remote_parts as parts
+
+    return parts(path)
+
+
 def read(config: AedConfig, path: Path, assets: Path) -> ImportedCheckpoint:
     """A folder of SpeechBrain's."""
     from attune.families.aed.speechbrain import import_folder
 
-    return ImportedCheckpoint(import_folder(path, assets))
+    return import_folder(path, assets)
 
 
 FAMILY = Family(
     config=AedConfig,
     build=build,
-    importer=Importer(recognizes, read),
+    importer=Importer(recognizes, read, remote_parts),
     vocabulary=VocabularyRules(is_own=lambda config: config.tokens == "own"),
-    architecture_settings=("size", "tokens"),
+    architecture_settings=("size", "tokens", "normalize"),
     takes="tokens",
 )

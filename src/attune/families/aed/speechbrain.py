@@ -1,22 +1,40 @@
-"""SpeechBrain's pretrained folders: hyperparams.yaml as data, each part from the file that its pretrainer names."""
+"""SpeechBrain's pretrained recognizers: hyperparams.yaml as data, each part from where its pretrainer says."""
 
 from __future__ import annotations
 
-import pickle
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
+from attune.contracts import ImportedCheckpoint
 from attune.errors import ModelError
-from attune.families._hyperparams import Hyperparams, Tagged, Value, read_hyperparams
+from attune.families._hyperparams import Hyperparams, Tagged, Value
+from attune.families._speechbrain import (
+    copy_tokenizer,
+    number_of,
+    numbers_of,
+    open_hyperparams,
+    parts_of,
+    read_tensors,
+    referred_key,
+)
 from attune.families.aed.shape import AedShape, CrdnnShape, GruDecoderShape, write_shape
-from attune.families.aed.vocabulary import TOKENIZER
-from attune.tensor_files import BadTensorFile, read_pickled, require_bounded
 
-FILE = "hyperparams.yaml"
+OTHERS = (
+    (
+        r"(HuggingFace)?Wav2Vec2(Pretrain)?|(HuggingFace)?WavLM|(HuggingFace)?HuBERT",
+        "Its layers after the encoder are SpeechBrain's own, and the family ssl has others. Train a new head on "
+        "{source}: model: {{family: ssl, weights: hf://{source}}}",
+    ),
+    (
+        r"(HuggingFace)?Whisper",
+        "SpeechBrain keeps its weights without the tokenizer. Use the model it was made from: attune import "
+        "hf://{source} --to MODEL",
+    ),
+    (r"TransformerASR", "Its Transformer has other layers than attune's. Train one with model.size=conformer-small."),
+)
 SUPPORTED = "attune imports a CRDNN of LSTM layers with a location-aware GRU decoder."
 # SpeechBrain's names within each of its modules, and ours
 ENCODER = (
@@ -43,49 +61,60 @@ RULES = {
 }
 
 
-def import_folder(folder: Path, assets: Path) -> Mapping[str, Tensor]:
-    """Write the sizes and the tokenizer to `assets`; the weights, under the model's own names."""
-    params = read_hyperparams(folder / FILE)
-    parts = dict(_parts(params, folder))
+def import_folder(folder: Path, assets: Path) -> ImportedCheckpoint:
+    """Write the sizes and the tokenizer to `assets`; the weights, under the model's own names, and how it searches."""
+    params = open_hyperparams(folder)
+    refuse_others(params)
+    parts = {part.kind: part for part in parts_of(params)}
     for kind in ("SentencePieceProcessor", "ModuleList", "InputNormalization"):
         if kind not in parts:
-            raise ModelError(f"The pretrainer of {folder / FILE} loads no {kind}. {SUPPORTED}")
-    names = _module_names(params, parts["ModuleList"][0])
+            raise ModelError(f"The pretrainer of {params.path} loads no {kind}. {SUPPORTED}")
+    names = _module_names(params, parts["ModuleList"].key)
     shape = _shape(params, names)
     write_shape(shape, assets)
-    (assets / TOKENIZER).write_bytes(parts["SentencePieceProcessor"][1].read_bytes())
-    tensors = dict(_renamed(params, names, _read(parts["ModuleList"][1])))
-    statistics = _read(parts["InputNormalization"][1])
-    return {
-        **tensors,
+    copy_tokenizer(parts["SentencePieceProcessor"], assets)
+    tensors = dict(_renamed(params, names, read_tensors(parts["ModuleList"].file)))
+    statistics = read_tensors(parts["InputNormalization"].file)
+    normalized = {
         "front_end.norm.mean": statistics["glob_mean"].reshape(shape.mels),
         "front_end.norm.deviation": statistics["glob_std"].reshape(shape.mels),
-        "front_end.norm.count": torch.as_tensor(statistics["count"], dtype=torch.float64).reshape(()),
+        "front_end.norm.count": statistics["count"].double().reshape(()),
     }
+    return ImportedCheckpoint({**tensors, **normalized}, tuple(_search_settings(params)))
 
 
-def _parts(params: Hyperparams, folder: Path) -> Iterator[tuple[str, tuple[str, Path]]]:
-    """What the pretrainer loads: the kind of each part, its key, and its file in this folder."""
-    pretrainer = params.arguments("pretrainer")
-    loadables, paths = pretrainer.get("loadables"), pretrainer.get("paths")
-    raw = params.root.get("pretrainer")
-    keys = _references(raw.value if isinstance(raw, Tagged) else raw, "loadables")
-    for name, loaded in loadables.items() if isinstance(loadables, dict) else ():
-        if isinstance(loaded, Tagged):
-            named = paths.get(name) if isinstance(paths, dict) else None
-            file = folder / Path(str(named)).name if named else folder / f"{name}.ckpt"
-            yield loaded.name, (keys.get(name, ""), file)
+def refuse_others(params: Hyperparams) -> None:
+    """Refuse SpeechBrain's models of other kinds, each with the reason."""
+    for key, value in params.root.items():
+        kind = value.name if isinstance(value, Tagged) else ""
+        for pattern, reason in OTHERS:
+            if re.fullmatch(pattern, kind):
+                source = params.arguments(key).get("source", "its upstream")
+                raise ModelError(f"{params.path} describes a {kind} model. {reason.format(source=source)}")
 
 
-def _references(section: Value, key: str) -> dict[str, str]:
-    """The top-level keys that the entries of a section refer to."""
-    entries = section.get(key) if isinstance(section, dict) else None
-    found = entries.items() if isinstance(entries, dict) else ()
-    return {name: _referred(value) for name, value in found}
+def _search_settings(params: Hyperparams) -> Iterator[str]:
+    """The search that the folder recommends, as settings of a recipe."""
+    key = next((key for key, value in params.root.items() if _is_searcher(value)), None)
+    decoder = params.arguments(key) if key else {}
+    scorer = decoder.get("scorer")
+    weights = scorer.value.get("weights") if isinstance(scorer, Tagged) and isinstance(scorer.value, dict) else None
+    coverage = weights.get("coverage") if isinstance(weights, dict) else None
+    if "Beam" in (params.name(key) if key else ""):
+        yield from ("decode.search=beam", "decode.length_power=1")
+    shift = decoder.get("max_attn_shift") if decoder.get("using_max_attn_shift") else None
+    found = {
+        "decode.beam": decoder.get("beam_size"),
+        "model.temperature": decoder.get("temperature"),
+        "model.end_threshold": decoder.get("eos_threshold") if decoder.get("using_eos_threshold", True) else None,
+        "model.max_attention_shift": shift,
+        "model.coverage": coverage,
+    }
+    yield from (f"{name}={value}" for name, value in found.items() if isinstance(value, int | float))
 
 
-def _referred(value: Value) -> str:
-    return str(value.value).strip("<> ") if isinstance(value, Tagged) and value.tag == "!ref" else ""
+def _is_searcher(value: Value) -> bool:
+    return isinstance(value, Tagged) and value.tag.startswith("!new:") and value.name.startswith("S2S")
 
 
 def _module_names(params: Hyperparams, key: str) -> list[str]:
@@ -94,7 +123,7 @@ def _module_names(params: Hyperparams, key: str) -> list[str]:
     entries = raw.value if isinstance(raw, Tagged) else ()
     while isinstance(entries, tuple) and len(entries) == 1 and isinstance(entries[0], tuple):
         entries = entries[0]
-    return [_referred(each) for each in entries] if isinstance(entries, tuple) else []
+    return [referred_key(each) for each in entries] if isinstance(entries, tuple) else []
 
 
 def _renamed(params: Hyperparams, names: list[str], tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
@@ -120,7 +149,7 @@ def _token_output(params: Hyperparams) -> str:
     """The key of the linear layer that the searcher decodes with; the other one is CTC's."""
     for value in params.root.values():
         if isinstance(value, Tagged) and value.name.startswith("S2S") and isinstance(value.value, dict):
-            return _referred(value.value.get("linear"))
+            return referred_key(value.value.get("linear"))
     return "seq_lin"
 
 
@@ -132,25 +161,25 @@ def _shape(params: Hyperparams, names: list[str]) -> AedShape:
     features = params.arguments("compute_features")
     _require_supported(params, encoder, decoder)
     return AedShape(
-        mels=_whole(params, features, "n_mels", 40),
-        transform=_whole(params, features, "n_fft", 400),
-        tokens=_whole(params, embedding, "num_embeddings", 0),
+        mels=number_of(params, features, "n_mels", 40),
+        transform=number_of(params, features, "n_fft", 400),
+        tokens=number_of(params, embedding, "num_embeddings", 0),
         encoder=CrdnnShape(
-            channels=_wholes(params, encoder, "cnn_channels", (128, 256)),
-            kernel=_wholes(params, encoder, "cnn_kernelsize", (3, 3))[0],
-            frequency_pooling=_wholes(params, encoder, "inter_layer_pooling_size", (2, 2)),
-            time_pooling=_whole(params, encoder, "time_pooling_size", 2),
-            rnn_layers=_whole(params, encoder, "rnn_layers", 4),
-            rnn_width=_whole(params, encoder, "rnn_neurons", 512),
-            dnn_layers=_whole(params, encoder, "dnn_blocks", 2),
-            width=_whole(params, encoder, "dnn_neurons", 512),
+            channels=numbers_of(params, encoder, "cnn_channels", (128, 256)),
+            kernel=numbers_of(params, encoder, "cnn_kernelsize", (3, 3))[0],
+            frequency_pooling=numbers_of(params, encoder, "inter_layer_pooling_size", (2, 2)),
+            time_pooling=number_of(params, encoder, "time_pooling_size", 2),
+            rnn_layers=number_of(params, encoder, "rnn_layers", 4),
+            rnn_width=number_of(params, encoder, "rnn_neurons", 512),
+            dnn_layers=number_of(params, encoder, "dnn_blocks", 2),
+            width=number_of(params, encoder, "dnn_neurons", 512),
         ),
         decoder=GruDecoderShape(
-            embedding=_whole(params, embedding, "embedding_dim", 128),
-            width=_whole(params, decoder, "hidden_size", 0),
-            attention_width=_whole(params, decoder, "attn_dim", 0),
-            attention_channels=_whole(params, decoder, "channels", 10),
-            attention_reach=_whole(params, decoder, "kernel_size", 100),
+            embedding=number_of(params, embedding, "embedding_dim", 128),
+            width=number_of(params, decoder, "hidden_size", 0),
+            attention_width=number_of(params, decoder, "attn_dim", 0),
+            attention_channels=number_of(params, decoder, "channels", 10),
+            attention_reach=number_of(params, decoder, "kernel_size", 100),
         ),
     )
 
@@ -172,34 +201,3 @@ def _require_supported(params: Hyperparams, encoder: dict[str, Value], decoder: 
     for key, (found, wanted) in expected.items():
         if found != wanted:
             raise ModelError(f"{params.path} has {key}={found!r}, where {wanted!r} is supported. {SUPPORTED}")
-
-
-def _whole(params: Hyperparams, section: dict[str, Value], key: str, default: int) -> int:
-    value = section.get(key, default)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ModelError(f"{params.path} has {key}={value!r}, where a whole number was expected.")
-    return value
-
-
-def _wholes(params: Hyperparams, section: dict[str, Value], key: str, default: tuple[int, ...]) -> tuple[int, ...]:
-    value = section.get(key, default)
-    if not isinstance(value, tuple) or not value:
-        raise ModelError(f"{params.path} has {key}={value!r}, where a list of whole numbers was expected.")
-    return tuple(_whole(params, {key: each}, key, 0) for each in value)
-
-
-def _read(path: Path) -> dict[str, Tensor]:
-    """The tensors of a checkpoint, and nothing else of it."""
-    try:
-        with path.open("rb") as file:
-            loaded = read_pickled(file, path.stat().st_size)
-        found = dict(loaded)  # type: ignore[call-overload]
-        tensors = {name: torch.as_tensor(value) for name, value in found.items() if isinstance(value, Tensor | int)}
-        require_bounded(tensors, path.stat().st_size)
-    except FileNotFoundError as error:
-        raise ModelError(f"{path} is missing: the pretrainer of {FILE} names it.") from error
-    except pickle.UnpicklingError as error:
-        raise ModelError(f"{path} is refused: it holds more than tensors. Nothing in it was executed.") from error
-    except (BadTensorFile, RuntimeError, ValueError, TypeError, EOFError, OSError) as error:
-        raise ModelError(f"{path} cannot be read as a checkpoint: {' '.join(str(error).split())[:300]}") from error
-    return tensors

@@ -7,10 +7,10 @@ from pathlib import Path
 from attune.contracts import Task, TextTask, TokenizedTask, join_values
 from attune.errors import ConfigError
 from attune.families._pieces import OwnPieces
+from attune.families._speechbrain import TOKENIZER
 from attune.text.timestamps import strip_timestamps
 from attune.types import Hypothesis, Json, Output, Target, Utterance, require_hypothesis, target_text
 
-TOKENIZER = "tokenizer.model"
 END = 0
 
 

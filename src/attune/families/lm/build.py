@@ -3,17 +3,21 @@
 # B batch, U tokens, V vocabulary
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attune.audio.features import within
-from attune.contracts import Task, TaskModel
-from attune.errors import ModelError
+from attune.contracts import Task, TaskModel, TextTask
+from attune.errors import ConfigError, ModelError
+from attune.families._pieces import OwnPieces
+from attune.families._speechbrain import TOKENIZER
 from attune.families.lm.model import FusedLm, LmShape, RecurrentLm
 from attune.families.lm.settings import LmConfig
+from attune.families.lm.speechbrain import read_shape
 from attune.scorers import LikelihoodScorer
 from attune.types import Batch, Json, Loss, Output, Target, Utterance, target_text, tokens_of
 
@@ -31,10 +35,11 @@ class LmCodec:
 
     task: Task
     pieces: Sequence[str]
+    encode: Callable[[Utterance], Target]
 
     def target(self, utterance: Utterance) -> tuple[int, ...]:
         """The tokens of the text and its end."""
-        return (*tokens_of(self.task.target(utterance)), END)
+        return (*tokens_of(self.encode(utterance)), END)
 
     def frames_needed(self, target: Target) -> int:
         """None: there is no audio."""
@@ -95,4 +100,18 @@ def build_lm(config: LmConfig, task: Task) -> TaskModel:
     """A model of the config's size over the task's tokens."""
     pieces = task.pieces  # type: ignore[attr-defined]
     shape = replace(SIZES[config.size], tokens=len(pieces), dropout=config.dropout)
-    return TaskModel(LanguageModelNet(shape), LmCodec(task, pieces), "likelihood")
+    return TaskModel(LanguageModelNet(shape), LmCodec(task, pieces, task.target), "likelihood")
+
+
+def build_own(config: LmConfig, task: Task, assets: Path) -> TaskModel:
+    """An imported model over its own tokens."""
+    shape = read_shape(assets)
+    if shape is None or not isinstance(task, TextTask):
+        raise ConfigError("These weights have no tokens of their own. Set model.tokens=task.")
+    own, text = OwnPieces(assets / TOKENIZER), task.text
+
+    def encode(utterance: Utterance) -> tuple[int, ...]:
+        return tuple(token for token in own.encode(text(utterance)) if token != END)  # the unknown token is there too
+
+    net = LanguageModelNet(replace(shape, dropout=config.dropout))
+    return TaskModel(net, LmCodec(task, own.pieces, encode), "likelihood")

@@ -15,4 +15,7 @@ class LmConfig:
         Literal["librispeech", "small", "tiny"],
         Field(description="LSTM layers: 2 × 2048 as in SpeechBrain's LibriSpeech recipe, 2 × 512, or 1 × 64."),
     ] = "small"
+    tokens: Annotated[
+        Literal["own", "task"], Field(description="The tokens of an imported model, or those of the task.")
+    ] = "task"
     dropout: Annotated[float, Field(ge=0, lt=1, description="Dropout between layers.")] = 0.0

@@ -1,0 +1,173 @@
+"""Phrase boosting: names and terms that are expected, which a beam search then finds more easily.
+
+A hypothesis that has begun a phrase gets a share of its bonus at every token, so that it stays in the beam. Where the
+phrase breaks off, all of that is taken back; where it is complete, at the end of a word, the bonus stays, once for each
+phrase. So what a finished hypothesis gains is the sum of the bonuses of the phrases in it: texts without any rank as
+they would without phrases, and saying a phrase twice gains nothing.
+"""
+
+# R rows, U utterances, V tokens, L lists of phrases, M nodes, P phrases, E edges of a node, C phrases at a node
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from attune.decoding._phrase_tree import BOUNDARY, INSIDE, PhraseTree, TokenTexts, grow_tree
+
+Phrases = tuple[str, ...]
+MOST_TREES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class PhraseRows:
+    """Where each row of a beam is: its node, its list of phrases, and the phrases that it has had."""
+
+    nodes: Tensor  # (R,)
+    lists: Tensor  # (R,)
+    had: Tensor  # (R, P + 1) the last stands for none
+
+    def select(self, rows: Tensor) -> PhraseRows:
+        """The rows that continue from these (R,)."""
+        return PhraseRows(self.nodes[rows], self.lists[rows], self.had[rows])
+
+
+@dataclass(frozen=True)
+class PhraseBook:
+    """What a search needs to boost phrases: how tokens are written, the bonus, and the phrases of every utterance."""
+
+    texts: TokenTexts = field(repr=False)
+    bonus: float  # log-probability for each character
+    phrases: Phrases = ()
+    trees: dict[Phrases, PhraseTree] = field(default_factory=dict, repr=False, compare=False)  # grown so far
+
+    def booster(self, own: Sequence[Phrases], device: torch.device) -> PhraseBooster | None:
+        """For a batch whose utterances have these phrases of their own; None where there are none at all."""
+        lists = [tuple(dict.fromkeys((*self.phrases, *each))) for each in own]
+        if not any(lists):
+            return None
+        known = list(dict.fromkeys(lists))
+        if len(self.trees) > MOST_TREES:  # a server is asked for ever new ones
+            self.trees.clear()
+        for each in known:
+            if each not in self.trees:
+                self.trees[each] = grow_tree(each, self.texts, self.bonus)
+        tables = PhraseTables([self.trees[each] for each in known], self.texts, device)
+        return PhraseBooster(tables, torch.tensor([known.index(each) for each in lists], device=device))
+
+
+class PhraseTables:
+    """The trees of some lists of phrases as tensors; INSIDE and BOUNDARY are nodes of all of them."""
+
+    def __init__(self, trees: Sequence[PhraseTree], texts: TokenTexts, device: torch.device) -> None:
+        self.trees, self.texts, self.device = trees, texts, device
+        self.firsts: list[int] = []  # the node before each tree's own, of which 2 is the first
+        self.counts: list[int] = []  # phrases before each tree's own
+        nodes = phrases = 0
+        for tree in trees:
+            self.firsts.append(nodes)
+            self.counts.append(phrases)
+            nodes, phrases = nodes + len(tree.potentials) - 2, phrases + len(tree.worths)
+        self.phrases = phrases
+        self.potentials = self._tensor([0.0, 0.0], [tree.potentials[2:] for tree in trees])  # (M,)
+        self.at_boundary = self._tensor([False, True], [tree.at_boundary[2:] for tree in trees])  # (M,)
+        self.worths = torch.tensor([*(each for tree in trees for each in tree.worths), 0.0], device=device)  # (P + 1,)
+        self.is_break = torch.tensor(texts.starts, device=device)  # (V,)
+
+    @cached_property
+    def defaults(self) -> Tensor:
+        """Where a token leads that goes on with no match (L, 2, V): within a word, and where a word may begin."""
+        stop = torch.tensor(self.texts.stops, device=self.device)
+        plain = torch.where(stop, BOUNDARY, INSIDE)
+        tables = plain.repeat(len(self.trees), 2, 1)
+        for number, tree in enumerate(self.trees):
+            for table, found in ((0, tree.anew), (1, {**tree.anew, **tree.begins})):
+                self._fill(tables[number, table], found, number)
+        return tables
+
+    def _fill(self, table: Tensor, found: dict[int, int], number: int) -> None:
+        if found:
+            tokens, nodes = (torch.tensor(list(each), device=self.device) for each in (found, found.values()))
+            table[tokens] = torch.where(nodes < 2, nodes, nodes + self.firsts[number])
+
+    @cached_property
+    def edges(self) -> tuple[Tensor, Tensor]:
+        """The tokens that go on with a node's match, and where they lead (M, E); V stands for none."""
+        found: list[dict[int, int]] = [{}, {}]
+        for tree, first in zip(self.trees, self.firsts, strict=True):
+            found += [{token: to + first if to > 1 else to for token, to in each.items()} for each in tree.edges[2:]]
+        most = max(1, *map(len, found))
+        none = len(self.is_break)
+        tokens = [[*each, *[none] * (most - len(each))] for each in found]
+        nodes = [[*each.values(), *[INSIDE] * (most - len(each))] for each in found]
+        return torch.tensor(tokens, device=self.device), torch.tensor(nodes, device=self.device)
+
+    @cached_property
+    def complete(self) -> Tensor:
+        """The phrases that end at a node (M, C); P stands for none."""
+        found: list[list[int]] = [[], []]
+        for tree, before in zip(self.trees, self.counts, strict=True):
+            found += [[number + before for number in each] for each in tree.complete[2:]]
+        most = max(1, *map(len, found))
+        return torch.tensor([[*each, *[self.phrases] * (most - len(each))] for each in found], device=self.device)
+
+    def _tensor(self, common: Sequence[float], own: Sequence[Sequence[float]]) -> Tensor:
+        return torch.tensor([*common, *(value for each in own for value in each)], device=self.device)
+
+
+@dataclass(frozen=True, slots=True)
+class PhraseBooster:
+    """The phrases of a batch, for the rows of its beam: as many in a row for each utterance."""
+
+    tables: PhraseTables
+    lists: Tensor  # (U,)
+
+    def of(self, utterances: Tensor) -> PhraseBooster:
+        """Those of some utterances, in this order."""
+        return PhraseBooster(self.tables, self.lists[utterances])
+
+    def start(self, rows: int) -> PhraseRows:
+        """Rows before any token."""
+        lists = self.lists.repeat_interleave(rows // max(1, len(self.lists)))
+        had = torch.zeros(rows, self.tables.phrases + 1, dtype=torch.bool, device=lists.device)
+        return PhraseRows(torch.full_like(lists, BOUNDARY), lists, had)
+
+    def bonuses(self, rows: PhraseRows, vocabulary: int) -> Tensor:
+        """What each token would add to each row (R, V)."""
+        tables = self.tables
+        gains = tables.potentials[tables.defaults[rows.lists, tables.at_boundary[rows.nodes].long()]]
+        tokens, nodes = (each[rows.nodes] for each in tables.edges)  # (R, E)
+        gains = torch.nn.functional.pad(gains, (0, 1)).scatter(1, tokens, tables.potentials[nodes])[:, :-1]
+        gains = gains + self._kept(rows)[:, None] * tables.is_break
+        missing = vocabulary - gains.shape[1]  # they write nothing, such as timestamps
+        if missing > 0:
+            gains = torch.cat([gains, self._kept(rows)[:, None].expand(-1, missing)], 1)
+        return gains[:, :vocabulary] - tables.potentials[rows.nodes][:, None]
+
+    def advance(self, rows: PhraseRows, tokens: Tensor, is_emitted: Tensor) -> PhraseRows:
+        """The rows after one more token each (R,), where one is emitted (R,)."""
+        tables, last = self.tables, len(self.tables.is_break) - 1
+        known = tokens.clamp(max=last)
+        is_break = tables.is_break[known] | (tokens > last)
+        default = tables.defaults[rows.lists, tables.at_boundary[rows.nodes].long(), known]
+        default = default.masked_fill(tokens > last, BOUNDARY)
+        edges, targets = (each[rows.nodes] for each in tables.edges)
+        is_edge = edges == tokens[:, None]
+        nodes = torch.where(is_edge.any(1), (targets * is_edge).sum(1), default)
+        ended = rows.had.scatter(1, tables.complete[rows.nodes], True)
+        is_ended = (is_emitted & is_break)[:, None]
+        return PhraseRows(
+            torch.where(is_emitted, nodes, rows.nodes), rows.lists, torch.where(is_ended, ended, rows.had)
+        )
+
+    def finish(self, rows: PhraseRows) -> Tensor:
+        """What the end adds to each row (R,): the phrase at its end stays, one that has only begun does not."""
+        return self._kept(rows) - self.tables.potentials[rows.nodes]
+
+    def _kept(self, rows: PhraseRows) -> Tensor:
+        """What each row would keep of the phrases that end here (R,), if the word ended too."""
+        ended = self.tables.complete[rows.nodes]  # (R, C)
+        return self.tables.worths[ended].masked_fill(rows.had.gather(1, ended), 0).sum(1)

@@ -1,0 +1,130 @@
+"""SpeechBrain's pretrained folders: which parts a pretrainer loads, where each comes from, and their tensors.
+
+As in its Pretrainer, a part is `NAME.ckpt` in the folder, unless `paths` names another file: in the folder, on the Hub
+(`speechbrain/asr-crdnn-rnnlm-librispeech/lm.ckpt`) or at a URL. Nothing is looked up in the working folder, where a
+file of the same name could be anybody's, and no path leads out of the folder.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import torch
+from torch import Tensor
+
+from attune.errors import ModelError
+from attune.families._hyperparams import Hyperparams, Tagged, Value, read_hyperparams
+from attune.tensor_files import BadTensorFile, read_pickled, require_bounded
+
+FILE = "hyperparams.yaml"
+TOKENIZER = "tokenizer.model"
+HUB_FILE = re.compile(r"([\w.-]+/[\w.-]+)/([\w.-]+(?:/[\w.-]+)*)")
+
+
+@dataclass(frozen=True, slots=True)
+class PretrainerPart:
+    """What a pretrainer loads: its name, the kind of object, the key of that, and the file that it is read from."""
+
+    name: str
+    kind: str
+    key: str
+    file: Path
+    address: str | None  # where the file is fetched from, if it is not in the folder
+
+
+def open_hyperparams(folder: Path) -> Hyperparams:
+    """A folder's hyperparams.yaml as data."""
+    return read_hyperparams(folder / FILE)
+
+
+def parts_of(params: Hyperparams) -> Iterator[PretrainerPart]:
+    """What the pretrainer loads."""
+    pretrainer = params.arguments("pretrainer")
+    loadables, paths = pretrainer.get("loadables"), pretrainer.get("paths")
+    raw = params.root.get("pretrainer")
+    keys = _references(raw.value if isinstance(raw, Tagged) else raw)
+    for name, loaded in loadables.items() if isinstance(loadables, dict) else ():
+        if isinstance(loaded, Tagged):
+            named = paths.get(name) if isinstance(paths, dict) else None
+            file, address = _place(params, name, None if named is None else str(named))
+            yield PretrainerPart(name, loaded.name, keys.get(name, ""), file, address)
+
+
+def remote_parts(folder: Path) -> Mapping[str, str]:
+    """The addresses of the parts that are elsewhere, by the name that each has once it is in the folder."""
+    return {part.file.name: part.address for part in parts_of(open_hyperparams(folder)) if part.address}
+
+
+def _place(params: Hyperparams, name: str, named: str | None) -> tuple[Path, str | None]:
+    folder = params.path.parent
+    collected = folder / f"{PurePosixPath(name).name}.ckpt"
+    if named is None:
+        return collected, None
+    if re.match(r"https?://", named):
+        return collected, named
+    path = PurePosixPath(named)
+    if not path.is_absolute() and ".." not in path.parts:
+        if (folder / path).is_file():
+            return folder / path, None
+        if on_hub := HUB_FILE.fullmatch(named):
+            return collected, f"hf://{on_hub[1]}/{on_hub[2]}"
+    raise ModelError(
+        f"{params.path} loads {name} from {named}, which is not in its folder, on the Hub or at a URL. Copy the "
+        f"file into the folder and name it {collected.name}."
+    )
+
+
+def _references(section: Value) -> dict[str, str]:
+    """The top-level keys that the loadables of a pretrainer refer to."""
+    entries = section.get("loadables") if isinstance(section, dict) else None
+    return {name: referred_key(value) for name, value in entries.items()} if isinstance(entries, dict) else {}
+
+
+def referred_key(value: Value) -> str:
+    """The key that `!ref <key>` names, or nothing."""
+    return str(value.value).strip("<> ") if isinstance(value, Tagged) and value.tag == "!ref" else ""
+
+
+def number_of(params: Hyperparams, section: dict[str, Value], key: str, default: int) -> int:
+    """A whole number of a section."""
+    value = section.get(key, default)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ModelError(f"{params.path} has {key}={value!r}, where a whole number was expected.")
+    return value
+
+
+def numbers_of(params: Hyperparams, section: dict[str, Value], key: str, default: tuple[int, ...]) -> tuple[int, ...]:
+    """A list of whole numbers of a section."""
+    value = section.get(key, default)
+    if not isinstance(value, tuple) or not value:
+        raise ModelError(f"{params.path} has {key}={value!r}, where a list of whole numbers was expected.")
+    return tuple(number_of(params, {key: each}, key, 0) for each in value)
+
+
+def copy_tokenizer(part: PretrainerPart, assets: Path) -> None:
+    """Keep the SentencePiece model with the assets."""
+    try:
+        shutil.copyfile(part.file, assets / TOKENIZER)
+    except FileNotFoundError as error:
+        raise ModelError(f"{part.file} is missing: the pretrainer of {FILE} names it.") from error
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors and counts of a checkpoint, and nothing else of it."""
+    try:
+        with path.open("rb") as file:
+            found = dict(read_pickled(file, path.stat().st_size))  # type: ignore[call-overload]
+        tensors = {name: torch.as_tensor(value) for name, value in found.items() if isinstance(value, Tensor | int)}
+        require_bounded(tensors, path.stat().st_size)
+    except FileNotFoundError as error:
+        raise ModelError(f"{path} is missing: the pretrainer of {FILE} names it.") from error
+    except pickle.UnpicklingError as error:
+        raise ModelError(f"{path} is refused: it holds more than tensors. Nothing in it was executed.") from error
+    except (BadTensorFile, RuntimeError, ValueError, TypeError, EOFError, OSError) as error:
+        raise ModelError(f"{path} cannot be read as a checkpoint: {' '.join(str(error).split())[:300]}") from error
+    return tensors

@@ -1,0 +1,224 @@
+"""The WebSocket: OpenAI's realtime transcription dialect, audio in as base64 PCM16, events out as JSON.
+
+`?rate=16000` (or a session's `audio.input.format.rate`) takes another rate than OpenAI's 24 kHz; binary messages are
+PCM16 without base64. While an utterance goes on, words that two successive hypotheses agree on are sent as deltas;
+once the speaker pauses, the transcript of the whole utterance is sent as completed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import soxr
+from starlette.websockets import WebSocket as WebSocket
+from starlette.websockets import WebSocketDisconnect
+
+from attune.recognizer import Hints, Transcript
+from attune.serve.engine import ChunkDecoding, Engine
+from attune.serve.problems import ApiError
+from attune.streaming.agreement import Agreement
+from attune.streaming.endpoints import Endpointer, EndpointRules, SpeechSpan
+from attune.types import SAMPLE_RATE
+
+OPENAI_RATE = 24_000
+RATES = range(8_000, 48_001)
+PARTIAL_SECONDS = 1.0  # of new audio between two hypotheses of an unfinished utterance
+ITEM = "conversation.item.input_audio_transcription"
+
+
+async def serve(websocket: WebSocket, engine: Engine, client: str) -> None:
+    """Transcribe until the client leaves."""
+    offered = websocket.headers.get("sec-websocket-protocol", "").split(",")
+    await websocket.accept("realtime" if "realtime" in [each.strip() for each in offered] else None)
+    session = Session(websocket, engine, client)
+    try:
+        await session.begin()
+        while True:
+            await session.take(await websocket.receive())
+    except WebSocketDisconnect:
+        pass
+    finally:
+        session.cancel()
+
+
+class Session:
+    """One client's stream: its settings, the utterance that is going on, and what it has been sent."""
+
+    def __init__(self, websocket: WebSocket, engine: Engine, client: str) -> None:
+        self.websocket, self.engine, self.client = websocket, engine, client
+        self.id = f"sess_{uuid4().hex[:16]}"
+        self.hints, self.rules, self.is_manual = Hints(), self._rules({}), False
+        self.rate = _rate(websocket.query_params.get("rate", OPENAI_RATE))
+        self._restart()
+        self.partial: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Greet the client."""
+        await self._send("session.created", session=self._described())
+
+    async def take(self, message: Mapping[str, Any]) -> None:
+        """Answer one message."""
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message.get("code", 1000))
+        try:
+            if message.get("bytes") is not None:
+                await self._append(message["bytes"])
+            else:
+                await self._event(_parsed(message.get("text") or ""))
+        except ApiError as error:
+            await self._send("error", **error.as_json())
+
+    def cancel(self) -> None:
+        """Nobody waits for the rest."""
+        if self.partial:
+            self.partial.cancel()
+
+    async def _event(self, event: Mapping[str, Any]) -> None:
+        match event.get("type"):
+            case "session.update" | "transcription_session.update":
+                self._configure(event.get("session"))
+                await self._send("session.updated", session=self._described())
+            case "input_audio_buffer.append":
+                await self._append(_decoded(event.get("audio")))
+            case "input_audio_buffer.commit":
+                await self._commit(self.endpointer.finish())
+                await self._send("input_audio_buffer.committed", item_id=self.item)
+            case "input_audio_buffer.clear":
+                self._restart()
+                await self._send("input_audio_buffer.cleared")
+            case other:
+                raise ApiError(422, f"Unknown event {other!r}.", "type")
+
+    def _configure(self, session: object) -> None:
+        """Take over what a session says; OpenAI has had two layouts for it."""
+        given = session if isinstance(session, Mapping) else {}
+        audio = _mapping(_mapping(given.get("audio")).get("input"))
+        wanted = _mapping(audio.get("transcription") or given.get("input_audio_transcription"))
+        detection = audio.get("turn_detection", given.get("turn_detection", {}))
+        self.hints = Hints(_text(wanted.get("language")), _text(wanted.get("prompt")))
+        self.is_manual, self.rules = detection is None, self._rules(_mapping(detection))
+        self.rate = _rate(_mapping(audio.get("format")).get("rate", self.rate))
+        self._restart()
+
+    def _rules(self, detection: Mapping[str, Any]) -> EndpointRules:
+        usual, longest = EndpointRules(), self.engine.recognizer.longest_seconds
+        return EndpointRules(
+            _milliseconds(detection.get("prefix_padding_ms"), usual.padding_seconds),
+            _milliseconds(detection.get("silence_duration_ms"), usual.silence_seconds),
+            min(usual.max_seconds, longest or usual.max_seconds),
+        )
+
+    def _restart(self) -> None:
+        """Begin with an empty buffer."""
+        self.endpointer = Endpointer(self.rules)
+        self.resampler = soxr.ResampleStream(self.rate, SAMPLE_RATE, 1, dtype="float32")
+        self.odd = b""
+        self._begin_item()
+
+    def _begin_item(self) -> None:
+        self.item, self.agreement, self.decoded_seconds = f"item_{uuid4().hex[:16]}", Agreement(), 0.0
+
+    async def _append(self, pcm: bytes) -> None:
+        pcm, self.odd = self.odd + pcm, b""
+        if len(pcm) % 2:
+            pcm, self.odd = pcm[:-1], pcm[-1:]
+        samples = np.frombuffer(pcm, "<i2").astype(np.float32) / np.float32(32768)
+        ready = samples if self.rate == SAMPLE_RATE else self.resampler.resample_chunk(samples).astype(np.float32)
+        was_speech = self.endpointer.current is not None
+        ended = self.endpointer.accept(ready)
+        if not was_speech and (self.endpointer.current or ended):
+            await self._send("input_audio_buffer.speech_started", item_id=self.item)
+        await self._commit(ended)
+        self._ask_again()
+
+    async def _commit(self, spans: list[SpeechSpan]) -> None:
+        """Send the transcript of each utterance that has ended."""
+        for span in spans:
+            self.cancel()
+            await self._send("input_audio_buffer.speech_stopped", item_id=self.item)
+            found = await self._transcript(span)
+            await self._send(
+                f"{ITEM}.completed",
+                item_id=self.item,
+                content_index=0,
+                transcript=found.text,
+                words=[{"word": each.text, "start": each.start, "end": each.end} for each in found.words],
+            )
+            self._begin_item()
+
+    def _ask_again(self) -> None:
+        """Decode the unfinished utterance once more, when there is enough more of it and nobody is doing so."""
+        span = self.endpointer.current
+        if span is None or (self.partial and not self.partial.done()):
+            return
+        if span.seconds - self.decoded_seconds >= PARTIAL_SECONDS:
+            self.decoded_seconds = span.seconds
+            self.partial = asyncio.create_task(self._show(span, self.item))
+
+    async def _show(self, span: SpeechSpan, item: str) -> None:
+        try:
+            found = await self._transcript(span)
+        except ApiError:
+            return  # the whole utterance is decoded in any case
+        if item == self.item and (new := self.agreement.update(found.text.split())):
+            space = " " if len(self.agreement.shown) > len(new) else ""
+            await self._send(f"{ITEM}.delta", item_id=item, content_index=0, delta=space + " ".join(new))
+
+    async def _transcript(self, span: SpeechSpan) -> Transcript:
+        parts = self.engine.transcribe(self.client, span.samples, self.hints, ChunkDecoding(words=True))
+        found = self.engine.recognizer.join([part async for part in parts])
+        return found.shifted(span.start)
+
+    def _described(self) -> dict[str, object]:
+        return {
+            "id": self.id,
+            "object": "realtime.transcription_session",
+            "type": "transcription",
+            "audio": {"input": {"format": {"type": "audio/pcm", "rate": self.rate}}},
+        }
+
+    async def _send(self, kind: str, **values: object) -> None:
+        await self.websocket.send_json({"type": kind, "event_id": f"event_{uuid4().hex[:16]}", **values})
+
+
+def _parsed(text: str) -> Mapping[str, Any]:
+    try:
+        event = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ApiError(400, "Expected a JSON event, or binary PCM16.") from error
+    if not isinstance(event, Mapping):
+        raise ApiError(400, "Expected a JSON object with a `type`.")
+    return event
+
+
+def _decoded(audio: object) -> bytes:
+    try:
+        return base64.b64decode(audio if isinstance(audio, str) else "*", validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ApiError(422, "audio: expected base64 of PCM16.", "audio") from error
+
+
+def _rate(value: object) -> int:
+    rate = int(value) if isinstance(value, int) or (isinstance(value, str) and value.isdecimal()) else 0
+    if rate not in RATES:
+        raise ApiError(422, f"rate: expected {RATES.start} to {RATES.stop - 1} Hz, found {value!r}.", "rate")
+    return rate
+
+
+def _milliseconds(value: object, usual: float) -> float:
+    return min(max(float(value), 0.0), 10_000.0) / 1000 if isinstance(value, int | float) else usual
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,38 @@
+"""A rehearsal of a recipe: a few steps, evaluations, checkpoints and the final scores, end to end in a minute."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from attune import catalog
+from attune.plain_yaml import inline_yaml
+from attune.recipe import Recipe
+from attune.run import Run
+
+STEPS, EVERY, UTTERANCES = 4, 2, 8
+SUFFIX = "-debug"
+
+
+def debug_overrides(recipe: Recipe) -> list[str]:
+    """The settings under which a recipe is rehearsed, in a run folder of its own."""
+    return [f"run={inline_yaml(recipe.run + SUFFIX)}", *_settings(recipe)]
+
+
+def _settings(recipe: Recipe) -> Iterator[str]:
+    train = recipe.train
+    yield from (f"train.steps={STEPS}", "train.epochs=null", "train.restart_every=null", "train.patience=null")
+    yield from (f"train.warmup={min(train.warmup, 1)}", f"train.save_every={EVERY}", "train.log_every=1")
+    if train.average:
+        yield f"train.average={min(train.average, train.keep_last, STEPS // EVERY)}"
+    can_sample = catalog.find(catalog.TASKS, recipe.task.name).scored_over == "utterances"
+    if recipe.data.dev:
+        yield f"train.eval_every={EVERY}"
+        yield from (f"train.eval_utterances={UTTERANCES}",) if can_sample else ()
+    if can_sample:
+        yield f"train.final_utterances={UTTERANCES}"
+
+
+def remove_rehearsal(folder: Path) -> None:
+    """Make room for a new rehearsal where an earlier one has ended; anything else is left alone."""
+    if folder.name.endswith(SUFFIX) and Run(folder).status() is not None:
+        shutil.rmtree(folder)

@@ -1,0 +1,195 @@
+"""Phrases gain their bonus where they are complete, and leave no trace where they are not; in every beam."""
+
+import itertools
+import random
+
+import pytest
+import torch
+
+from attune.decoding import ctc
+from attune.decoding._phrase_tree import TokenTexts
+from attune.decoding.fusion import Fusion
+from attune.decoding.phrases import PhraseBook
+from attune.errors import ModelError
+from attune.types import CtcScorer
+
+from toy.language_models import random_bigrams
+
+LETTERS = ("<blank>", "<unk>", "▁", *"abcdefghijklmnopqrstuvwxyz")
+PIECES = (
+    "<unk>",
+    "▁new",
+    "▁ne",
+    "w",
+    "▁yo",
+    "rk",
+    "▁york",
+    "er",
+    "▁",
+    "n",
+    "e",
+    "y",
+    "o",
+    "r",
+    "k",
+    "▁New",
+    "s",
+    "</s>",
+)
+CPU = torch.device("cpu")
+
+
+def booster(pieces, phrases, bonus=1.0, own=((),)):
+    return PhraseBook(TokenTexts(pieces), bonus, tuple(phrases)).booster(own, CPU)
+
+
+def gain(boosted, tokens, end=None):
+    """What a whole hypothesis gains."""
+    (parts,) = Fusion(None, phrases=boosted).parts([tokens], end)
+    return parts["phrases"]
+
+
+def ids(pieces, *written):
+    return [pieces.index(piece) for piece in written]
+
+
+def test_a_complete_phrase_gains_its_bonus_in_any_tokenization_and_case():
+    boosted = booster(PIECES, ["New York"], 0.5)
+    for written in (
+        ["▁new", "▁york"],
+        ["▁ne", "w", "▁yo", "rk"],
+        ["▁New", "▁york"],
+        ["▁", "n", "e", "w", "▁yo", "r", "k"],
+    ):
+        assert gain(boosted, ids(PIECES, *written)) == pytest.approx(7 * 0.5), written
+        assert gain(boosted, ids(PIECES, *written), PIECES.index("</s>")) == pytest.approx(7 * 0.5)
+
+
+def test_what_breaks_off_or_goes_on_as_another_word_gains_nothing():
+    boosted = booster(PIECES, ["new york"])
+    for written in (["▁new"], ["▁new", "▁yo"], ["▁new", "▁york", "er"], ["w", "▁york"], ["n", "▁new", "▁new", "s"], []):
+        assert gain(boosted, ids(PIECES, *written)) == pytest.approx(0.0), written
+
+
+def test_a_phrase_counts_once_and_others_beside_it():
+    boosted = booster(PIECES, ["york", "new york", "new"])
+    assert gain(boosted, ids(PIECES, "▁york", "▁york", "▁york")) == pytest.approx(4.0)
+    assert gain(boosted, ids(PIECES, "▁new", "▁york")) == pytest.approx(3 + 4 + 7)
+
+
+def occurrences(text, phrases):
+    words = text.split()
+    return sum(
+        any(words[place : place + len(phrase.split())] == phrase.split() for place in range(len(words)))
+        for phrase in phrases
+    )
+
+
+def test_any_text_gains_the_sum_of_the_phrases_in_it():
+    rng = random.Random(3)
+    phrases = ["ab", "ab a", "a b", "b ab", "abab"]
+    boosted = booster(("<blank>", "<unk>", "▁", "a", "b", "ab", "▁a", "▁ab"), phrases)
+    worth = {phrase: len(phrase.replace(" ", "")) for phrase in phrases}
+    for _ in range(300):
+        tokens = [rng.randrange(2, 8) for _ in range(rng.randrange(9))]
+        text = "".join(("", "", " ", "a", "b", "ab", " a", " ab")[token] for token in tokens)
+        expected = sum(worth[phrase] for phrase in phrases if occurrences(text, [phrase]))
+        if "  " not in text:
+            assert gain(boosted, tokens) == pytest.approx(expected), text
+
+
+def test_each_utterance_has_its_own_phrases():
+    boosted = booster(LETTERS, ["ab"], own=((), ("cd",), ("cd", "ab")))
+    ab, cd = ([3, 4], [5, 6])
+    gains = [[gain(boosted.of(torch.tensor([row])), tokens) for tokens in (ab, cd)] for row in range(3)]
+    assert gains == [[2.0, 0.0], [2.0, 2.0], [2.0, 2.0]]
+    assert booster(LETTERS, [], own=((), ())) is None
+
+
+@pytest.mark.parametrize("phrase", ["łódź", "a1", "  "])
+def test_a_phrase_that_the_tokens_cannot_write_is_refused(phrase):
+    with pytest.raises(ModelError, match="cannot be written with the tokens of this model"):
+        booster(LETTERS, [phrase])
+
+
+def test_scripts_without_spaces_have_phrases_anywhere():
+    pieces = ("<blank>", "東", "京", "は", "大")
+    assert gain(booster(pieces, ["東京"]), [4, 1, 2, 3]) == pytest.approx(2.0)
+
+
+def test_byte_level_tokens_are_read_as_what_they_write():
+    pieces = ("Ġcaf", "Ã©", "ĠCaf", "s", "</s>")
+    boosted = booster(pieces, ["Café"])
+    assert gain(boosted, [0, 1]) == gain(boosted, [2, 1]) == pytest.approx(4.0)
+    assert gain(boosted, [0, 1, 3]) == pytest.approx(0.0)
+
+
+def spelled(text, confusions, frames=2):
+    """Frames of a CTC model that spell a text; `confusions` share the probability of the letter at a place."""
+    rows = []
+    for place, letter in enumerate(text):
+        row = torch.full((len(LETTERS),), 1e-4)
+        row[LETTERS.index("▁" if letter == " " else letter)] = 0.6
+        for other in confusions.get(place, ""):
+            row[LETTERS.index(other)] = 0.8
+        rows += [row] * frames + [torch.eye(len(LETTERS))[0] + 1e-4]
+    return torch.stack(rows).log().log_softmax(-1)
+
+
+def text_of(hypothesis):
+    return "".join(LETTERS[token] for token in hypothesis.tokens).replace("▁", " ")
+
+
+def scorer_of(*rows):
+    lengths = torch.tensor([len(row) for row in rows])
+    return CtcScorer(torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True), lengths)
+
+
+def test_a_ctc_beam_finds_a_name_that_sounds_like_another_word():
+    call = spelled("call smyth now", {7: "i"})
+    other = spelled("a smith met a myth", {})
+    scorer = scorer_of(call, other)
+    plain = [text_of(best) for (best,) in ctc.beam_search(scorer, 8)]
+    assert plain == ["call smith now", "a smith met a myth"]
+    book = PhraseBook(TokenTexts(LETTERS), 1.0, ("Smyth",))  # capitals are no letters of this model
+    fusion = Fusion(None, phrases=book.booster(((), ()), CPU))
+    boosted = [best for (best,) in ctc.beam_search(scorer, 8, fusion)]
+    assert [text_of(each) for each in boosted] == ["call smyth now", "a smith met a myth"]
+    ((unboosted,),) = ctc.beam_search(scorer_of(other), 8)
+    assert boosted[1].score == pytest.approx(unboosted.score, abs=0.01)  # some other alignments were kept
+
+
+def test_no_bonus_makes_a_phrase_loop():
+    book = PhraseBook(TokenTexts(LETTERS), 3.0, ("no",))
+    fusion = Fusion(None, phrases=book.booster(((),), CPU))
+    ((found,),) = ctc.beam_search(scorer_of(spelled("no no", {})), 16, fusion)
+    assert text_of(found).split() == ["no", "no"]
+    silence = torch.full((40, len(LETTERS)), -8.0)
+    silence[:, 0] = 0.0
+    ((found,),) = ctc.beam_search(scorer_of(silence.log_softmax(-1)), 16, fusion)
+    assert text_of(found).split().count("no") <= 1
+
+
+def test_batches_of_a_fused_beam_are_the_utterances_alone():
+    torch.manual_seed(1)
+    rows = [torch.randn(frames, len(LETTERS)).mul(2).log_softmax(-1) for frames in (9, 20, 14, 20)]
+    own = (("ab",), (), ("cab", "dab"), ("x",))
+    book = PhraseBook(TokenTexts(LETTERS), 2.0, ("zz",))
+    lm = random_bigrams(len(LETTERS))
+    together = ctc.beam_search(scorer_of(*rows), 6, Fusion(lm, 0.3, phrases=book.booster(own, CPU)), nbest=3)
+    alone = [
+        ctc.beam_search(scorer_of(row), 6, Fusion(lm, 0.3, phrases=book.booster((each,), CPU)), nbest=3)[0]
+        for row, each in zip(rows, own, strict=True)
+    ]
+    assert together == alone
+
+
+def test_the_ranks_of_a_beam_are_the_sums_of_its_parts():
+    torch.manual_seed(2)
+    scorer = scorer_of(torch.randn(6, 5).log_softmax(-1))
+    pieces = ("<blank>", "▁", "a", "b", "c")
+    fusion = Fusion(random_bigrams(5), 0.4, phrases=booster(pieces, ["ab", "c"]))
+    (found,) = ctc.beam_search(scorer, 400, fusion, nbest=400)
+    parts = fusion.parts([each.tokens for each in found], None)
+    totals = [each.score + sum(own.values()) for each, own in zip(found, parts, strict=True)]
+    assert all(before >= after - 1e-5 for before, after in itertools.pairwise(totals))
