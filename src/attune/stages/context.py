@@ -19,6 +19,7 @@ from attune.run import Run
 from attune.site import Site
 from attune.stages.data import Example
 from attune.stages.evaluate import Decoding, Evaluation, Scored
+from attune.stages.place import RunPlace
 from attune.stages.pretrained import LoadedModel, build_model, load_weights
 from attune.training.adapt import Adapted, merge_lora
 from attune.training.checkpoint import Damage
@@ -128,6 +129,7 @@ class TrainingContext:
 
     recipe: Recipe
     run: Run
+    place: RunPlace  # of the run
     site: Site
     world: World
     loaded: LoadedModel

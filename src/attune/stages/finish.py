@@ -37,7 +37,9 @@ def finish(training: TrainingContext, before: int, last: int) -> Iterator[Event]
     This command has taken the steps after `before` up to `last`.
     """
     recipe, run, world = training.recipe, training.run, training.world
-    world.barrier()  # the first rank may still be writing the last checkpoint
+    training.place.share(world)  # the first rank may still be writing the last checkpoint
+    if recipe.train.average:
+        training.place.fetch_tensors()
     final = _choose(training)
     # Built anew: what training added to the model (LoRA) is now in its weights.
     training = replace(training, loaded=build_model(recipe, run.task, run.assets))
@@ -92,7 +94,7 @@ def _tune(task: TunedTask, training: TrainingContext) -> Iterator[Event]:
     evaluation, context = yield from _decode_all_of("dev", training)
     if training.world.is_first:
         task.tune(evaluation.predictions, context, training.run.task)
-    training.world.barrier()
+    training.place.share(training.world)
     task.read_tuning(training.run.task)
 
 
