@@ -48,7 +48,7 @@ from attune.stages.pretrained import (
 from attune.training.settings import AdaptConfig
 from attune.world import World
 
-SPLITS = ("test", "dev", "train")
+SPLITS = ("test", "dev", "train", "retained")
 
 
 @dataclass(frozen=True, slots=True)
