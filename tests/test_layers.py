@@ -22,7 +22,7 @@ ROWS = """
     __init__ api recognizer recordings transcripts display styles
     launch
     stages
-    recipe recipe_keys site run run_report
+    recipe recipe_keys site run run_report lease run_store run_mirror
     training | decoding | report | streaming
     families | tasks
     corpora | batches

@@ -35,6 +35,7 @@ from attune.stages.evaluate import Evaluation
 from attune.stages.language_models import read_phrases, search_of
 from attune.stages.lock import as_locked
 from attune.stages.new import NewRequest, draft_recipe
+from attune.stages.place import local_run
 from attune.stages.pretrained import is_native, open_pretrained
 from attune.types import (
     Scores,
@@ -155,7 +156,7 @@ def train(recipe: str | Path, show: bool = True, **overrides: object) -> Run:
     events = stage.train(loaded, request, site, world)
     for _ in shown(events, Display(sys.stdout)) if show and world.is_first else events:
         pass
-    return Run(Path(loaded.run))
+    return local_run(loaded.run, site)
 
 
 def _recipe_and_words(recipe: str | Path, overrides: dict[str, object]) -> tuple[Path, list[str]]:

@@ -200,7 +200,7 @@ def _show_start(event: Started, display: Display) -> None:
         display.say(f"changed from here on: {change}")
     for change, old, new in event.rescheduled:
         display.say(f"{change}: the learning rate of step {event.step + 1} changes from {old:.3e} to {new:.3e}")
-    display.say(f"{event.run.folder}: {_where_it_is(event.step, event.recipe.train.last_step)}")
+    display.say(f"{event.run.name}: {_where_it_is(event.step, event.recipe.train.last_step)}")
 
 
 def _training_set(event: Started) -> str:
@@ -259,6 +259,10 @@ def _show_absent(evaluation: Evaluation, display: Display) -> None:
         display.say_once(f"  … log.jsonl has all {len(evaluation.problems):,}")
 
 
+def _model(event: Finished) -> str:
+    return f"{event.run.name}/{event.run.model.name}"
+
+
 def _show_finish(event: Finished, display: Display) -> None:
     settings = event.recipe.train
     if event.stalled_at:
@@ -267,8 +271,11 @@ def _show_finish(event: Finished, display: Display) -> None:
     verb = "done" if event.steps_taken else "nothing left to train"
     steps = ", ".join(map(str, event.averaged))
     what = f"the average of steps {steps}" if event.averaged else f"the model of step {event.best_step}"
-    display.say(f"{verb}: {event.run.model} has {what}", "bold")
+    display.say(f"{verb}: {_model(event)} has {what}", "bold")
     if event.averaged and settings.average and len(event.averaged) < settings.average:
         display.say(f"  train.average={settings.average}, but no more were saved: lower train.save_every")
+    if event.retained:
+        display.say(event.retained)
     if event.report:
-        display.say(f"report: {event.report} (open it in a browser)")
+        where = f"{event.run.name}/{event.report.name}" if event.run.address else event.report
+        display.say(f"report: {where} (open it in a browser)")

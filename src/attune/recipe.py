@@ -7,6 +7,7 @@ the last word. Everything wrong with all of them is reported at once.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,6 +44,7 @@ DEFAULT = "default"
 MAX_SECONDS = 30.0
 MOST_MICROS = 10_000  # each is computed in its turn, empty ones too
 
+_STORE = re.compile(r"s3://[^/@:?#]+/[^?#]*[^/?#][^?#]*")
 # A run may go on under another one of these when asked to; under anything else it would be another experiment.
 SCHEDULE_KEYS = frozenset(
     {
@@ -70,6 +72,7 @@ class DataConfig:
     stream: Annotated[StreamConfig | None, Field(description="Training shards, instead of data.train.")] = None
     dev: Annotated[Manifests, Field(description="Manifests evaluated during training.")] = ()
     test: Annotated[Manifests, Field(description="Manifests evaluated at the end.")] = ()
+    retained: Annotated[Manifests, Field(description="Manifests scored before and after, for what is forgotten.")] = ()
     max_seconds: Annotated[
         float | None,
         Field(gt=0, description="Skip longer utterances in training (default: 30, or no limit if long_rows is fail)."),
@@ -126,7 +129,7 @@ class BatchesConfig:
 class Recipe:
     """One experiment; equal recipes compute the same."""
 
-    run: Annotated[str, Field(min_length=1, description="Run folder.")]
+    run: Annotated[str, Field(min_length=1, description="Run folder, or s3://BUCKET/NAME.")]
     seed: Annotated[int, Field(ge=0, description="Random seed.")] = 0
     data: DataConfig
     task: TaskChoice
@@ -303,8 +306,9 @@ def _disagreements(sections: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     data: DataConfig | None = sections.get("data")
     batches: BatchesConfig | None = sections.get("batches")
     train: TrainConfig | None = sections.get("train")
-    if "://" in (sections.get("run") or ""):
-        yield "run", "must be a local folder; upload the result with `attune push`"
+    place = sections.get("run") or ""
+    if "://" in place and not _STORE.fullmatch(place):
+        yield "run", "must be a folder, or s3://BUCKET/NAME"
     if data:
         yield from _disagreements_in_data(data)
     if data and data.min_seconds >= data.longest_seconds:
@@ -344,7 +348,8 @@ def _disagreements_in_data(data: DataConfig) -> Iterator[tuple[str, str]]:
 
 def _disagreements_in_training(train: TrainConfig, has_dev: bool) -> Iterator[tuple[str, str]]:
     if (train.steps is None) == (train.epochs is None):
-        yield "train", "set exactly one of steps and epochs"
+        remedy = "set one of them" if train.steps is None else "remove one, e.g. with train.epochs=null"
+        yield "train", f"set exactly one of steps and epochs: {remedy}"
     if train.restart_every and train.schedule in ("constant", "newbob"):
         yield "train.restart_every", f"the schedule {train.schedule} has nothing to restart"
     if train.anneals and train.keep_best is None:

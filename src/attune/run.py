@@ -33,7 +33,11 @@ from attune.site import this_site
 from attune.sources import without_secrets
 
 PACKAGES = ("attune-speech", "torch", "transformers", "numpy", "soundfile", "soxr", "safetensors", "sentencepiece")
-UNPLOTTED = ("time", "event", "step", "split", "best", "problems", "utterances", "sample_of")  # of lines of the log
+UNPLOTTED = (  # of lines of the log
+    *("time", "event", "step", "split", "best", "problems", "utterances", "sample_of"),
+    *("audio_seconds", "decoding_seconds"),
+)
+STORE = ".store"  # in a folder that is this machine's copy of a run in an object store: its address
 DYING_SECONDS = 3.0  # for which the readers of a killed process may keep its lock
 
 
@@ -84,10 +88,21 @@ class Run:
     def _headline(self) -> str:
         best = self.best()
         found = f", best {best.metric} {best.value:.2f} at step {best.step}" if best else ""
-        return f"Run {self.folder}: {self.state() or 'not started'}{found}"
+        return f"Run {self.name}: {self.state() or 'not started'}{found}"
 
     def _columns(self) -> dict[str, Scores]:
         return {name: scores_from_json(saved) for name, saved in self.scores().items()}
+
+    @property
+    def address(self) -> str | None:
+        """The address in an object store that the folder is a copy of."""
+        path = self.folder / STORE
+        return path.read_text(encoding="utf-8") if path.is_file() else None
+
+    @property
+    def name(self) -> str:
+        """What to call the run: its address, or its folder."""
+        return self.address or str(self.folder)
 
     @property
     def checkpoints(self) -> Path:
@@ -151,6 +166,14 @@ class Run:
                 figures = {f"{prefix}{name}": value for name, value in line.items() if name not in UNPLOTTED}
                 rows.setdefault(line["step"], {"step": line["step"]}).update(figures)
         return [rows[step] for step in sorted(rows)]
+
+    def speed(self, split: str) -> float | None:
+        """Seconds of audio decoded in a second when a split was last scored in training; None where nobody knows."""
+        found = None
+        for line in _lines(self.folder / "log.jsonl"):
+            if line.get("event") == "scores" and line.get("split") == split and line.get("decoding_seconds"):
+                found = line.get("audio_seconds", 0.0) / line["decoding_seconds"]
+        return found or None
 
     def set_status(self, state: str, message: str = "", error_kind: str = "") -> None:
         """Write the state of the run: running, done, preempted or failed."""
@@ -259,7 +282,7 @@ def claimed(run: Run, recipe: Recipe, command: Sequence[str], reschedule: bool) 
             run.folder.mkdir(parents=True, exist_ok=True)
             lock = held.enter_context((run.folder / ".lock").open("w"))
             if not _locked(lock):
-                raise CheckpointError(f"Another process is training in {run.folder}. Wait for it, or stop it.")
+                raise CheckpointError(f"Another process is training in {run.name}. Wait for it, or stop it.")
             changed = _check_recipe(run, recipe, reschedule)
             _introduce(run, recipe, command)
         yield changed
@@ -271,7 +294,7 @@ def _require_own(folder: Path) -> None:
     if place in (Path("/"), Path.home().resolve(), Path.cwd()):
         raise CheckpointError(f"run: {folder} cannot be a run folder. Use a folder of its own, e.g. run=runs/NAME.")
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    is_run = "recipe.yaml" in names and not names.isdisjoint({".lock", "status.json"})
+    is_run = STORE in names or ("recipe.yaml" in names and not names.isdisjoint({".lock", "status.json"}))
     found = sorted(name for name in names if not name.startswith("."))  # a launcher leaves hidden ones
     if found and not is_run:
         some = ", ".join(found[:4])
@@ -320,12 +343,12 @@ def _check_recipe(run: Run, recipe: Recipe, reschedule: bool) -> list[recipes.Di
     other = [change for change in found if change not in (*observed, *rescheduled)]
     if other:
         raise CheckpointError(
-            f"{run.folder} was made by another recipe:\n{_listed(other)}\nUse another folder (run=…), or the "
+            f"{run.name} was made by another recipe:\n{_listed(other)}\nUse another folder (run=…), or the "
             "original recipe."
         )
     if rescheduled and not reschedule:
         raise CheckpointError(
-            f"{run.folder} was started with another schedule:\n{_listed(rescheduled)}\nThe learning rate would jump. "
+            f"{run.name} was started with another schedule:\n{_listed(rescheduled)}\nThe learning rate would jump. "
             "To continue anyway, add --reschedule."
         )
     for change in found:

@@ -145,6 +145,11 @@ def start_ranks(
     return outcome
 
 
+def report_wait(text: str) -> None:
+    """Report a wait that nobody asked for."""
+    print(styled(text, "warning", sys.stderr), file=sys.stderr, flush=True)
+
+
 def report_loss(reason: str, is_reporter: bool) -> None:
     """Report that another rank is lost; only one of the remaining ranks prints it."""
     if is_reporter:

@@ -95,7 +95,7 @@ def _evaluate(arguments: Namespace, subject: EvalTarget, site: Site, world: Worl
             _print_details(each, arguments, display)
     for each in done:
         if subject.run:
-            display.say(f"predictions: {subject.run.predictions(each.split)}")
+            display.say(f"predictions: {subject.run.name}/predictions/{each.split}.jsonl")
         for problem in each.problems:
             print(problem, file=sys.stderr)
     return 1 if any(each.absent for each in done) else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-HELP = "upload a model with its recipe, scores, log and card to the Hugging Face Hub, S3 or a folder"
+HELP = "upload a model with its recipe, scores, log and card to the Hugging Face Hub, S3 or a folder; or a whole run"
 EXAMPLE = "attune push runs/demo hf://my-team/demo"
 
 
@@ -13,15 +13,21 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Take a run and the URL to upload to."""
     parser.add_argument("run", help="run or model folder")
     parser.add_argument("to", metavar="URL", help="hf://ORG/NAME, s3://BUCKET/PREFIX/ or a new folder")
+    parser.add_argument("--run", dest="whole", action="store_true", help="the whole run, to continue it at s3://…")
 
 
 def run(arguments: Namespace) -> int:
     """Upload everything in one commit."""
+    from attune.cli._ranks import report_wait
     from attune.run import Run
     from attune.site import this_site
     from attune.sources import is_remote
-    from attune.stages.publish import push_model
+    from attune.stages.publish import push_model, push_run
 
+    if arguments.whole:
+        print(f"pushed to {push_run(arguments.run, arguments.to, this_site(device='cpu'), report_wait)}")
+        print(f"Continue it: attune train {arguments.to}")
+        return 0
     url = push_model(arguments.run, arguments.to, this_site(device="cpu"))
     print(f"pushed to {url}")
     if is_remote(arguments.to):

@@ -20,6 +20,7 @@ from attune.cli._ranks import (
     in_world,
     ranks_wanted,
     report_loss,
+    report_wait,
     site_of,
     start_ranks,
 )
@@ -87,7 +88,7 @@ def run(arguments: Namespace) -> int:
         return _train_on_ray(arguments, loaded.recipe)
     if is_rank() or (not arguments.restarts and ranks_wanted(arguments) == 1):
         return in_world(arguments, lambda site, world: _train_here(arguments, loaded.recipe, site, world))
-    return _train_group(arguments, Path(loaded.recipe.run))
+    return _train_group(arguments, loaded.recipe.run)
 
 
 def _with_recipe(arguments: Namespace) -> Namespace:
@@ -96,7 +97,10 @@ def _with_recipe(arguments: Namespace) -> Namespace:
     from attune.sources import is_address
 
     given, own = Path(arguments.recipe), list[str]()
-    if arguments.model:
+    stored = _stored_recipe(arguments.recipe)
+    if stored:
+        recipe, own = stored, [f"run={inline_yaml(arguments.recipe.rstrip('/'))}"]
+    elif arguments.model:
         recipe = _draft(arguments)
     elif (given / "recipe.yaml").is_file():
         if not (given / "status.json").is_file():
@@ -111,6 +115,18 @@ def _with_recipe(arguments: Namespace) -> Namespace:
     overrides = [*own, *(word for word in arguments.overrides if word not in of_data)]
     changed = {"recipe": recipe, "overrides": overrides, "words": [verb, str(recipe), *own, *words]}
     return Namespace(**{**vars(arguments), **changed})
+
+
+def _stored_recipe(source: str) -> Path | None:
+    """The recipe of a run in an object store."""
+    from attune.sources import is_address
+
+    if not is_address(source):
+        return None
+    from attune.run_store import locate_recipe
+    from attune.site import this_site
+
+    return locate_recipe(source, this_site().cache)
 
 
 def _as_rehearsal(arguments: Namespace) -> Namespace:
@@ -157,12 +173,13 @@ def _without_model(words: Sequence[str]) -> list[str]:
     return kept
 
 
-def _train_group(arguments: Namespace, folder: Path) -> int:
+def _train_group(arguments: Namespace, place: str) -> int:
     """Train in child processes, and record their result in status.json."""
     from attune.launch.stopping import STOP_SIGNALS
-    from attune.run import Run
+    from attune.stages.place import local_run, put_status
 
-    training = Run(folder)
+    site = site_of(arguments)
+    training = local_run(place, site)
     before = training.status()
     outcome = start_ranks(arguments, arguments.restarts, lambda _: _is_worth_a_restart(training, before))
     if training.status() == before:
@@ -173,6 +190,7 @@ def _train_group(arguments: Namespace, folder: Path) -> int:
         return Preempted.exit_code
     if outcome.code and state in ("running", "failed"):
         training.set_status("failed", outcome.reason, outcome.error_kind)
+        put_status(place, site)
     return outcome.code
 
 
@@ -236,7 +254,7 @@ def _train_here(arguments: Namespace, recipe: Recipe, site: Site, world: World) 
     from attune.launch.stopping import handle_stop_signals
     from attune.stages.train import Request
 
-    request = Request(["attune", *arguments.words], arguments.reschedule, handle_stop_signals())
+    request = Request(["attune", *arguments.words], arguments.reschedule, handle_stop_signals(), report_wait)
     result = _train(arguments, recipe, request, site, world)
     return _print_result(arguments, recipe, result) if world.is_first else 0
 

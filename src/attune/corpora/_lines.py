@@ -1,4 +1,4 @@
-"""Manifest files to lines of JSON: JSONL as it is, CSV and TSV converted to a JSONL copy that is read by offset."""
+"""Manifest files to lines of JSON: JSONL as it is, others converted to a JSONL copy that is read by offset."""
 
 import csv
 import json
@@ -54,6 +54,24 @@ def table_lines(path: Path, copy: BinaryIO) -> Iterator[Line]:
         copy.write(content)
         yield Line(number, offset, content)
         offset += len(content)
+
+
+def text_lines(path: Path, copy: BinaryIO) -> Iterator[Line]:
+    """The non-blank lines of a text file, each an utterance without audio, as `table_lines` has them."""
+    offset = 0
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, 1):
+            try:
+                text = raw.decode("utf-8-sig").strip()
+            except UnicodeDecodeError:
+                yield Line(number, offset, b"", "not UTF-8 text")
+                continue
+            if text:
+                row = {"id": f"{path.absolute().parent.name}/{path.name}:{number}", "text": text}
+                content = json.dumps(row, ensure_ascii=False).encode() + b"\n"
+                copy.write(content)
+                yield Line(number, offset, content)
+                offset += len(content)
 
 
 def _records(path: Path) -> Iterator[tuple[int, dict[str, str] | str]]:

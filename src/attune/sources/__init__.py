@@ -17,6 +17,8 @@ from attune.sources._lock import read_lock, write_lock
 from attune.sources._maintenance import CachedSource, Pruned, contents, damaged, prune
 from attune.sources._ranges import list_prefix, network_is_forbidden, read_range, size_of
 from attune.sources._retry import NotModified, RetryableError, RetryPolicy, with_retries
+from attune.sources._s3_objects import ObjectStore, Refused, StoredObject
+from attune.sources._s3_push import replace_pushed
 from attune.sources._source import SOURCES, ByteRanges, Choose, Source, is_address, is_remote, source_of
 from attune.sources._verify import Hashes
 
@@ -34,11 +36,14 @@ __all__ = [
     "ListFiles",
     "Listing",
     "NotModified",
+    "ObjectStore",
     "Pruned",
+    "Refused",
     "RemoteFile",
     "RetryPolicy",
     "RetryableError",
     "Source",
+    "StoredObject",
     "audio_column",
     "content_of",
     "contents",
@@ -59,6 +64,7 @@ __all__ = [
     "read_lock",
     "read_member",
     "read_range",
+    "replace_pushed",
     "require_inside",
     "shown",
     "size_of",

@@ -26,6 +26,10 @@ _REFUSALS = {
 _TRANSIENT = ("SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling", "RequestLimitExceeded")
 
 
+class CredentialsExpired(SourceError):
+    """Credentials that were good once; whoever works for hours reads them again and waits for new ones."""
+
+
 def open_client(policy: RetryPolicy, attempts: int = 1, connections: int = 10) -> Any:
     """A client for this environment's S3, unsigned without credentials; retries are the caller's, or `attempts`."""
     try:
@@ -41,6 +45,7 @@ def open_client(policy: RetryPolicy, attempts: int = 1, connections: int = 10) -
             "connect_timeout": policy.timeout,
             "read_timeout": policy.timeout,
             "max_pool_connections": connections,
+            "response_checksum_validation": "when_required",  # else asked for where it is used
             "retries": {"total_max_attempts": attempts, "mode": "standard"},
         }
         if session.get_credentials() is None:
@@ -59,6 +64,11 @@ def shared_client() -> Any:
     """The client of all range reads of this process and environment; threads may share it."""
     settings = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith("AWS_")))
     return _shared_client(os.getpid(), settings)
+
+
+def forget_shared_clients() -> None:
+    """Have the next client read profiles and tokens again."""
+    _shared_client.cache_clear()
 
 
 @lru_cache(maxsize=4)
@@ -82,6 +92,13 @@ def translated_errors(address: str) -> Iterator[None]:
         raise RetryableError(str(error), restart=True) from error
     except (boto.ConnectionError, boto.HTTPClientError, boto.IncompleteReadError, HTTPError) as error:
         raise RetryableError(f"{type(error).__name__}: {error}") from error
+    except AttributeError as error:
+        if "StreamingChecksumBody" not in str(error):
+            raise
+        # botocore itself fails to read an error (5xx) where a checksum was asked for.
+        raise RetryableError("the server answered with an error") from error
+    except boto.CredentialRetrievalError as error:
+        raise CredentialsExpired(f"{address}: {error}. {_CREDENTIALS}") from error
     except boto.BotoCoreError as error:
         raise SourceError(f"{address}: {error}. {_CREDENTIALS}") from error
 
@@ -110,7 +127,8 @@ def _refusal(address: str, response: Any) -> Exception:
         return RetryableError(f"the server answered {status} {code}")
     if code in _REFUSALS:
         more = f" {_CREDENTIALS}" if status in (400, 403) else ""
-        return SourceError(f"{address}: {_REFUSALS[code]}.{more}")
+        kind = CredentialsExpired if code.startswith("Expired") else SourceError
+        return kind(f"{address}: {_REFUSALS[code]}.{more}")
     if status in (401, 403):
         return SourceError(f"{address}: access denied ({code}). {_CREDENTIALS}")
     return SourceError(f"{address}: the server answered {status} {code}: {response['Error'].get('Message', '')}")

@@ -12,15 +12,14 @@ from typing import Any
 from attune.errors import SourceError
 from attune.files import sha256
 from attune.sources._s3_client import status_of
+from attune.sources._s3_objects import ObjectStore
 
 BEGUN, FILES = "attune-begun.json", "attune-files.json"
 
 
 def push_folder(folder: Path, client: Any, bucket: str, prefix: str, address: str) -> None:
     """Upload, or continue an interrupted upload of the same files."""
-    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    files = {name: {"sha256": sha256(folder / name), "size": (folder / name).stat().st_size} for name in names}
-    listing = json.dumps({"format": 1, "files": files}, indent=1).encode()
+    listing, names = _listing(folder)
     _require_free(client, bucket, prefix, address)
     _claim(client, bucket, f"{prefix}{BEGUN}", listing, address)
     for name in names:
@@ -28,6 +27,27 @@ def push_folder(folder: Path, client: Any, bucket: str, prefix: str, address: st
     if not _put_if_absent(client, bucket, f"{prefix}{FILES}", listing):
         raise SourceError(f"{address}: another push finished first. Choose another prefix.")
     client.delete_object(Bucket=bucket, Key=f"{prefix}{BEGUN}")
+
+
+def replace_pushed(folder: Path, store: ObjectStore, below: str) -> None:
+    """Have a folder in the place of the one that was pushed before; it is whole or absent meanwhile."""
+    listing, names = _listing(folder)
+    if store.read(f"{below}{FILES}") == listing:
+        return
+    store.write(f"{below}{BEGUN}", listing)
+    store.delete([f"{below}{FILES}"])
+    for name in names:
+        store.upload(f"{below}{name}", folder / name)
+    kept = {f"{below}{name}" for name in (*names, BEGUN)}
+    store.delete(sorted(store.list(below).keys() - kept))
+    store.write(f"{below}{FILES}", listing)
+    store.delete([f"{below}{BEGUN}"])
+
+
+def _listing(folder: Path) -> tuple[bytes, list[str]]:
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    files = {name: {"sha256": sha256(folder / name), "size": (folder / name).stat().st_size} for name in names}
+    return json.dumps({"format": 1, "files": files}, indent=1).encode(), names
 
 
 def _upload(client: Any, path: Path, bucket: str, key: str) -> None:

@@ -84,12 +84,17 @@ class BegunModel:
 
 
 def begin_model(
-    recipe: Recipe, utterances: Iterable[Utterance], folders: ModelFolders, site: Site, world: World
+    recipe: Recipe,
+    utterances: Iterable[Utterance],
+    folders: ModelFolders,
+    site: Site,
+    world: World,
+    share: Callable[[World], None] = World.barrier,
 ) -> BegunModel:
     """Prepare the folders, build the model, load its pretrained weights and add its adapters.
 
-    The folders are written by the first rank; each is complete as soon as it is there. What an earlier attempt left is
-    replaced: the utterances, or the weights it started from, may have been others.
+    The folders are written by the first rank, and every rank has them after `share`; each is complete as soon as it
+    is there. What an earlier attempt left is replaced: the utterances, or the weights, may have been others.
     """
     require_fit(recipe)
     local = with_local_files(recipe, site)
@@ -97,7 +102,7 @@ def begin_model(
     if world.is_first:
         _replace_folder(folders.task, lambda folder: _prepare_task(local, source, utterances, folder))
     imported = _collect_assets(local, source, folders.assets, site, world)
-    world.barrier()
+    share(world)
     loaded = build_model(recipe, folders.task, folders.assets)
     init = _load_pretrained_weights(loaded, local, source, imported, folders)
     if source.adapter:

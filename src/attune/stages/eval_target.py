@@ -17,6 +17,7 @@ from attune.recipe import Recipe
 from attune.report.formats import TABLES, require_format
 from attune.report.predictions import copy_files, export_predictions, write_predictions
 from attune.run import Run
+from attune.run_store import put_results
 from attune.site import Site
 from attune.sources import is_remote, shown
 from attune.stages.adapter import base_of, is_adapter
@@ -47,7 +48,7 @@ from attune.stages.pretrained import (
 from attune.training.settings import AdaptConfig
 from attune.world import World
 
-SPLITS = ("test", "dev", "train")
+SPLITS = ("test", "dev", "train", "retained")
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +256,8 @@ def record(target: EvalTarget, evaluation: Evaluation, out: Path | None) -> None
         with explain_write_errors(target.run.folder, _remedy(target.run)):
             write_predictions(target.run.predictions(evaluation.split), evaluation.predictions)
             target.run.add_scores(evaluation.split, {**evaluation.as_json(), "step": target.pretrained.step})
+        if target.run.address:
+            put_results(target.run, evaluation.split)
 
 
 def _remedy(run: Run) -> str:

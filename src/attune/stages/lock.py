@@ -9,12 +9,13 @@ from pathlib import Path
 
 from attune import catalog
 from attune.corpora import fetch_manifest
-from attune.errors import AttuneError, RankLost, SourceError
+from attune.errors import AttuneError, CheckpointError, RankLost, SourceError
 from attune.files import sha256
 from attune.recipe import Recipe
 from attune.run import Run
 from attune.site import Site
 from attune.sources import Cache, Entry, File, is_remote, locate, read_lock, shown, write_lock
+from attune.stages.data import TrainingSet
 from attune.stages.pairs import require_fit
 from attune.stages.pretrained import is_native, locate_model, open_pretrained
 from attune.world import World
@@ -39,7 +40,7 @@ def sources_of(recipe: Recipe, begins: bool = True) -> list[NamedSource]:
     """Everything that a recipe names; a run that goes on needs no first weights."""
     named = [
         NamedSource(f"data.{split}", source, is_manifest=True)
-        for split in ("train", "dev", "test")
+        for split in ("train", "dev", "test", "retained")
         for source in getattr(recipe.data, split)
     ]
     for kind in ("rooms", "noise"):
@@ -125,6 +126,24 @@ def _used(path: Path) -> Iterable[Path]:
         own = path / "recipe.yaml"  # a checkpoint has none: its run's goes on changing
         return [*([own] if own.is_file() else []), model.weights, *inside]
     return sorted(file for file in path.iterdir() if file.is_file())
+
+
+def require_same_data(run: Run, data: TrainingSet, recordings: str) -> None:
+    """Refuse to go on with other data than the run began with."""
+    start = run.start()
+    if start.recordings and start.recordings != recordings:
+        raise CheckpointError(
+            f"The recordings of augment have changed since {run.name} started. Restore them, or start a new run "
+            "with model.weights set to this one."
+        )
+    known = {name: found for name, found in data.parts.items() if name in start.parts}
+    changed = [name for name, found in known.items() if found != start.parts[name]]
+    if changed or start.data != data.fingerprint:
+        which = f" ({', '.join(changed[:3])}{' …' if changed[3:] else ''})" if changed else ""
+        raise CheckpointError(
+            f"The training data{which} has changed since {run.name} started, so its epochs would repeat some "
+            "utterances and miss others. Restore it, or start a new run with model.weights set to this one."
+        )
 
 
 @dataclass(frozen=True, slots=True)

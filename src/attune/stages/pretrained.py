@@ -25,6 +25,7 @@ from attune.errors import ModelError
 from attune.files import sync, write_text
 from attune.recipe import Recipe
 from attune.run import Run
+from attune.run_store import locate_stored
 from attune.seeds import derive
 from attune.sources import Cache, is_remote, locate
 from attune.stages.pairs import require_fit
@@ -87,11 +88,12 @@ def run_of_checkpoint(folder: Path) -> Run | None:
 def locate_model(source: str, cache: Cache) -> Path:
     """The file or folder with the weights that `source` names: any source, or a checkpoint of a run, as RUN@best."""
     chosen = CHOSEN.fullmatch(source)
-    if chosen is None or is_remote(source) or Path(source).expanduser().exists():
-        return locate(source, cache)
-    run = Run(locate(chosen["run"], cache))
+    stored = locate_stored(chosen["run"], cache, chosen["which"]) if chosen else locate_stored(source, cache)
+    if chosen is None or (is_remote(source) and not stored) or Path(source).expanduser().exists():
+        return stored or locate(source, cache)
+    run = Run(stored or locate(chosen["run"], cache))
     if not run.checkpoints.is_dir():
-        raise ModelError(f"{run.folder} is not a run with checkpoints, so {source} names nothing. Name a run.")
+        raise ModelError(f"{run.name} is not a run with checkpoints, so {source} names nothing. Name a run.")
     if chosen["which"] == "best":
         return _best_checkpoint(run)
     step, saved = chosen["step"], run.checkpoints
@@ -100,7 +102,7 @@ def locate_model(source: str, cache: Cache) -> Path:
         names = [path.name for path in sorted(saved.iterdir()) if checkpoint.is_step(path)]
         steps = [int(name.removeprefix("step-")) for name in names]
         there = f"It has {', '.join(f'@step-{step}' for step in steps)}" if steps else "It has none"
-        raise ModelError(f"{run.folder} has no checkpoint {chosen['which']}. {there}; train.keep_last keeps more.")
+        raise ModelError(f"{run.name} has no checkpoint {chosen['which']}. {there}; train.keep_last keeps more.")
     return folder
 
 
@@ -108,8 +110,7 @@ def _best_checkpoint(run: Run) -> Path:
     best = run.best()
     if best is None:
         raise ModelError(
-            f"{run.folder} has no best checkpoint: nothing was scored, or train.keep_best is unset. "
-            f"Use {run.folder}@last."
+            f"{run.name} has no best checkpoint: nothing was scored, or train.keep_best is unset. Use {run.name}@last."
         )
     return checkpoint.folder_of(run.checkpoints, best.step)
 
@@ -133,7 +134,7 @@ def open_pretrained(folder: Path, trusted: Sequence[str] = ()) -> Pretrained:
     if reason:
         # Not quietly the next best: whoever names a run means its best, and would take these scores for it.
         raise ModelError(
-            f"{chosen} is damaged: {reason}. To choose another one as the best, run: attune train {run.folder}"
+            f"{chosen} is damaged: {reason}. To choose another one as the best, run: attune train {run.name}"
         )
     step = int(chosen.name.removeprefix("step-"))
     return Pretrained(recipe, ModelFolders(run.task, run.assets), chosen / WEIGHTS, step, adapt=recipe.adapt)
@@ -144,7 +145,7 @@ def _choose(run: Run) -> Path:
     best = run.best()
     chosen = checkpoint.folder_of(run.checkpoints, best.step) if best else checkpoint.newest(run.checkpoints)[0]
     if chosen is None:
-        raise ModelError(f"{run.folder} has no checkpoint yet. Train it first: attune train {run.folder}")
+        raise ModelError(f"{run.name} has no checkpoint yet. Train it first: attune train {run.name}")
     return chosen
 
 

@@ -4,7 +4,7 @@ import json
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,10 @@ from attune.recipe import Recipe
 from attune.report.card import CardFacts, model_card
 from attune.report.tables import describe_score, metric_label, scores_from_json, with_unit
 from attune.run import Run
+from attune.run_mirror import put_whole
+from attune.run_store import StoredRun, is_stored, open_stored
 from attune.site import Site
-from attune.sources import is_remote, locate, push, shown, without_secrets
+from attune.sources import ObjectStore, is_remote, locate, push, shown, without_secrets
 from attune.stages.begin import same_files
 from attune.stages.eval_target import load_eval_target
 from attune.stages.pretrained import (
@@ -133,7 +135,7 @@ def _keep_nemo(file: Path, to: Path) -> None:
 
 def push_model(source: str, address: str, site: Site) -> str:
     """Put a run's model where others can load it, with its recipe, scores, log and a card; returns where that is."""
-    path = locate(source, site.cache)
+    path = locate_model(source, site.cache)
     name = _name(address)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / name
@@ -171,9 +173,21 @@ def _remove_secrets(folder: Path) -> None:
             path.write_bytes(without_secrets(written).encode(errors="surrogateescape"))
 
 
-def pull(source: str, to: Path, site: Site) -> Path:
-    """Copy what a source names to a folder or file of one's own; it appears whole or not at all."""
+def push_run(source: str, address: str, site: Site, report: Callable[[str], None]) -> str:
+    """Copy a whole run, with its checkpoints and log, to an object store, to go on with it there."""
     path = locate(source, site.cache)
+    if not Run(path).checkpoints.is_dir() or not is_stored(address):
+        raise SourceError(f"Cannot push {shown(source)} to {shown(address)} as a run. Give a run and s3://BUCKET/NAME.")
+    put_whole(StoredRun(ObjectStore(address, site.timeout, report), path), report)
+    return address
+
+
+def pull(source: str, to: Path, site: Site) -> Path:
+    """Copy what a source names to a folder or file of one's own, a run as a run; it appears whole or not at all."""
+    stored = open_stored(source, site.cache, site.timeout, lambda _: None) if is_stored(source) else None
+    if stored and stored.is_run():
+        stored.restore_all()
+    path = stored.run.folder if stored and stored.is_run() else locate(source, site.cache)
     if to.exists():
         raise SourceError(f"{to} already exists. Remove it, or choose another folder for {shown(source)}.")
     with explain_write_errors(to, "Choose another folder.", SourceError):
@@ -181,7 +195,8 @@ def pull(source: str, to: Path, site: Site) -> Path:
     partial = to.parent / f".{to.name}.{uuid.uuid4().hex[:8]}.part"
     try:
         if path.is_dir():
-            shutil.copytree(path, partial, copy_function=shutil.copyfile)
+            hidden = shutil.ignore_patterns(".*", "data") if stored else None  # what a copy of a run has of its own
+            shutil.copytree(path, partial, copy_function=shutil.copyfile, ignore=hidden)
         else:
             shutil.copyfile(path, partial)
         sync(partial)

@@ -57,9 +57,10 @@ from attune.stages.evaluate import (
     kept_metric,
     scoring_context,
 )
-from attune.stages.finish import finish
+from attune.stages.finish import finish, score_before
 from attune.stages.language_models import search_of
-from attune.stages.lock import extend_lock, gather_sources
+from attune.stages.lock import extend_lock, gather_sources, require_same_data
+from attune.stages.place import RunPlace, open_place
 from attune.stages.pretrained import LoadedModel, ModelFolders
 from attune.training import checkpoint
 from attune.training.checkpoint import Checkpoint, Damage
@@ -80,21 +81,24 @@ class Request:
     command: Sequence[str]
     reschedule: bool = False
     stop_requested: Callable[[], bool] = lambda: False
+    report: Callable[[str], None] = lambda _: None  # of an object store that does not answer
 
 
 def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterator[Event]:
     """Take the run to its end from wherever it is."""
-    run = Run(Path(recipe.run))
+    place = open_place(recipe.run, site, request.report)
+    run = place.run
     with ExitStack() as held:
         if recipe.train.strict:
             held.enter_context(computing_exactly())
         changes: list[Difference] = []
         if world.is_first:
+            held.enter_context(place.held())
             changes = held.enter_context(claimed(run, recipe, request.command, request.reschedule))
-        world.barrier()
+        place.share(world)
         try:
             with readers_watched():
-                yield from _train(recipe, run, request, site, world, changes)
+                yield from _train(recipe, place, request, site, world, changes)
         except Preempted as stop:
             _set_status(run, world, "preempted", str(stop))
             raise
@@ -104,7 +108,7 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
         except BaseException as error:
             if isinstance(error, OSError | CheckpointError) and not run.folder.exists():
                 raise CheckpointError(
-                    f"{run.folder} is gone: it was moved or removed during training. Put it back, or resume it "
+                    f"{run.name} is gone: it was moved or removed during training. Put it back, or resume it "
                     "where it is now with run=…"
                 ) from error
             _set_status(run, world, "failed", str(error), type(error).__name__)
@@ -113,8 +117,9 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
 
 
 def _train(
-    recipe: Recipe, run: Run, request: Request, site: Site, world: World, changes: Sequence[Difference]
+    recipe: Recipe, place: RunPlace, request: Request, site: Site, world: World, changes: Sequence[Difference]
 ) -> Iterator[Event]:
+    run = place.run
     newest, damaged = checkpoint.newest(run.checkpoints)  # verified here, once
     resumes = newest is not None
     site = gather_sources(recipe, run, site, world, resumes)
@@ -123,8 +128,8 @@ def _train(
     dev = _open_dev(recipe, run, site, world)
     # A bad row stops the run now, not after the last step.
     test = open_split(recipe, "test", run.data, site, world) if recipe.data.test else None
-    begun = _begin(recipe, run, data, site, world, resumes)
-    training = _open_context(begun, dev, recipe, run, request, site, world)
+    begun = _begin(recipe, place, data, site, world, resumes)
+    training = _open_context(begun, dev, recipe, place, request, site, world)
     damaged += _mend_best(training, newest, damaged)
     progress = _resume(training, newest, damaged)
     yield Started(
@@ -144,6 +149,7 @@ def _train(
         example=_show_first(training, data) if world.is_first and not resumes else None,
     )
     before = last = progress.position.step
+    yield from score_before(training, begun.init.new_tensors, before)
     if before < recipe.train.last_step and not training.has_stalled:
         last = yield from _steps(training, progress, data.batches(progress.position, begun.loaded, site, world))
     data.close()
@@ -154,13 +160,13 @@ def _open_context(
     begun: BegunModel,
     dev: Corpus | CorpusSample | None,
     recipe: Recipe,
-    run: Run,
+    place: RunPlace,
     request: Request,
     site: Site,
     world: World,
 ) -> TrainingContext:
     """All that training needs. A metric, a trial list or a language model that is missing stops the run here."""
-    loaded = begun.loaded
+    loaded, run = begun.loaded, place.run
     loaded.task_model.module.to(world.device)
     if recipe.train.compile:
         compile_layers(loaded.task_model.module)
@@ -174,6 +180,7 @@ def _open_context(
     return TrainingContext(
         recipe=recipe,
         run=run,
+        place=place,
         site=site,
         world=world,
         loaded=loaded,
@@ -207,33 +214,17 @@ def _open_dev(recipe: Recipe, run: Run, site: Site, world: World) -> Corpus | Co
     return CorpusSample(dev, count, recipe.seed) if count and count < len(dev) else dev
 
 
-def _begin(recipe: Recipe, run: Run, data: TrainingSet, site: Site, world: World, resumes: bool) -> BegunModel:
+def _begin(recipe: Recipe, place: RunPlace, data: TrainingSet, site: Site, world: World, resumes: bool) -> BegunModel:
     """The model as this run began with it; a run that resumes only builds it, as its checkpoint has the weights."""
+    run = place.run
     recordings = recordings_of(recipe, site)
     if resumes:
-        _require_same_data(run, data, recordings)
+        require_same_data(run, data, recordings)
         return rebuild_model(recipe, ModelFolders(run.task, run.assets), run.start().new_tensors)
-    begun = begin_model(recipe, data, ModelFolders(run.task, run.assets), site, world)
+    begun = begin_model(recipe, data, ModelFolders(run.task, run.assets), site, world, place.share)
     if world.is_first:
         run.remember_start(Start(data.fingerprint, begun.init.new_tensors, recordings, data.parts))
     return begun
-
-
-def _require_same_data(run: Run, data: TrainingSet, recordings: str) -> None:
-    start = run.start()
-    if start.recordings and start.recordings != recordings:
-        raise CheckpointError(
-            f"The recordings of augment have changed since {run.folder} started. Restore them, or start a new run "
-            "with model.weights set to this one."
-        )
-    known = {name: found for name, found in data.parts.items() if name in start.parts}
-    changed = [name for name, found in known.items() if found != start.parts[name]]
-    if changed or start.data != data.fingerprint:
-        which = f" ({', '.join(changed[:3])}{' …' if changed[3:] else ''})" if changed else ""
-        raise CheckpointError(
-            f"The training data{which} has changed since {run.folder} started, so its epochs would repeat some "
-            "utterances and miss others. Restore it, or start a new run with model.weights set to this one."
-        )
 
 
 def _mend_best(training: TrainingContext, newest: Path | None, known: Sequence[Damage]) -> list[Damage]:
@@ -249,10 +240,11 @@ def _mend_best(training: TrainingContext, newest: Path | None, known: Sequence[D
         run.forget_best()
         found = [Damage(folder, reason)]
     if training.world.is_first and (reason or best is None) and training.metric:
+        training.place.fetch_tensors()
         for folder in checkpoint.sound(run.checkpoints):
             step, scores = checkpoint.scores(folder)
             training.offer_best(scores, step)
-    training.world.barrier()  # every rank reads what the best is
+    training.place.share(training.world)  # every rank reads what the best is
     return [damage for damage in found if damage not in known]
 
 
@@ -297,6 +289,7 @@ def _steps(
         log_step(training, stepped)
         yield stepped
         if (yield from _after_step(training, step)):
+            training.place.settle()
             world.barrier()  # a rank that leaves early is taken for lost, and the first may still be saving
             raise Preempted(f"Stopped: step {step.progress.position.step} is saved. Run the same command to resume.")
         number = step.progress.position.step
@@ -339,6 +332,7 @@ def _after_step(training: TrainingContext, step: TrainingStep) -> Generator[Even
         yield Evaluated(number, judged.evaluation, is_best)
     if is_due or stops:
         _prune(training)
+        training.place.publish()
     return stops
 
 
@@ -355,7 +349,8 @@ def _judge(training: TrainingContext, dev: Scored, context: ScoringContext) -> G
     if name not in scores:
         raise ConfigError(f"train.keep_best: the task's settings leave {name} out. Have it scored, or name another.")
     training.history.append(scores[name])
-    return _Judged(evaluation, scores, training.run.is_best(name, metric, scores[name]))
+    is_best = training.run.is_best(name, metric, scores[name])
+    return _Judged(evaluation, scores, training.world.gather(is_best)[0])  # the first rank's record counts
 
 
 def _save(

@@ -1,0 +1,122 @@
+"""Where a run lives: a folder that all ranks share, or an object store that each machine has a copy of."""
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from attune.run import Run
+from attune.run_mirror import Mirror, mirrored
+from attune.run_store import StoredRun, copy_folder, is_stored
+from attune.site import Site
+from attune.sources import ObjectStore
+from attune.world import World
+
+WRITER = ".writer"  # in the copy that the first rank writes to
+PATIENT_SHARE = 0.9  # of --timeout: who waits for the store says so before the other ranks take it for lost
+
+
+class RunPlace(Protocol):
+    """A run's folder on this machine, and how it stays one run for all ranks."""
+
+    run: Run
+
+    def held(self) -> AbstractContextManager[None]:
+        """Be the only writer meanwhile; on the first rank."""
+
+    def share(self, world: World) -> None:
+        """A barrier after which every rank has what the first has written."""
+
+    def publish(self) -> None:
+        """Something worth keeping is written: a checkpoint, the best, the end."""
+
+    def settle(self) -> None:
+        """Wait until all that is written is safe."""
+
+    def fetch_tensors(self) -> None:
+        """Have the tensors of every checkpoint here, not only of the newest and the best."""
+
+
+class SharedFolder:
+    """A folder that all ranks see: nothing is to be done."""
+
+    def __init__(self, folder: Path) -> None:
+        self.run = Run(folder)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """The folder has a lock of its own."""
+        yield
+
+    def share(self, world: World) -> None:
+        """Wait for the others."""
+        world.barrier()
+
+    def publish(self) -> None:
+        """It is there."""
+
+    settle = fetch_tensors = publish
+
+
+class StoredPlace:
+    """A run in an object store, and this machine's copy of it."""
+
+    def __init__(self, stored: StoredRun, report: Callable[[str], None]) -> None:
+        self._stored, self._report = stored, report
+        self._mirror: Mirror | None = None  # of the first rank
+        self._token = uuid.uuid4().hex
+        self.run = stored.run
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Take the lease, restore the copy, and upload what changes until the end."""
+        with mirrored(self._stored, self._report) as self._mirror:
+            (self.run.folder / WRITER).write_text(self._token)
+            yield
+
+    def share(self, world: World) -> None:
+        """Bring what the first rank has written to machines that do not see its folder."""
+        token, own = world.gather(self._token)[0], self.run.folder / WRITER
+        is_far = not (own.is_file() and own.read_text() == token)
+        if any(world.gather(is_far)):
+            self.settle()
+            world.barrier()
+            if is_far:
+                self._stored.restore()
+        world.barrier()
+
+    def publish(self) -> None:
+        """Upload in the background, after the upload before."""
+        if self._mirror:
+            self._mirror.publish()
+
+    def settle(self) -> None:
+        """Upload all that is left, and wait for it."""
+        if self._mirror:
+            self._mirror.publish()
+            self._mirror.wait("the upload")
+
+    def fetch_tensors(self) -> None:
+        """Download the tensors that are not here yet."""
+        self._stored.fetch_tensors()
+
+
+def open_place(address: str, site: Site, report: Callable[[str], None]) -> RunPlace:
+    """The place that a recipe's `run` names; `report` hears of a store that does not answer."""
+    if not is_stored(address):
+        return SharedFolder(Path(address))
+    store = ObjectStore(address, PATIENT_SHARE * site.timeout, report)
+    return StoredPlace(StoredRun(store, copy_folder(address, site.cache)), report)
+
+
+def put_status(address: str, site: Site) -> None:
+    """Upload the status of a stored run alone: a launcher has the last word on ranks that were killed."""
+    if is_stored(address):
+        run, store = local_run(address, site), ObjectStore(address, PATIENT_SHARE * site.timeout, lambda _: None)
+        store.write("status.json", (run.folder / "status.json").read_bytes())
+
+
+def local_run(address: str, site: Site) -> Run:
+    """The run's folder on this machine."""
+    return Run(copy_folder(address, site.cache)) if is_stored(address) else Run(Path(address))

@@ -1,0 +1,229 @@
+"""A run in an object store: the same bits, complete or absent at any moment, one writer, and patient with faults."""
+
+import json
+import os
+import signal
+import threading
+
+import pytest
+
+pytest.importorskip("boto3")
+
+from attune.cli import main
+from attune.files import sha256
+from attune.run import Run
+from attune.run_store import StoredRun, manifest_key
+from attune.sources import ObjectStore
+from attune.training import checkpoint
+
+from processes import attune, start, wait
+from servers.s3 import KEY, SECRET, moto, rclone
+from tiny import write_recipe
+
+pytestmark = pytest.mark.recipe
+
+STEPS = 6
+SETTINGS = [
+    f"train.steps={STEPS}",
+    "train.save_every=1",
+    "train.eval_every=3",
+    "train.keep_last=2",
+    "train.strict=true",
+]
+WRITES = ("PutObject", "CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload", "DeleteObject")
+PARTS = 100_000  # bytes: the tiny model's optimizer has three
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory):
+    return write_recipe(tmp_path_factory.mktemp("stored"))
+
+
+@pytest.fixture(scope="module", params=["moto", "rclone"])
+def server(request, tmp_path_factory):
+    """A server, and its environment."""
+    folder = tmp_path_factory.mktemp("buckets")
+    (folder / "speech").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("moto.s3.models.S3_UPLOAD_PART_MIN_SIZE", 1, raising=False)
+        with moto() if request.param == "moto" else rclone(folder) as url:
+            yield url
+
+
+@pytest.fixture
+def bucket(server, monkeypatch, tmp_path):
+    """A bucket to be reached from here and from processes that start here."""
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    settings = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1"}
+    settings |= {"AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null", "AWS_ENDPOINT_URL": server}
+    settings |= {"ATTUNE_CACHE": str(tmp_path / "cache")}
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    import boto3
+
+    if "Buckets" in (found := boto3.client("s3").list_buckets()) and not found["Buckets"]:
+        boto3.client("s3").create_bucket(Bucket="speech")
+    return f"s3://speech/{tmp_path.name}"
+
+
+def words(recipe, run, *more):
+    return ["train", str(recipe), f"run={run}", *SETTINGS, "train.strict=true", "data.test=[]", *more, "--workers=0"]
+
+
+@pytest.fixture(scope="module")
+def quiet(recipe, tmp_path_factory):
+    """How the run ends in a folder."""
+    run = tmp_path_factory.mktemp("quiet") / "run"
+    assert wait(start(words(recipe, run))) == [0]
+    return ending(run)
+
+
+def ending(run):
+    last = run / f"checkpoints/step-{STEPS:06d}"
+    return [sha256(last / name) for name in checkpoint.FILES] + [(run / "best.json").read_text()]
+
+
+def store(address):
+    return ObjectStore(address, 5.0, lambda _: None)
+
+
+def pulled(address, to):
+    """The run as somebody else has it."""
+    found = StoredRun(store(address), to)
+    found.restore_all()
+    return to
+
+
+def require_complete(address, to):
+    """What is visible is whole: checkpoints that count are sound, and the best is one of them."""
+    found = StoredRun(store(address), to)
+    if not found.is_run():
+        return
+    found.restore_all()
+    steps = [each.step for each in found.checkpoints(found.store.list())]
+    assert [checkpoint.damage(checkpoint.folder_of(to / "checkpoints", step)) for step in steps] == [None] * len(steps)
+    best = Run(to).best()
+    assert best is None or best.step in steps
+
+
+class Kills:
+    """Counts requests that write to the store, and kills this process before or after one of them."""
+
+    def __init__(self, wanted, log=None):
+        self.wanted, self.log, self.count, self.lock = wanted, log, 0, threading.Lock()
+
+    def watch(self, _=0):
+        from botocore.client import BaseClient
+
+        import attune.sources._s3_objects as objects
+
+        objects.PART_BYTES = PARTS
+        real = BaseClient._make_api_call
+
+        def watched(client, operation, arguments):
+            if operation not in WRITES or arguments["Key"].endswith("attune-writer.json"):
+                return real(client, operation, arguments)
+            self._pass(f"before {operation}")
+            answer = real(client, operation, arguments)
+            self._pass(f"after {operation}")
+            return answer
+
+        BaseClient._make_api_call = watched
+
+    def _pass(self, moment):
+        with self.lock:
+            self.count += 1
+            if self.log:
+                with self.log.open("a") as file:
+                    file.write(f"{moment}\n")
+            if self.count == self.wanted:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def moments(recipe, bucket, tmp_path):
+    """What a run writes to the store, request by request."""
+    log = tmp_path / "moments"
+    assert wait(start(words(recipe, f"{bucket}-counted"), 1, Kills(0, log).watch)) == [0]
+    return log.read_text().splitlines()
+
+
+def chosen(found):
+    """A moment of each kind of request, before or after it, spread over the run; all with ATTUNE_TEST_ALL_KILLS."""
+    if "ATTUNE_TEST_ALL_KILLS" in os.environ:
+        return range(1, len(found) + 1)
+    kinds = [f"{'after' if turn % 2 else 'before'} {kind}" for turn, kind in enumerate(WRITES)]
+    places = [[number for number, each in enumerate(found, 1) if each == kind] for kind in kinds]
+    return sorted(numbers[len(numbers) * (1 + turn) // (2 + len(kinds))] for turn, numbers in enumerate(places))
+
+
+def test_killed_at_any_write_it_shows_nothing_partial_and_ends_in_the_same_bits(recipe, bucket, quiet, tmp_path):
+    ranks = int(os.environ.get("ATTUNE_TEST_RANKS", "1"))
+    found = moments(recipe, bucket, tmp_path)
+    assert {each.partition(" ")[2] for each in found} == {*WRITES}
+    for number in chosen(found):
+        run = f"{bucket}-{number}"
+        codes = wait(
+            start(words(recipe, run), ranks, lambda rank, number=number: Kills(number if rank == 0 else 0).watch())
+        )
+        assert -signal.SIGKILL in codes
+        require_complete(run, tmp_path / f"seen-{number}")
+        assert wait(start(words(recipe, run), ranks)) == [0] * ranks
+        assert ending(pulled(run, tmp_path / f"pulled-{number}")) == quiet
+
+
+@pytest.mark.parametrize("server", ["moto"], indirect=True)
+def test_a_stored_run_is_evaluated_transcribed_exported_pulled_and_pushed(recipe, bucket, quiet, tmp_path):
+    assert wait(start(words(recipe, bucket))) == [0]
+    done = attune("evaluate", bucket, "--on", "dev", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "dev" in json.loads(store(bucket).read("scores.json"))
+    assert store(bucket).read("predictions/dev.jsonl").count(b"\n") == 6
+    audio = recipe.parent / "dev/audio/00000.wav"
+    for which in ("", "@last", f"@step-{STEPS}"):
+        assert attune("transcribe", f"{bucket}{which}", audio).returncode == 0
+    assert attune("report", bucket).returncode == 0 and b"<html" in store(bucket).read("report.html")
+    missing = attune("transcribe", f"{bucket}@step-1", audio)
+    assert missing.returncode == 2 and f"{bucket} has no checkpoint step-1. It has @step-" in missing.stderr
+    assert attune("export", f"{bucket}@best", "--to", tmp_path / "model").returncode == 0
+    assert attune("transcribe", f"{bucket}/model/", audio).returncode == 0  # as whoever pulls only that
+    assert attune("pull", bucket, "--to", tmp_path / "run").returncode == 0
+    assert ending(tmp_path / "run") == quiet and Run(tmp_path / "run").address is None
+    assert attune("push", tmp_path / "run", f"{bucket}-again", "--run").returncode == 0
+    again = attune("train", f"{bucket}-again", "train.steps=8", "--reschedule", "--workers=0")
+    assert again.returncode == 0, again.stderr
+    assert "resuming at step 6 of 8" in again.stdout
+    assert pulled(f"{bucket}-again", tmp_path / "more").joinpath("checkpoints/step-000008").is_dir()
+
+
+def test_damaged_objects_are_passed_over_and_the_run_goes_on_from_the_newest_sound_checkpoint(
+    recipe, bucket, quiet, tmp_path
+):
+    assert wait(start(words(recipe, bucket))) == [0]
+    objects = store(bucket)
+    newest = json.loads(objects.read(manifest_key(STEPS)))["attempt"]
+    objects.write(f"checkpoints/step-{STEPS:06d}/{newest}/model.safetensors", b"damaged")
+    objects.write(manifest_key(STEPS - 1), b"{")
+    (tmp_path / "cache").rename(tmp_path / "another machine's")
+    done = attune(*words(recipe, bucket))
+    assert f"step-{STEPS:06d} is damaged and skipped: model.safetensors has a wrong SHA-256" in done.stdout
+    assert ending(pulled(bucket, tmp_path / "seen")) == quiet
+
+
+def test_of_two_writers_one_is_refused_with_who_holds_the_run(recipe, bucket):
+    (first,) = start(words(recipe, bucket, "train.steps=100000"))
+    while store(bucket).read("status.json") is None:
+        assert first.is_alive()
+    second = attune(*words(recipe, bucket))
+    assert second.returncode == 2
+    assert f"{bucket} is being trained by" in second.stderr and f"process {first.pid}" in second.stderr
+    os.kill(first.pid, signal.SIGTERM)
+    assert wait([first]) == [75]
+    assert json.loads(store(bucket).read("status.json"))["state"] == "preempted"
+
+
+def test_a_prefix_with_other_objects_is_refused(recipe, bucket, capfd):
+    store(bucket).write("notes.txt", b"mine")
+    assert main(words(recipe, bucket)) == 2
+    assert "has other objects (notes.txt …) and is not a run" in capfd.readouterr().err
+    assert store(bucket).read("notes.txt") == b"mine"
