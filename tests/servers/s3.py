@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -81,6 +82,10 @@ class Between:
     faults: list[Fault] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    is_away: bool = False  # connections are closed without an answer
+    refusal: int | None = None  # the status of every answer
+    delay: float = 0.0  # before every answer
+    fetched: Counter[str] = field(default_factory=Counter)  # bytes of bodies, by path
 
 
 @contextmanager
@@ -91,11 +96,18 @@ def proxy(upstream: str, between: Between) -> Iterator[str]:
     class Handler(Quiet):
         def do_GET(self):
             body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+            time.sleep(between.delay)
+            if between.is_away:
+                self.close_connection = True
+                return None
+            if between.refusal:
+                return refuse(self, between.refusal, {})
             connection = http.client.HTTPConnection(place, timeout=20)
             connection.request(self.command, self.path, body, dict(self.headers))
             answer = connection.getresponse()
             content = answer.read()
             with between.lock:
+                between.fetched[self.path.partition("?")[0]] += len(content) if self.command == "GET" else 0
                 between.asked.append(f"{self.command} {self.path}")
                 is_download = self.command == "GET" and "list-type" not in self.path and len(content) > 0
                 fault = between.faults.pop(0) if between.faults and is_download else Fault()

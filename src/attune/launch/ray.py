@@ -1,8 +1,8 @@
 """Ray: the same work on the machines of a cluster. Ray starts and restarts the processes; the rest is ours.
 
 A run resumes from its own checkpoints, never from Ray's. So the run must be where every node finds it: in an object
-store, or in a folder that every node sees, which is checked before anything starts. An actor beside the driver passes on
-what Ray does not: a stop signal to the workers, and from them why they failed and what they have come to.
+store, or in a folder that every node sees, which is checked before anything starts. An actor beside the driver passes
+on what Ray does not: a stop signal to the workers, and from them why they failed and what they have come to.
 """
 
 import importlib
