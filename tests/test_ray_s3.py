@@ -30,7 +30,7 @@ from processes import attune
 from servers.s3 import KEY, SECRET, Between, moto, proxy, rclone
 from tiny_whisper import MULTILINGUAL, real_data, write_whisper
 
-pytestmark = [pytest.mark.recipe, pytest.mark.ray]
+pytestmark = [pytest.mark.recipe, pytest.mark.ray, pytest.mark.timeout(1800)]
 
 RECIPE = """\
 run: {run}
@@ -78,6 +78,7 @@ class Scene:
         yield
         self.wait_for(before + 2)
         self.lost[name] = round(time.monotonic() - began, 1)
+        print(f"{name}: step {before}, further after {self.lost[name]} s", flush=True)
 
 
 def write_common_voice(folder: Path, utterances: int) -> None:

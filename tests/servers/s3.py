@@ -85,6 +85,7 @@ class Between:
     is_away: bool = False  # connections are closed without an answer
     refusal: int | None = None  # the status of every answer
     delay: float = 0.0  # before every answer
+    expired: str = "no key"  # an access key that was good once
     fetched: Counter[str] = field(default_factory=Counter)  # bytes of bodies, by path
 
 
@@ -100,12 +101,14 @@ def proxy(upstream: str, between: Between) -> Iterator[str]:
             if between.is_away:
                 self.close_connection = True
                 return None
+            if f"Credential={between.expired}/" in self.headers.get("Authorization", ""):
+                return refuse(self, 400, {}, b"<Error><Code>ExpiredToken</Code><Message>old</Message></Error>")
             if between.refusal:
                 return refuse(self, between.refusal, {})
-            connection = http.client.HTTPConnection(place, timeout=20)
-            connection.request(self.command, self.path, body, dict(self.headers))
-            answer = connection.getresponse()
-            content = answer.read()
+            with closing(http.client.HTTPConnection(place, timeout=20)) as connection:
+                connection.request(self.command, self.path, body, dict(self.headers))
+                answer = connection.getresponse()
+                content = answer.read()
             with between.lock:
                 between.fetched[self.path.partition("?")[0]] += len(content) if self.command == "GET" else 0
                 between.asked.append(f"{self.command} {self.path}")

@@ -6,6 +6,7 @@ on what Ray does not: a stop signal to the workers, and from them why they faile
 """
 
 import importlib
+import logging
 import os
 import signal
 import tempfile
@@ -144,6 +145,7 @@ def _worker(config: Mapping[str, Any]) -> None:
     from ray.train import report
     from ray.train.torch import get_device
 
+    logging.getLogger("botocore").setLevel(logging.WARNING)  # Ray shows what libraries would only note
     work, notes, ray = config["work"], config["notes"], _import_ray()
     if ray.get(notes.get.remote(FAILURE)):
         return  # a worker of the previous group failed for good, which a restart does not change
