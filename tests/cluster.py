@@ -59,6 +59,11 @@ def kill_node(process: subprocess.Popen) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+def has_worker(process: subprocess.Popen) -> bool:
+    """Whether a rank of a training is on a node."""
+    return any(b"RayTrainWorker" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in _below(process.pid))
+
+
 def _below(pid: int) -> list[int]:
     children = [int(each) for file in Path(f"/proc/{pid}/task").glob("*/children") for each in file.read_text().split()]
     return [*children, *(further for child in children for further in _below(child))]

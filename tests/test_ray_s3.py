@@ -25,7 +25,7 @@ from attune.run_store import StoredRun
 from attune.sources import ObjectStore
 from attune.training import checkpoint
 
-from cluster import ENVIRONMENT, Head, head, kill_node, node
+from cluster import ENVIRONMENT, Head, has_worker, head, kill_node, node
 from processes import attune
 from servers.s3 import KEY, SECRET, Between, moto, proxy, rclone
 from tiny_whisper import MULTILINGUAL, real_data, write_whisper
@@ -163,8 +163,9 @@ def act(scene: Scene, recipe: Path) -> None:
             with scene.fault("worker killed"):
                 os.kill(json.loads(scene.store().read("status.json") or b"{}")["pid"], signal.SIGKILL)
             with scene.fault("node killed"):
-                kill_node(others[1])
-            held.enter_context(node(cluster, own=scene.home[2], count=3))
+                gone = next(number for number, each in enumerate(others) if has_worker(each))
+                kill_node(others[gone])
+            held.enter_context(node(cluster, own=scene.home[1 + gone], count=3))
             with scene.fault("S3 away for 20 s"):
                 for relay in scene.relays:
                     relay.is_away = True

@@ -328,3 +328,23 @@ def test_data_is_waited_for_as_long_as_training_may_wait_and_reported_once(bucke
     relay.is_away = True
     with pytest.raises(SourceError, match="2 attempts in a row"):
         read_range(address, 0, 4)
+
+
+@pytest.mark.parametrize("server", ["moto"], indirect=True)
+def test_transcripts_are_shards_and_a_second_command_writes_only_those_that_are_missing(recipe, bucket, monkeypatch):
+    monkeypatch.setattr("attune.cli._shards.RECORDINGS", 4)
+    assert wait(start(words(recipe, bucket))) == [0]
+    audio = store(f"{bucket}-audio")
+    for path in (recipe.parent / "dev/audio").glob("*.wav"):
+        audio.upload(path.name, path)
+    command = ["transcribe", bucket, f"{bucket}-audio/", "--out", f"{bucket}-texts/", "--json"]
+    first = attune(*command)
+    assert first.returncode == 0, first.stderr
+    assert json.loads(first.stdout)["written"] == 2
+    texts = store(f"{bucket}-texts")
+    rows = [json.loads(line) for name in sorted(texts.list()) for line in texts.read(name).splitlines()]
+    assert [row["path"] for row in rows] == sorted(f"{bucket}-audio/{name}" for name in audio.list())
+    before, lost = {name: texts.read(name) for name in texts.list()}, min(texts.list())
+    texts.delete([lost])
+    assert json.loads(attune(*command).stdout)["written"] == 1
+    assert {name: texts.read(name) for name in texts.list()} == before

@@ -265,17 +265,19 @@ def _is_visible(path: str) -> bool:
     return False
 
 
-def map_on_ray(items: Sequence[str], worker: type, arguments: Sequence[object], cluster: Cluster) -> Iterator[Any]:
+def map_on_ray(
+    items: Sequence[str], worker: type, arguments: Sequence[object], cluster: Cluster, batch: int = 8
+) -> Iterator[Any]:
     """Apply `worker(*arguments)` to batches of items, `{"item": …}` to rows; yields rows as they are done."""
     with connect_cluster(cluster) as ray:
         data = importlib.import_module("ray.data")
         data.DataContext.get_current().enable_progress_bars = False
         # Small batches: little is repeated when a worker dies, and no worker waits for a long one.
-        rows = data.from_items([{"item": item} for item in items], override_num_blocks=max(1, len(items) // 8))
+        rows = data.from_items([{"item": item} for item in items], override_num_blocks=max(1, len(items) // batch))
         made = rows.map_batches(
             worker,
             fn_constructor_args=tuple(arguments),
-            batch_size=8,
+            batch_size=batch,
             num_gpus=1 if _uses_gpu(ray, cluster.device) else None,
             compute=data.ActorPoolStrategy(min_size=cluster.workers[0], max_size=cluster.workers[1]),
         )
