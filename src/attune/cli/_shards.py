@@ -58,11 +58,12 @@ def write_shards(arguments: Namespace, worker: type, given: Sequence[object]) ->
 
 
 def _shards(paths: Sequence[str], given: Sequence[object]) -> dict[str, list[str]]:
-    pieces = [list(paths[start : start + RECORDINGS]) for start in range(0, len(paths), RECORDINGS)]
-    names = [hashlib.sha256(json.dumps([list(map(str, given)), piece]).encode()).hexdigest()[:12] for piece in pieces]
-    return {
-        f"part-{number:05d}-{name}.jsonl": piece for number, (name, piece) in enumerate(zip(names, pieces, strict=True))
-    }
+    named: dict[str, list[str]] = {}
+    for start in range(0, len(paths), RECORDINGS):
+        piece = list(paths[start : start + RECORDINGS])
+        content = hashlib.sha256(json.dumps([list(map(str, given)), piece]).encode()).hexdigest()[:12]
+        named[f"part-{start // RECORDINGS:05d}-{content}.jsonl"] = piece
+    return named
 
 
 def _written(
