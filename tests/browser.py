@@ -126,13 +126,13 @@ class Browser:
 
 
 @contextmanager
-def browser():
-    """A browser with a profile of its own, which ends with the test."""
+def browser(*more):
+    """A browser with a profile of its own and these further flags, which ends with the test."""
     program, profile = chromium(), tempfile.mkdtemp(prefix="attune-browser-")
     log = Path(profile) / "log"
     with log.open("w") as output:
         process = subprocess.Popen(
-            [program, *FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            [program, *FLAGS, *more, f"--user-data-dir={profile}", "about:blank"],
             stdout=output, stderr=output, start_new_session=True,
         )  # fmt: skip
         tab = None

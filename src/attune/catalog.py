@@ -1,12 +1,13 @@
 """Find plug-ins. A plug-in is a file whose name is its name, exporting one object; nothing registers itself.
 
-In the package: `attune/<kind>/<name>.py` (or a folder). Elsewhere: an entry point of group `attune.<kind>`, or a
-dotted module name written in the recipe.
+In the package: `attune/<kind>/<name>.py` (or a folder). Elsewhere: an entry point of group `attune.<kind>`, a dotted
+module name written in the recipe, or the path of a file, such as `./my_task.py`.
 """
 
 from __future__ import annotations
 
 import difflib
+import hashlib
 import importlib
 import importlib.util
 import pkgutil
@@ -73,6 +74,8 @@ def find(kind: Kind[PlugIn], name: str) -> PlugIn:
     if name in names(kind):
         found = getattr(importlib.import_module(f"attune.{kind.folder}.{name}"), kind.export)
         return found
+    if name.endswith(".py"):
+        return _of_file(kind, Path(name))
     if "." in name and all(part.isidentifier() for part in name.split(".")):
         return _out_of_tree(kind, name)
     raise ConfigError(f"Unknown {kind.noun} {name!r}{suggestion(name, names(kind))}")
@@ -95,6 +98,32 @@ def _out_of_tree(kind: Kind[PlugIn], name: str) -> PlugIn:
         raise ConfigError(f"No module {error.name!r} for the plug-in {name!r}. Install its package.") from error
     except AttributeError as error:
         raise ConfigError(f"Module {name!r} does not export {kind.export}.") from error
+
+
+def _of_file(kind: Kind[PlugIn], path: Path) -> PlugIn:
+    """What a file exports. It is run once in a process, and only because somebody wrote its path."""
+    if not path.is_file():
+        raise ConfigError(f"No file {path} for the {kind.noun}. Paths begin at the folder of the command.")
+    name = f"{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None:
+            raise ConfigError(f"{path} is no Python file.")
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(sys.modules[name])
+        except BaseException:
+            del sys.modules[name]
+            raise
+    found: PlugIn | None = getattr(sys.modules[name], kind.export, None)
+    if found is None:
+        hint = f" It is an upstream: set model.family=ssl and model.upstream={path}." if _is_upstream(name) else ""
+        raise ConfigError(f"{path} does not export {kind.export}.{hint}")
+    return found
+
+
+def _is_upstream(module: str) -> bool:
+    return "UPSTREAM" in vars(sys.modules[module])
 
 
 def shipped_recipes() -> dict[str, Path]:

@@ -274,6 +274,8 @@ def _show_finish(event: Finished, display: Display) -> None:
     display.say(f"{verb}: {_model(event)} has {what}", "bold")
     if event.averaged and settings.average and len(event.averaged) < settings.average:
         display.say(f"  train.average={settings.average}, but no more were saved: lower train.save_every")
+    if event.retained:
+        display.say(event.retained)
     if event.report:
         where = f"{event.run.name}/{event.report.name}" if event.run.address else event.report
         display.say(f"report: {where} (open it in a browser)")

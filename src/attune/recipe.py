@@ -72,6 +72,7 @@ class DataConfig:
     stream: Annotated[StreamConfig | None, Field(description="Training shards, instead of data.train.")] = None
     dev: Annotated[Manifests, Field(description="Manifests evaluated during training.")] = ()
     test: Annotated[Manifests, Field(description="Manifests evaluated at the end.")] = ()
+    retained: Annotated[Manifests, Field(description="Manifests scored before and after, for what is forgotten.")] = ()
     max_seconds: Annotated[
         float | None,
         Field(gt=0, description="Skip longer utterances in training (default: 30, or no limit if long_rows is fail)."),
@@ -347,7 +348,8 @@ def _disagreements_in_data(data: DataConfig) -> Iterator[tuple[str, str]]:
 
 def _disagreements_in_training(train: TrainConfig, has_dev: bool) -> Iterator[tuple[str, str]]:
     if (train.steps is None) == (train.epochs is None):
-        yield "train", "set exactly one of steps and epochs"
+        remedy = "set one of them" if train.steps is None else "remove one, e.g. with train.epochs=null"
+        yield "train", f"set exactly one of steps and epochs: {remedy}"
     if train.restart_every and train.schedule in ("constant", "newbob"):
         yield "train.restart_every", f"the schedule {train.schedule} has nothing to restart"
     if train.anneals and train.keep_best is None:

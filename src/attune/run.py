@@ -33,7 +33,10 @@ from attune.site import this_site
 from attune.sources import without_secrets
 
 PACKAGES = ("attune-speech", "torch", "transformers", "numpy", "soundfile", "soxr", "safetensors", "sentencepiece")
-UNPLOTTED = ("time", "event", "step", "split", "best", "problems", "utterances", "sample_of")  # of lines of the log
+UNPLOTTED = (  # of lines of the log
+    *("time", "event", "step", "split", "best", "problems", "utterances", "sample_of"),
+    *("audio_seconds", "decoding_seconds"),
+)
 STORE = ".store"  # in a folder that is this machine's copy of a run in an object store: its address
 DYING_SECONDS = 3.0  # for which the readers of a killed process may keep its lock
 
@@ -163,6 +166,14 @@ class Run:
                 figures = {f"{prefix}{name}": value for name, value in line.items() if name not in UNPLOTTED}
                 rows.setdefault(line["step"], {"step": line["step"]}).update(figures)
         return [rows[step] for step in sorted(rows)]
+
+    def speed(self, split: str) -> float | None:
+        """Seconds of audio decoded in a second when a split was last scored in training; None where nobody knows."""
+        found = None
+        for line in _lines(self.folder / "log.jsonl"):
+            if line.get("event") == "scores" and line.get("split") == split and line.get("decoding_seconds"):
+                found = line.get("audio_seconds", 0.0) / line["decoding_seconds"]
+        return found or None
 
     def set_status(self, state: str, message: str = "", error_kind: str = "") -> None:
         """Write the state of the run: running, done, preempted or failed."""

@@ -92,6 +92,11 @@ def require_run(run: Run) -> None:
         raise DataError(f"{run.folder} is not a run: it has no recipe.yaml. Give the folder that `attune train` made.")
 
 
+def scored_set(run: Run, name: str, site: Site) -> ScoredSet:
+    """One set that a run predicted, with its utterances where they can be found."""
+    return _scored_set(name, _open(run, site), None, EMBEDDED, [])
+
+
 def _open(run: Run, site: Site) -> _Opened:
     require_run(run)
     cache = replace(site.cache, is_offline=True)

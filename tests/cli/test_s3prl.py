@@ -1,9 +1,11 @@
 """S3PRL's command line becomes attune's; nothing in it is evaluated."""
 
 import shlex
+from pathlib import Path
 
 import pytest
 
+from attune import recipe as recipes
 from attune.cli import main
 from attune.cli._shell import parser_of
 from attune.cli.s3prl import commands
@@ -36,10 +38,39 @@ def test_fine_tuning_freezes_nothing_and_own_weights_are_named():
 
 def test_resume_evaluate_and_push():
     assert translated("-m train -e result/downstream/x/states-100.ckpt") == ["train result/downstream/x/recipe.yaml"]
-    assert translated("-m evaluate -e exp -t test-clean") == ["evaluate exp --on test"]
     assert translated("-m evaluate -n x --device cpu") == ["evaluate result/downstream/x --on test --device cpu"]
     pushed = translated("-m train -p exp/er -u fbank -d emotion --push_to_hf_hub true --hf_hub_org me")
     assert pushed[1] == "push exp/er hf://me/er"
+
+
+def test_a_split_is_the_runs_own_or_a_manifest_beside_it_and_never_another(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "test-other.jsonl").touch()
+    text = Path(recipes.__file__).with_name("recipes").joinpath("superb-asr.yaml").read_text()
+    recipe = text.replace("data/librispeech", str(tmp_path / "data")).replace("base: ", "base: ../")
+    (tmp_path / "exp").mkdir()
+    (tmp_path / "exp" / "recipe.yaml").write_text(recipe)
+    shared = Path(recipes.__file__).with_name("recipes") / "superb.yaml"
+    (tmp_path / "superb.yaml").write_text(shared.read_text())
+    run = tmp_path / "exp"
+    assert translated(f"-m evaluate -e {run} -t test-clean") == [f"evaluate {run} --on test"]
+    assert translated(f"-m evaluate -e {run} -t dev-clean") == [f"evaluate {run} --on dev"]
+    other = tmp_path / "data" / "test-other.jsonl"
+    assert translated(f"-m evaluate -e {run} -t test-other") == [f"evaluate {run} --on {other}"]
+    with pytest.raises(ConfigError, match="no dev-other.jsonl"):
+        translated(f"-m evaluate -e {run} -t dev-other")
+    with pytest.raises(ConfigError, match="is no run"):
+        translated("-m evaluate -e nowhere -t test-clean")
+
+
+def test_each_language_has_its_own_recipe():
+    for name, recipe in (
+        ("cv_es", "superb-ood-asr"),
+        ("cv_zh", "superb-ood-asr-zh"),
+        ("sbcsae", "superb-ood-asr-sbcsae"),
+    ):
+        (command,) = translated(f"-m train -n a -u fbank -d ctc -c {name}.yaml")
+        assert command.startswith(f"train {recipe} ")
 
 
 def test_options_in_the_override_win_and_a_configuration_file_gives_its_numbers(tmp_path):
@@ -61,6 +92,7 @@ def test_options_in_the_override_win_and_a_configuration_file_gives_its_numbers(
         ("-m train -n a -u fbank -d asr -o model.lr=1", "starts with args. or config."),
         ("-m train -n a -u fbank -d asr -o args.sed=1", "no option 'sed'.*seed"),
         ("-m train -n a -u fbank -d asr -s codevectors", "hidden_states"),
+        ("-m train -n a -u fbank -d asr -c nowhere.yaml", "-c nowhere.yaml: no such file"),
         ("-m train -u fbank -d asr", "-n or -p"),
         ("-m train -n a -d asr", "-u names the upstream"),
         ("-m train -n a -u fbank -d asr --push_to_hf_hub true", "needs --hf_hub_org"),

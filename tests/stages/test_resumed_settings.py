@@ -79,7 +79,7 @@ def test_epochs_are_as_many_steps_as_their_plans_have(recipe_file, tmp_path):
 
 def test_exactly_one_of_steps_and_epochs_is_given_and_the_warmup_fits(recipe_file, tmp_path):
     for overrides in (["train.steps=null"], ["train.epochs=3"]):
-        with pytest.raises(ConfigError, match="train: set exactly one of steps and epochs"):
+        with pytest.raises(ConfigError, match="train: set exactly one of steps and epochs: (set one|remove one, e.g.)"):
             recipes.load(recipe_file, overrides)
     with pytest.raises(ConfigError, match=r"train.warmup: must be less than steps \(\d+\), found 500 \(1 epochs\)"):
         events_of(recipe_file, tmp_path / "run", "train.steps=null", "train.epochs=1", "train.warmup=500")

@@ -13,7 +13,7 @@ from attune.decoding.settings import SearchConfig
 from attune.errors import ConfigError, ModelError
 from attune.report.predictions import read_predictions
 from attune.site import this_site
-from attune.stages.evaluate import search_of
+from attune.stages.language_models import search_of
 from attune.world import World
 
 from tiny import write_recipe

@@ -7,6 +7,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from attune import recipe as recipes
 from attune.catalog import suggestion
 from attune.errors import ConfigError
 from attune.plain_yaml import Plain, inline_yaml, read_data
@@ -16,10 +17,10 @@ RECIPES = {
     "example": "example",
     "ctc/libriphone": "superb-pr",
     "ctc/snips": "superb-sf",
-    "ctc/sbcsae": "superb-ood-asr",
+    "ctc/sbcsae": "superb-ood-asr-sbcsae",
     "ctc/cv_es": "superb-ood-asr",
-    "ctc/cv_ar": "superb-ood-asr",
-    "ctc/cv_zh": "superb-ood-asr",
+    "ctc/cv_ar": "superb-ood-asr-ar",
+    "ctc/cv_zh": "superb-ood-asr-zh",
     "asr": "superb-asr",
     "speech_commands": "superb-ks",
     "fluent_commands": "superb-ic",
@@ -78,6 +79,7 @@ KEYS = {
     "downstream_expert.loaderrc.train_batchsize": "batches.micro_utterances",
     "downstream_expert.modelrc.projector_dim": "task.head.width",
 }
+SPLITS = ("train", "dev", "test")
 IGNORED = ("num_workers", "eval_dataloaders", "eval_batch_size", "eval_batchsize", "name", "torch_optim_name")
 
 
@@ -88,6 +90,8 @@ def recipe_of(arguments: Namespace) -> str:
         raise ConfigError("-d names the downstream, e.g. -d speech_commands.")
     variant = f"{name}/{Path(arguments.config).stem}" if arguments.config else name
     known = sorted({key.split("/")[0] for key in RECIPES})
+    if arguments.config and variant not in RECIPES and not Path(arguments.config).is_file():
+        raise ConfigError(f"-c {arguments.config}: no such file.")
     if variant not in RECIPES and name not in RECIPES:
         if name not in known:
             raise ConfigError(f"Unknown downstream {name!r}{suggestion(name, known)}")
@@ -113,6 +117,24 @@ def overrides_of(arguments: Namespace) -> list[str]:
         ),
         *(f"{key}={inline_yaml(value)}" for key, value in changed.items()),
     ]
+
+
+def split_of(run: str, name: str) -> str:
+    """S3PRL's name of a split as attune has it: the run's own split, or a manifest of that name beside its test set."""
+    if name in SPLITS:
+        return name
+    path = Path(run) / "recipe.yaml"
+    if not path.is_file():
+        raise ConfigError(f"-t {name}: {run} is no run, so its data is not known.")
+    data = recipes.load(path).recipe.data
+    for split in SPLITS:
+        if any(Path(source).stem == name for source in getattr(data, split)):
+            return split
+    beside = [Path(source).with_name(f"{name}.jsonl") for source in (*data.test, *data.dev)]
+    found = next((each for each in beside if each.is_file()), None)
+    if found is None:
+        raise ConfigError(f"-t {name}: the run has train, dev and test, and no {name}.jsonl is beside its manifests.")
+    return str(found)
 
 
 def apply_args(arguments: Namespace) -> Namespace:

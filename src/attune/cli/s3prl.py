@@ -61,13 +61,13 @@ def run(arguments: Namespace) -> int:
 
 def commands(arguments: Namespace) -> list[list[str]]:
     """The attune commands that do the same."""
-    from attune.cli._s3prl import apply_args, overrides_of, recipe_of
+    from attune.cli._s3prl import apply_args, overrides_of, recipe_of, split_of
 
     arguments = apply_args(arguments)
     device = ["--device", arguments.device] if arguments.device else []
     if arguments.mode == "evaluate":
-        model = arguments.past_exp or arguments.init_ckpt or _folder(arguments)
-        return [["evaluate", _run_of(model), "--on", arguments.evaluate_split.split("-")[0], *device]]
+        model = _run_of(arguments.past_exp or arguments.init_ckpt or _folder(arguments))
+        return [["evaluate", model, "--on", split_of(model, arguments.evaluate_split), *device]]
     if arguments.past_exp:
         return [["train", f"{_run_of(arguments.past_exp)}/recipe.yaml", *device]]
     start = [f"model.weights={_run_of(arguments.init_ckpt)}"] if arguments.init_ckpt else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import os
 import socket
 from argparse import ArgumentParser, Namespace
@@ -59,6 +60,7 @@ def run(arguments: Namespace) -> int:
         from attune.serve.app import STOP_SECONDS, make_app
     except ModuleNotFoundError as error:
         raise ConfigError(MISSING) from error
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # what is wrong with a form, its sender is answered
     with _listening(arguments.host, arguments.port) as listening:
         app = make_app(_models(arguments), settings)
         config = uvicorn.Config(

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from attune.errors import ModelError
 from attune.families._hyperparams import Hyperparams, Tagged, Value, read_hyperparams
-from attune.tensor_files import BadTensorFile, read_pickled, require_bounded
+from attune.tensor_files import read_pickled, require_bounded
 
 FILE = "hyperparams.yaml"
 TOKENIZER = "tokenizer.model"
@@ -125,6 +125,6 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise ModelError(f"{path} is missing: the pretrainer of {FILE} names it.") from error
     except pickle.UnpicklingError as error:
         raise ModelError(f"{path} is refused: it holds more than tensors. Nothing in it was executed.") from error
-    except (BadTensorFile, RuntimeError, ValueError, TypeError, EOFError, OSError) as error:
+    except Exception as error:  # damaged bytes make unpickling fail in any way
         raise ModelError(f"{path} cannot be read as a checkpoint: {' '.join(str(error).split())[:300]}") from error
     return tensors

@@ -90,10 +90,10 @@ def set_data(scored: ScoredSet) -> dict[str, Json]:
     data: dict[str, Any] = {
         "name": scored.name,
         "kind": kind,
-        "metrics": _metrics(scored.scores),
+        "metrics": metrics_of(scored.scores),
         "conditions": dict(scored.scores.conditions),
         "counts": dict(scored.scores.counts),
-        **_columns(scored),
+        **columns_of(scored),
         **scored.extras,
     }
     ratios = None
@@ -110,22 +110,20 @@ def set_data(scored: ScoredSet) -> dict[str, Json]:
         data["texts"] = [[_plain(each.reference), _plain(each.value)] for each in scored.predictions]
     worst = _worst(data, scored)
     data["sounds"] = {str(row): found for row in worst if (found := _sound(scored.utterances[row]))}
-    labels = {
-        name: [each.labels.get(name) if each else None for each in scored.utterances]
-        for name in _labels(scored.utterances)
-    }
-    data["labels"] = {name: _coded(values) for name, values in labels.items()}
-    data["slices"] = slices_of(ratios, {**labels, **_groups(data)}) if ratios else {}
+    labels = labels_of(scored.utterances)
+    data["labels"] = {name: coded(values) for name, values in labels.items()}
+    data["slices"] = slices_of(ratios, {**labels, **groups_of(data)}) if ratios else {}
     return data
 
 
-def _metrics(scores: Scores) -> list[Json]:
+def metrics_of(scores: Scores) -> list[Json]:
+    """Each score with its label, value, interval and unit."""
     saved: Any = scores_json(scores)["scores"]
     names = without_repeats(scores.values, scores.conditions)
     return [{"name": name, "label": metric_label(name), **(saved[name] or {})} for name in names]
 
 
-def _columns(scored: ScoredSet) -> dict[str, Json]:
+def columns_of(scored: ScoredSet) -> dict[str, Json]:
     """What every kind of set has: who, how long, where."""
     known = scored.utterances
     return {
@@ -134,9 +132,9 @@ def _columns(scored: ScoredSet) -> dict[str, Json]:
         "starts": [each.start if each else None for each in known]
         if any(each and each.start for each in known)
         else [],
-        "speakers": _coded([each.speaker if each else None for each in known]),
-        "languages": _coded([_language(*pair) for pair in zip(known, scored.predictions, strict=True)]),
-        "sets": _coded(scored.origins),
+        "speakers": coded([each.speaker if each else None for each in known]),
+        "languages": coded([_language(*pair) for pair in zip(known, scored.predictions, strict=True)]),
+        "sets": coded(scored.origins),
         "scores": [each.score for each in scored.predictions],
         "audio": [str(each.audio) if each and each.audio else None for each in known],
         "places": {str(row): place for row, each in enumerate(known) if each and (place := _place(each))},
@@ -154,7 +152,7 @@ def _language(utterance: Utterance | None, prediction: Prediction) -> str | None
     return (utterance.language if utterance else None) or prediction.language
 
 
-def _coded(values: Sequence[str | None]) -> Json:
+def coded(values: Sequence[str | None]) -> Json:
     """A column of few different texts: the texts, and the number of each row's; nothing where there is none."""
     names = sorted({value for value in values if value is not None})
     numbers = {name: number for number, name in enumerate(names)}
@@ -263,7 +261,7 @@ def _sound(utterance: Utterance | None) -> Json:
     return sound_of(utterance) if utterance else None
 
 
-def _groups(data: Mapping[str, Any]) -> dict[str, Sequence[str | None]]:
+def groups_of(data: Mapping[str, Any]) -> dict[str, Sequence[str | None]]:
     """The names of the groups that each row is in, by kind of group."""
     return {
         "duration": bins(data["seconds"], SECONDS, "s"),
@@ -278,13 +276,14 @@ def _decoded(column: Any) -> list[str | None]:
     return [None if code < 0 else column["names"][code] for code in column["codes"]] if column else []
 
 
-def _labels(utterances: Sequence[Utterance | None]) -> list[str]:
-    """Labels with few values, such as an accent; not those that are texts or numbers of their own."""
+def labels_of(utterances: Sequence[Utterance | None]) -> dict[str, list[str | None]]:
+    """Labels with few values, such as an accent, by row; not those that are texts or numbers of their own."""
     values: dict[str, set[str]] = {}
     for each in utterances:
         for name, value in each.labels.items() if each else ():
             values.setdefault(name, set()).add(value)
-    return sorted(name for name, own in values.items() if 1 < len(own) <= MOST_VALUES and name != "snr")
+    names = sorted(name for name, own in values.items() if 1 < len(own) <= MOST_VALUES and name != "snr")
+    return {name: [each.labels.get(name) if each else None for each in utterances] for name in names}
 
 
 def _plain(value: Json) -> Json:

@@ -94,6 +94,7 @@ class Finished:
     averaged: tuple[int, ...] = ()  # steps, where the model is the mean of several checkpoints
     stalled_at: int | None = None  # the step at which patience was at its end, if before the last
     report: Path | None = None  # the page, on the first rank
+    retained: str = ""  # what became of the retained sets, in a line
 
 
 Event = Started | Stepped | Decoding | Evaluated | Saved | Finished
@@ -209,6 +210,8 @@ def log_scores(training: TrainingContext, step: int, evaluation: Evaluation, is_
         split=evaluation.split,
         utterances=len(evaluation.predictions),
         **({"sample_of": evaluation.total} if evaluation.total else {}),
+        audio_seconds=round(evaluation.audio_seconds, 3),
+        decoding_seconds=round(evaluation.decoding_seconds, 3),
         **figures,
         best=is_best,
         problems=evaluation.problems,

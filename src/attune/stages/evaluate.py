@@ -142,8 +142,8 @@ def kept_metric(recipe: Recipe, task: Task) -> Metric | None:
 
 
 def fetch_scoring_files(recipe: Recipe, task: Task, site: Site) -> dict[str, Path]:
-    """What scoring dev and test needs beside the predictions, by source: a missing one stops a run at its start."""
-    splits = [split for split in ("dev", "test") if getattr(recipe.data, split)]
+    """What scoring needs beside the predictions, by source: a missing one stops a run at its start."""
+    splits = [split for split in ("dev", "test", "retained") if getattr(recipe.data, split)]
     sources = {source for split in splits for source in task.scoring_files(split).values()}
     return {source: locate(source, site.cache) for source in sorted(sources)}
 

@@ -1,20 +1,28 @@
 """The end of a training: the model it comes to, exported and scored."""
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
+from attune.catalog import NORMALIZERS, find
 from attune.contracts import TunedTask
 from attune.corpora import CorpusSample
-from attune.report.predictions import write_predictions
+from attune.report.comparison import System, compare, describe_change
+from attune.report.predictions import read_predictions, write_predictions
+from attune.report.sets import kind_of
+from attune.report.tables import describe_score, scores_from_json
+from attune.run_report import BEFORE
 from attune.stages.context import (
     Evaluated,
     Event,
     Finished,
     TrainingContext,
     log_scores,
+    usable_alone,
 )
 from attune.stages.data import open_split
 from attune.stages.evaluate import (
@@ -54,6 +62,8 @@ def finish(training: TrainingContext, before: int, last: int) -> Iterator[Event]
         yield from _score_all_of("dev", training, final.steps[-1])
     if recipe.data.test:
         yield from _score_all_of("test", training, final.steps[-1])
+    if recipe.data.retained:
+        yield from _score_all_of("retained", training, final.steps[-1])
     averaged = final.steps if recipe.train.average else ()
     stalled_at = last if last < recipe.train.last_step else None
     report = _write_report(training) if world.is_first else None
@@ -61,6 +71,7 @@ def finish(training: TrainingContext, before: int, last: int) -> Iterator[Event]
     yield Finished(
         run=run,
         report=report,
+        retained=_retained_line(training) if world.is_first and recipe.data.retained else "",
         recipe=recipe,
         best_step=final.steps[-1],
         steps_taken=last - before,
@@ -69,13 +80,41 @@ def finish(training: TrainingContext, before: int, last: int) -> Iterator[Event]
     )
 
 
-def _score_all_of(split: str, training: TrainingContext, step: int) -> Iterator[Event]:
+def score_before(training: TrainingContext, new_tensors: Sequence[str], step: int) -> Iterator[Event]:
+    """Score the retained sets with the model that a run begins with, if that is a pretrained one and whole."""
+    recipe = training.recipe
+    if not recipe.data.retained or recipe.model.config.weights is None or new_tensors or step:
+        return
+    loaded = usable_alone(training.loaded, recipe, training.run, training.world)
+    # Layers are compiled for training's shapes and modes; a search has others.
+    with torch.compiler.set_stance("force_eager") if recipe.train.compile else nullcontext():
+        yield from _score_all_of("retained", replace(training, loaded=loaded), 0, BEFORE)
+
+
+def _retained_line(training: TrainingContext) -> str:
+    """What training did to the retained sets, with its significance where utterances can be compared."""
+    run = training.run
+    if not run.predictions(f"retained{BEFORE}").is_file():
+        return "retained: no score before training: the model, or a part of it, was randomly initialized"
+    names = (f"retained{BEFORE}", "retained")
+    before, after = (scores_from_json(run.scores()[name]) for name in names)
+    first, second = (read_predictions(run.predictions(name)) for name in names)
+    kind = kind_of(second, after)
+    if kind == "text" or kind == "labels":
+        normalizer = after.conditions.get("normalizer", "none")
+        systems = [System("before", first), System("after", second)]
+        return describe_change(compare("retained", systems, kind, find(NORMALIZERS, normalizer)), "retained")
+    name, last = next(iter(after.values.items()))
+    return f"retained: {name} {describe_score(before.values[name])} before, {describe_score(last)} after"
+
+
+def _score_all_of(split: str, training: TrainingContext, step: int, suffix: str = "") -> Iterator[Event]:
     """Decode a whole split with the final search, and keep predictions and scores with the run."""
     run = training.run
     evaluation, _ = yield from _decode_all_of(split, training)
     if training.world.is_first:
-        write_predictions(run.predictions(split), evaluation.predictions)
-        run.add_scores(split, {**evaluation.as_json(), "step": step})
+        write_predictions(run.predictions(split + suffix), evaluation.predictions)
+        run.add_scores(split + suffix, {**evaluation.as_json(), "step": step})
     log_scores(training, step, evaluation, False)
     yield Evaluated(step, evaluation)
 

@@ -41,7 +41,7 @@ def sources_of(recipe: Recipe, begins: bool = True) -> list[NamedSource]:
     """Everything that a recipe names; a run that goes on needs no first weights."""
     named = [
         NamedSource(f"data.{split}", source, is_manifest=True)
-        for split in ("train", "dev", "test")
+        for split in ("train", "dev", "test", "retained")
         for source in getattr(recipe.data, split)
     ]
     for kind in ("rooms", "noise"):

@@ -58,7 +58,7 @@ from attune.stages.evaluate import (
     kept_metric,
     scoring_context,
 )
-from attune.stages.finish import finish
+from attune.stages.finish import finish, score_before
 from attune.stages.language_models import search_of
 from attune.stages.lock import extend_lock, gather_sources, require_same_data
 from attune.stages.place import PATIENT_SHARE, RunPlace, open_place
@@ -150,6 +150,7 @@ def _train(
         example=_show_first(training, data) if world.is_first and not resumes else None,
     )
     before = last = progress.position.step
+    yield from score_before(training, begun.init.new_tensors, before)
     if before < recipe.train.last_step and not training.has_stalled:
         last = yield from _steps(training, progress, data.batches(progress.position, begun.loaded, site, world))
     data.close()

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from attune.tasks._masks import MaskHead, SourceSignals
 
 
+NO_SPEECH = 1.0  # the PESQ of silence, which the package cannot compute
+
+
 @dataclass(frozen=True, slots=True)
 class EnhanceConfig:
     """Which signal is the clean speech, and what is on top of the encoder."""
@@ -126,6 +129,8 @@ class Enhance:
 def _pesq(clean: NDArray[np.float64], estimate: NDArray[np.float64]) -> float:
     from pesq import PesqError, pesq
 
+    if not estimate.any():
+        return NO_SPEECH
     try:
         return float(pesq(SAMPLE_RATE, clean, estimate, "wb"))
     except PesqError as error:

@@ -20,6 +20,7 @@ from attune.decoding.fusion import Fusion
 from attune.decoding.search import Search, search
 from attune.errors import ModelError
 from attune.families._hyperparams import Tagged, read_hyperparams
+from attune.families._speechbrain import read_tensors
 from attune.families.aed import FAMILY, AedConfig
 from attune.families.aed.rules import AttentionRules, rules_of
 from attune.families.aed.speechbrain import import_folder
@@ -331,3 +332,13 @@ def test_other_models_of_speechbrain_are_refused_with_the_reason(tmp_path, kind,
     folder = broken(tmp_path, ("n_mels: 40\n", f"n_mels: 40\nwhole: !new:{kind}\n    source: org/model\n"))
     with pytest.raises(ModelError, match=reason):
         import_folder(folder, tmp_path)
+
+
+def test_a_checkpoint_whose_list_of_members_is_damaged_is_named(tmp_path):
+    path = tmp_path / "asr.ckpt"
+    torch.save({"a": torch.ones(4)}, path)
+    content = bytearray(path.read_bytes())
+    content[content.index(b"PK\x01\x02")] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=r"asr\.ckpt cannot be read as a checkpoint: Bad magic number"):
+        read_tensors(path)

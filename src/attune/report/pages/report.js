@@ -255,7 +255,7 @@ class Report {
     if (wanted && !this.haystack) this.haystack = set.texts.map((text, row) => `${set.ids[row]}\n${text[0]}\n${set.kind === "text" ? hypothesisOf(text[0], text[1]) : text[1]}`.toLowerCase());
     const flagBit = set.flags && state.flag ? 1 << Object.keys(set.flags.names).indexOf(state.flag) : 0;
     const [from, to] = [state.from, state.to].map((each) => (each === "" ? null : Number(each)));
-    const isInGroup = state.by && state.group ? this.groupTest(state.by, state.group) : null;
+    const isInGroup = state.by && state.group ? groupTest(set, state.by, state.group) : null;
     const hasPair = state.errors ? this.pairTest(state.errors) : null;
     const rows = [];
     for (let row = 0; row < set.ids.length; row++) {
@@ -268,22 +268,6 @@ class Report {
       rows.push(row);
     }
     return rows;
-  }
-
-  groupTest(kind, group) {
-    const { set } = this;
-    const coded = { speaker: set.speakers, "data set": set.sets, language: set.languages }[kind];
-    if (coded) { const code = coded.names.indexOf(group); return (row) => coded.codes[row] === code; }
-    if (kind === "duration" || kind === "SNR") {
-      const values = kind === "duration" ? set.seconds : set.snr;
-      const [a, b] = (group.match(/-?[\d.]+/g) || []).map(Number);
-      if (group.startsWith("<")) return (row) => values[row] !== null && values[row] < a;
-      if (group.startsWith("≥")) return (row) => values[row] !== null && values[row] >= a;
-      return (row) => values[row] !== null && values[row] >= a && values[row] < b;
-    }
-    const label = set.labels[kind];
-    const code = label.names.indexOf(group);
-    return (row) => label.codes[row] === code;
   }
 
   pairTest(name) {
@@ -387,10 +371,6 @@ class Report {
 
 function sum(values) {
   return values.reduce((total, each) => total + (each || 0), 0);
-}
-
-function nameOf(column, row) {
-  return column && column.codes[row] >= 0 ? column.names[column.codes[row]] : null;
 }
 
 readData().then((data) => { window.page = new Report(data); });

@@ -107,3 +107,46 @@ function alignment(pairs, most = Infinity) {
   const after = from + most < pairs.length ? [el("span", { class: "pair more" }, el("span", { class: "wanted" }, "…"))] : [];
   return el("span", { class: "alignment" }, ...before, ...shown, ...after);
 }
+
+// Several hypotheses under one reference, word under word: rows of [reference, first, second …].
+function jointColumns(alignments) {
+  const columns = [];
+  const places = alignments.map(() => 0);
+  const isInsertion = (pairs, place) => place < pairs.length && pairs[place][0] === null;
+  for (;;) {
+    while (alignments.some((pairs, system) => isInsertion(pairs, places[system]))) {
+      columns.push([null, ...alignments.map((pairs, system) => (isInsertion(pairs, places[system]) ? pairs[places[system]++][1] : null))]);
+    }
+    if (places[0] >= alignments[0].length) return columns;
+    columns.push([alignments[0][places[0]][0], ...alignments.map((pairs, system) => pairs[places[system]++][1])]);
+  }
+}
+
+function jointAlignment(alignments, most) {
+  const columns = jointColumns(alignments);
+  const firstError = columns.findIndex((column) => column.some((word) => word !== column[0]));
+  const from = most < columns.length ? Math.max(0, Math.min(firstError - 3, columns.length - most)) : 0;
+  return el("span", { class: "alignment joint" }, columns.slice(from, from + most).map(([wanted, ...found]) => el("span", { class: "pair" }, el("span", { class: "wanted" }, wanted ?? "·"),
+    found.map((word) => el("span", { class: `found ${wanted === null && word === null ? "" : pairKind([wanted, word])}` }, word === wanted ? "" : word ?? "·")))));
+}
+
+// Columns of few different texts: the texts, and the number of each row's.
+function nameOf(column, row) {
+  return column && column.codes[row] >= 0 ? column.names[column.codes[row]] : null;
+}
+
+// Whether a row is in a slice, by the name that the slice has.
+function groupTest(set, kind, group) {
+  const coded = { speaker: set.speakers, "data set": set.sets, language: set.languages }[kind];
+  if (coded) { const code = coded.names.indexOf(group); return (row) => coded.codes[row] === code; }
+  if (kind === "duration" || kind === "SNR") {
+    const values = kind === "duration" ? set.seconds : set.snr;
+    const [a, b] = (group.match(/-?[\d.]+/g) || []).map(Number);
+    if (group.startsWith("<")) return (row) => values[row] !== null && values[row] < a;
+    if (group.startsWith("≥")) return (row) => values[row] !== null && values[row] >= a;
+    return (row) => values[row] !== null && values[row] >= a && values[row] < b;
+  }
+  const label = set.labels[kind];
+  const code = label.names.indexOf(group);
+  return (row) => label.codes[row] === code;
+}

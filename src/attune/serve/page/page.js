@@ -153,10 +153,11 @@ function drawPeaks(canvas, samples) {
   const pen = canvas.getContext("2d");
   pen.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--soft");
   const step = samples.length / canvas.width;
+  const loudest = samples.reduce((most, each) => Math.max(most, Math.abs(each)), 1e-3);
   for (let x = 0; x < canvas.width; x += 1) {
     let peak = 0;
     for (let i = Math.floor(x * step); i < (x + 1) * step && i < samples.length; i += 1) peak = Math.max(peak, Math.abs(samples[i]));
-    const height = Math.max(1, peak * canvas.height);
+    const height = Math.max(1, peak / loudest * canvas.height);
     pen.fillRect(x, (canvas.height - height) / 2, 1, height);
   }
 }

@@ -6,7 +6,6 @@ recording of the same sentence among their `signals`; without one, a row is comp
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,11 +18,12 @@ from pydantic import Field
 
 from attune.audio.decode import read_signal, read_utterance
 from attune.contracts import TaskType
-from attune.errors import ConfigError, ModelError
+from attune.errors import ModelError
 from attune.scoring import bootstrap
 from attune.scoring.cepstra import MCD, WARP, loud_frames, mel_cepstral_distortion, mel_cepstrum
 from attune.tasks._mask_settings import read_prediction
 from attune.tasks.convert_voice.settings import VoiceHeadConfig as VoiceHeadConfig
+from attune.tasks.convert_voice.world import load_world, world_envelope
 from attune.types import SAMPLE_RATE, Metric, Output, Prediction, Scores, ScoringContext, Target, Utterance
 
 if TYPE_CHECKING:
@@ -96,10 +96,8 @@ class ConvertVoice:
 
     def scoring_files(self, split: str) -> Mapping[str, str]:
         """None; WORLD without its package is refused here, before anything is decoded."""
-        if self.config.envelope == "world" and importlib.util.find_spec("pyworld") is None:
-            raise ConfigError(
-                "task.envelope: the package pyworld is not installed. Run `pip install pyworld`, or set it to spectrum."
-            )
+        if self.config.envelope == "world":
+            load_world()
         return {}
 
     def score(self, predictions: Sequence[Prediction], context: ScoringContext) -> Scores:
@@ -124,15 +122,6 @@ def spectrum_envelope(samples: NDArray[np.float64]) -> NDArray[np.float64]:
     padded = np.pad(samples, WINDOW // 2)
     frames = sliding_window_view(padded, WINDOW)[::HOP] * np.hanning(WINDOW)
     return np.abs(np.fft.rfft(frames, TRANSFORM)) ** 2 + FLOOR
-
-
-def world_envelope(samples: NDArray[np.float64]) -> NDArray[np.float64]:
-    """WORLD's spectral envelopes (F, K) every 5 ms."""
-    import pyworld
-
-    pitch, times = pyworld.harvest(samples, SAMPLE_RATE)
-    envelope: NDArray[np.float64] = pyworld.cheaptrick(samples, pitch, times, SAMPLE_RATE)
-    return envelope
 
 
 TASK: TaskType[ConvertVoiceConfig] = ConvertVoice

@@ -37,6 +37,8 @@ class SpeakerHead(nn.Module):
         self.embedding = nn.Linear(2 * settings.pooled, width)
         self.hidden = nn.Linear(width, width)
         self.output = nn.Linear(width, speakers, bias=False)
+        for module in (self.projection, *self.layers, self.wide, self.embedding, self.hidden):
+            _spread(module)
 
     def forward(self, frames: Tensor, lengths: Tensor) -> Tensor:
         """Embeddings (B, D), not yet of length 1."""
@@ -62,6 +64,13 @@ class SpeakerHead(nn.Module):
     def scorer(self, frames: Tensor, lengths: Tensor, batch: Batch) -> EmbeddingScorer:
         """Embeddings of length 1."""
         return EmbeddingScorer(F.normalize(as_precise(self, frames)(frames, lengths), dim=1).float())
+
+
+def _spread(layer: nn.Module) -> None:
+    """He's initialization: with torch's own, embeddings of all speakers begin alike, and cosines take long to part."""
+    if isinstance(layer, nn.Linear | nn.Conv1d) and layer.bias is not None:
+        nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+        nn.init.zeros_(layer.bias)
 
 
 def _statistics(frames: Tensor, lengths: Tensor) -> Tensor:

@@ -1,0 +1,128 @@
+"""Bring what is to be compared together: runs with their predictions, models that are decoded now, prediction files."""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from attune import catalog
+from attune.errors import ConfigError, DataError
+from attune.report.comparison import Comparison, System, compare
+from attune.report.predictions import read_predictions
+from attune.report.sets import ScoredSet, kind_of
+from attune.run import Run
+from attune.run_report import scored_set
+from attune.scoring.error_rates import score_transcripts
+from attune.scoring.texts import texts_of
+from attune.site import Site
+from attune.stages.eval_target import evaluate_target, open_eval_target
+from attune.stages.evaluate import Decoding
+from attune.world import World
+
+PREFERRED = ("test", "dev")
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A system with the set it predicted."""
+
+    name: str
+    scored: ScoredSet
+    speed: float | None
+
+
+def open_systems(sources: Sequence[str], on: str | None, normalizer: str, site: Site) -> list[Opened]:
+    """The predictions that runs have of one set, or that files are."""
+    names = _names(sources)
+    runs = [Run(Path(source)) for source in sources if not _is_file(source)]
+    split = _common_set(runs, on) if runs else ""
+    opened = []
+    for source, name in zip(sources, names, strict=True):
+        if _is_file(source):
+            opened.append(Opened(name, _file_set(Path(source), normalizer), None))
+        else:
+            run = Run(Path(source))
+            opened.append(Opened(name, scored_set(run, split, site), run.speed(split)))
+    return opened
+
+
+def _is_file(source: str) -> bool:
+    return Path(source).suffix == ".jsonl"
+
+
+def _names(sources: Sequence[str]) -> list[str]:
+    """Names as short as they can be to tell systems apart."""
+    short = [Path(source).stem if _is_file(source) else Path(source).name for source in sources]
+    return short if len(set(short)) == len(short) else list(sources)
+
+
+def _common_set(runs: Sequence[Run], on: str | None) -> str:
+    for run in runs:
+        if not run.scores():
+            raise DataError(f"{run.folder} has no scores. Run `attune evaluate {run.folder}` first.")
+    sets = [{name for name in run.scores() if run.predictions(name).is_file()} for run in runs]
+    common = sorted(set.intersection(*sets))
+    chosen = on or next((name for name in (*PREFERRED, *common) if name in common), None)
+    if chosen is None or chosen not in common:
+        listed = "; ".join(
+            f"{run.folder}: {', '.join(sorted(own)) or 'none'}" for run, own in zip(runs, sets, strict=True)
+        )
+        raise ConfigError(
+            f"Not every run has predictions of {on or 'one and the same set'} ({listed}). Score them: "
+            "attune evaluate RUN --on SET."
+        )
+    return chosen
+
+
+def _file_set(path: Path, normalizer: str) -> ScoredSet:
+    predictions = read_predictions(path)
+    normalize = catalog.find(catalog.NORMALIZERS, normalizer)
+    scores = score_transcripts(*texts_of(predictions), normalize, normalizer)
+    return ScoredSet(path.stem, predictions, scores, [None] * len(predictions), normalize=normalize)
+
+
+def compare_opened(opened: Sequence[Opened]) -> tuple[Comparison, ScoredSet]:
+    """The comparison, and the utterances of it in its order."""
+    first = opened[0].scored
+    kinds = {kind_of(each.scored.predictions, each.scored.scores) for each in opened}
+    if len(kinds) > 1 or not kinds <= {"text", "labels"}:
+        raise ConfigError(
+            f"Only texts and labels can be compared utterance by utterance; these are {', '.join(sorted(kinds))}. "
+            "`attune report RUN RUN` shows their scores in one page."
+        )
+    kind: Literal["text", "labels"] = "text" if kinds == {"text"} else "labels"
+    systems = [System(each.name, each.scored.predictions, each.speed) for each in opened]
+    comparison = compare(first.name, systems, kind, first.normalize or _unchanged)
+    rows = {each.id: row for row, each in enumerate(first.predictions)}
+    order = [rows[name] for name in comparison.ids]
+    return comparison, replace(
+        first,
+        predictions=[first.predictions[row] for row in order],
+        utterances=[first.utterances[row] for row in order],
+        origins=[first.origins[row] for row in order] if first.origins else (),
+    )
+
+
+def _unchanged(text: str) -> str:
+    return text
+
+
+def decode_systems(
+    sources: Sequence[str], on: str, site: Site, world: World
+) -> Generator[Decoding, None, list[Opened]]:
+    """What models predict for a manifest now; nothing is kept with their runs."""
+    opened = []
+    for source, name in zip(sources, _names(sources), strict=True):
+        target = replace(open_eval_target(source, [], site), run=None)
+        evaluation = yield from evaluate_target(target, on, None, site, world)
+        normalizer = evaluation.scores.conditions.get("normalizer")
+        scored = ScoredSet(
+            name=Path(on).stem,
+            predictions=evaluation.predictions,
+            scores=evaluation.scores,
+            utterances=[None] * len(evaluation.predictions),
+            normalize=catalog.find(catalog.NORMALIZERS, normalizer) if normalizer else None,
+        )
+        factor = evaluation.real_time_factor
+        opened.append(Opened(name, scored, 1 / factor if factor else None))
+    return opened

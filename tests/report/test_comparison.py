@@ -1,0 +1,132 @@
+"""Comparisons: the same figures as each system's own scores, tests over pairs, and a page that works in a browser."""
+
+import json
+
+import pytest
+
+from attune.errors import DataError
+from attune.metrics import Prediction
+from attune.report.comparison import System, compare, comparison_json, comparison_table, describe_change, slots
+from attune.report.diffs import WordCounts, diff
+from attune.scoring.error_rates import score_texts
+from attune.scoring.significance import stretches
+
+from browser import browser
+from made_runs import make_run
+from processes import attune
+
+TEXTS = ["one two three", "four five six seven", "eight nine", "zero one two three four", "five six"] * 8
+
+
+def system(name, change, texts=TEXTS):
+    return System(name, [Prediction(str(row), change(row, text), text) for row, text in enumerate(texts)])
+
+
+GOOD = system("good", lambda row, text: text if row % 4 else text.replace("e", "a"))
+BAD = system("bad", lambda row, text: text.replace("o", "u") if row % 3 else f"so {text}")
+GONE = system("gone", lambda row, text: None if row < 3 else text)
+
+
+def plain(text):
+    return text
+
+
+def test_each_system_has_the_score_it_has_alone():
+    found = compare("test", [BAD, GOOD], "text", plain)
+    for each in found.systems:
+        alone = score_texts(TEXTS, [prediction.value for prediction in each.system.predictions]).values["wer"]
+        assert (each.score.value, each.score.low, each.score.high) == (alone.value, alone.low, alone.high)
+    assert found.pairs[0].difference.value == pytest.approx(found.systems[1].score.value - found.systems[0].score.value)
+    assert found.pairs[0].won + found.pairs[0].lost <= len(found.ids) and found.pairs[0].is_significant
+
+
+def test_only_what_all_systems_have_is_compared():
+    found = compare("test", [BAD, GONE], "text", plain)
+    assert len(found.ids) == len(TEXTS) - 3 and found.left_out == 3
+
+
+def test_several_systems_are_corrected_for_many_tests_and_one_that_is_the_same_differs_from_none():
+    twin = System("twin", GOOD.predictions)
+    found = compare("test", [BAD, GOOD, twin], "text", plain)
+    assert len(found.pairs) == 3
+    for pair in found.pairs:
+        assert all(pair.adjusted[name] >= p for name, p in pair.tests.items())
+    same = found.pairs[2]
+    assert same.tests == {"bootstrap": 1.0, "mapsswe": 1.0, "mcnemar": 1.0} and not same.is_significant
+    assert "Holm" in comparison_table(found) and json.dumps(comparison_json(found))
+
+
+def test_different_references_are_refused_by_name():
+    other = System("other", [Prediction("0", "a", "another text")])
+    with pytest.raises(DataError, match="different references for '0'"):
+        compare("test", [GOOD, other], "text", plain)
+    with pytest.raises(DataError, match="no utterance"):
+        compare("test", [GOOD, System("none", [Prediction("x", "a", "a")])], "text", plain)
+
+
+def test_labels_are_compared_by_accuracy():
+    first = System("a", [Prediction(str(row), "x" if row % 2 else "y", "x") for row in range(40)])
+    second = System("b", [Prediction(str(row), "x" if row % 8 else "y", "x") for row in range(40)])
+    pair = compare("test", [first, second], "labels", plain).pairs[0]
+    assert pair.difference.value == pytest.approx(37.5) and pair.difference.low > 0
+    assert set(pair.tests) == {"bootstrap", "mcnemar"} and (pair.won, pair.lost) == (15, 0)
+
+
+def test_stretches_are_those_of_the_alignments():
+    reference = ["a", "b", "c", "d", "e", "f", "g"]
+    one, other = (diff(reference, text.split(), WordCounts()) for text in ("a x c d e f g h", "a b c d e g"))
+    assert list(stretches(slots(len(reference), one, other))) == [(1, 0), (1, 1)]
+
+
+def test_a_change_is_one_line():
+    line = describe_change(compare("old", [GOOD, BAD], "text", plain), "retained")
+    assert line.startswith("retained: WER ") and line.endswith(": worse") and "p < 0.001" in line
+    assert describe_change(compare("old", [GOOD, GOOD], "text", plain), "x").endswith("no significant change")
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """Two runs of one set, compared on the command line."""
+    folder = tmp_path_factory.mktemp("compare")
+
+    def worse(utterance, number):
+        return "so " + utterance.text if number % 2 else utterance.text
+
+    def better(utterance, number):
+        return utterance.text if number % 5 else utterance.text.split()[0]
+
+    make_run(folder, worse).folder.rename(folder / "a")
+    make_run(folder, better).folder.rename(folder / "b")
+    page = folder / "compare.html"
+    done = attune("compare", str(folder / "a"), str(folder / "b"), "--out", str(page))
+    assert done.returncode == 0, done.stderr
+    return page, done.stdout
+
+
+def test_the_page_of_a_comparison_shows_won_and_lost_utterances_side_by_side(pages):
+    page, printed = pages
+    assert "b − a" in printed and "MAPSSWE" in printed and str(page) in printed
+    with browser() as tab:
+        tab.look()
+        tab.open(f"file://{page}")
+        everything = tab.run("document.querySelectorAll('.row').length")
+        tab.run("document.querySelector('[data-kind=won]').click()")
+        won = tab.run("document.querySelectorAll('.row').length")
+        tab.run("document.querySelector('[data-kind=lost]').click()")
+        lost = tab.run("document.querySelectorAll('.row').length")
+        assert 0 < won < everything and 0 < lost < everything and "show=lost" in tab.run("location.hash")
+        assert tab.run("document.querySelectorAll('.detail .side .aligned').length") == 2
+        tab.run("document.querySelector('.detail .pair').dispatchEvent(new PointerEvent('pointerenter'))")
+        assert tab.run("document.querySelectorAll('.pair.pointed').length") == 2
+        tab.run("document.querySelector('.scroller').focus()")
+        tab.press("End")
+        assert "id=" in tab.run("location.hash")
+        assert tab.problems == []
+        assert [each for each in tab.requests if not each.startswith(("file:", "data:", "blob:"))] == []
+
+
+def test_a_comparison_of_one_system_or_of_different_sets_says_what_to_do(pages, tmp_path):
+    folder = pages[0].parent
+    assert "two systems" in attune("compare", str(folder / "a")).stderr
+    done = attune("compare", str(folder / "a"), str(folder / "b"), "--on", "dev")
+    assert done.returncode == 2 and "attune evaluate" in done.stderr
