@@ -4,8 +4,11 @@ from attune.streaming.agreement import Agreement
 
 
 def shown(*hypotheses):
-    agreement = Agreement()
-    return [agreement.update(text.split()) for text in hypotheses]
+    agreement, found = Agreement(), []
+    for text in hypotheses:
+        found.append(agreement.update(text.split()))
+        agreement.shown += found[-1]
+    return found
 
 
 def test_words_are_shown_when_two_hypotheses_agree():
