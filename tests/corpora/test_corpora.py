@@ -43,7 +43,7 @@ def test_a_corpus_keeps_its_promises(name, tmp_path):
 
 def test_every_corpus_that_is_listed_is_a_layout():
     names = catalog.names(CORPORA)
-    assert len(names) == 24
+    assert len(names) == 25
     assert all(callable(catalog.find(CORPORA, name).read) for name in names)
 
 
@@ -54,6 +54,13 @@ def test_librispeech_rows_have_speaker_and_text_and_a_lost_file_is_told(tmp_path
     assert (first.id, first.speaker, first.text) == ("100-7-0000", "100", "HELLO NUMBER 0")
     assert first.seconds == pytest.approx(0.3)
     assert left_out["train-clean-100"] == {"missing audio file": 1} and left_out["dev-clean"] == {}
+
+
+def test_a_librispeech_set_alone_is_read_from_within(tmp_path):
+    root = miniatures.librispeech(tmp_path, ("dev-clean-2",))
+    for inside in ("", "LibriSpeech", "LibriSpeech/dev-clean-2", "LibriSpeech/dev-clean-2/100/7"):
+        splits, _ = prepare("mini_librispeech", root / inside, tmp_path / "to" / inside.replace("/", "-"))
+        assert {name: len(rows) for name, rows in splits.items()} == {"dev-clean-2": 3}
 
 
 def test_a_folder_that_is_no_librispeech_is_refused(tmp_path):

@@ -4,11 +4,8 @@ from attune.streaming.agreement import Agreement
 
 
 def shown(*hypotheses):
-    agreement, found = Agreement(), []
-    for text in hypotheses:
-        found.append(agreement.update(text.split()))
-        agreement.shown += found[-1]
-    return found
+    agreement = Agreement()
+    return [agreement.update(text.split()) for text in hypotheses]
 
 
 def test_words_are_shown_when_two_hypotheses_agree():

@@ -96,7 +96,8 @@ def _header(reader: Any, path: Path) -> list[str]:
     if not known.intersection(header) or len(set(header)) < len(header):
         raise DataError(
             f"The first line of {path} must name the columns, each once, e.g. id, audio, seconds, text. "
-            f"Found: {', '.join(header)[:200] or 'nothing'}."
+            f"Found: {', '.join(header)[:200] or 'nothing'}. A table with other names becomes a manifest by: attune "
+            f"prepare csv --from {path} --to FOLDER"
         )
     return header
 

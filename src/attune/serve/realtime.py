@@ -129,6 +129,7 @@ class Session:
 
     def _begin_item(self) -> None:
         self.item, self.agreement, self.decoded_seconds = f"item_{uuid4().hex[:16]}", Agreement(), 0.0
+        self.sent = ""  # of the item's text
 
     async def _append(self, pcm: bytes) -> None:
         pcm, self.odd = self.odd + pcm, b""
@@ -150,13 +151,11 @@ class Session:
         return self.engine.words(self.stream) if self.stream else ()
 
     async def _hear(self, stream: TokenStream, samples: NDArray[np.float32], is_last: bool = False) -> None:
-        """Go on with a model that hears streams: its words never change, so each is sent once as a delta."""
+        """Go on with a model that hears streams: what it found is never taken back."""
         await self.engine.feed(self.client, stream, samples, is_last)
         results = self.live.finish() if is_last else self.live.accept(samples)
         for result in results:
-            words = result.text.split()
-            if new := words[len(self.agreement.shown) :]:
-                await self._send_delta(self.item, new)
+            await self._send_delta(self.item, result.text)
             if result.is_final:
                 await self._send_completed(result.text, result.words)
 
@@ -188,10 +187,11 @@ class Session:
         )
         self._begin_item()
 
-    async def _send_delta(self, item: str, new: list[str]) -> None:
-        space = " " if self.agreement.shown else ""
-        self.agreement.shown += new
-        await self._send(f"{ITEM}.delta", item_id=item, content_index=0, delta=space + " ".join(new))
+    async def _send_delta(self, item: str, text: str) -> None:
+        """Send what the text so far has more than what was sent."""
+        if delta := text.removeprefix(self.sent):
+            self.sent = text
+            await self._send(f"{ITEM}.delta", item_id=item, content_index=0, delta=delta)
 
     def _ask_again(self) -> None:
         """Decode the unfinished utterance once more, when there is enough more of it and nobody is doing so."""
@@ -207,8 +207,8 @@ class Session:
             found = await self._transcript(span)
         except ApiError:
             return  # the whole utterance is decoded in any case
-        if item == self.item and (new := self.agreement.update(found.text.split())):
-            await self._send_delta(item, new)
+        if item == self.item and self.agreement.update(found.text.split()):
+            await self._send_delta(item, " ".join(self.agreement.shown))
 
     async def _transcript(self, span: SpeechSpan) -> Transcript:
         parts = self.engine.transcribe(self.client, span.samples, self.hints, ChunkDecoding(words=True))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Agreement:
-    """The words shown so far, which the caller adds to, and the hypothesis that the next one is compared with."""
+    """The words shown so far, and the hypothesis that the next one is compared with."""
 
     shown: list[str] = field(default_factory=list)
     _last: Sequence[str] = ()
@@ -22,6 +22,7 @@ class Agreement:
         count = _common(self._last, words)
         self._last = words
         new = list(words[len(self.shown) : count]) if _common(self.shown, words) == len(self.shown) else []
+        self.shown += new
         return new
 
 

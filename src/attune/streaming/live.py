@@ -79,8 +79,7 @@ class AgreementStream:
         span = self._endpointer.current
         if span and span.seconds - self._asked_seconds >= AGAIN_SECONDS:
             self._asked_seconds = span.seconds
-            if new := self._agreement.update(self.transcribe(span)[0].split()):
-                self._agreement.shown += new
+            if self._agreement.update(self.transcribe(span)[0].split()):
                 yield LiveResult(" ".join(self._agreement.shown), False, span.start, self._seconds)
 
 
@@ -88,7 +87,7 @@ class AgreementStream:
 class CacheAwareStream:
     """For streaming transducers: `feed` takes samples (and whether they are the last), `found` has all words so far.
 
-    An utterance is final once the speaker pauses; its words do not change by that.
+    An utterance is final once the speaker pauses. What was shown is only ever added to.
     """
 
     feed: Callable[[Samples, bool], None]
@@ -97,7 +96,7 @@ class CacheAwareStream:
     kind: StreamKind = "cache-aware"
     _endpointer: Endpointer = field(init=False)
     _done: int = 0  # words that are final
-    _shown: int = 0
+    _shown: str = ""  # of the utterance
     _seconds: float = 0.0
 
     def __post_init__(self) -> None:
@@ -123,14 +122,14 @@ class CacheAwareStream:
     def _final(self, count: int) -> Iterator[LiveResult]:
         words = self.found()[self._done : count]
         if words:
-            self._done, self._shown = count, count
+            self._done, self._shown = count, ""
             yield LiveResult(_text(words), True, words[0].start, self._seconds, words)
 
     def _partial(self) -> Iterator[LiveResult]:
-        words = self.found()
-        if len(words) > self._shown:
-            self._shown = len(words)
-            yield LiveResult(_text(words[self._done :]), False, words[self._done].start, self._seconds)
+        words = self.found()[self._done :]
+        if (text := _text(words)) != self._shown:
+            self._shown = text
+            yield LiveResult(text, False, words[0].start, self._seconds)
 
 
 def _text(words: tuple[Word, ...]) -> str:
