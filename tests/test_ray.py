@@ -181,7 +181,7 @@ def test_programs_get_json_from_the_driver_alone_and_the_exit_code_of_the_run(re
     assert done.returncode == 1 and Run(tmp_path / "run").state() == "done"
 
 
-def test_the_points_of_a_sweep_are_tasks_of_the_cluster(recipe, cluster, tmp_path):
+def test_the_points_of_a_sweep_are_trials_of_ray_tune(recipe, cluster, tmp_path):
     quick = ["train.steps=2", "train.warmup=0", "train.eval_every=null", "train.keep_best=null", "--workers=0"]
     words = ["sweep", str(recipe), "seed=1,2", *quick, f"--to={tmp_path}", "--launch=ray", "--devices=2", "--json"]
     words = [sys.executable, "-m", "attune", *words, f"--address={cluster.address}"]
@@ -189,3 +189,4 @@ def test_the_points_of_a_sweep_are_tasks_of_the_cluster(recipe, cluster, tmp_pat
     assert done.returncode == 0, done.stderr
     assert {each["point"] for each in json.loads(done.stdout)} == {"seed=1", "seed=2"}
     assert {Run(folder).state() for folder in tmp_path.glob("seed=*")} == {"done"}
+    assert "2/2 seed=" in done.stderr and len(list((tmp_path / "ray-tune").glob("*seed=*"))) == 2

@@ -15,6 +15,7 @@ from attune.audio.vad import speech_frames, vad_chunks
 from attune.batches.collate import collate
 from attune.batches.plan import Budget, plan_in_order
 from attune.contracts import FrameTimes, TextTask, TimestampTokens
+from attune.decoding.aligner import Aligner, Alignment, AlignmentInput, require_text_of
 from attune.decoding.longform import Segment, Window, read_windows
 from attune.decoding.pauses import snap_to_pauses
 from attune.decoding.search import Search, decode_batch
@@ -114,6 +115,32 @@ class Recognizer:
         if phrases:
             self._require("transcribe")
         return replace(self, phrases=tuple(phrases)) if phrases else self
+
+    def align(self, audio: Audio, text: str, rate: int = SAMPLE_RATE, language: str | None = None) -> Alignment:
+        """When each word and character of the text is in the recording, of any length: forced alignment.
+
+        For CTC models, transducers and Whisper. The recording is what `transcribe` takes.
+        """
+        return self.align_all([AlignmentInput(as_samples(audio, rate), require_text_of(text), language)])[0]
+
+    def align_all(self, inputs: Sequence[AlignmentInput]) -> list[Alignment]:
+        """The alignments of many recordings with their texts."""
+        self._require("transcribe")
+        task = self.loaded.task
+        given = [each.language or (task.language if isinstance(task, TextTask) else None) for each in inputs]
+        samples = [each.samples for each in inputs]
+        languages = self._languages(samples, [0.0] * len(inputs), given, even_short=True)
+        known = [replace(each, language=one) for each, one in zip(inputs, languages, strict=True)]
+        return Aligner(self.loaded.task_model, task, self._aligned_batch, self._recognize).align(known)
+
+    def _aligned_batch(self, recordings: Sequence[NDArray[np.float32]], languages: Sequence[str | None]) -> Batch:
+        pairs = zip(recordings, languages, strict=True)
+        return self._batch([AudioChunk(samples, hints=Hints(language)) for samples, language in pairs])
+
+    def _recognize(self, recordings: Sequence[NDArray[np.float32]], languages: Sequence[str | None]) -> list[str]:
+        pairs = zip(recordings, languages, strict=True)
+        chunks = [AudioChunk(samples, hints=Hints(language)) for samples, language in pairs]
+        return [each.text for each in replace(self, aligns_words=False).transcribe_chunks(chunks)]
 
     def classify(self, audio: Audio | Sequence[Audio], rate: int = SAMPLE_RATE) -> str | list[str]:
         """The label of one recording, or of each of many; takes what `transcribe` takes."""

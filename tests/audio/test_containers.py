@@ -100,6 +100,25 @@ def test_the_samples_are_those_of_ffmpeg(files, kind, tmp_path):
     np.testing.assert_allclose(read_audio(path), expected, atol=1e-4, rtol=0)
 
 
+@pytest.mark.skipif(RUNS_FFMPEG is None, reason="there is no ffmpeg to compare with")
+@pytest.mark.parametrize(
+    ("kind", "rate"), [(kind, rate) for kind in ("m4a", "mp4", "webm") for rate in (8000, 16000, 48000)]
+)
+def test_sound_of_any_rate_that_ffmpeg_has_encoded_is_decoded_as_ffmpeg_does(tmp_path, kind, rate):
+    rng = np.random.default_rng(1)
+    raw = (tone(rate) * 0.5 + 0.05 * rng.standard_normal(2 * rate)).astype(np.float32).tobytes()
+    path = tmp_path / f"noisy.{kind}"
+    source = ["-f", "f32le", "-ar", str(rate), "-ac", "1", "-i", "-"]
+    subprocess.run([RUNS_FFMPEG, "-v", "error", *source, path], input=raw, check=True)
+    out = ["-map", "a:0", "-ac", "1", "-f", "f32le", "-"]
+    decoded = subprocess.run([RUNS_FFMPEG, "-v", "error", "-i", path, *out], check=True, capture_output=True).stdout
+    own = 48000 if kind == "webm" else rate
+    expected = np.frombuffer(decoded, np.float32)
+    expected = expected if own == 16000 else soxr.resample(expected, own, 16000, quality="HQ")
+    np.testing.assert_allclose(read_audio(path), expected, atol=1e-4, rtol=0)
+    np.testing.assert_array_equal(read_audio("a shard", content=path.read_bytes()), read_audio(path))
+
+
 @pytest.mark.parametrize("kind", ["m4a", "mka"])
 def test_a_file_that_ends_early_is_refused(files, tmp_path, kind):
     if kind == "m4a":  # as for the web: its header comes first, so that its beginning can be opened

@@ -80,7 +80,7 @@ def test_predictions_that_are_not_text_are_refused_in_a_line(tmp_path, capsys, t
     ("options", "message"),
     [
         (["--normalizer", "basc"], "did you mean 'basic'?"),
-        (["--task", "classify", "--normalizer", "basic"], "are for transcripts, not for labels"),
+        (["--task", "classify", "--normalizer", "basic"], "are for transcripts. Remove"),
         (["--alignments", "/dev/null/errors.txt"], "Cannot write alignments"),
     ],
 )

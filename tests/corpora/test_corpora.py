@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import soundfile
 
@@ -10,7 +11,7 @@ from attune import catalog
 from attune.audio.decode import read_utterance
 from attune.cli import main
 from attune.corpora import CORPORA, CorpusPaths, open_manifest, prepare_split
-from attune.corpora.common_voice import normalize_letters
+from attune.corpora.common_voice import normalize_letters, superb_text
 from attune.corpora.switchboard import clean_transcript
 from attune.errors import DataError
 from attune.sources import content_of
@@ -42,7 +43,7 @@ def test_a_corpus_keeps_its_promises(name, tmp_path):
 
 def test_every_corpus_that_is_listed_is_a_layout():
     names = catalog.names(CORPORA)
-    assert len(names) == 24
+    assert len(names) == 25
     assert all(callable(catalog.find(CORPORA, name).read) for name in names)
 
 
@@ -53,6 +54,13 @@ def test_librispeech_rows_have_speaker_and_text_and_a_lost_file_is_told(tmp_path
     assert (first.id, first.speaker, first.text) == ("100-7-0000", "100", "HELLO NUMBER 0")
     assert first.seconds == pytest.approx(0.3)
     assert left_out["train-clean-100"] == {"missing audio file": 1} and left_out["dev-clean"] == {}
+
+
+def test_a_librispeech_set_alone_is_read_from_within(tmp_path):
+    root = miniatures.librispeech(tmp_path, ("dev-clean-2",))
+    for inside in ("", "LibriSpeech", "LibriSpeech/dev-clean-2", "LibriSpeech/dev-clean-2/100/7"):
+        splits, _ = prepare("mini_librispeech", root / inside, tmp_path / "to" / inside.replace("/", "-"))
+        assert {name: len(rows) for name, rows in splits.items()} == {"dev-clean-2": 3}
 
 
 def test_a_folder_that_is_no_librispeech_is_refused(tmp_path):
@@ -419,3 +427,29 @@ def test_plug_ins_that_import_the_former_names_keep_working(tmp_path):
 
     rows = Layout(read).read(CorpusPaths(str(tmp_path), tmp_path), NoOptions())
     assert rows["train"] == [Row("a", str(tmp_path / "a.wav"))]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "text"),
+    [("¿Qué tal, señor?", "QUÉ TAL SEÑOR"), ("it's well-known …", "IT'S WELL KNOWN"), ("ﬁn １２", "FIN 12")],
+)
+def test_text_of_superb_is_upper_case_without_punctuation(sentence, text):
+    assert superb_text(sentence) == text
+
+
+def test_common_voice_by_accent_and_without_latin_rows(tmp_path):
+    (tmp_path / "cv" / "clips").mkdir(parents=True)
+    lines = ["client_id\tpath\tsentence\taccents\tlocale"]
+    rows = [
+        ("Sí.", "mexicano", "es"),
+        ("No.", "andino", "es"),
+        ("ok 好", "mexicano", "zh-CN"),
+        ("好。", "mexicano", "zh-CN"),
+    ]
+    for number, (sentence, accent, locale) in enumerate(rows):
+        soundfile.write(tmp_path / "cv" / "clips" / f"{number}.wav", np.zeros(1600), 16_000)
+        lines.append(f"c{number}\t{number}.wav\t{sentence}\t{accent}\t{locale}")
+    (tmp_path / "cv" / "test.tsv").write_text("\n".join(lines) + "\n")
+    options = {"splits": ("test",), "accent": "mexicano", "text": "superb"}
+    splits, left_out = prepare("common_voice", tmp_path / "cv", tmp_path / "to", **options)
+    assert [row.text for row in splits["test"]] == ["SÍ", "好"] and left_out["test"] == {"Latin letters": 1}

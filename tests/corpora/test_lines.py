@@ -63,3 +63,8 @@ def test_a_quote_that_swallows_rows_is_refused_as_a_whole(tmp_path, rest):
 def test_a_table_without_column_names_is_refused(tmp_path, content):
     with pytest.raises(DataError, match="name the columns"):
         convert(tmp_path / "m.csv", content)
+
+
+def test_a_table_with_headers_of_its_own_is_answered_with_what_makes_a_manifest_of_it(tmp_path):
+    with pytest.raises(DataError, match=r"Found: Datei, Satz\. .*attune prepare csv --from .*m\.csv --to FOLDER"):
+        convert(tmp_path / "m.csv", "Datei;Satz\na.wav;eins\n")

@@ -67,9 +67,18 @@ def predictions(source, out):
 
 def test_an_exported_model_says_what_the_run_says(run, site, tmp_path):
     export_model(str(run.folder), tmp_path / "model", site)
+    (tmp_path / "model/README.md").unlink()
     assert contents(tmp_path / "model") == contents(run.model)
     export_model(str(tmp_path / "model"), tmp_path / "again", site)
     assert contents(tmp_path / "again") == contents(run.model)
+
+
+def test_an_export_has_the_card_that_a_push_would_have_but_not_that_of_another_checkpoint(run, site, tmp_path):
+    export_model(str(run.folder), tmp_path / "best", site)
+    card = (tmp_path / "best/README.md").read_text()
+    assert card.startswith("---\nlibrary_name: ") and "# best" in card and "## Scores" in card
+    export_model(f"{run.folder}@last", tmp_path / "last", site)
+    assert not (tmp_path / "last/README.md").exists()
 
 
 def test_an_export_never_replaces_what_is_no_model(run, site, tmp_path):

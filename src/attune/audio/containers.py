@@ -67,14 +67,25 @@ class ContainerReader:
     def pieces(self) -> Iterator[Samples]:
         """The samples in their order, (T, channels); a file that ends early is a DataError after the last."""
         total = 0
-        for frame in self._container.decode(self._container.streams.audio[0]):
+        for frame, surplus in self._frames():
             if frame.sample_rate != self.rate:
                 raise DataError(f"{self.path} changes its sampling rate on the way. Convert it to WAV or FLAC.")
-            piece = _floats(frame)
+            piece = _floats(frame)[surplus:]
             total += len(piece)
             yield piece
         if self._seconds is not None and total / self.rate < self._seconds - SLACK_SECONDS:
             raise _truncated(self.path, f"decoded {total / self.rate:.2f} s of {self._seconds:.2f} s")
+
+    def _frames(self) -> Iterator[tuple[Any, int]]:
+        """The decoded frames, each with how many of its first samples are still to be left out."""
+        stream, surplus = self._container.streams.audio[0], None
+        for packet in self._container.demux(stream):
+            if surplus is None:
+                is_matroska = self._container.format.name.startswith("matroska")
+                surplus = _surplus(stream.codec_context, packet) if is_matroska else 0
+            for frame in packet.decode():
+                yield frame, min(surplus, frame.samples)
+                surplus -= min(surplus, frame.samples)
 
 
 @contextmanager
@@ -102,6 +113,18 @@ def _declared_seconds(container: Any, kind: Container, time_base: int) -> float 
     if kind.format == "matroska" and len(container.streams) == 1 and container.duration:
         return float(container.duration / time_base)
     return None
+
+
+def _surplus(codec: Any, first: Any) -> int:
+    """Samples before an Opus recording begins that its container does not tell FFmpeg to skip.
+
+    The head of the codec is right. Some versions of FFmpeg write a shorter delay beside it for audio below 48 kHz.
+    """
+    head = codec.extradata or b""
+    if codec.name != "opus" or head[:8] != b"OpusHead":
+        return 0
+    skipped = bytes(first.get_sidedata("skip_samples"))[:4] if first.has_sidedata("skip_samples") else b""
+    return max(0, int.from_bytes(head[10:12], "little") - int.from_bytes(skipped, "little"))
 
 
 def _floats(frame: Any) -> Samples:

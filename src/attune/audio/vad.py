@@ -17,6 +17,7 @@ from attune.types import SAMPLE_RATE
 FRAMES_PER_SECOND = 100
 SILENCE = -75.0  # dB below full scale, six steps of 16 bits: a recording that is never louder has no speech
 ABOVE_NOISE = 5.0  # dB above the noise floor is speech,
+EDGE_ABOVE_NOISE = 10.0  # where it begins and ends: breath and reverberation are not speech,
 BELOW_SPEECH = (40.0, 12.0)  # but the threshold lies at most and at least this many dB below the loudest speech
 NOISE_SECONDS = 10  # the noise floor is that of so many seconds before and after
 HANGOVER = 20  # frames kept around speech; what is closer than twice this is one span
@@ -46,9 +47,9 @@ def vad_chunks(samples: NDArray[np.float32], max_seconds: float = 30.0, rate: in
 
 
 def speech_frames(samples: NDArray[np.float32], rate: int = SAMPLE_RATE) -> NDArray[np.bool_]:
-    """Which hundredths of a second are louder than the noise around them (F,)."""
+    """Which hundredths of a second are clearly louder than the noise around them (F,)."""
     levels = _levels(samples, rate)
-    return levels > _thresholds(levels)
+    return levels > _thresholds(levels, EDGE_ABOVE_NOISE)
 
 
 def _levels(samples: NDArray[np.float32], rate: int) -> Floats:
@@ -66,7 +67,7 @@ def _speech(levels: Floats) -> list[Frames]:
     return [(int(start), int(end)) for start, end in edges if is_speech[start:end].sum() >= SHORTEST_SPEECH]
 
 
-def _thresholds(levels: Floats) -> Floats:
+def _thresholds(levels: Floats, above_noise: float = ABOVE_NOISE) -> Floats:
     """The speech threshold of each frame in dB (F,)."""
     seconds = np.array_split(levels, range(FRAMES_PER_SECOND, len(levels), FRAMES_PER_SECOND))
     loudest = max(np.quantile(second, 0.9) for second in seconds)
@@ -75,7 +76,7 @@ def _thresholds(levels: Floats) -> Floats:
     quietest = np.pad([np.quantile(second, 0.1) for second in seconds], NOISE_SECONDS, constant_values=np.inf)
     floor = np.lib.stride_tricks.sliding_window_view(quietest, 2 * NOISE_SECONDS + 1).min(1)
     most, least = BELOW_SPEECH
-    thresholds = np.clip(floor + ABOVE_NOISE, loudest - most, loudest - least)
+    thresholds = np.clip(floor + above_noise, loudest - most, loudest - least)
     return np.repeat(thresholds, FRAMES_PER_SECOND)[: len(levels)]
 
 

@@ -42,4 +42,6 @@ def run(arguments: Namespace) -> int:
     print(f"exported to {arguments.to}")
     if is_native:
         print(f"Evaluate it: attune evaluate {arguments.to}")
+    if is_native and (arguments.to / "README.md").is_file():
+        print(f"Its model card, as `attune push` writes it: {arguments.to / 'README.md'}")
     return 0

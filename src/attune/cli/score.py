@@ -23,7 +23,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Take a predictions file and how to score it."""
     parser.add_argument("predictions", type=Path, help="a JSON lines file with id, value and reference")
     parser.add_argument(
-        "--task", choices=["transcribe", "classify"], default="transcribe", help="task (default transcribe)"
+        "--task",
+        choices=["transcribe", "classify", "verify"],
+        default="transcribe",
+        help="task (default transcribe); verify: numbers with true or false as references",
     )
     parser.add_argument("--normalizer", metavar="NAME", help="for transcripts (default: none)")
     parser.add_argument("--alignments", type=Path, metavar="FILE", help="write word alignments, worst utterance first")
@@ -36,12 +39,12 @@ def run(arguments: Namespace) -> int:
     from attune.report.predictions import read_predictions
     from attune.report.tables import scores_json, scores_table
 
-    if arguments.task == "classify" and (arguments.normalizer or arguments.alignments):
-        raise ConfigError("--normalizer and --alignments are for transcripts, not for labels. Remove them.")
+    if arguments.task != "transcribe" and (arguments.normalizer or arguments.alignments):
+        raise ConfigError("--normalizer and --alignments are for transcripts. Remove them.")
     normalizer = arguments.normalizer or "none"
     normalize = catalog.find(catalog.NORMALIZERS, normalizer)
     predictions = read_predictions(arguments.predictions)
-    scores = _score(arguments.task, predictions, normalize, normalizer)
+    scores = score_predictions(arguments.task, predictions, normalize, normalizer)
     if arguments.alignments:
         _write_alignments(arguments.alignments, predictions, normalize)
     if arguments.json:
@@ -52,15 +55,37 @@ def run(arguments: Namespace) -> int:
     return _report_absent(predictions)
 
 
-def _score(task: str, predictions: list[Prediction], normalize: Callable[[str], str], normalizer: str) -> Scores:
+def score_predictions(
+    task: str, predictions: list[Prediction], normalize: Callable[[str], str] = str, normalizer: str = "none"
+) -> Scores:
+    """The scores of texts, labels or trials."""
     from attune.scoring.accuracy import score_labels
     from attune.scoring.error_rates import score_transcripts
     from attune.scoring.texts import texts_of
 
+    if task == "verify":
+        return _score_trials(predictions)
     references, values = texts_of(predictions)
     if task == "classify":
         return score_labels(references, values)
     return score_transcripts(references, values, normalize, normalizer)
+
+
+def _score_trials(predictions: list[Prediction]) -> Scores:
+    """EER, minDCF and Cllr of numbers, which Cllr takes for log-likelihood ratios."""
+    import numpy as np
+
+    from attune.metrics import Scores
+    from attune.scoring.calibration import score_ratios
+    from attune.scoring.detection import score_trials
+
+    pairs = [(each.value, each.reference) for each in predictions]
+    if not all(isinstance(value, int | float) and isinstance(reference, bool) for value, reference in pairs):
+        raise DataError("--task verify: expected a number as value and true or false as reference in each line.")
+    ratios, targets = np.array([value for value, _ in pairs], np.float64), np.array([right for _, right in pairs])
+    names = [each.id for each in predictions]
+    values = score_trials(ratios.tolist(), targets.tolist(), names) | score_ratios(ratios, targets, names)
+    return Scores(values, {"num_trials": len(pairs), "num_target_trials": int(targets.sum())})
 
 
 def _write_alignments(path: Path, predictions: list[Prediction], normalize: Callable[[str], str]) -> None:

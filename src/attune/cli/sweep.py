@@ -6,6 +6,7 @@ import json
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,13 +62,15 @@ def run(arguments: Namespace) -> int:
 
 
 def run_points(arguments: Namespace, points: Sequence[SweepPoint], folder: Path) -> Iterator[PointResult]:
-    """Run points on the devices or the cluster of the command line; yields each when it is done."""
+    """Run points on the devices or the cluster of the command line; yields each as it ends, on Ray when all have."""
     from attune.launch.stopping import handle_stop_signals
     from attune.launch.sweep import run_here, run_on_ray
 
     site = site_of(arguments)
     if arguments.launch == "ray":
-        return run_on_ray(points, site, cluster_of(arguments), folder)
+        with redirect_stdout(sys.stderr):  # which Tune and its trials print to
+            results = run_on_ray(points, site, cluster_of(arguments), folder)
+        return iter(results)
     devices = min(ranks_wanted(arguments), len(points))
     if devices > 1:
         site = replace(site, workers=max(0, site.workers // devices))

@@ -10,7 +10,7 @@ from attune.corpora._parquet import SHARDS, read_samples
 from attune.corpora._prepare import Prepared, prepare_split, remove_splits
 from attune.corpora._ratios import assign_groups
 from attune.corpora._remote import fetch_manifest
-from attune.corpora._rows import Row
+from attune.corpora._rows import Row, write_row
 from attune.corpora._sample import CorpusSample
 from attune.corpora._scan import to_utterance
 from attune.corpora._select import Selection, require_valid_rows, select
@@ -56,4 +56,5 @@ __all__ = [
     "select",
     "to_utterance",
     "unpacked_root",
+    "write_row",
 ]

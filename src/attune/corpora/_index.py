@@ -1,6 +1,6 @@
 """The cached result of scanning a manifest, so that later runs do not scan it again.
 
-An index is a header, `NAME.json`, that names a table of rows and, for CSV and TSV, a copy of the rows as JSONL.
+An index is a header, `NAME.json`, that names a table of rows and, but for JSONL, a copy of the rows as JSONL.
 Each file is written atomically and the header last, so that any number of processes may open or build the same index
 at once. The folder is a cache: deleting it costs a scan.
 """
@@ -15,13 +15,14 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from attune.corpora._lines import jsonl_lines, table_lines
+from attune.corpora._lines import jsonl_lines, table_lines, text_lines
 from attune.corpora._rows import read_row
 from attune.corpora._scan import BadLine, FileState, Table, file_state, find_duplicates, scan
 from attune.errors import DataError
 from attune.files import completed, sha256, write_text
 from attune.secrets import shown, without_secrets
 
+COPIED = {".csv": table_lines, ".tsv": table_lines, ".txt": text_lines}  # read from a copy as JSONL
 FORMAT = 4  # increased when the files of an older version cannot be read, or mean something else
 MTIME_TICK_NS = 2_000_000_000  # two changes within a clock tick have the same times; then the hash decides
 
@@ -44,8 +45,8 @@ def load_or_scan(manifest: Path, folder: Path) -> Index:
         raise DataError(f"{manifest} is a folder. Give a manifest: a .jsonl, .csv or .tsv file.")
     if not manifest.is_file():
         raise DataError(f"Manifest {manifest} does not exist. Check the paths under `data` in the recipe.")
-    if manifest.suffix.lower() not in (".jsonl", ".csv", ".tsv"):
-        raise DataError(f"Manifest {manifest} has an unknown format. Expected .jsonl, .csv or .tsv.")
+    if manifest.suffix.lower() not in (".jsonl", *COPIED):
+        raise DataError(f"Manifest {manifest} has an unknown format. Expected .jsonl, .csv or .tsv (or .txt for text).")
     key = hashlib.sha256(str(manifest.absolute()).encode()).hexdigest()[:12]
     header = folder.absolute() / f"{manifest.stem}-{key}.json"
     return _load(header, manifest) or _make(header, manifest)
@@ -73,7 +74,8 @@ def _make(header: Path, manifest: Path) -> Index:
     else:
         rows = header.with_name(f"{header.stem}-{digest[:12]}.jsonl")
         with _writing(rows) as copy:
-            table, bad_lines = scan(table_lines(manifest, copy), manifest.absolute().parent)
+            lines = COPIED[manifest.suffix.lower()](manifest, copy)
+            table, bad_lines = scan(lines, manifest.absolute().parent)
     if not len(table) and not bad_lines:
         raise DataError(f"Manifest {manifest} has no rows. Prepare it again.")
     table, duplicates = _without_duplicates(table, rows)

@@ -14,7 +14,9 @@ def librispeech_layout(*sets: str) -> Layout:
 
 
 def _read(sets: tuple[str, ...], corpus: CorpusPaths, options: NoOptions) -> dict[str, Iterator[RowOrSkipped]]:
-    root = first_existing(corpus, "LibriSpeech", ".")
+    # An archive of one set has nothing beside it, so what was unpacked may be taken for the set or a part of it.
+    within = [folder for folder in (corpus.folder, *corpus.folder.parents) if folder.name in sets]
+    root = within[0].parent if within else first_existing(corpus, "LibriSpeech", ".")
     first_existing(CorpusPaths(str(root), corpus.to), *sets)  # at least one must be there
     return {name: _rows(root / name) for name in sets if (root / name).is_dir()}
 

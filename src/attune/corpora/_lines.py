@@ -1,4 +1,4 @@
-"""Manifest files to lines of JSON: JSONL as it is, CSV and TSV converted to a JSONL copy that is read by offset."""
+"""Manifest files to lines of JSON: JSONL as it is, others converted to a JSONL copy that is read by offset."""
 
 import csv
 import json
@@ -56,6 +56,24 @@ def table_lines(path: Path, copy: BinaryIO) -> Iterator[Line]:
         offset += len(content)
 
 
+def text_lines(path: Path, copy: BinaryIO) -> Iterator[Line]:
+    """The non-blank lines of a text file, each an utterance without audio, as `table_lines` has them."""
+    offset = 0
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, 1):
+            try:
+                text = raw.decode("utf-8-sig").strip()
+            except UnicodeDecodeError:
+                yield Line(number, offset, b"", "not UTF-8 text")
+                continue
+            if text:
+                row = {"id": f"{path.absolute().parent.name}/{path.name}:{number}", "text": text}
+                content = json.dumps(row, ensure_ascii=False).encode() + b"\n"
+                copy.write(content)
+                yield Line(number, offset, content)
+                offset += len(content)
+
+
 def _records(path: Path) -> Iterator[tuple[int, dict[str, str] | str]]:
     """Line number and cells of each record, or what is wrong with it."""
     with path.open(encoding=ENCODING, errors=ERRORS, newline="") as file:
@@ -78,7 +96,8 @@ def _header(reader: Any, path: Path) -> list[str]:
     if not known.intersection(header) or len(set(header)) < len(header):
         raise DataError(
             f"The first line of {path} must name the columns, each once, e.g. id, audio, seconds, text. "
-            f"Found: {', '.join(header)[:200] or 'nothing'}."
+            f"Found: {', '.join(header)[:200] or 'nothing'}. A table with other names becomes a manifest by: attune "
+            f"prepare csv --from {path} --to FOLDER"
         )
     return header
 

@@ -102,7 +102,7 @@ def _require_unchanged(reading: Reading, split: str, to: Path) -> None:
         changes = describe_changes(reading, before["entries"], to / f"{split}.jsonl")
         raise DataError(
             f"{split}: the source has changed since {to / f'{split}.jsonl'} was written ({changes}). "
-            "Use --force to write it again, or another --to."
+            f"`attune prepare` writes it again with --force, or elsewhere with another --to; or remove {to}."
         )
 
 

@@ -1,5 +1,6 @@
 """Common Voice: any language and release; `--from` is the folder with clips/ and the TSV files."""
 
+import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,14 +14,22 @@ from attune.corpora._rows import Row
 from attune.corpora._tables import read_records
 from attune.errors import DataError
 
+WITHOUT_LATIN = ("ar", "zh")  # languages whose rows with Latin letters are left out by `text=superb`
+LATIN = re.compile("[A-Z]")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Which TSV files of the release, and how accented letters are written."""
+    """Which TSV files and rows of the release, and how their text is written."""
 
     splits: Annotated[Names, Field(description="TSV files, without .tsv.")] = ("train", "dev", "test")
     letters: Annotated[
         Literal["keep", "fold"], Field(description="Keep letters as they are, or write é as e, å as a.")
+    ] = "keep"
+    accent: Annotated[str | None, Field(description="Only speakers with this accent, e.g. mexicano.")] = None
+    text: Annotated[
+        Literal["keep", "superb"],
+        Field(description="superb: upper case without punctuation; Arabic and Chinese without rows of Latin letters."),
     ] = "keep"
 
 
@@ -42,11 +51,20 @@ def _rows(clips: Path, table: Path, options: Options) -> Iterator[RowOrSkipped]:
         if Path(name).name != name:
             yield Skipped(name, "path outside clips/")
             continue
+        accents = record.get("accents") or record.get("accent") or ""
+        if options.accent and options.accent.lower() not in [each.strip().lower() for each in accents.split(",")]:
+            continue
+        text = normalize_letters(record["sentence"], options.letters)
+        if options.text == "superb":
+            text = superb_text(text)
+            if record.get("locale", "").startswith(WITHOUT_LATIN) and LATIN.search(text):
+                yield Skipped(name, "Latin letters")
+                continue
         yield Row(
             Path(name).stem,
             str(clips / name),
             seconds=durations.get(name),
-            text=normalize_letters(record["sentence"], options.letters),
+            text=text,
             speaker=record["client_id"] or None,
             language=record.get("locale") or None,
             labels={key: record[key] for key in ("age", "gender", "accents", "variant") if record.get(key)},
@@ -59,6 +77,13 @@ def normalize_letters(sentence: str, letters: str) -> str:
         return unicodedata.normalize("NFC", sentence)
     bare = (each for each in unicodedata.normalize("NFKD", sentence) if unicodedata.category(each) != "Mn")
     return unicodedata.normalize("NFC", "".join(bare))
+
+
+def superb_text(sentence: str) -> str:
+    """The sentence as in SUPERB's OOD-ASR: NFKC, upper case, and a space for punctuation other than an apostrophe."""
+    letters = unicodedata.normalize("NFKC", sentence).upper()
+    kept = (each if each == "'" or unicodedata.category(each)[0] != "P" else " " for each in letters)
+    return " ".join("".join(kept).split())
 
 
 def _durations(table: Path) -> Mapping[str, float]:

@@ -4,6 +4,7 @@
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from attune.types import States
@@ -22,4 +23,7 @@ def advance_where(
 
 
 def _chosen(is_label: Tensor, after: Tensor, before: Tensor) -> Tensor:
+    """The new one of the rows that have a label; one that has grown, such as a cache, is padded in the others."""
+    if grown := after.shape[1:] and after.shape[1] - before.shape[1]:
+        before = F.pad(before, (*[0] * (2 * (after.dim() - 2)), 0, grown))
     return torch.where(is_label.view(-1, *[1] * (after.dim() - 1)), after, before)

@@ -17,53 +17,95 @@ from attune.audio.vad import FRAMES_PER_SECOND
 from attune.types import Word
 
 SHORTEST_PAUSE = 6  # hundredths of a second; less is the closure of a plosive
+LONG_PAUSE = 15  # what lies beyond it belongs to another word, or to none
+SHORTEST_SPEECH = 6  # between two pauses; less is a click
 REACH = 15  # by how much a token may be emitted too early or too late
 FARTHEST = 60  # how far from its tokens a word may begin or end
+UNCOVERED = 50  # as much speech as this without a word is not in the text
 
 Frames = tuple[int, int]  # from, up to
 
 
-def snap_to_pauses(words: Sequence[Word], is_speech: NDArray[np.bool_], offset: float = 0.0) -> tuple[Word, ...]:
+def snap_to_pauses(
+    words: Sequence[Word], is_speech: NDArray[np.bool_], offset: float = 0.0, reach: int = REACH
+) -> tuple[Word, ...]:
     """The words with their edges at those of the pauses between them.
 
-    `is_speech` is by hundredths of a second, `offset` is where that audio begins.
+    `is_speech` is by hundredths of a second, `offset` is where that audio begins. `reach` is by how much tokens may be
+    off, at most half of their word.
     """
     if not words:
         return ()
     origin = offset - FARTHEST / FRAMES_PER_SECOND  # around the audio is silence
     spans = [tuple(round((each - origin) * FRAMES_PER_SECOND) for each in (word.start, word.end)) for word in words]
-    moved = _moved(spans, np.pad(is_speech, FARTHEST))  # type: ignore[arg-type]
+    moved = _moved(spans, _without_clicks(np.pad(is_speech, FARTHEST)), reach)  # type: ignore[arg-type]
     return tuple(
         replace(word, start=_seconds(start, origin, offset), end=_seconds(max(end, start + 1), origin, offset))
         for word, (start, end) in zip(words, moved, strict=True)
     )
 
 
-def _moved(spans: Sequence[Frames], is_speech: NDArray[np.bool_]) -> Iterator[Frames]:
+def _moved(spans: Sequence[Frames], is_speech: NDArray[np.bool_], reach: int) -> Iterator[Frames]:
     first, last = spans[0], spans[-1]
     before, after = max(first[0] - FARTHEST, 0), last[1] + FARTHEST
-    pause = _pause(is_speech, (before, before), first)
+    pause = _pause(is_speech, (before, before), first, reach)
     start = pause[1] if pause else first[0]
     for left, right in pairwise(spans):
-        pause = _pause(is_speech, left, right)
+        pause = _pause(is_speech, left, right, reach)
         # Speech that is far from any token of theirs belongs to neither.
         yield start, min(pause[0] if pause else right[0], left[1] + FARTHEST)
         start = max(pause[1], right[0] - FARTHEST) if pause else right[0]
-    pause = _pause(is_speech, last, (after, after))
+    pause = _pause(is_speech, last, (after, after), reach)
     yield start, pause[0] if pause else last[1]
 
 
-def _pause(is_speech: NDArray[np.bool_], left: Frames, right: Frames) -> Frames | None:
-    """The longest pause between the tokens of two words, which may have been emitted somewhat off."""
-    first = max(sum(left) // 2, left[1] - REACH)
-    last = min(-(-sum(right) // 2), right[0] + REACH)
+def _without_clicks(is_speech: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The same without sounds that are too short for speech and stand alone."""
+    kept = is_speech.copy()
+    edges = np.flatnonzero(np.diff(np.pad(is_speech, 1).astype(np.int8))).reshape(-1, 2)
+    for number, (start, end) in enumerate(edges):
+        before = start - (edges[number - 1][1] if number else -SHORTEST_PAUSE)
+        after = (edges[number + 1][0] if number + 1 < len(edges) else end + SHORTEST_PAUSE) - end
+        if end - start < SHORTEST_SPEECH and min(before, after) >= SHORTEST_PAUSE:
+            kept[start:end] = False
+    return kept
+
+
+def _pause(is_speech: NDArray[np.bool_], left: Frames, right: Frames, reach: int) -> Frames | None:
+    """When the left word ends and the right one begins, if a pause is between their tokens.
+
+    The tokens may have been emitted somewhat off. Of several long pauses, each word has the one next to it.
+    """
+    first = max(sum(left) // 2, left[1] - reach)
+    last = min(-(-sum(right) // 2), right[0] + reach)
     silent = ~is_speech[first:last]
     runs = np.flatnonzero(np.diff(np.pad(silent, 1).astype(np.int8))).reshape(-1, 2)
-    if not len(runs):
+    lengths = runs[:, 1] - runs[:, 0]
+    if not len(runs) or lengths.max() < SHORTEST_PAUSE:
         return None
-    begin, end = runs[int(np.argmax(runs[:, 1] - runs[:, 0]))].tolist()
-    return (first + begin, first + end) if end - begin >= SHORTEST_PAUSE else None
+    near = runs[lengths >= min(LONG_PAUSE, lengths.max())]
+    return first + int(near[0][0]), first + int(near[-1][1])
 
 
 def _seconds(frame: int, origin: float, offset: float) -> float:
     return round(max(frame / FRAMES_PER_SECOND + origin, offset), 3)
+
+
+def speech_between(words: Sequence[Word], is_speech: NDArray[np.bool_]) -> list[tuple[float, float]]:
+    """From when to when there is speech of half a second or more that no word covers, in seconds."""
+    uncovered = is_speech.copy()
+    for word in words:
+        uncovered[round(word.start * FRAMES_PER_SECOND) : round(word.end * FRAMES_PER_SECOND)] = False
+    edges = np.flatnonzero(np.diff(np.pad(_joined(uncovered), 1).astype(np.int8))).reshape(-1, 2)
+    long = [(int(start), int(end)) for start, end in edges if uncovered[start:end].sum() >= UNCOVERED]
+    return [(start / FRAMES_PER_SECOND, end / FRAMES_PER_SECOND) for start, end in long]
+
+
+def _joined(is_speech: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Speech without the pauses inside it that are shorter than half a second."""
+    places = np.flatnonzero(is_speech)
+    joined = is_speech.copy()
+    for before, after in pairwise(places.tolist()):
+        if 1 < after - before <= UNCOVERED:
+            joined[before:after] = True
+    return joined

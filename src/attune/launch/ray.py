@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any
 
 from attune.errors import AttuneError, CheckpointError, ConfigError, RankLost, ReaderLost
 from attune.files import explain_write_errors, write_text
@@ -27,7 +27,6 @@ from attune.launch.stopping import INTERRUPTED, STOP_SIGNALS
 from attune.processes import RUN_ID_VARIABLE, cores
 from attune.world import World
 
-Result = TypeVar("Result")
 LOCAL = "local"  # an address: a cluster on this machine only, which ends with this process
 SEEN_SECONDS = 10.0  # a network file system may show a new file late
 FAILURE, STOP, RESULT = ".failure.json", ".stop", ".result.json"  # in the run directory
@@ -78,7 +77,7 @@ def _fit(ray: Any, work: Work, cluster: Cluster, restarts: int) -> str:
     least, most = cluster.workers
     scaling = ScalingConfig(
         num_workers=most if least == most else (least, most),  # type: ignore[arg-type]
-        use_gpu=_uses_gpu(ray, cluster.device),
+        use_gpu=uses_gpu(ray, cluster.device),
     )
     storage = work.run / ".ray"
     trainer = TorchTrainer(
@@ -225,31 +224,14 @@ def map_on_ray(items: Sequence[str], worker: type, arguments: Sequence[object], 
             worker,
             fn_constructor_args=tuple(arguments),
             batch_size=8,
-            num_gpus=1 if _uses_gpu(ray, cluster.device) else None,
+            num_gpus=1 if uses_gpu(ray, cluster.device) else None,
             compute=data.ActorPoolStrategy(min_size=cluster.workers[0], max_size=cluster.workers[1]),
         )
         yield from made.iter_rows()
 
 
-def tasks_on_ray(
-    work: Callable[..., Result], arguments: Sequence[Sequence[object]], cluster: Cluster, folder: Path
-) -> Iterator[Result]:
-    """Call `work` with each of the arguments, `cluster.workers` at a time; yields results as they come.
-
-    A task whose node is lost is started again by Ray. All nodes must see `folder`.
-    """
-    with connect_cluster(cluster) as ray:
-        require_shared_folder(ray, folder)
-        task = ray.remote(num_cpus=1, num_gpus=1 if _uses_gpu(ray, cluster.device) else 0)(work)
-        waiting, running = list(arguments), list[Any]()
-        while waiting or running:
-            while waiting and len(running) < cluster.workers[1]:
-                running.append(task.remote(*waiting.pop(0)))
-            done, running = ray.wait(running)
-            yield from ray.get(done)
-
-
-def _uses_gpu(ray: Any, device: str) -> bool:
+def uses_gpu(ray: Any, device: str) -> bool:
+    """Whether workers get a GPU each: the cluster has some, and nobody asked for the CPU."""
     return device != "cpu" and ray.cluster_resources().get("GPU", 0) > 0
 
 

@@ -62,8 +62,9 @@ class EvalTarget:
 
 def open_eval_target(source: str, overrides: Sequence[str], site: Site) -> EvalTarget:
     """A run, a model or another toolkit's checkpoint as it is, or a recipe file with the weights it names."""
-    if Path(source).suffix in (".yaml", ".yml"):
-        recipe = _recipe(Path(source), overrides)
+    is_shipped = source in catalog.shipped_recipes() and not Path(source).exists()
+    if is_shipped or Path(source).suffix in (".yaml", ".yml"):
+        recipe = _recipe(catalog.recipe_path(Path(source)), overrides)
         weights: str | None = recipe.model.config.weights
         if weights is None:
             raise ConfigError(f"{source} has no weights to evaluate. Add model.weights=RUN_OR_MODEL.")

@@ -45,7 +45,7 @@ CARD_SETTINGS = (
     *("batches.micro_seconds", "batches.micro_utterances", "batches.micros_per_step", "adapt.method", "seed"),
     "model.window",
 )
-NEMO = ".nemo"
+NEMO, CARD = ".nemo", "README.md"
 METHODS = ("transcribe", "classify")  # of a loaded model, each for the task of its name
 TRAINING = ("log.jsonl", "environment.json", "command.txt", "sources.lock.json")
 TRACKED = ("tensorboard", "mlruns", "wandb")  # folders of trackers
@@ -66,6 +66,8 @@ def export_model(source: str, to: Path, site: Site, for_transformers: bool = Fal
         to.parent.mkdir(parents=True, exist_ok=True)
         if is_own_format:
             export(to, pretrained.recipe, run, model)
+            if path == run.folder and run.checkpoints.is_dir():  # another checkpoint has other scores
+                write_text(to / CARD, model_card(_facts(run, run.recipe(), to.name, to)))
         else:
             _export_for_others(to, pretrained.recipe, run, model, for_transformers)
 
@@ -162,7 +164,7 @@ def make_bundle(path: Path, folder: Path, address: str, site: Site) -> None:
             write_text(training / each, without_secrets(_text(path / each)))
     if _scores(path):
         shutil.copy(path / "scores.json", folder)
-    write_text(folder / "README.md", model_card(_facts(run, recipe, address, folder)))
+    write_text(folder / CARD, model_card(_facts(run, recipe, address, folder)))
 
 
 def _remove_secrets(folder: Path) -> None:

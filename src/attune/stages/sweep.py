@@ -110,7 +110,12 @@ def run_point(point: SweepPoint, site: Site, stop_requested: Callable[[], bool] 
         raise
     except AttuneError as error:
         return PointResult(point, problem=str(error))
-    return PointResult(point, scores_from_json(run.scores()["dev"]))
+    return finished_result(point)
+
+
+def finished_result(point: SweepPoint) -> PointResult:
+    """The dev scores of a point that was trained to its end."""
+    return PointResult(point, scores_from_json(Run(point.run).scores()["dev"]))
 
 
 def _is_finished(run: Run, recipe: Recipe) -> bool:

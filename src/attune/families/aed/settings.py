@@ -75,7 +75,7 @@ class AedConfig:
         return default if self.normalize_epochs is None else self.normalize_epochs
 
     def __post_init__(self) -> None:
-        if (self.weights is None) == (self.size is None):
+        if self.weights is None and self.size is None:
             raise ValueError("give `weights` to start from, or the `size` of a new model")
         if self.weights is None and self.tokens == "own":
             raise ValueError("a model without weights has no tokens of its own; write `tokens: task`")

@@ -9,7 +9,7 @@ from attune.families.lm.settings import LmConfig as LmConfig
 
 
 def build(config: LmConfig, task: Task, assets: Path) -> TaskModel:
-    """A recurrent language model over the task's tokens, with random weights."""
+    """A language model over the task's tokens, with random weights."""
     from attune.families.lm.build import build_lm, build_own
 
     if config.tokens == "own":
@@ -45,6 +45,6 @@ FAMILY = Family(
     build=build,
     importer=Importer(recognizes, read, remote_parts, ("task.name=language_model", "model.tokens=own")),
     vocabulary=VocabularyRules(is_own=lambda config: config.tokens == "own"),
-    architecture_settings=("size", "tokens"),
+    architecture_settings=("kind", "size", "tokens"),
     takes="tokens",
 )

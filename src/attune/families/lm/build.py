@@ -18,14 +18,20 @@ from attune.families._speechbrain import TOKENIZER
 from attune.families.lm.model import FusedLm, LmShape, RecurrentLm
 from attune.families.lm.settings import LmConfig
 from attune.families.lm.speechbrain import read_shape
+from attune.families.lm.transformer import TransformerLm, TransformerLmShape
 from attune.scorers import LikelihoodScorer
 from attune.types import Batch, Json, Loss, Output, Target, Utterance, target_text, tokens_of
 
 END = 0
-SIZES = {
+RNN_SIZES = {
     "librispeech": LmShape(tokens=1),
     "small": LmShape(tokens=1, embedding=256, rnn_width=512, dnn_width=256),
     "tiny": LmShape(tokens=1, embedding=32, rnn_layers=1, rnn_width=64, dnn_width=32),
+}
+TRANSFORMER_SIZES = {
+    "librispeech": TransformerLmShape(tokens=1),
+    "small": TransformerLmShape(tokens=1, width=256, heads=4, layers=6, feed_forward=1024),
+    "tiny": TransformerLmShape(tokens=1, width=64, heads=4, layers=2, feed_forward=128),
 }
 
 
@@ -65,9 +71,9 @@ class LmCodec:
 class LanguageModelNet(nn.Module):
     """A SpeechModel without speech: the loss of a text is its negative log-probability."""
 
-    def __init__(self, shape: LmShape) -> None:
+    def __init__(self, net: RecurrentLm | TransformerLm) -> None:
         super().__init__()
-        self.net = RecurrentLm(shape)
+        self.net = net
 
     def loss(self, batch: Batch) -> Loss:
         """Summed over tokens, ends included."""
@@ -99,8 +105,14 @@ class LanguageModelNet(nn.Module):
 def build_lm(config: LmConfig, task: Task) -> TaskModel:
     """A model of the config's size over the task's tokens."""
     pieces = task.pieces  # type: ignore[attr-defined]
-    shape = replace(SIZES[config.size], tokens=len(pieces), dropout=config.dropout)
-    return TaskModel(LanguageModelNet(shape), LmCodec(task, pieces, task.target), "likelihood")
+    net = LanguageModelNet(_net(config, len(pieces)))
+    return TaskModel(net, LmCodec(task, pieces, task.target), "likelihood")
+
+
+def _net(config: LmConfig, tokens: int) -> RecurrentLm | TransformerLm:
+    if config.kind == "rnn":
+        return RecurrentLm(replace(RNN_SIZES[config.size], tokens=tokens, dropout=config.dropout))
+    return TransformerLm(replace(TRANSFORMER_SIZES[config.size], tokens=tokens, dropout=config.dropout))
 
 
 def build_own(config: LmConfig, task: Task, assets: Path) -> TaskModel:
@@ -113,5 +125,5 @@ def build_own(config: LmConfig, task: Task, assets: Path) -> TaskModel:
     def encode(utterance: Utterance) -> tuple[int, ...]:
         return tuple(token for token in own.encode(text(utterance)) if token != END)  # the unknown token is there too
 
-    net = LanguageModelNet(replace(shape, dropout=config.dropout))
+    net = LanguageModelNet(RecurrentLm(replace(shape, dropout=config.dropout)))
     return TaskModel(net, LmCodec(task, own.pieces, encode), "likelihood")

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from attune.families.lm.transformer import TransformerLm
 from attune.types import States
 
 
@@ -68,7 +69,7 @@ class RecurrentLm(nn.Module):
 class FusedLm:
     """A LanguageModel for a beam whose token 0 is token `first` here: log-probabilities at a temperature."""
 
-    def __init__(self, model: RecurrentLm, first: int = 0, temperature: float = 1.0) -> None:
+    def __init__(self, model: RecurrentLm | TransformerLm, first: int = 0, temperature: float = 1.0) -> None:
         self.model, self.first, self.temperature = model, first, temperature
 
     @torch.no_grad()

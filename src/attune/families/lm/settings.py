@@ -11,9 +11,16 @@ class LmConfig:
     """Which weights to start from, and how large the model is."""
 
     weights: Annotated[str | None, Field(description="Model folder or run to start from.")] = None
+    kind: Annotated[
+        Literal["rnn", "transformer"],
+        Field(description="LSTM layers (RNNLM), or causal self-attention.", json_schema_extra={"since": "0.2"}),
+    ] = "rnn"
     size: Annotated[
         Literal["librispeech", "small", "tiny"],
-        Field(description="LSTM layers: 2 × 2048 as in SpeechBrain's LibriSpeech recipe, 2 × 512, or 1 × 64."),
+        Field(
+            description="As in SpeechBrain's LibriSpeech recipes: LSTM 2 × 2048, Transformer 12 × 768; small: 2 × 512, "
+            "6 × 256; tiny: 1 × 64, 2 × 64."
+        ),
     ] = "small"
     tokens: Annotated[
         Literal["own", "task"], Field(description="The tokens of an imported model, or those of the task.")
