@@ -172,14 +172,6 @@ class Run:
                 rows.setdefault(line["step"], {"step": line["step"]}).update(figures)
         return [rows[step] for step in sorted(rows)]
 
-    def speed(self, split: str) -> float | None:
-        """Seconds of audio decoded in a second when a split was last scored in training; None where nobody knows."""
-        found = None
-        for line in self.log_lines():
-            if line.get("event") == "scores" and line.get("split") == split and line.get("decoding_seconds"):
-                found = line.get("audio_seconds", 0.0) / line["decoding_seconds"]
-        return found or None
-
     def set_status(self, state: str, message: str = "", error_kind: str = "") -> None:
         """Write the state of the run: running, done, preempted or failed."""
         status = Status(state, error_kind, message, os.getpid(), round(time.time(), 3))
