@@ -23,6 +23,8 @@ from attune.stages.train import Request, train
 from attune.tasks.transcribe import TASK
 from attune.testing import check_family, make_corpus
 from attune.testing.ranks import run_ranks
+from attune.training.adapt import adapt
+from attune.training.settings import AdaptConfig
 from attune.world import World
 
 from killing import bits
@@ -130,6 +132,14 @@ def test_label_smoothing_is_a_sum_that_adds_up_over_micro_batches():
     parts = [model.loss(batch_of([row])) for row in rows]
     assert float(whole.total) == pytest.approx(sum(float(part.total) for part in parts), rel=1e-5)
     assert int(whole.count) == sum(int(part.count) for part in parts)
+
+
+@pytest.mark.parametrize(("size", "layers"), [("tiny", 3), ("tiny-conformer", 12), ("tiny-transformer", 12)])
+def test_every_size_has_layers_for_lora(size, layers):
+    pytest.importorskip("peft")
+    model = AedModel(PRESETS[size], AedConfig(size=size, tokens="task"))
+    adapted = adapt(model, AdaptConfig(method="lora"), 1, (), FAMILY.lora_targets)
+    assert len(adapted.lora_layers) == layers
 
 
 @pytest.mark.parametrize("size", PRESETS)
