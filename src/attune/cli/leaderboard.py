@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from attune.display import Display
     from attune.site import Site
-    from attune.stages.leaderboard import Board, EvalSet, LeaderboardLine, Transcribe
+    from attune.stages.leaderboard import EvalSet, LeaderboardLine, LeaderboardResult, Transcribe
 
 HELP = "evaluate many sets at once: WER, the Open ASR Leaderboard's WER, RTFx"
 EXAMPLE = "attune leaderboard runs/mine --sets ami=ami/test.jsonl earnings22/test.jsonl --to board"
@@ -53,7 +53,7 @@ def run(arguments: Namespace) -> int:
     from attune import catalog
     from attune.display import Display
     from attune.files import write_text
-    from attune.stages.leaderboard import Board, EvalSet, score_set
+    from attune.stages.leaderboard import EvalSet, LeaderboardResult, score_set
 
     normalize = catalog.find(catalog.NORMALIZERS, arguments.normalizer)
     sets = [EvalSet.of(each) for each in arguments.sets]
@@ -62,7 +62,7 @@ def run(arguments: Namespace) -> int:
     display = Display(sys.stderr)
     lines = _lines(arguments, sets, display)
     results = tuple(score_set(one.name, own, normalize) for one, own in zip(sets, lines, strict=True))
-    board = Board(arguments.name or _name(arguments.model), arguments.normalizer, results)
+    board = LeaderboardResult(arguments.name or _name(arguments.model), arguments.normalizer, results)
     if arguments.to:
         import json
 
@@ -151,7 +151,7 @@ def _pipeline(arguments: Namespace) -> Transcribe:
     return transcribe
 
 
-def _print_board(board: Board) -> None:
+def _print_board(board: LeaderboardResult) -> None:
     from attune.stages.leaderboard import CLOCK
 
     head = ("set", "clips", f"WER, {board.normalizer}", "WER, compounds merged", "RTFx")

@@ -92,7 +92,7 @@ class SetResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
+class LeaderboardResult:
     """The results of a system on all sets."""
 
     system: str
