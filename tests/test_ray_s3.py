@@ -73,10 +73,10 @@ class Scene:
     @contextmanager
     def fault(self, name: str) -> Iterator[None]:
         """Wait for a few steps, have something happen, and measure until the run is further than it was."""
-        self.wait_for(self.newest() + 2)
+        self.wait_for(min(self.newest() + 2, self.steps))
         before, began = self.newest(), time.monotonic()
         yield
-        self.wait_for(before + 2)
+        self.wait_for(min(before + 2, self.steps))
         self.lost[name] = round(time.monotonic() - began, 1)
         print(f"{name}: step {before}, further after {self.lost[name]} s", flush=True)
 
@@ -197,7 +197,7 @@ def orphans() -> list[str]:
 @pytest.mark.parametrize("kind", [os.environ.get("ATTUNE_TEST_STORE", "rclone")])
 def test_nodes_that_share_nothing_but_s3_end_in_the_bits_of_a_quiet_run(kind, tmp_path, monkeypatch):
     model = os.environ.get("ATTUNE_TEST_WHISPER")  # a folder with real weights
-    steps, utterances = int(os.environ.get("ATTUNE_TEST_STEPS", "40")), 40 if model else 12
+    steps, utterances = int(os.environ.get("ATTUNE_TEST_STEPS", "60")), 40 if model else 12
     buckets = tmp_path / "buckets"
     (buckets / "speech").mkdir(parents=True)
     with moto() if kind == "moto" else rclone(buckets) as url:
@@ -223,7 +223,7 @@ def test_nodes_that_share_nothing_but_s3_end_in_the_bits_of_a_quiet_run(kind, tm
         last = f"checkpoints/step-{steps:06d}"
         sums = [json.loads((folder / last / "manifest.json").read_text()) for folder in (quiet, tmp_path / "found")]
         assert sums[0] == sums[1]
-        assert [checkpoint.damage(each) for each in (tmp_path / "found/checkpoints").iterdir()] == [None, None]
+        assert not any(map(checkpoint.damage, (tmp_path / "found/checkpoints").iterdir()))
         bytes_of = [sum(n for path, n in relay.fetched.items() if "/cv/" in path) for relay in scene.relays]
         print(f"seconds lost: {scene.lost}; corpus {size} bytes, fetched by node {bytes_of}")
         assert all(fetched <= 1.05 * size for fetched in bytes_of), (bytes_of, size)

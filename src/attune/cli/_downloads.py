@@ -1,4 +1,4 @@
-"""Progress of downloads: a bar for each file on a terminal, lines for large files elsewhere."""
+"""Progress of downloads and scans: a bar for each file on a terminal, lines for large files elsewhere."""
 
 from __future__ import annotations
 

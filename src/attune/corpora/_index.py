@@ -31,6 +31,8 @@ RECORD = [("offset", "<i8"), ("length", "<i4"), ("line", "<i4"), ("seconds", "<f
 HASHED = 1 << 16  # rows at a time
 MTIME_TICK_NS = 2_000_000_000  # two changes within a clock tick have the same times; then the hash decides
 
+Watch = Callable[[DownloadProgress], None]
+
 
 @dataclass(frozen=True, slots=True)
 class Index:
@@ -44,7 +46,7 @@ class Index:
     bad_lines: tuple[BadLine, ...]
 
 
-def load_or_scan(manifest: Path, folder: Path, watch: Callable[[DownloadProgress], None] = unwatched) -> Index:
+def load_or_scan(manifest: Path, folder: Path, watch: Watch = unwatched) -> Index:
     """The index of a manifest: the one in `folder` if it is up to date, else a new one."""
     if manifest.is_dir():
         raise DataError(f"{manifest} is a folder. Give a manifest: a .jsonl, .csv or .tsv file.")
@@ -84,7 +86,7 @@ def _load(header: Path, manifest: Path) -> Index | None:
     return index
 
 
-def _make(header: Path, manifest: Path, watch: Callable[[DownloadProgress], None]) -> Index:
+def _make(header: Path, manifest: Path, watch: Watch) -> Index:
     state, digest = file_state(str(manifest.absolute())), sha256(manifest)
     rows, folder = manifest.absolute(), manifest.absolute().parent
 

@@ -4,7 +4,7 @@ Objects hold no open files and pickle as a few paths, so that sending them to wo
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -12,12 +12,12 @@ from typing import Any, BinaryIO, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from attune.corpora._index import Index, load_or_scan
+from attune.corpora._index import Index, Watch, load_or_scan
 from attune.corpora._rows import BadRow, read_row
 from attune.corpora._scan import find_duplicates, hash_id, resolve_audio, to_utterance
 from attune.corpora._table import open_table
 from attune.errors import DataError
-from attune.sources import DownloadProgress, unwatched
+from attune.sources import unwatched
 from attune.types import Utterance
 
 Column = TypeVar("Column", np.float64, np.uint64)
@@ -32,15 +32,16 @@ class RowProblem:
     reason: str
 
 
-def open_manifest(path: Path, index_folder: Path, watch: Callable[[DownloadProgress], None] = unwatched) -> "Manifest":
+def open_manifest(path: Path, index_folder: Path, watch: Watch = unwatched) -> "Manifest":
     """A manifest (.jsonl, .csv, .tsv); opening it the first time scans it and writes an index to `index_folder`."""
     return Manifest(path, load_or_scan(path, index_folder, watch))
 
 
-def open_corpus(
-    name: str, paths: Sequence[Path], index_folder: Path, watch: Callable[[DownloadProgress], None] = unwatched
-) -> "Corpus":
-    """Several manifests, concatenated; a row whose id is in an earlier manifest is a problem."""
+def open_corpus(name: str, paths: Sequence[Path], index_folder: Path, watch: Watch = unwatched) -> "Corpus":
+    """Several manifests, concatenated; a row whose id is in an earlier manifest is a problem.
+
+    `watch` gets how far a first scan is.
+    """
     if not paths or len(set(paths)) < len(paths):
         raise DataError(f"`{name}` needs one or more manifests, each once. Found: {[str(path) for path in paths]}.")
     manifests = [open_manifest(path, index_folder, watch) for path in paths]

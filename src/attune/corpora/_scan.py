@@ -6,12 +6,13 @@ A row costs 36 bytes of memory, so that a manifest may have millions of rows.
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +27,9 @@ from attune.sources import content_of, is_address
 from attune.types import Utterance
 
 AnyRow = Row | PlainRow
+T = TypeVar("T")
 
-CHUNK = 8192  # rows whose audio files are probed together
+CHUNK = 8192  # rows whose audio files are looked at together
 REMEMBERED = 1 << 16  # audio files that are not looked at again when another row names them
 THREADS = 8  # probing a file is mostly waiting for a disk or a network
 
@@ -71,14 +73,13 @@ def scan(lines: Iterable[Line], folder: Path, done: Callable[[int], None]) -> tu
     parts = [table_of([])]
     bad_lines: list[BadLine] = []
     lines = iter(lines)
-    find = lru_cache(REMEMBERED)(partial(_find_audio, folder))  # a recording may have many rows
+    states: dict[str, FileState] = {}
     with ThreadPoolExecutor(THREADS) as pool:
         while chunk := list(islice(lines, CHUNK)):
+            done(chunk[0].offset)
             rows = list(_read(chunk, bad_lines))
-            looks = pool.map(partial(_probe_all, find), _split([row for _, row in rows], THREADS))
-            found = [seconds for part in looks for seconds in part]
+            found = _probe_together(pool, [row for _, row in rows], folder, states)
             parts.append(table_of(list(_entries(rows, found, bad_lines))))
-            done(chunk[-1].offset + len(chunk[-1].content))
     return join_tables(parts), bad_lines
 
 
@@ -123,9 +124,28 @@ def _read(lines: Iterable[Line], bad_lines: list[BadLine]) -> Iterator[tuple[Lin
             bad_lines.append(BadLine(line.number, bad.id, str(bad)))
 
 
-def _split(rows: Sequence[AnyRow], parts: int) -> list[Sequence[AnyRow]]:
-    size = max(1, -(-len(rows) // parts))
-    return [rows[start : start + size] for start in range(0, len(rows), size)]
+def _probe_together(
+    pool: ThreadPoolExecutor, rows: Sequence[AnyRow], folder: Path, states: dict[str, FileState]
+) -> list[float | BadAudio]:
+    """Probe the rows; threads do only what waits for a disk or a network. A recording may have many rows."""
+    if len(states) > REMEMBERED:
+        states.clear()
+    unknown = list(dict.fromkeys(row.audio for row in rows if row.audio and row.audio not in states))
+    for part in pool.map(partial(_find_all, folder), _split(unknown, THREADS)):
+        states.update(part)
+    probe = partial(_probe_all, states)
+    if all(row.seconds is not None or row.audio is None for row in rows):
+        return probe(rows)
+    return [seconds for part in pool.map(probe, _split(rows, THREADS)) for seconds in part]
+
+
+def _split(items: Sequence[T], parts: int) -> list[Sequence[T]]:
+    size = max(1, -(-len(items) // parts))
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def _find_all(folder: Path, audio: Sequence[str]) -> dict[str, FileState]:
+    return {each: _find_audio(folder, each) for each in audio}
 
 
 def _find_audio(folder: Path, audio: str) -> FileState:
@@ -134,8 +154,8 @@ def _find_audio(folder: Path, audio: str) -> FileState:
     return FileState(resolved) if is_address(resolved) else file_state(resolved)
 
 
-def _probe_all(find: Callable[[str], FileState], rows: Iterable[AnyRow]) -> list[float | BadAudio]:
-    return [_probe(row, find(row.audio)) if row.audio else 0.0 for row in rows]
+def _probe_all(states: Mapping[str, FileState], rows: Iterable[AnyRow]) -> list[float | BadAudio]:
+    return [_probe(row, states[row.audio]) if row.audio else 0.0 for row in rows]
 
 
 def probe_audio(row: Row, folder: Path) -> float | BadAudio:

@@ -53,7 +53,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class DownloadProgress:
-    """How much of a file has been downloaded, or read, and why nothing more comes at the moment."""
+    """How much of a file has been downloaded, or scanned, and why nothing more comes at the moment."""
 
     source: str
     done: int
