@@ -90,10 +90,11 @@ class SearchConfig:
         Field(
             ge=0,
             le=1000,
-            description="Log-probability added per character of a phrase that is complete.",
+            description="Log-probability added per character of a phrase that is complete; too much finds phrases that "
+            "nobody uttered.",
             json_schema_extra={"since": "0.2"},
         ),
-    ] = 1.0
+    ] = 0.5
     batch: Annotated[
         int | None,
         Field(
