@@ -157,7 +157,7 @@ def test_five_problems_are_reported_at_once_each_with_its_line(folder):
         ("task={name: toy.family}", "override: task.name: Module 'toy.family' does not export TASK."),
         ("run=hf://team/x", "override: run: must be a folder, or s3://BUCKET/NAME"),
         ("run=s3://bucket", "override: run: must be a folder, or s3://BUCKET/NAME"),
-        ("task.name=./task.py", "override: task.name: Unknown task './task.py' (known: "),
+        ("task.name=./task.py", "override: task.name: No file task.py for the task"),
         ("task.name=transcibe", "override: task.name: Unknown task 'transcibe'; did you mean "),
         ("task.language=tlh", "whole.yaml:3: task: Klingon needs a lexicon"),
         ("train.steps.x=1", "override: train.steps: expected a whole number, found keys and values"),
