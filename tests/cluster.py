@@ -7,8 +7,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,12 +32,12 @@ class Head:
 
 
 @contextmanager
-def head(folder: Path, cpus: int = 4):
-    """A head node; everything it starts ends with it."""
+def head(folder: Path, cpus: int = 4, own: Mapping[str, str] = ENVIRONMENT):
+    """A head node; everything it starts ends with it. `own` are variables of this node alone."""
     port, jobs = free_port(), free_port()
     words = ["--head", f"--port={port}", f"--dashboard-port={jobs}", f"--num-cpus={cpus}", f"--temp-dir={folder}"]
     words += [f"--ray-client-server-port={free_port()}", "--include-dashboard=true"]
-    with _started(words):
+    with _started(words, own=own):
         started = Head(f"127.0.0.1:{port}", f"http://127.0.0.1:{jobs}")
         _wait(lambda: _answer(f"{started.jobs}/api/jobs/") is not None, "job server")
         _wait(lambda: _nodes(started) == 1, "head node")
@@ -45,20 +45,38 @@ def head(folder: Path, cpus: int = 4):
 
 
 @contextmanager
-def node(head: Head, before: Sequence[str] = (), cpus: int = 1):
-    """A second node of a cluster, once it has joined; `before` are words of a command that starts it elsewhere."""
-    with _started([f"--address={head.address}", f"--num-cpus={cpus}"], before) as process:
-        _wait(lambda: _nodes(head) == 2, "second node")
+def node(head: Head, before: Sequence[str] = (), cpus: int = 1, own: Mapping[str, str] = ENVIRONMENT, count: int = 2):
+    """Another node of a cluster, once it has joined as one of `count`; `before` are words that start it elsewhere."""
+    with _started([f"--address={head.address}", f"--num-cpus={cpus}"], before, own) as process:
+        _wait(lambda: _nodes(head) >= count, "further node")
         yield process
 
 
+def kill_node(process: subprocess.Popen) -> None:
+    """A machine that is gone: everything that it started, at once."""
+    for pid in [*_below(process.pid), process.pid]:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def has_worker(process: subprocess.Popen) -> bool:
+    """Whether a rank of a training is on a node."""
+    return any(b"RayTrainWorker" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in _below(process.pid))
+
+
+def _below(pid: int) -> list[int]:
+    children = [int(each) for file in Path(f"/proc/{pid}/task").glob("*/children") for each in file.read_text().split()]
+    return [*children, *(further for child in children for further in _below(child))]
+
+
 @contextmanager
-def _started(words: Sequence[str], before: Sequence[str] = ()):
+def _started(words: Sequence[str], before: Sequence[str] = (), own: Mapping[str, str] = ENVIRONMENT):
     ports = [f"--{name}={free_port()}" for name in PORTS]
     command = [*before, RAY, "start", "--block", "--disable-usage-stats", *ports, *words]
     process = subprocess.Popen(
         command,
-        env={**os.environ, **ENVIRONMENT},
+        env={**os.environ, **ENVIRONMENT, **own},
+        cwd=own.get("HOME"),
         start_new_session=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -68,7 +86,7 @@ def _started(words: Sequence[str], before: Sequence[str] = ()):
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(10)
+            process.wait(20)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -89,7 +107,7 @@ def _nodes(head: Head) -> int:
     return sum(node["state"] == "ALIVE" for node in said["data"]["result"]["result"]) if said else 0
 
 
-def _wait(is_so, what: str, seconds: float = 120) -> None:
+def _wait(is_so, what: str, seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline, f"no {what} after {seconds} s"

@@ -3,21 +3,26 @@
 import json
 import os
 import signal
+import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
 pytest.importorskip("boto3")
 
 from attune.cli import main
+from attune.errors import SourceError
 from attune.files import sha256
 from attune.run import Run
 from attune.run_store import StoredRun, manifest_key
-from attune.sources import ObjectStore
+from attune.sources import ObjectStore, RetryPolicy, read_range, waiting_for_sources
 from attune.training import checkpoint
 
 from processes import attune, start, wait
-from servers.s3 import KEY, SECRET, moto, rclone
+from servers.s3 import KEY, SECRET, Between, moto, proxy, rclone
 from tiny import write_recipe
 
 pytestmark = pytest.mark.recipe
@@ -227,3 +232,119 @@ def test_a_prefix_with_other_objects_is_refused(recipe, bucket, capfd):
     assert main(words(recipe, bucket)) == 2
     assert "has other objects (notes.txt …) and is not a run" in capfd.readouterr().err
     assert store(bucket).read("notes.txt") == b"mine"
+
+
+@pytest.fixture
+def relay(server, bucket, monkeypatch):
+    """What is between this process and the store."""
+    between = Between()
+    with proxy(server, between) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        yield between
+
+
+@contextmanager
+def changed(relay, **faults):
+    """The relay with faults, for two seconds and more."""
+    for name, value in faults.items():
+        setattr(relay, name, value)
+    yield
+    time.sleep(2.0)
+    for name in faults:
+        setattr(relay, name, getattr(Between(), name))
+
+
+@pytest.mark.parametrize("server", ["rclone"], indirect=True)
+def test_training_waits_for_a_store_that_is_away_refuses_or_is_slow_says_so_once_and_loses_nothing(
+    recipe, bucket, relay, quiet, server, tmp_path, monkeypatch
+):
+    errors = tmp_path / "errors"
+
+    def with_errors(_):
+        sys.stderr = errors.open("w", buffering=1)
+
+    (running,) = start(words(recipe, bucket), 1, with_errors)
+    while not any("/step-" in each for each in relay.asked):
+        assert running.is_alive()
+        time.sleep(0.01)
+    with changed(relay, is_away=True):
+        assert running.is_alive()
+    with changed(relay, refusal=503):
+        assert running.is_alive()
+    relay.delay = 0.05
+    assert wait([running]) == [0]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
+    assert ending(pulled(bucket, tmp_path / "seen")) == quiet
+    said = errors.read_text()
+    assert said.count("Waiting up to 540 s") == said.count("back after") in (1, 2)  # once for each fault, or both
+
+
+@pytest.mark.parametrize("server", ["rclone"], indirect=True)
+def test_a_store_that_stays_away_ends_the_run_after_the_timeout_with_what_it_has_intact(
+    recipe, bucket, relay, server, tmp_path, monkeypatch
+):
+    (running,) = start(words(recipe, bucket, "train.steps=100000", "--timeout=3"))
+    while not any("/step-" in each for each in relay.asked):
+        time.sleep(0.01)
+    time.sleep(1.0)
+    relay.is_away = True
+    assert wait([running]) == [2]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
+    require_complete(bucket, tmp_path / "seen")
+
+
+@pytest.mark.parametrize("server", ["moto"], indirect=True)
+def test_credentials_that_expire_are_read_again(bucket, relay, tmp_path, monkeypatch):
+    profile = tmp_path / "credentials"
+    profile.write_text("[default]\naws_access_key_id = OLD\naws_secret_access_key = x\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(profile))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    objects = store(bucket)
+    objects.write("a.txt", b"1")
+    assert read_range(f"{bucket}/a.txt", 0, 1) == b"1"
+    relay.expired = "OLD"
+    renewal = threading.Timer(1.0, lambda: profile.write_text(profile.read_text().replace("OLD", "NEW")))
+    renewal.start()
+    objects.write("a.txt", b"2")
+    assert read_range(f"{bucket}/a.txt", 0, 1) == b"2"
+
+
+@pytest.mark.parametrize("server", ["moto"], indirect=True)
+def test_data_is_waited_for_as_long_as_training_may_wait_and_reported_once(bucket, relay, monkeypatch):
+    store(bucket).write("a.txt", b"data")
+    monkeypatch.setattr("attune.sources._ranges.RANGE_READS", RetryPolicy(tries=2, first_wait=0.1, longest_wait=0.2))
+    address, faults = f"{bucket}/a.txt", ({"is_away": True}, {"refusal": 503})
+    for fault in faults:
+        with (
+            pytest.warns(UserWarning, match=r"Waiting up to 30 s") as warned,
+            waiting_for_sources(30.0),
+            ThreadPoolExecutor(1) as pool,
+        ):
+            with changed(relay, **fault):
+                reading = pool.submit(read_range, address, 0, 4)
+            assert reading.result(10) == b"data"
+        assert len(warned) == 1
+    relay.is_away = True
+    with pytest.raises(SourceError, match="2 attempts in a row"):
+        read_range(address, 0, 4)
+
+
+@pytest.mark.parametrize("server", ["moto"], indirect=True)
+def test_transcripts_are_shards_and_a_second_command_writes_only_those_that_are_missing(recipe, bucket, monkeypatch):
+    monkeypatch.setattr("attune.cli._shards.RECORDINGS", 4)
+    assert wait(start(words(recipe, bucket))) == [0]
+    audio = store(f"{bucket}-audio")
+    for path in (recipe.parent / "dev/audio").glob("*.wav"):
+        audio.upload(path.name, path)
+    command = ["transcribe", bucket, f"{bucket}-audio/", "--out", f"{bucket}-texts/", "--json"]
+    first = attune(*command)
+    assert first.returncode == 0, first.stderr
+    assert json.loads(first.stdout)["written"] == 2
+    texts = store(f"{bucket}-texts")
+    rows = [json.loads(line) for name in sorted(texts.list()) for line in texts.read(name).splitlines()]
+    assert [row["path"] for row in rows] == sorted(f"{bucket}-audio/{name}" for name in audio.list())
+    before, lost = {name: texts.read(name) for name in texts.list()}, min(texts.list())
+    texts.delete([lost])
+    assert json.loads(attune(*command).stdout)["written"] == 1
+    assert {name: texts.read(name) for name in texts.list()} == before

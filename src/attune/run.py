@@ -38,6 +38,7 @@ UNPLOTTED = (  # of lines of the log
     *("audio_seconds", "decoding_seconds"),
 )
 STORE = ".store"  # in a folder that is this machine's copy of a run in an object store: its address
+TUNED = "fusion.json"  # what `attune tune-fusion` chose
 DYING_SECONDS = 3.0  # for which the readers of a killed process may keep its lock
 
 
@@ -224,6 +225,11 @@ class Run:
     def forget_best(self) -> None:
         """Remove the record of the best checkpoint."""
         (self.folder / "best.json").unlink(missing_ok=True)
+
+    def tuned_decoding(self) -> tuple[tuple[str, Any], ...]:
+        """The settings of `decode` that were chosen on the dev set, if any: `attune tune-fusion` writes them."""
+        found = (_record(self.folder / TUNED, "decode") or {}).get("decode")
+        return tuple(found.items()) if isinstance(found, dict) else ()
 
     def add_scores(self, name: str, scores: Mapping[str, Any]) -> None:
         """Put one evaluation's result into scores.json beside the others."""

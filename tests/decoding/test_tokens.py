@@ -7,7 +7,9 @@ from transformers import WhisperConfig, WhisperForConditionalGeneration
 from transformers.generation import GenerationMixin
 
 from attune.decoding import _token_search
+from attune.decoding._phrase_tree import TokenTexts
 from attune.decoding.fusion import Fusion
+from attune.decoding.phrases import PhraseBook
 from attune.decoding.tokens import beam_search, greedy, sample
 from attune.seeds import derive
 from attune.text.filters import suppress
@@ -456,3 +458,41 @@ def test_a_whisper_emits_what_transformers_makes_it_emit(whisper, beams):
     rows = [[*row[3:].tolist(), WHISPER_END] for row in expected]
     assert [each.tokens for each in found] == [tuple(row[: row.index(WHISPER_END)]) for row in rows]
     assert len({len(each.tokens) for each in found}) > 3
+
+
+def boosted(pieces, phrases, own):
+    book = PhraseBook(TokenTexts(pieces), 1.5, phrases)
+    return Fusion(None, phrases=book.booster(own, torch.device("cpu")))
+
+
+@pytest.mark.parametrize("length_power", [0.0, 1.0])
+def test_with_phrases_a_wide_beam_finds_the_best_text_and_phrases_together(length_power):
+    model = GruModel(vocabulary=5, seed=1, sharpness=2.0)
+    scorer = GruScorer(model, utterances(2, 1), limits=[4, 3])
+    pieces = ("</s>", "<s>", "▁a", "b", "▁c")
+    fusion = boosted(pieces, ("ab",), (("c ab",), ()))
+    for row, phrases in enumerate((("ab", "c ab"), ("ab",))):
+        every = every_hypothesis(scorer, row, length_power)
+        words = ["".join(pieces[token] for token in each.tokens if token != 1).replace("▁", " ") for each in every]
+        gains = [sum(1.5 * len(one.replace(" ", "")) for one in phrases if f" {one} " in f" {text} ") for text in words]
+        ranks = [
+            (each.score + gain) / (len(each.tokens) + 1) ** length_power
+            for each, gain in zip(every, gains, strict=True)
+            if 1 not in each.tokens
+        ]
+        kept = [each for each in every if 1 not in each.tokens]
+        expected = kept[max(range(len(ranks)), key=ranks.__getitem__)]
+        filtered = GruScorer(model, utterances(2, 1), limits=[4, 3], filters=[suppress(torch.tensor([1]))])
+        assert_same([beam_search(filtered, 300, length_power, 1, fusion)[row][0]], [expected])
+    assert max(gains) > 0
+
+
+def test_with_phrases_of_their_own_neighbours_change_nothing():
+    model = GruModel(vocabulary=5, seed=2, sharpness=3.0)
+    scorer = GruScorer(model, utterances(3, 2), limits=[9, 5, 12])
+    pieces, own = ("</s>", "<s>", "▁a", "b", "▁c"), (("ab",), (), ("c", "ab c"))
+    together = beam_search(scorer, 4, 0.5, 2, boosted(pieces, (), own))
+    for row in range(3):
+        scorer = GruScorer(model, utterances(3, 2)[[row]], limits=[[9, 5, 12][row]])
+        alone = beam_search(scorer, 4, 0.5, 2, None if row == 1 else boosted(pieces, (), (own[row],)))
+        assert_same(together[row], alone[0])

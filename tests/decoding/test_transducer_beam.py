@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from attune.decoding import transducer
+from attune.decoding._phrase_tree import TokenTexts
 from attune.decoding.fusion import Fusion
+from attune.decoding.phrases import PhraseBook
 from attune.decoding.search import Search, search
 from attune.decoding.transducer import greedy
 from attune.decoding.transducer_beam import Beam, beam_search
@@ -248,3 +250,24 @@ def test_an_accelerator_finds_what_the_cpu_finds(durations):
     for found, expected in zip(beam_search(model.cuda().scorer(frames), Beam(4)), on_cpu, strict=True):
         assert found[0].tokens == expected[0].tokens
         assert found[0].score == pytest.approx(expected[0].score, abs=1e-2)
+
+
+@pytest.mark.parametrize("durations", [(), (0, 1, 2)])
+def test_phrases_are_found_where_they_are_nearly_as_probable_and_leave_other_texts_alone(durations):
+    model = random_transducer(tokens=5, durations=durations, seed=3, sharpness=1.5)
+    frames = random_frames([9, 14, 6], 3)
+    book = PhraseBook(TokenTexts(("▁a", "b", "▁c", "d")), 2.0)
+    plain = [found[0] for found in beam_search(model.scorer(frames), Beam(8))]
+    phrases = [("ab",), (), ("cd",)]
+    fusion = Fusion(None, phrases=book.booster(phrases, torch.device("cpu")))
+    found = beam_search(model.scorer(frames), Beam(8, fusion=fusion))
+    same([found[1][0]], [plain[1]])  # it has no phrases
+    for row, each in enumerate(found):
+        alone = fusion.of(torch.tensor([row]))
+        totals = [
+            (one.score + part.get("phrases", 0.0)) / (len(one.tokens) + 1)
+            for one, part in zip(each, alone.parts([one.tokens for one in each], None), strict=True)
+        ]
+        assert all(before >= after - 1e-4 for before, after in itertools.pairwise(totals))
+    gains = [fusion.of(torch.tensor([0])).parts([each.tokens], None)[0]["phrases"] for each in (found[0][0], plain[0])]
+    assert gains[0] >= gains[1]

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -81,6 +82,11 @@ class Between:
     faults: list[Fault] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    is_away: bool = False  # connections are closed without an answer
+    refusal: int | None = None  # the status of every answer
+    delay: float = 0.0  # before every answer
+    expired: str = "no key"  # an access key that was good once
+    fetched: Counter[str] = field(default_factory=Counter)  # bytes of bodies, by path
 
 
 @contextmanager
@@ -91,11 +97,20 @@ def proxy(upstream: str, between: Between) -> Iterator[str]:
     class Handler(Quiet):
         def do_GET(self):
             body = self.rfile.read(int(self.headers["Content-Length"] or 0))
-            connection = http.client.HTTPConnection(place, timeout=20)
-            connection.request(self.command, self.path, body, dict(self.headers))
-            answer = connection.getresponse()
-            content = answer.read()
+            time.sleep(between.delay)
+            if between.is_away:
+                self.close_connection = True
+                return None
+            if f"Credential={between.expired}/" in self.headers.get("Authorization", ""):
+                return refuse(self, 400, {}, b"<Error><Code>ExpiredToken</Code><Message>old</Message></Error>")
+            if between.refusal:
+                return refuse(self, between.refusal, {})
+            with closing(http.client.HTTPConnection(place, timeout=20)) as connection:
+                connection.request(self.command, self.path, body, dict(self.headers))
+                answer = connection.getresponse()
+                content = answer.read()
             with between.lock:
+                between.fetched[self.path.partition("?")[0]] += len(content) if self.command == "GET" else 0
                 between.asked.append(f"{self.command} {self.path}")
                 is_download = self.command == "GET" and "list-type" not in self.path and len(content) > 0
                 fault = between.faults.pop(0) if between.faults and is_download else Fault()

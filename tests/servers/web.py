@@ -124,12 +124,13 @@ def answer(request: BaseHTTPRequestHandler, site: Site) -> None:
     send_file(request, site, body, fault, site.types.get(path, "application/octet-stream"))
 
 
-def refuse(request: BaseHTTPRequestHandler, status: int, headers: dict[str, str]) -> None:
+def refuse(request: BaseHTTPRequestHandler, status: int, headers: dict[str, str], body: bytes = b"") -> None:
     request.send_response(status)
     for name, value in headers.items():
         request.send_header(name, value)
-    request.send_header("Content-Length", "0")
+    request.send_header("Content-Length", str(len(body)))
     request.end_headers()
+    request.wfile.write(body)
 
 
 def send_file(

@@ -31,7 +31,9 @@ class Recording:
 def add_model_and_files(parser: ArgumentParser) -> None:
     """Take a model, audio files, and where to compute."""
     parser.add_argument("model", help="run, model folder, or URL of one")
-    parser.add_argument("files", nargs="+", metavar="FILE|FOLDER", help="audio files, URLs, or folders of audio files")
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE|FOLDER", help="audio files, URLs, or folders and s3://…/ of them"
+    )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="device type (default auto)")
     add_launch(parser)
     parser.add_argument("--devices", type=devices, default="1", metavar="N|MIN-MAX", help="Ray workers (default 1)")
@@ -48,8 +50,13 @@ def add_precision(parser: ArgumentParser) -> None:
 
 
 def audio_files(sources: Iterable[str]) -> Iterator[str]:
-    """The files, and the audio files of each folder."""
+    """The files, and the audio files of each folder or prefix."""
+    from attune.sources import is_address, list_prefix
+
     for source in sources:
+        if is_address(source) and source.endswith("/"):
+            yield from (found for found in list_prefix(source) or () if found.lower().endswith(AUDIO))
+            continue
         inside = sorted(str(path) for path in Path(source).glob("*") if path.suffix.lower() in AUDIO)
         yield from inside or [source]
 

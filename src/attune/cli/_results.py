@@ -121,11 +121,16 @@ def recording_name(path: str) -> str:
     return Path(unquote(urlsplit(path).path) if "://" in path else path).stem
 
 
+def _place(text: str) -> Path | str:
+    """A path, or a prefix of an object store."""
+    return text if text.startswith("s3://") else Path(text)
+
+
 def add_out(parser: ArgumentParser, formats: str) -> None:
     """Take --out and --format."""
     parser.add_argument(
         "--out",
-        type=Path,
+        type=_place,
         metavar="FILE|FOLDER",
         help=f"write the results there, as {formats}; a .jsonl or a folder is continued where it was cut off",
     )
@@ -140,11 +145,13 @@ def open_results(arguments: Namespace, layout: TableLayout) -> ResultFile | None
     from attune.report.formats import require_format
     from attune.report.lines import Lines
 
-    out: Path | None = arguments.out
+    out: Path | str | None = arguments.out
     if out is None:
         if arguments.format:
             raise ConfigError("--format needs --out FOLDER.")
         return None
+    if isinstance(out, str):
+        raise ConfigError(f"--out {out}: only `attune transcribe` writes shards. Name a file or a folder here.")
     if arguments.format:
         suffix = require_format(Path(f"x.{arguments.format.lstrip('.')}"), layout.formats)
         with explain_write_errors(out, "Name another folder."):

@@ -89,9 +89,9 @@ def _print_error(error: AttuneError) -> None:
 
 
 def verbs() -> list[str]:
-    """The names of all verbs; a file may not be called `import.py`, so that verb's is `import_.py`."""
+    """The names of all verbs; `import` is in `import_.py`, as no file may have that name, `tune-fusion` with _."""
     names = [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])]
-    return [name.removesuffix("_") for name in names if not name.startswith("_")]
+    return [name.removesuffix("_").replace("_", "-") for name in names if not name.startswith("_")]
 
 
 def _run(words: list[str]) -> int:
@@ -165,7 +165,8 @@ def _verbs_help() -> str:
 
 
 def _load(name: str) -> ModuleType:
-    return importlib.import_module(f"attune.cli.{name}_" if keyword.iskeyword(name) else f"attune.cli.{name}")
+    module = f"{name}_" if keyword.iskeyword(name) else name.replace("-", "_")
+    return importlib.import_module(f"attune.cli.{module}")
 
 
 def _output_is_closed() -> bool:

@@ -135,7 +135,12 @@ def _print_details(evaluation: Evaluation, arguments: Namespace, display: Displa
 
 def _how(evaluation: Evaluation) -> str:
     """The search, its speed, and the languages where the model detects them."""
-    parts = [f"{evaluation.search.kind} search"]
+    search = evaluation.search
+    parts = [f"{search.kind} search"]
+    if search.fusion:
+        parts.append(f"LM {search.lm} × {search.fusion.weight:g}")
+    if search.phrases and search.phrases.phrases:
+        parts.append(f"{len(search.phrases.phrases)} phrases")
     if factor := evaluation.real_time_factor:
         parts.append(f"RTF {factor:.4f} ({1 / factor:.0f}× real time)")
     if languages := _languages(evaluation):

@@ -11,7 +11,7 @@ from attune.cli._terminal import add_recipe
 from attune.errors import ConfigError
 
 HELP = "train a recipe as a job on a Ray cluster: upload this folder, follow the log"
-EXAMPLE = "attune submit recipe.yaml run=/shared/runs/first --address http://head:8265 --devices 8"
+EXAMPLE = "attune submit recipe.yaml run=s3://speech/runs/first --address http://head:8265 --devices 8"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -40,10 +40,10 @@ def run(arguments: Namespace) -> int:
     from attune.launch.jobs import Job, read_requirements, submit
 
     loaded = recipe.load(arguments.recipe, arguments.overrides).recipe
-    if not Path(loaded.run).is_absolute():
+    if not Path(loaded.run).is_absolute() and "://" not in loaded.run:
         raise ConfigError(
-            f"run={loaded.run} is relative to the job's temporary folder. Set run=… to an absolute path that all "
-            "nodes share."
+            f"run={loaded.run} is relative to the job's temporary folder. Set run=s3://BUCKET/NAME, or run=… to an "
+            "absolute path that all nodes share."
         )
     if arguments.address is None:
         raise ConfigError("--address is missing. Add --address http://HEAD:8265.")

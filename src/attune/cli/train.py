@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from argparse import ArgumentParser, Namespace
@@ -29,6 +28,7 @@ from attune.cli.new import add_model, draft
 from attune.errors import ConfigError, Preempted
 
 if TYPE_CHECKING:
+    from attune.launch.group import Outcome
     from attune.recipe import Recipe
     from attune.run import Run, Status
     from attune.site import Site
@@ -176,7 +176,7 @@ def _without_model(words: Sequence[str]) -> list[str]:
 def _train_group(arguments: Namespace, place: str) -> int:
     """Train in child processes, and record their result in status.json."""
     from attune.launch.stopping import STOP_SIGNALS
-    from attune.stages.place import local_run, put_status
+    from attune.stages.place import fail_status, local_run
 
     site = site_of(arguments)
     training = local_run(place, site)
@@ -189,8 +189,7 @@ def _train_group(arguments: Namespace, place: str) -> int:
     if outcome.code > 128 and state == "preempted":
         return Preempted.exit_code
     if outcome.code and state in ("running", "failed"):
-        training.set_status("failed", outcome.reason, outcome.error_kind)
-        put_status(place, site)
+        fail_status(place, site, outcome.reason, outcome.error_kind)
     return outcome.code
 
 
@@ -207,47 +206,49 @@ def _is_worth_a_restart(training: Run, before: Status | None) -> bool:
 
 def _train_on_ray(arguments: Namespace, recipe: Recipe) -> int:
     """Train on the workers of a Ray cluster, and return the exit code."""
-    from attune.launch.ray import RESULT, Work, train_on_ray
-    from attune.run import Run
+    from attune.launch.ray import Work, train_on_ray
+    from attune.run_store import is_stored
 
-    recipe = replace(recipe, run=str(Path(recipe.run).resolve()))
-    site = site_of(arguments)
+    folder = None if is_stored(recipe.run) else Path(recipe.run).resolve()
+    recipe = replace(recipe, run=str(folder or recipe.run))
     command = ["attune", *arguments.words]
-    training, result = Run(Path(recipe.run)), Path(recipe.run) / RESULT
-    work = Work(training.folder, partial(_work, arguments, recipe, site, command, Path.cwd()), report_loss)
-    outcome = train_on_ray(work, cluster_of(arguments), arguments.restarts)
-    if outcome.code:
-        print(outcome.reason, file=sys.stderr)
-    if outcome.code == 1 and training.state() in ("running", "failed"):
-        training.set_status("failed", outcome.reason, outcome.error_kind)
-    if outcome.code or not result.exists():
-        return outcome.code
+    work = Work(folder, partial(_work, arguments, recipe, command, Path.cwd()), report_loss)
+    ended = train_on_ray(work, cluster_of(arguments), arguments.restarts)
+    if ended.outcome.code:
+        print(ended.outcome.reason, file=sys.stderr)
+        return _failed_on_ray(arguments, recipe, ended.outcome)
     # Ray prefixes the workers' output, so JSON is printed here.
-    return _print_result(arguments, recipe, _Result(**json.loads(result.read_text())))
+    return _print_result(arguments, recipe, _Result(**ended.result)) if ended.result else 0
+
+
+def _failed_on_ray(arguments: Namespace, recipe: Recipe, outcome: Outcome) -> int:
+    """Have the run's status say what its workers could not."""
+    from attune.stages.place import fail_status
+
+    if outcome.code == 1:
+        fail_status(recipe.run, site_of(arguments), outcome.reason, outcome.error_kind)
+    return outcome.code
 
 
 def _work(
     arguments: Namespace,
     recipe: Recipe,
-    site: Site,
     command: Sequence[str],
     folder: Path,
     world: World,
     stop_requested: Callable[[], bool],
     report: Report,
-) -> None:
+) -> dict[str, Any]:
     """One Ray worker; relative paths of a recipe start at the folder of the command, if it exists here."""
     from attune.batches.load import readers_watched
-    from attune.files import write_text
-    from attune.launch.ray import RESULT
     from attune.stages.train import Request
 
     if folder.is_dir():
         os.chdir(folder)
+    site = site_of(arguments)  # of this node: its cache is its own
+    request = Request(command, arguments.reschedule, stop_requested, report_wait)
     with readers_watched():
-        result = _train(arguments, recipe, Request(command, arguments.reschedule, stop_requested), site, world, report)
-    if world.is_first:
-        write_text(Path(recipe.run) / RESULT, json.dumps(asdict(result)))
+        return asdict(_train(arguments, recipe, request, site, world, report))
 
 
 def _train_here(arguments: Namespace, recipe: Recipe, site: Site, world: World) -> int:

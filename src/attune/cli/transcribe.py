@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from attune.cli._ranks import cluster_of
 from attune.cli._recordings import add_model_and_files, add_precision, answered, audio_files
 from attune.cli._results import ResultFile, TableLayout, add_out, open_results, plain, report
+from attune.cli._shards import write_shards
 from attune.cli._terminal import add_json, at_least
 from attune.errors import ConfigError
 
@@ -55,7 +56,10 @@ class TranscriptRow:
 def add_arguments(parser: ArgumentParser) -> None:
     """Take a model, audio files, and decoding options."""
     add_model_and_files(parser)
-    add_out(parser, ".jsonl, .json, .csv, .tsv, .txt, .srt, .vtt, .ass, .ctm or .TextGrid by its suffix")
+    add_out(
+        parser,
+        ".jsonl, .json, .csv, .tsv, .txt, .srt, .vtt, .ass, .ctm or .TextGrid by its suffix, or shards in s3://…/",
+    )
     parser.add_argument(
         "--chunking",
         choices=CHUNKING,
@@ -87,11 +91,13 @@ def _former_chunking(value: str) -> str:
 def run(arguments: Namespace, recognizer: Recognizer | None = None) -> int:
     """Print a line for each file when it is done; exit 2 when one could not be read."""
     if arguments.launch == "ray" and arguments.out is None:
-        raise ConfigError("--launch ray needs --out FILE.jsonl.")
+        raise ConfigError("--launch ray needs --out FILE.jsonl or --out s3://BUCKET/PREFIX/.")
     if arguments.nbest and (not arguments.json or arguments.launch == "ray"):
         raise ConfigError("--nbest needs --json (and does not work with --launch ray).")
     if arguments.nbest and arguments.chunking == "timestamps":
         raise ConfigError("--nbest does not work with --chunking timestamps. Use --chunking vad.")
+    if isinstance(arguments.out, str):
+        return write_shards(arguments, _Worker, (arguments.model, arguments.device, str(Path.cwd()), *_how(arguments)))
     results = open_results(arguments, _layout())
     if results and results.suffix == ".ctm" and arguments.chunking == "timestamps":
         raise ConfigError("CTM needs word times, which --chunking timestamps does not have. Use --chunking vad.")

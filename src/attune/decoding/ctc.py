@@ -57,7 +57,7 @@ def beam_search(scorer: CtcScorer, beam: int, fusion: Fusion | None = None, nbes
     """
     lengths = np.asarray(scorer.lengths.tolist(), np.int64)
     order = np.argsort(-lengths, kind="stable")
-    log_probs = scorer.log_probs.detach().cpu().numpy().astype(np.float64)[order]
+    log_probs = scorer.log_probs.detach().cpu()[torch.from_numpy(order)]
     search = _Search(log_probs, lengths[order], beam, fusion.of(torch.from_numpy(order)) if fusion else None)
     found = search.run(nbest)
     return [found[place] for place in np.argsort(order).tolist()]
@@ -134,8 +134,9 @@ def _gains(fusion: Fusion, rows: LmRows, shape: tuple[int, ...]) -> Floats:
 class _Search:
     """The frames of all utterances, longest first, and what was emitted so far."""
 
-    def __init__(self, log_probs: Floats, lengths: Ints, beam: int, fusion: Fusion | None) -> None:
+    def __init__(self, log_probs: torch.Tensor, lengths: Ints, beam: int, fusion: Fusion | None) -> None:
         self.log_probs, self.lengths, self.beam = log_probs, lengths, beam
+        self.frames: NDArray[np.float32] = log_probs.float().numpy()
         self.fusion = fusion
         self.sources: list[Ints] = []  # of each frame (U, K): which prefix each continues
         self.tokens: list[Ints] = []  # and by which token; 0 is none
@@ -150,7 +151,7 @@ class _Search:
             if not active:
                 break
             beam = beam.first(active) if active < len(beam.last) else beam
-            beam = self._advance(beam, self.log_probs[:active, frame], candidates[:active, frame])
+            beam = self._advance(beam, self.frames[:active, frame], candidates[:active, frame])
         return found
 
     def _start(self) -> _Beam:
@@ -171,19 +172,19 @@ class _Search:
         vocabulary = self.log_probs.shape[2]
         if self.fusion or vocabulary - 1 <= self.beam + 1:
             return np.broadcast_to(np.arange(1, vocabulary), (*self.log_probs.shape[:2], vocabulary - 1))
-        best = np.argpartition(-self.log_probs[..., 1:], self.beam, axis=2)[..., : self.beam + 1]
-        return np.sort(best, axis=2) + 1
+        best: Ints = self.log_probs[..., 1:].topk(self.beam + 1, dim=2, sorted=False).indices.sort(2).values.numpy()
+        return best + 1
 
-    def _advance(self, beam: _Beam, frame: Floats, tokens: Ints) -> _Beam:
+    def _advance(self, beam: _Beam, frame: NDArray[np.float32], tokens: Ints) -> _Beam:
         """The best prefixes after one more frame: each kept as it is, or extended by each token."""
         total = np.logaddexp(beam.blank, beam.token)
-        extended = total[..., None] + np.take_along_axis(frame, tokens, 1)[:, None]  # (U, K, C)
-        at_last = np.take_along_axis(frame, beam.last, 1)  # (U, K)
+        extended = total[..., None] + _taken(frame, tokens)[:, None]  # (U, K, C)
+        at_last = _taken(frame, beam.last)  # (U, K)
         # The same token twice needs a blank in between.
         again = np.nonzero(tokens[:, None] == beam.last[..., None])
         extended[again] = (beam.blank + at_last)[again[:2]]
 
-        blank = total + frame[:, :1]
+        blank = total + frame[:, :1].astype(np.float64)
         token = np.where(beam.last == 0, -np.inf, beam.token + at_last)
         # A kept prefix that is also another one's extension is one prefix: its alignments add up.
         row, child, parent = np.nonzero(_is_extension(beam, total))
@@ -238,6 +239,11 @@ class _Search:
                 reversed_tokens.append(int(tokens[row, place]))
             place = int(sources[row, place])
         return tuple(reversed(reversed_tokens))
+
+
+def _taken(frame: NDArray[np.float32], tokens: Ints) -> Floats:
+    """The log-probabilities of some tokens of each utterance."""
+    return np.take_along_axis(frame, tokens, 1).astype(np.float64)
 
 
 def _is_extension(beam: _Beam, total: Floats) -> NDArray[np.bool_]:

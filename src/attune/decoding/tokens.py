@@ -219,7 +219,9 @@ class _BeamSearch:
         return [_hypothesis(self.buffer.emitted(index, row), *own) for own, row in found]
 
     def _cannot_win(self, best: Tensor) -> Tensor:
-        rank = self.nbest if self.length_power == 0 else self.buffer.beam
+        # A phrase may still come: only without any do ranks fall with every token.
+        may_rise = self.length_power > 0 or (self.fusion is not None and self.fusion.phrases is not None)
+        rank = self.buffer.beam if may_rise else self.nbest
         return self.ended_ranks[:, rank - 1 : rank] >= best
 
     def _emitted(self) -> Tensor:

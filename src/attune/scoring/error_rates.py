@@ -68,6 +68,15 @@ def _compare_all(references: Sequence[str], hypotheses: Sequence[str | None]) ->
     return np.column_stack([np.array(counts, np.int64).reshape(-1, 4), *characters])
 
 
+def word_errors(
+    references: Sequence[str], hypotheses: Sequence[str | None], normalize: Callable[[str], str]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The errors and the words of each utterance, for comparing systems; one that is absent has all words wrong."""
+    found = [normalize(each or "") for each in hypotheses]
+    rows = _compare_all([normalize(each) for each in references], found)
+    return rows[:, :3].sum(axis=1), rows[:, 3]
+
+
 def _counts(rows: Rows, references: int) -> dict[str, int]:
     """Whole numbers, so that the counts of parts add up exactly."""
     insertions, deletions, substitutions, tokens, char_edits, chars = rows.sum(axis=0).tolist()

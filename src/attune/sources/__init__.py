@@ -15,7 +15,7 @@ from attune.sources._content import audio_column, content_of, contents_of
 from attune.sources._fetch import Body, ListFiles, Listing, RemoteFile, fetch, with_file
 from attune.sources._lock import read_lock, write_lock
 from attune.sources._maintenance import CachedSource, Pruned, contents, damaged, prune
-from attune.sources._ranges import list_prefix, network_is_forbidden, read_range, size_of
+from attune.sources._ranges import list_prefix, network_is_forbidden, read_range, size_of, waiting_for_sources
 from attune.sources._retry import NotModified, RetryableError, RetryPolicy, with_retries
 from attune.sources._s3_objects import ObjectStore, Refused, StoredObject
 from attune.sources._s3_push import replace_pushed
@@ -70,6 +70,7 @@ __all__ = [
     "size_of",
     "unpack",
     "unwatched",
+    "waiting_for_sources",
     "with_retries",
     "without_secrets",
     "write_lock",

@@ -4,17 +4,22 @@ Each source brings its own `ByteRanges`; here they are repeated by the one retry
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
 from attune.errors import SourceError
 from attune.secrets import shown
-from attune.sources._retry import RANGE_READS, Retries, RetryableError, with_retries
+from attune.sources._retry import RANGE_READS, Retries, RetryableError, RetryPolicy, with_retries
 from attune.sources._source import ByteRanges, is_remote, source_of
+
+PATIENCE = "ATTUNE_PATIENCE"  # seconds; readers are other processes, which the environment reaches
 
 
 def read_range(address: str, start: int, length: int) -> bytes:
     """`length` bytes from byte `start` on; fewer are a SourceError."""
     ranges = _ranges_of(address)
-    retries = Retries(shown(address), RANGE_READS)
+    retries = Retries(shown(address), _policy())
     content = b""
     while len(content) < length:
         try:
@@ -34,7 +39,7 @@ def read_range(address: str, start: int, length: int) -> bytes:
 def size_of(address: str) -> int:
     """The size of a file in bytes."""
     ranges = _ranges_of(address)
-    return with_retries(shown(address), lambda: ranges.size(address), RANGE_READS)
+    return with_retries(shown(address), lambda: ranges.size(address), _policy())
 
 
 def list_prefix(address: str) -> list[str] | None:
@@ -42,7 +47,22 @@ def list_prefix(address: str) -> list[str] | None:
     list_addresses = _ranges_of(address).list_prefix
     if list_addresses is None:
         return None
-    return with_retries(shown(address), lambda: list_addresses(address), RANGE_READS)
+    return with_retries(shown(address), lambda: list_addresses(address), _policy())
+
+
+@contextmanager
+def waiting_for_sources(seconds: float) -> Iterator[None]:
+    """Have this process's range reads, and those of readers that it starts, wait for a server that is away."""
+    before = os.environ.get(PATIENCE)
+    os.environ[PATIENCE] = str(seconds)
+    try:
+        yield
+    finally:
+        os.environ.pop(PATIENCE) if before is None else os.environ.update({PATIENCE: before})
+
+
+def _policy() -> RetryPolicy:
+    return replace(RANGE_READS, patience=float(os.environ.get(PATIENCE, "0")))
 
 
 def network_is_forbidden() -> bool:

@@ -6,6 +6,7 @@ have advanced beyond all that was reached before.
 
 import random
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -43,10 +44,11 @@ class RetryPolicy:
     tries: int = 6  # in a row without a byte of progress
     first_wait: float = 0.5  # doubles each time
     longest_wait: float = 30.0
+    patience: float = 0.0  # seconds in a row that a server may be away, however often it was tried
 
     def wait(self, failures: int, at_least: float = 0.0) -> None:
         """Sleep before the next try; the jitter keeps ranks from asking all at once."""
-        wait = min(self.longest_wait, self.first_wait * 2 ** (failures - 1)) * random.uniform(0.5, 1.5)
+        wait = min(self.longest_wait, self.first_wait * 2 ** min(failures - 1, 20)) * random.uniform(0.5, 1.5)
         time.sleep(max(wait, at_least))
 
 
@@ -70,6 +72,7 @@ class Retries:
     reached: int = 0  # the furthest byte so far
     little: int = 0  # failures after fewer than LITTLE new bytes
     paused: float = 0.0  # for Retry-After
+    failing_since: float = 0.0  # the first failure in a row
 
     def wait(self, failure: RetryableError, reached: int = 0) -> None:
         """Wait before the next try, or raise SourceError after the last. `reached` is how far the transfer has come."""
@@ -78,12 +81,16 @@ class Retries:
         self.little += advanced < LITTLE
         self.reached = max(self.reached, reached)
         reason, pause = self._reason_and_pause(failure)
-        if self.failures >= self.policy.tries or self.little >= MOST_LITTLE:
+        self.failing_since = time.monotonic() if self.failures == 1 else self.failing_since
+        is_patient = time.monotonic() - self.failing_since < self.policy.patience
+        if not is_patient and (self.failures >= self.policy.tries or self.little >= MOST_LITTLE):
             attempts = f"{self.failures} attempts in a row"
             if self.failures < self.policy.tries:
                 attempts = f"{self.little} attempts with little progress"
             failed = self.failed.format(address=self.address)
             raise SourceError(f"{failed}: {reason} ({attempts}). {self.advice}") from failure
+        if self.failures == self.policy.tries:
+            warnings.warn(f"{self.address}: {reason}. Waiting up to {self.policy.patience:.0f} s.", stacklevel=2)
         self.report(f"{reason}; attempt {self.failures + 1} of {self.policy.tries}")
         self.paused += pause
         self.policy.wait(self.failures, pause)

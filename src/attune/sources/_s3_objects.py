@@ -209,7 +209,7 @@ class ObjectStore:
                 self._client = None  # a new one reads profiles and tokens again
             if self._away_since is None:
                 self._away_since = time.monotonic()
-                self._report(f"{self.address}: {failure}. Waiting up to {self._patience:.0f} s.")
+                self._report(f"{self.address}: {str(failure).rstrip('.')}. Waiting up to {self._patience:.0f} s.")
 
     def _note_back(self) -> None:
         with self._lock:

@@ -20,7 +20,15 @@ from attune.sources._addresses import read_s3
 from attune.sources._cache import Cache, Entry
 from attune.sources._fetch import Body, ListFiles, Listing, RemoteFile, fetch
 from attune.sources._retry import NotModified, RetryableError, RetryPolicy, collect
-from attune.sources._s3_client import open_client, read_chunks, shared_client, status_of, translated_errors
+from attune.sources._s3_client import (
+    CredentialsExpired,
+    forget_shared_clients,
+    open_client,
+    read_chunks,
+    shared_client,
+    status_of,
+    translated_errors,
+)
 from attune.sources._s3_push import BEGUN, FILES, push_folder, read_files
 from attune.sources._verify import Hashes
 
@@ -84,7 +92,7 @@ def read_range(address: str, start: int, length: int) -> bytes:
     from botocore.exceptions import ClientError
 
     bucket, key = read_s3(address)
-    with translated_errors(address):
+    with _with_new_credentials(), translated_errors(address):
         try:
             answer = shared_client().get_object(Bucket=bucket, Key=key, Range=f"bytes={start}-{start + length - 1}")
         except ClientError as error:
@@ -93,6 +101,16 @@ def read_range(address: str, start: int, length: int) -> bytes:
             raise
     with closing(answer["Body"]) as stream:  # as a context manager it would skip its own checks
         return collect(read_chunks(address, stream))
+
+
+@contextmanager
+def _with_new_credentials() -> Iterator[None]:
+    """Read expired credentials again, for the next try: they may have been renewed."""
+    try:
+        yield
+    except CredentialsExpired as error:
+        forget_shared_clients()
+        raise RetryableError(str(error)) from error
 
 
 def size_of(address: str) -> int:

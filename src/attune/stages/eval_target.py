@@ -1,14 +1,12 @@
 """What there is to evaluate: a run, its checkpoint, a model of any toolkit, or a recipe that names one."""
 
 import hashlib
-import re
 import tempfile
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from attune import catalog, trust
-from attune import recipe as recipes
 from attune.contracts import Family, ModelSection
 from attune.corpora import Corpus
 from attune.errors import ConfigError, ModelError
@@ -43,6 +41,7 @@ from attune.stages.pretrained import (
     load_weights,
     locate_model,
     open_pretrained,
+    recipe_to_evaluate,
     run_of_checkpoint,
 )
 from attune.training.settings import AdaptConfig
@@ -64,7 +63,7 @@ def open_eval_target(source: str, overrides: Sequence[str], site: Site) -> EvalT
     """A run, a model or another toolkit's checkpoint as it is, or a recipe file with the weights it names."""
     is_shipped = source in catalog.shipped_recipes() and not Path(source).exists()
     if is_shipped or Path(source).suffix in (".yaml", ".yml"):
-        recipe = _recipe(catalog.recipe_path(Path(source)), overrides)
+        recipe = recipe_to_evaluate(catalog.recipe_path(Path(source)), overrides)
         weights: str | None = recipe.model.config.weights
         if weights is None:
             raise ConfigError(f"{source} has no weights to evaluate. Add model.weights=RUN_OR_MODEL.")
@@ -75,7 +74,7 @@ def open_eval_target(source: str, overrides: Sequence[str], site: Site) -> EvalT
     pretrained = open_pretrained(folder, [each for each in overrides if each.partition("=")[0] in trust.NAMES])
     chosen_from = run_of_checkpoint(folder)
     if overrides:
-        recipe = _recipe((chosen_from.folder if chosen_from else folder) / "recipe.yaml", overrides)
+        recipe = recipe_to_evaluate((chosen_from.folder if chosen_from else folder) / "recipe.yaml", overrides)
         _require_own_weights(folder, pretrained.recipe, recipe)
         return EvalTarget(replace(pretrained, recipe=recipe), None)
     if chosen_from:  # its scores are not the run's
@@ -104,15 +103,6 @@ def _require_own_weights(folder: Path, own: Recipe, wished: Recipe) -> None:
             raise ConfigError(
                 f"model.{name}: {folder} is a model with its own. Give the other model instead, or a recipe."
             )
-
-
-def _recipe(path: Path, overrides: Sequence[str]) -> Recipe:
-    """A recipe under overrides; what they say of `decode` is about the search that evaluates: the final one."""
-    of_decode = re.compile(r"^decode\.(?!final\b)")
-    others = [each for each in overrides if not of_decode.match(each)]
-    if recipes.load(path, others).recipe.decode.final is None:
-        return recipes.load(path, overrides).recipe
-    return recipes.load(path, [of_decode.sub("decode.final.", each) for each in overrides]).recipe
 
 
 def load_eval_target(pretrained: Pretrained, site: Site, world: World) -> LoadedModel:
@@ -194,7 +184,7 @@ def evaluate_target(
     with tempfile.TemporaryDirectory() as scratch:
         folder = target.run.data if target.run else Path(scratch)
         site = as_locked(target.locked_by, site) if target.locked_by else site
-        whole = _open(target, on, folder, site, world)
+        whole = open_for_evaluation(target, on, folder, site, world)
         if by:
             require_groups(by, whole, loaded.task)
         corpus = as_scored(whole, loaded, recipe)
@@ -208,7 +198,8 @@ def evaluate_target(
         return replace(evaluation, groups=groups, manifest=_whole_name(on) if on and on not in SPLITS else None)
 
 
-def _open(target: EvalTarget, on: str | None, index_folder: Path, site: Site, world: World) -> Corpus:
+def open_for_evaluation(target: EvalTarget, on: str | None, index_folder: Path, site: Site, world: World) -> Corpus:
+    """A split of the target's recipe, or a manifest; None: test, or else dev."""
     recipe = target.pretrained.recipe
     if on is None:
         on = "test" if recipe.data.test else "dev"

@@ -93,6 +93,11 @@ class Evaluation:
         return {self.split: self.scores, **self.sets}
 
     @property
+    def primary(self) -> Score:
+        """The score of the task's first metric."""
+        return next(iter(self.scores.values.values()))
+
+    @property
     def real_time_factor(self) -> float | None:
         """Seconds of decoding for a second of audio; None where there is no audio."""
         return self.decoding_seconds / self.audio_seconds if self.audio_seconds else None

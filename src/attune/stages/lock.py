@@ -17,6 +17,7 @@ from attune.site import Site
 from attune.sources import Cache, Entry, File, is_remote, locate, read_lock, shown, write_lock
 from attune.stages.data import TrainingSet
 from attune.stages.pairs import require_fit
+from attune.stages.place import PATIENT_SHARE
 from attune.stages.pretrained import is_native, locate_model, open_pretrained
 from attune.world import World
 
@@ -63,6 +64,9 @@ def gather_sources(recipe: Recipe, run: Run, site: Site, world: World, resumes: 
     """
     require_fit(recipe)  # before anything is fetched
     site = as_locked(run, site)
+    if resumes:  # its sources have answered before
+        retry = replace(site.cache.retry, patience=PATIENT_SHARE * site.timeout)
+        site = replace(site, cache=replace(site.cache, retry=retry))
     named = sources_of(recipe, begins=not resumes)
     paths = _bring_together(named, site.cache, world)
     found: Mapping[str, Entry] = world.gather(dict(site.cache.used))[0]

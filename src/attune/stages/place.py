@@ -1,5 +1,6 @@
 """Where a run lives: a folder that all ranks share, or an object store that each machine has a copy of."""
 
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -110,11 +111,19 @@ def open_place(address: str, site: Site, report: Callable[[str], None]) -> RunPl
     return StoredPlace(StoredRun(store, copy_folder(address, site.cache)), report)
 
 
-def put_status(address: str, site: Site) -> None:
-    """Upload the status of a stored run alone: a launcher has the last word on ranks that were killed."""
-    if is_stored(address):
-        run, store = local_run(address, site), ObjectStore(address, PATIENT_SHARE * site.timeout, lambda _: None)
-        store.write("status.json", (run.folder / "status.json").read_bytes())
+def fail_status(address: str, site: Site, reason: str, error_kind: str) -> None:
+    """Have a launcher's word on ranks that were killed in the status of a run that they began."""
+    if not is_stored(address):
+        run = Run(Path(address))
+        if run.state() in ("running", "failed"):
+            run.set_status("failed", reason, error_kind)
+        return
+    store, name = ObjectStore(address, PATIENT_SHARE * site.timeout, lambda _: None), "status.json"
+    with tempfile.TemporaryDirectory() as scratch:
+        run = Run(Path(scratch))
+        if store.download(name, run.folder / name) and run.state() in ("running", "failed"):
+            run.set_status("failed", reason, error_kind)
+            store.upload(name, run.folder / name)
 
 
 def local_run(address: str, site: Site) -> Run:

@@ -23,6 +23,7 @@ from attune import recipe as recipes
 from attune.contracts import Task, TaskModel
 from attune.errors import ModelError
 from attune.files import sync, write_text
+from attune.plain_yaml import inline_yaml
 from attune.recipe import Recipe
 from attune.run import Run
 from attune.run_store import locate_stored
@@ -37,6 +38,8 @@ from attune.training.settings import AdaptConfig
 
 WEIGHTS = "model.safetensors"
 FORMAT = {"format": "pt"}  # what transformers looks for in a file of weights
+OF_DECODE = re.compile(r"^decode\.(?!final\b)")
+OTHER_SEARCH = re.compile(r"^decode\.(final\.)?(search|lm)=")
 CHOSEN = re.compile(r"(?P<run>.+)@(?P<which>best|last|step-(?P<step>\d+))")
 
 
@@ -123,7 +126,7 @@ def open_pretrained(folder: Path, trusted: Sequence[str] = ()) -> Pretrained:
             f"attune import {folder} --to models/NAME"
         )
     run, chosen = run_of_checkpoint(folder) or Run(folder), folder
-    recipe = recipes.load(run.folder / "recipe.yaml", trusted).recipe
+    recipe = recipe_to_evaluate(run.folder / "recipe.yaml", trusted)
     if run.folder == folder:
         if (folder / WEIGHTS).is_file():
             return Pretrained(recipe, ModelFolders(folder / "task", folder / "assets"), folder / WEIGHTS)
@@ -138,6 +141,21 @@ def open_pretrained(folder: Path, trusted: Sequence[str] = ()) -> Pretrained:
         )
     step = int(chosen.name.removeprefix("step-"))
     return Pretrained(recipe, ModelFolders(run.task, run.assets), chosen / WEIGHTS, step, adapt=recipe.adapt)
+
+
+def recipe_to_evaluate(path: Path, overrides: Sequence[str]) -> Recipe:
+    """A recipe under overrides; what they say of `decode` is about the search that evaluates: the final one.
+
+    What was tuned for a run on its dev set (`attune tune-fusion`) counts, unless another search or language model is
+    chosen.
+    """
+    is_other = any(OTHER_SEARCH.match(each) for each in overrides)
+    tuned = () if is_other else Run(path.parent).tuned_decoding()
+    wished = [*(f"decode.{name}={inline_yaml(value)}" for name, value in tuned), *overrides]
+    others = [each for each in wished if not OF_DECODE.match(each)]
+    if recipes.load(path, others).recipe.decode.final is None:
+        return recipes.load(path, wished).recipe
+    return recipes.load(path, [OF_DECODE.sub("decode.final.", each) for each in wished]).recipe
 
 
 def _choose(run: Run) -> Path:

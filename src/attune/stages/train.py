@@ -18,6 +18,7 @@ from attune.errors import CheckpointError, ConfigError, Preempted
 from attune.recipe import Difference, Recipe, is_observer
 from attune.run import Run, Start, claimed
 from attune.site import Site
+from attune.sources import waiting_for_sources
 from attune.stages.begin import BegunModel, begin_model, rebuild_model
 from attune.stages.context import (
     Evaluated,
@@ -60,7 +61,7 @@ from attune.stages.evaluate import (
 from attune.stages.finish import finish, score_before
 from attune.stages.language_models import search_of
 from attune.stages.lock import extend_lock, gather_sources, require_same_data
-from attune.stages.place import RunPlace, open_place
+from attune.stages.place import PATIENT_SHARE, RunPlace, open_place
 from attune.stages.pretrained import LoadedModel, ModelFolders
 from attune.training import checkpoint
 from attune.training.checkpoint import Checkpoint, Damage
@@ -97,7 +98,7 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
             changes = held.enter_context(claimed(run, recipe, request.command, request.reschedule))
         place.share(world)
         try:
-            with readers_watched():
+            with readers_watched(), waiting_for_sources(PATIENT_SHARE * site.timeout):
                 yield from _train(recipe, place, request, site, world, changes)
         except Preempted as stop:
             _set_status(run, world, "preempted", str(stop))

@@ -5,18 +5,30 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
+from attune import recipe as recipes
+from attune.audio.decode import read_audio
 from attune.corpora import open_manifest
+from attune.decoding.search import Search, search
 from attune.errors import ModelError
 from attune.families.aed import FAMILY, AedConfig
 from attune.families.aed.front_end import AedFrontEnd
 from attune.families.aed.model import AedModel
 from attune.families.aed.normalization import FeatureNorm
 from attune.families.aed.shape import PRESETS, read_shape, write_shape
+from attune.site import this_site
+from attune.stages.context import Saved
+from attune.stages.train import Request, train
 from attune.tasks.transcribe import TASK
 from attune.testing import check_family, make_corpus
+from attune.testing.ranks import run_ranks
+from attune.training.adapt import adapt
+from attune.training.settings import AdaptConfig
+from attune.world import World
 
-from tiny import batch_of
+from killing import bits
+from tiny import RECIPE, batch_of, write_recipe
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +134,14 @@ def test_label_smoothing_is_a_sum_that_adds_up_over_micro_batches():
     assert int(whole.count) == sum(int(part.count) for part in parts)
 
 
+@pytest.mark.parametrize(("size", "layers"), [("tiny", 3), ("tiny-conformer", 12), ("tiny-transformer", 12)])
+def test_every_size_has_layers_for_lora(size, layers):
+    pytest.importorskip("peft")
+    model = AedModel(PRESETS[size], AedConfig(size=size, tokens="task"))
+    adapted = adapt(model, AdaptConfig(method="lora"), 1, (), FAMILY.lora_targets)
+    assert len(adapted.lora_layers) == layers
+
+
 @pytest.mark.parametrize("size", PRESETS)
 def test_sizes_are_written_and_read_back(size, tmp_path):
     write_shape(PRESETS[size], tmp_path)
@@ -136,3 +156,42 @@ def test_a_file_that_describes_nothing_is_refused(text, tmp_path):
     (tmp_path / "model.json").write_text(text)
     with pytest.raises(ModelError, match="does not describe an attention encoder-decoder"):
         read_shape(tmp_path)
+
+
+@pytest.mark.recipe
+@pytest.mark.parametrize("size", ["tiny", "tiny-conformer", "tiny-transformer"])
+def test_a_step_is_the_same_bits_on_two_ranks_and_after_a_stop(tmp_path, size):
+    settings = [f"model.size={size}", "model.ctc_epochs=1", "model.normalize_epochs=1", "train.strict=true"]
+    recipe = write_recipe(tmp_path, text=RECIPE.replace("family: ssl", "family: aed, tokens: task, size: tiny"))
+    settings += ["train.steps=4", "train.eval_every=4", "train.save_every=1", "data.test=[]", "batches.micro_seconds=2"]
+
+    def run(world, name, stop=None):
+        loaded = recipes.load(recipe, [*settings, f"run={tmp_path / name}"]).recipe
+        for event in train(loaded, Request(["attune"]), this_site(workers=0), world):
+            if isinstance(event, Saved) and event.step == stop:
+                return
+
+    run(World.alone(), "whole")
+    run(World.alone(), "stopped", stop=2)
+    run_ranks(2, run, "stopped")
+    assert bits(tmp_path / "stopped", 4) == bits(tmp_path / "whole", 4)
+    saved = load_file(tmp_path / "whole/checkpoints/step-000004/model.safetensors")
+    assert float(saved["front_end.norm.count"]) > 0
+
+
+@pytest.mark.recipe
+@pytest.mark.parametrize("size", ["tiny-conformer", "tiny-transformer"])
+def test_a_model_learns_a_few_utterances_and_joint_decoding_finds_it(task_and_corpus, size):
+    task, corpus = task_and_corpus
+    torch.manual_seed(4)
+    built = FAMILY.build(AedConfig(size=size, tokens="task", normalize="sentence"), task, Path())
+    rows = [(each.id, read_audio(each.audio), built.codec.target(each)) for each in corpus]
+    batch, optimizer = batch_of(rows), torch.optim.AdamW(built.module.parameters(), lr=3e-3)
+    for _ in range(150):
+        optimizer.zero_grad()
+        loss = built.model.train().loss(batch)
+        (loss.total / loss.count).backward()
+        optimizer.step()
+    with torch.no_grad():
+        found = search(built.model.eval().scorer(batch), Search("beam", 4, ctc_weight=0.3))
+    assert [built.codec.read(each) for each in found] == [each.text for each in corpus]

@@ -39,5 +39,10 @@ FAMILY = Family(
     importer=Importer(recognizes, read, remote_parts),
     vocabulary=VocabularyRules(is_own=lambda config: config.tokens == "own"),
     architecture_settings=("size", "tokens", "normalize"),
+    lora_targets=(
+        ("linear_q", "linear_v", "q_proj", "v_proj"),  # Conformer
+        ("q_proj", "v_proj"),  # Transformer
+        ("attention.encoded", "attention.state", "decoder.projection"),  # CRDNN
+    ),
     takes="tokens",
 )

@@ -1,0 +1,249 @@
+"""Language models, phrases and beams on AN4: what they gain, on speakers that nobody trained or tuned on.
+
+    python benchmarks/language_models.py AN4_FOLDER WORK_FOLDER [--whisper MODEL]
+
+AN4_FOLDER has train.jsonl and dev.jsonl with audio. Every ninth speaker of train becomes dev, and its dev.jsonl is the
+test set. A small CTC model is fine-tuned from the packaged demo model for some minutes; all else takes seconds to a few
+minutes. Running it again goes on with what is there. Prints one JSON object per part.
+"""
+
+import argparse
+import hashlib
+import json
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import attune
+from attune.api import load
+from attune.catalog import NORMALIZERS, find
+from attune.cli._shell import main
+from attune.decoding import ctc
+from attune.metrics import Prediction
+from attune.scoring.error_rates import word_errors
+from attune.scoring.keywords import score_keywords
+from attune.scoring.significance import paired_bootstrap
+from attune.scoring.texts import texts_of
+from attune.site import this_site
+from attune.stages import drain
+from attune.stages.eval_target import evaluate_target, open_eval_target
+from attune.stages.evaluate import Evaluation
+from attune.types import CtcScorer
+from attune.world import World
+
+CTC = """\
+run: {work}/ctc
+seed: 7
+data: {{train: [{work}/train.jsonl], dev: [{work}/dev.jsonl], test: [{work}/test.jsonl]}}
+task: {{name: transcribe, tokens: characters, normalizer: basic, head: {{layers: 2, width: 160, dropout: 0.2}}}}
+model: {{family: ssl, upstream: fbank, weights: "attune://demo/model"}}
+augment: {{speeds: [0.9, 1.0, 1.1], masks: {{time_masks: 2, frequency_masks: 2, frequency_bins: 40}}}}
+batches: {{micro_seconds: 45, micros_per_step: 1}}
+optimizer: {{name: adamw, lr: 3e-3, weight_decay: 0.01}}
+train: {{steps: 240, warmup: 10, schedule: cosine, eval_every: 60, save_every: 60, keep_best: dev.wer}}
+decode: {{search: greedy}}
+"""
+LM = """\
+run: {run}
+seed: 7
+data: {{train: [{text}], dev: [{work}/dev.jsonl]}}
+task: {{name: language_model, normalizer: basic}}
+model: {{family: lm, kind: transformer, size: tiny, dropout: 0.1{weights}}}
+batches: {{micro_utterances: 32}}
+optimizer: {{name: adamw, lr: {lr}}}
+train: {{steps: {steps}, warmup: 20, schedule: cosine, eval_every: 100, save_every: 100, keep_best: dev.perplexity}}
+"""
+PANGRAM = "the quick brown fox jumps over the lazy dog"  # a language model's letters must be the recognizer's
+HELD_BACK = 20
+NORMALIZE = find(NORMALIZERS, "basic")
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """The rows of a manifest."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    """A manifest of these rows."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def split(data: Path, work: Path) -> None:
+    """Train, dev and test, no speaker in two of them."""
+    rows, test = rows_of(data / "train.jsonl"), rows_of(data / "dev.jsonl")
+    for row in (*rows, *test):
+        row["audio"] = str(data / row["audio"])
+    held = set(sorted({row["speaker"] for row in rows})[::9])
+    write_rows(work / "train.jsonl", [row for row in rows if row["speaker"] not in held])
+    write_rows(work / "dev.jsonl", [row for row in rows if row["speaker"] in held])
+    write_rows(work / "test.jsonl", test)
+
+
+def train(work: Path, name: str, recipe: str) -> None:
+    """Train what is not there yet."""
+    if (work / name / "model").is_dir():
+        return
+    (work / f"{name}.yaml").write_text(recipe)
+    attune.train(work / f"{name}.yaml", show=False)
+
+
+def evaluate(run: Path, on: str, **settings: object) -> Evaluation:
+    """Decode and score, without writing anything."""
+    site = this_site(workers=0)
+    words = [f"decode.{name}={value}" for name, value in settings.items()]
+    return drain(evaluate_target(open_eval_target(str(run), words, site), on, None, site, World.alone()))
+
+
+def difference(first: Evaluation, second: Evaluation) -> list[float]:
+    """The difference of WER with its paired interval and p."""
+    (before, words), (after, _) = (word_errors(*texts_of(each.predictions), NORMALIZE) for each in (first, second))
+    found = paired_bootstrap(before, after, words)
+    return [round(each, 2) for each in found]
+
+
+def wer(evaluation: Evaluation) -> list[float]:
+    """WER with its interval."""
+    score = evaluation.primary
+    return [round(each, 2) for each in (score.value, score.low, score.high)]
+
+
+def sha256(run: Path) -> str:
+    """Of a run's weights."""
+    return hashlib.sha256((run / "model" / "model.safetensors").read_bytes()).hexdigest()
+
+
+def fine_tune_lm(work: Path) -> None:
+    """A language model of general text, and the same fine-tuned on the transcripts of the training speakers."""
+    general = [row["text"].lower() for row in rows_of(Path(attune.__file__).parent / "demo" / "train.jsonl")]
+    letters = set(PANGRAM)
+    texts = ["".join(one for one in text if one in letters) for text in general]
+    (work / "general.txt").write_text("\n".join([*texts, PANGRAM]) + "\n")
+    train(work, "lm-general", LM.format(run=work / "lm-general", text=work / "general.txt", work=work, weights="",
+                                        lr=3e-3, steps=200))  # fmt: skip
+    weights = f", weights: {work / 'lm-general'}"
+    train(work, "lm-tuned", LM.format(run=work / "lm-tuned", text=work / "train.jsonl", work=work, weights=weights,
+                                      lr=2e-3, steps=400))  # fmt: skip
+
+
+def language_models(work: Path) -> None:
+    """Language models of the training transcripts, fused in the beam of a CTC model."""
+    asr = work / "ctc"
+    before = sha256(asr)
+    fine_tune_lm(work)
+    found: dict[str, Any] = {"part": "fine-tuning the language model alone", "asr sha256 unchanged": None}
+    for name in ("lm-general", "lm-tuned"):
+        scores = evaluate(work / name, str(work / "test.jsonl")).scores.values
+        found[name] = {key: round(score.value, 2) for key, score in scores.items()}
+    main(["lm", str(work / "train.jsonl"), "--order", "6", "--tokenizer", str(asr), "--to", str(work / "lm.arpa")])
+    for name, lm in (("fused with lm-tuned", work / "lm-tuned"), ("fused with 6-grams", work / "lm.arpa")):
+        (asr / "fusion.json").unlink(missing_ok=True)
+        main(["tune-fusion", str(asr), "decode.search=beam", "decode.beam=16", f"decode.lm={lm}", "--on", "dev"])
+        greedy = evaluate(asr, "test", search="greedy")
+        beam = evaluate(asr, "test", search="beam", beam=16)
+        fused = evaluate(asr, "test")
+        found[name] = {
+            "weight": fused.search.fusion.weight,
+            "greedy": wer(greedy),
+            "beam": wer(beam),
+            "fused": wer(fused),
+            "fused less greedy": difference(greedy, fused),
+            "fused less beam": difference(beam, fused),
+        }
+    (asr / "fusion.json").unlink()
+    found["asr sha256 unchanged"] = sha256(asr) == before
+    print(json.dumps(found), flush=True)
+
+
+def held_back_words(work: Path) -> list[str]:
+    """The words of the test set that training has seen least, four letters at least."""
+    seen = Counter(word for row in rows_of(work / "train.jsonl") for word in NORMALIZE(row["text"]).split())
+    wanted = {word for row in rows_of(work / "test.jsonl") for word in NORMALIZE(row["text"]).split() if len(word) > 3}
+    return sorted(sorted(wanted), key=lambda word: seen[word])[:HELD_BACK]
+
+
+def phrases(name: str, model: str | Path, work: Path) -> None:
+    """With and without the phrases: recall of them, and WER of the utterances that have none."""
+    words = held_back_words(work)
+    rows = rows_of(work / "test.jsonl")
+    recognizer = load(model)
+    beam = replace(recognizer, search=replace(recognizer.search, kind="beam", beam=8))
+    audio = [row["audio"] for row in rows]
+    plain, boosted = beam.transcribe(audio), beam.transcribe(audio, phrases=words)
+    has = [bool(set(NORMALIZE(row["text"]).split()) & set(words)) for row in rows]
+    report: dict[str, Any] = {"part": f"phrases, {name}", "phrases": len(words), "utterances with one": sum(has)}
+    for key, texts in (("plain", plain), ("boosted", boosted)):
+        predictions = [Prediction(row["id"], text, row["text"]) for row, text in zip(rows, texts, strict=True)]
+        scores = score_keywords(predictions, [words] * len(rows), NORMALIZE)
+        errors, sizes = word_errors(*texts_of(predictions), NORMALIZE)
+        others = ~np.array(has)
+        report[key] = {
+            **{metric: round(score.value, 1) for metric, score in scores.values.items()},
+            **scores.conditions,
+            "wer": round(100 * errors.sum() / sizes.sum(), 2),
+            "wer of the others": round(100 * errors[others].sum() / max(1, sizes[others].sum()), 2),
+        }
+    print(json.dumps(report), flush=True)
+
+
+def batched_beams(work: Path, beam: int = 16) -> None:
+    """The utterances per second of a beam over a batch, and over one at a time; the same hypotheses."""
+    torch.manual_seed(0)
+    lengths = [round(100 * row["seconds"] / 3) for row in rows_of(work / "test.jsonl")[:64]]
+    for vocabulary in (32, 1024):
+        logits = torch.randn(len(lengths), max(lengths), vocabulary) * 3
+        logits[..., 0] += 8
+        scorer = CtcScorer(logits.log_softmax(-1), torch.tensor(lengths))
+        together, alone = float("inf"), float("inf")
+        for _ in range(3):
+            start = time.perf_counter()
+            found = ctc.beam_search(scorer, beam)
+            together = min(together, time.perf_counter() - start)
+            start = time.perf_counter()
+            single = [
+                ctc.beam_search(CtcScorer(row[None, :length], torch.tensor([length])), beam)[0]
+                for row, length in zip(scorer.log_probs, lengths, strict=True)
+            ]
+            alone = min(alone, time.perf_counter() - start)
+        report = {
+            "part": f"CTC beam {beam}, {len(lengths)} utterances, {vocabulary} tokens",
+            "together / s": round(len(lengths) / together, 1),
+            "alone / s": round(len(lengths) / alone, 1),
+            "times": round(alone / together, 1),
+            "equal": found == single,
+        }
+        print(json.dumps(report), flush=True)
+
+
+def run() -> None:
+    """Run the parts that were asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--whisper", help="a Whisper model, for phrases")
+    parser.add_argument("--transducer", help="a transducer, for phrases")
+    parser.add_argument("--parts", default="lm,phrases,beams")
+    arguments = parser.parse_args()
+    work = arguments.work.absolute()
+    work.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
+    split(arguments.data.absolute(), work)
+    train(work, "ctc", CTC.format(work=work))
+    parts = arguments.parts.split(",")
+    if "lm" in parts:
+        language_models(work)
+    if "phrases" in parts:
+        models = {"CTC": work / "ctc", "transducer": arguments.transducer, "Whisper": arguments.whisper}
+        for name, model in models.items():
+            if model:
+                phrases(name, model, work)
+    if "beams" in parts:
+        batched_beams(work)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,127 @@
+"""A language model's weight is chosen on dev, kept with the run, and used from there on; phrases in whole runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import attune
+from attune import recipe as recipes
+from attune.cli import main
+from attune.errors import DataError
+from attune.run import TUNED, Run
+from attune.site import this_site
+from attune.stages.eval_target import open_eval_target
+from attune.stages.pretrained import open_pretrained
+from attune.stages.train import Request, train
+from attune.world import World
+
+from tiny import write_recipe
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    recipe = write_recipe(tmp_path_factory.mktemp("tuned"))
+    held = recipe.parent / "test.jsonl"
+    rows = [json.loads(line) for line in (recipe.parent / "dev" / "manifest.jsonl").read_text().splitlines()]
+    held.write_text(
+        "".join(
+            json.dumps({**row, "id": f"t{row['id']}", "audio": str(recipe.parent / "dev" / row["audio"])}) + "\n"
+            for row in rows
+        )
+    )
+    settings = [f"data.test=[{held}]", "train.steps=6", "train.eval_every=6"]
+    loaded = recipes.load(recipe, settings).recipe
+    list(train(loaded, Request(["attune"]), this_site(workers=0), World.alone()))
+    return Run(recipe.parent / "run")
+
+
+@pytest.fixture(scope="module")
+def lm(run):
+    path = run.folder.parent / "lm.arpa"
+    texts = [str(path) for path in (run.folder.parent / "train").glob("*.jsonl")]
+    assert main(["lm", *texts, "--order", "3", "--to", str(path), "--tokenizer", str(run.folder), "--on", "dev"]) == 0
+    return path
+
+
+def tune(run, lm, *options):
+    words = [f"decode.lm={lm}", "decode.search=beam", "decode.beam=4", "--workers=0", *options]
+    return main(["tune-fusion", str(run.folder), *words])
+
+
+def test_the_best_weight_is_written_and_evaluations_and_exports_use_it(run, lm, tmp_path, capsys):
+    assert tune(run, lm, "--weights", "0.2,0.6", "--temperatures", "2", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    tried = [(each["lm_weight"], each["lm_temperature"]) for each in found["tried"]]
+    assert tried[:3] == [(0.0, 1.0), (0.2, 1.0), (0.6, 1.0)]
+    values = [each["value"] for each in found["tried"]]
+    best = found["tried"][values.index(min(values))]
+    assert found["best"] == {name: best[name] for name in found["best"]}
+    assert found["tried"][0]["difference"]["value"] == 0
+
+    decode = open_pretrained(run.folder).recipe.decode
+    assert (decode.search, decode.beam) == ("beam", 4)
+    assert (decode.lm, decode.lm_weight) == ((str(lm), best["lm_weight"]) if best["lm_weight"] else (None, 0.3))
+    assert main(["evaluate", str(run.folder), "--on", "dev", "--workers=0", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["scores"]["wer"]["value"] == best["value"]
+    assert main(["export", str(run.folder), "--to", str(tmp_path / "model")]) == 0
+    assert open_pretrained(tmp_path / "model").recipe.decode == decode
+    assert run.recipe().decode.search == "greedy"  # the run's own recipe is what it was trained with
+    greedy = open_eval_target(str(run.folder), ["decode.search=greedy"], this_site()).pretrained.recipe
+    assert greedy.decode.search == "greedy" and greedy.decode.lm is None
+
+
+def test_the_test_set_is_refused_by_whatever_name(run, lm, capsys):
+    before = (run.folder / TUNED).read_bytes() if (run.folder / TUNED).exists() else None
+    for name in ("test", str(run.folder.parent / "test.jsonl")):
+        assert tune(run, lm, "--on", name) == 2
+        assert "of its utterances are in data.test" in capsys.readouterr().err
+    assert before == ((run.folder / TUNED).read_bytes() if (run.folder / TUNED).exists() else None)
+
+
+def test_without_a_language_model_or_a_run_there_is_nothing_to_tune(run, capsys):
+    assert main(["tune-fusion", str(run.folder), "decode.search=greedy"]) == 2
+    assert "There is no language model to tune" in capsys.readouterr().err
+    assert main(["tune-fusion", str(run.model), "decode.search=beam", "decode.lm=x.arpa"]) == 2
+    assert "is not a run" in capsys.readouterr().err
+
+
+def test_phrases_come_from_the_recipe_a_file_or_the_manifest_and_are_scored(run, tmp_path, capsys):
+    rows = [json.loads(line) for line in Path(run.recipe().data.dev[0]).read_text().splitlines()]
+    word = rows[0]["text"].split()[0]
+    (tmp_path / "names.txt").write_text(f"{word.upper()}\n\n")
+    settings = ["decode.search=beam", "--workers=0", "--json", "--on", "dev"]
+    found = []
+    for phrases in (f"decode.phrases=[{word}]", f"decode.phrases=[{tmp_path / 'names.txt'}]"):
+        assert main(["evaluate", str(run.folder), phrases, "decode.phrase_bonus=4", *settings]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0]["scores"] == found[1]["scores"] and found[0]["search"]["phrase_bonus"] == 4
+    assert {"keyword_recall", "keyword_precision", "keyword_f1"} <= found[0]["scores"].keys()
+
+    folder = Path(run.recipe().data.dev[0]).parent
+    own = [{**row, "audio": str(folder / row["audio"]), "phrases": [word]} for row in rows]
+    (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in own))
+    on = ["--on", str(tmp_path / "dev.jsonl"), "--workers=0", "--json"]
+    assert main(["evaluate", str(run.folder), "decode.search=beam", "decode.phrase_bonus=4", *on]) == 0
+    column = json.loads(capsys.readouterr().out)
+    assert column["scores"] == found[0]["scores"]
+    assert main(["evaluate", str(run.folder), f"decode.phrases=[{word}]", "decode.search=greedy", "--on", "dev"]) == 2
+    assert "greedy search does not use it: set search: beam" in capsys.readouterr().err
+
+
+def test_phrases_from_python_are_for_all_recordings_or_for_each(run):
+    manifest = Path(run.recipe().data.dev[0])
+    rows = [json.loads(line) for line in manifest.read_text().splitlines()][:3]
+    audio = [str(manifest.parent / row["audio"]) for row in rows]
+    word = rows[0]["text"].split()[0]
+    recognizer = attune.load(run.model)
+    for_all = recognizer.transcribe(audio, phrases=[word])
+    for_each = recognizer.transcribe(audio, phrases=[[word], [], [word]])
+    assert (for_each[0], for_each[2]) == (for_all[0], for_all[2])
+    assert for_each[1] == recognizer.transcribe(audio[1])
+    detailed = recognizer.transcribe_detailed(audio[:1], nbest=3, phrases=[word])[0]
+    assert {"acoustic", "phrases"} <= detailed.nbest[0].parts.keys()
+    with pytest.raises(DataError, match="expected a list of texts"):
+        recognizer.transcribe(audio, phrases=word)
+    with pytest.raises(DataError, match="a list for each recording"):
+        recognizer.transcribe(audio, phrases=[[word]])
