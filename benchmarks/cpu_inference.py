@@ -120,8 +120,9 @@ def attune_in(precision: str) -> Callable[[Path, int, Path], Transcribe]:
 def openai_whisper(model: Path, threads: int, folder: Path) -> Transcribe:
     """OpenAI's package, with the weights under the names it has for them."""
     import torch
-    import whisper
     from safetensors.torch import load_file
+
+    import whisper
 
     shape = json.loads((model / "config.json").read_text())
     dims = whisper.ModelDimensions(
@@ -169,7 +170,7 @@ def faster_whisper(batch: int | None) -> Callable[[Path, int, Path], Transcribe]
         from faster_whisper import BatchedInferencePipeline, WhisperModel
 
         files = ["tokenizer.json", "preprocessor_config.json"]
-        TransformersConverter(str(model), copy_files=files).convert(str(folder / "ct2"), "int8")
+        TransformersConverter(str(model), copy_files=files).convert(str(folder / "ct2"), quantization="int8")
         loaded = WhisperModel(str(folder / "ct2"), "cpu", compute_type="int8", cpu_threads=threads)
         options = {"language": "en", "beam_size": 1, "temperature": 0.0, "without_timestamps": True}
         more = {"batch_size": batch} if batch else {"condition_on_previous_text": False}

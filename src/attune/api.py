@@ -62,8 +62,8 @@ def load(
     activity detection ("vad"), or window by window along predicted timestamps ("timestamps"). `fallback` samples again
     what fails OpenAI's thresholds; None: as the recipe has it. `language` is that of the speech, for multilingual
     models; None: the recipe's, or else detected once per recording. `phrases` are names and terms to expect in every
-    recording, which a beam search boosts; a .txt file stands for its lines. `precision` is what the model computes in, as
-    `decode.precision` has it: "int8" is the fastest on a CPU. `long` is the former name of `chunking`.
+    recording, which a beam search boosts; a .txt file stands for its lines. `precision` is what the model computes
+    in, as `decode.precision` has it: "int8" is the fastest on a CPU. `long` is the former name of `chunking`.
     """
     _require_chunking(chunking, long)
     site = this_site(device=device)

@@ -122,8 +122,8 @@ class WhisperModel(nn.Module):
             found: Tensor = encoder(mels, mask)
             return found
         # One by one: what a window's layers make of it stays in the CPU's cache.
-        masks = [None] * len(mels) if mask is None else mask.split(1)
-        return torch.cat([encoder(row, own) for row, own in zip(mels.split(1), masks, strict=True)])
+        rows = [slice(row, row + 1) for row in range(len(mels))]
+        return torch.cat([encoder(mels[row], None if mask is None else mask[row]) for row in rows])
 
 
 def _initialize(module: nn.Module) -> None:
