@@ -21,6 +21,7 @@ FLAGS = tuple(
         *("headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking"),
         *("disable-component-update", "disable-sync", "disable-dev-shm-usage", "mute-audio", "hide-scrollbars"),
         *("autoplay-policy=no-user-gesture-required", "remote-debugging-port=0", "remote-allow-origins=*"),
+        "disable-features=IsolateSandboxedIframes",  # so that a notebook's frame can be looked into
     )
 )
 KEYS = {"ArrowDown": 40, "ArrowUp": 38, "Enter": 13, "Escape": 27, "Home": 36, "End": 35, "Tab": 9}

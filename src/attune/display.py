@@ -276,6 +276,8 @@ def _show_finish(event: Finished, display: Display) -> None:
         display.say(f"  train.average={settings.average}, but no more were saved: lower train.save_every")
     if event.retained:
         display.say(event.retained)
+    for failure in event.failures:
+        display.say(f"tracker stopped: {failure} (the run went on without it)", "warning")
     if event.report:
         where = f"{event.run.name}/{event.report.name}" if event.run.address else event.report
         display.say(f"report: {where} (open it in a browser)")

@@ -53,7 +53,8 @@ SCHEDULE_KEYS = frozenset(
     }
 )
 # What is looked at, saved and logged, and how often: no weight depends on these, so a run may go on under others.
-OBSERVER_KEYS = frozenset(f"train.{name}" for name in ("save_every", "keep_last", "log_every", "final_utterances"))
+OBSERVED = ("train.save_every", "train.keep_last", "train.log_every", "train.track", "train.final_utterances")
+OBSERVER_KEYS = frozenset({*OBSERVED, "data.retained"})
 SCORE_KEYS = frozenset({"train.eval_every", "train.eval_utterances"})  # and `decode`, unless the learning rate does
 # How a run uses its devices: nothing that it computes depends on these.
 DEVICE_KEYS = frozenset({"train.shard"})

@@ -158,23 +158,19 @@ class Run:
         with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 
+    def log_lines(self) -> Iterator[dict[str, Any]]:
+        """What was logged, line by line; one that was cut off is left out."""
+        return _lines(self.folder / "log.jsonl")
+
     def history(self) -> list[dict[str, Any]]:
         """What was logged at each step, as rows: loss, lr, and scores such as dev.wer where there are any."""
         rows: dict[int, dict[str, Any]] = {}
-        for line in _lines(self.folder / "log.jsonl"):
+        for line in self.log_lines():
             if line.get("event") in ("step", "scores") and isinstance(line.get("step"), int):
                 prefix = f"{line['split']}." if line["event"] == "scores" else ""
                 figures = {f"{prefix}{name}": value for name, value in line.items() if name not in UNPLOTTED}
                 rows.setdefault(line["step"], {"step": line["step"]}).update(figures)
         return [rows[step] for step in sorted(rows)]
-
-    def speed(self, split: str) -> float | None:
-        """Seconds of audio decoded in a second when a split was last scored in training; None where nobody knows."""
-        found = None
-        for line in _lines(self.folder / "log.jsonl"):
-            if line.get("event") == "scores" and line.get("split") == split and line.get("decoding_seconds"):
-                found = line.get("audio_seconds", 0.0) / line["decoding_seconds"]
-        return found or None
 
     def set_status(self, state: str, message: str = "", error_kind: str = "") -> None:
         """Write the state of the run: running, done, preempted or failed."""

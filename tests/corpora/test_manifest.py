@@ -11,6 +11,7 @@ from attune.corpora import open_corpus, open_manifest
 from attune.corpora._scan import find_duplicates
 from attune.errors import DataError
 from attune.sources import content_of
+from attune.testing.data import make_corpus
 from attune.types import Utterance
 
 
@@ -253,3 +254,13 @@ def test_rows_point_into_shards_at_channels_and_at_addresses(data):
         3: f"{data / 'shard.tar'} is truncated or changed: it ends before the recording does",
         4: "only one of first_byte and byte_count is given; they belong together",
     }
+
+
+def test_the_first_scan_says_how_far_it_is_and_later_ones_say_nothing(tmp_path):
+    manifest = make_corpus(tmp_path, utterances=3)
+    seen = []
+    open_manifest(manifest, tmp_path / "index", seen.append)
+    assert [each.verb for each in seen] == ["scanning"] * 2
+    assert (seen[0].done, seen[-1].done) == (0, manifest.stat().st_size) and seen[-1].total == seen[-1].done
+    open_manifest(manifest, tmp_path / "index", seen.append)
+    assert len(seen) == 2

@@ -1,4 +1,4 @@
-"""Progress of downloads: a bar for each file on a terminal, lines for large files elsewhere."""
+"""Progress of downloads and scans: a bar for each file on a terminal, lines for large files elsewhere."""
 
 from __future__ import annotations
 
@@ -67,4 +67,4 @@ class Downloads:
             print(f"waiting for {progress.source}: {progress.stalled}", file=self._stream, flush=True)
             return
         total = f" of {progress.total / 1e6:,.0f}" if progress.total else ""
-        print(f"downloading {progress.source}: {progress.done / 1e6:,.0f}{total} MB", file=self._stream, flush=True)
+        print(f"{progress.verb} {progress.source}: {progress.done / 1e6:,.0f}{total} MB", file=self._stream, flush=True)

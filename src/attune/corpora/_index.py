@@ -7,7 +7,7 @@ at once. The folder is a cache: deleting it costs a scan.
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,16 +15,20 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from attune.corpora._lines import jsonl_lines, table_lines, text_lines
+from attune.corpora._lines import Line, jsonl_lines, table_lines, text_lines
 from attune.corpora._rows import read_row
 from attune.corpora._scan import BadLine, FileState, Table, file_state, find_duplicates, scan
 from attune.errors import DataError
 from attune.files import completed, sha256, write_text
 from attune.secrets import shown, without_secrets
+from attune.sources import DownloadProgress, unwatched
 
 COPIED = {".csv": table_lines, ".tsv": table_lines, ".txt": text_lines}  # read from a copy as JSONL
 FORMAT = 4  # increased when the files of an older version cannot be read, or mean something else
+LOOK_EVERY = 1000  # lines of a scan
 MTIME_TICK_NS = 2_000_000_000  # two changes within a clock tick have the same times; then the hash decides
+
+Watch = Callable[[DownloadProgress], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ class Index:
     bad_lines: tuple[BadLine, ...]
 
 
-def load_or_scan(manifest: Path, folder: Path) -> Index:
+def load_or_scan(manifest: Path, folder: Path, watch: Watch = unwatched) -> Index:
     """The index of a manifest: the one in `folder` if it is up to date, else a new one."""
     if manifest.is_dir():
         raise DataError(f"{manifest} is a folder. Give a manifest: a .jsonl, .csv or .tsv file.")
@@ -49,7 +53,7 @@ def load_or_scan(manifest: Path, folder: Path) -> Index:
         raise DataError(f"Manifest {manifest} has an unknown format. Expected .jsonl, .csv or .tsv (or .txt for text).")
     key = hashlib.sha256(str(manifest.absolute()).encode()).hexdigest()[:12]
     header = folder.absolute() / f"{manifest.stem}-{key}.json"
-    return _load(header, manifest) or _make(header, manifest)
+    return _load(header, manifest) or _make(header, manifest, watch)
 
 
 def _load(header: Path, manifest: Path) -> Index | None:
@@ -66,11 +70,11 @@ def _load(header: Path, manifest: Path) -> Index | None:
     return index
 
 
-def _make(header: Path, manifest: Path) -> Index:
+def _make(header: Path, manifest: Path, watch: Watch) -> Index:
     state, digest = file_state(str(manifest.absolute())), sha256(manifest)
     rows = manifest.absolute()
     if manifest.suffix.lower() == ".jsonl":
-        table, bad_lines = scan(jsonl_lines(manifest), rows.parent)
+        table, bad_lines = scan(_watched(jsonl_lines(manifest), manifest, watch), rows.parent)
     else:
         rows = header.with_name(f"{header.stem}-{digest[:12]}.jsonl")
         with _writing(rows) as copy:
@@ -87,6 +91,16 @@ def _make(header: Path, manifest: Path) -> Index:
     index = Index(state, digest, fingerprint, rows, path, tuple(bad_lines))
     _write_header(header, index)
     return index
+
+
+def _watched(lines: Iterator[Line], manifest: Path, watch: Watch) -> Iterator[Line]:
+    """The same lines; `watch` gets now and then how many bytes of the manifest they are."""
+    size = manifest.stat().st_size
+    for number, line in enumerate(lines):
+        if number % LOOK_EVERY == 0:
+            watch(DownloadProgress(str(manifest), line.offset, size, verb="scanning"))
+        yield line
+    watch(DownloadProgress(str(manifest), size, size, verb="scanning"))
 
 
 @contextmanager

@@ -12,10 +12,11 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from attune.corpora._index import Index, load_or_scan
+from attune.corpora._index import Index, Watch, load_or_scan
 from attune.corpora._rows import BadRow, read_row
 from attune.corpora._scan import Table, find_duplicates, hash_id, resolve_audio, to_utterance
 from attune.errors import DataError
+from attune.sources import unwatched
 from attune.types import Utterance
 
 
@@ -28,16 +29,19 @@ class RowProblem:
     reason: str
 
 
-def open_manifest(path: Path, index_folder: Path) -> "Manifest":
+def open_manifest(path: Path, index_folder: Path, watch: Watch = unwatched) -> "Manifest":
     """A manifest (.jsonl, .csv, .tsv); opening it the first time scans it and writes an index to `index_folder`."""
-    return Manifest(path, load_or_scan(path, index_folder))
+    return Manifest(path, load_or_scan(path, index_folder, watch))
 
 
-def open_corpus(name: str, paths: Sequence[Path], index_folder: Path) -> "Corpus":
-    """Several manifests, concatenated; a row whose id is in an earlier manifest is a problem."""
+def open_corpus(name: str, paths: Sequence[Path], index_folder: Path, watch: Watch = unwatched) -> "Corpus":
+    """Several manifests, concatenated; a row whose id is in an earlier manifest is a problem.
+
+    `watch` gets how far a first scan is.
+    """
     if not paths or len(set(paths)) < len(paths):
         raise DataError(f"`{name}` needs one or more manifests, each once. Found: {[str(path) for path in paths]}.")
-    manifests = [open_manifest(path, index_folder) for path in paths]
+    manifests = [open_manifest(path, index_folder, watch) for path in paths]
     return Corpus(name, manifests, _find_duplicates(manifests))
 
 

@@ -55,21 +55,32 @@ class NGram:
 
     def score(self, labels: Tensor, states: States) -> tuple[Tensor, States]:
         """Those of the tokens after the labels."""
-        (nodes,) = states
+        after = self.after(states[0], labels)
+        return self._log_probs(after), (after,)
+
+    def after(self, nodes: Tensor, labels: Tensor) -> Tensor:
+        """The contexts of these (R,) with one more label each (R,)."""
         after, is_found = torch.zeros_like(nodes), torch.zeros_like(nodes, dtype=torch.bool)
         for _ in range(self.order):
             places, is_here = self._find(nodes, labels)
             after = torch.where(is_here & ~is_found, self.targets[places], after)
             is_found = is_found | is_here
             nodes = self.links[nodes]
-        return self._log_probs(after), (after,)
+        return after
+
+    def log_prob(self, nodes: Tensor, labels: Tensor) -> Tensor:
+        """The log-probability of one label after each context (R,)."""
+        return self._found(nodes, labels)
 
     def _log_probs(self, nodes: Tensor) -> Tensor:
         """The log-probabilities (R, V) of every token after these contexts (R,)."""
-        nodes = nodes[:, None]
+        return self._found(nodes[:, None], self.tokens)
+
+    def _found(self, nodes: Tensor, tokens: Tensor) -> Tensor:
+        """Those of tokens after contexts, as far as the two broadcast."""
         found, is_found = torch.zeros(1, device=nodes.device), torch.zeros(1, dtype=torch.bool, device=nodes.device)
         for _ in range(self.order):
-            places, is_here = self._find(nodes, self.tokens)
+            places, is_here = self._find(nodes, tokens)
             gains = torch.where(is_here, self.log_probs[places], self.backoffs[nodes])
             found, is_found = torch.where(is_found, found, found + gains), is_found | is_here
             nodes = self.links[nodes]
@@ -97,6 +108,11 @@ def read_arpa(path: Path, pieces: Sequence[str], device: torch.device, end: int 
     for token in range(vocabulary):  # each has a probability: otherwise nothing that contains it could be found
         entries.setdefault((token,), (lowest, 0.0))
     return NGram(entries, vocabulary, device)
+
+
+def words_of(path: Path) -> list[str]:
+    """The single words of an ARPA file."""
+    return [words[0] for words, _, _ in _lines(path) if len(words) == 1]
 
 
 def _entries(path: Path, ids: Mapping[str, int]) -> tuple[dict[Gram, tuple[float, float]], float | None]:

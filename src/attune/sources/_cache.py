@@ -53,12 +53,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class DownloadProgress:
-    """How much of a file has been downloaded, and why nothing more comes at the moment."""
+    """How much of a file has been downloaded, or scanned, and why nothing more comes at the moment."""
 
     source: str
     done: int
     total: int | None
     stalled: str = ""
+    verb: str = "downloading"
 
 
 def entry_from(saved: Mapping[str, Any]) -> Entry:

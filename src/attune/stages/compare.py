@@ -42,8 +42,17 @@ def open_systems(sources: Sequence[str], on: str | None, normalizer: str, site: 
             opened.append(Opened(name, _file_set(Path(source), normalizer), None))
         else:
             run = Run(Path(source))
-            opened.append(Opened(name, scored_set(run, split, site), run.speed(split)))
+            opened.append(Opened(name, scored_set(run, split, site), _speed(run, split)))
     return opened
+
+
+def _speed(run: Run, split: str) -> float | None:
+    """Seconds of audio decoded in a second when a split was last scored in training; None where nobody knows."""
+    found = None
+    for line in run.log_lines():
+        if line.get("event") == "scores" and line.get("split") == split and line.get("decoding_seconds"):
+            found = line.get("audio_seconds", 0.0) / line["decoding_seconds"]
+    return found or None
 
 
 def _is_file(source: str) -> bool:

@@ -1,22 +1,26 @@
 """A training in progress: what its parts share, its events, its log, its learning rate and its optimizer."""
 
-import importlib.util
 import resource
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from attune.audio.decode import read_utterance
 from attune.batches.load import LoadedMicroBatch
 from attune.batches.mix import Share
+from attune.config import flatten
 from attune.corpora import Corpus, CorpusSample, Leak, Selection, find_leaks
 from attune.decoding.search import Search
-from attune.recipe import SCHEDULE_KEYS, Difference, Recipe
+from attune.errors import AttuneError
+from attune.recipe import SCHEDULE_KEYS, Difference, Recipe, to_plain
+from attune.report.trackers import Sample, TrackedRun, Trackers, require_trackers
 from attune.run import Run
 from attune.site import Site
+from attune.sources import content_of
 from attune.stages.data import Example
 from attune.stages.evaluate import Decoding, Evaluation, Scored
 from attune.stages.place import RunPlace
@@ -32,9 +36,6 @@ from attune.training.schedule import NewBob, Schedule
 from attune.training.sharding import OwnPart, has_slices, share_weights, shares_of, whole_weights
 from attune.types import Metric, ScoringContext
 from attune.world import World
-
-if TYPE_CHECKING:
-    from attune.report.board import Board
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,33 +96,45 @@ class Finished:
     stalled_at: int | None = None  # the step at which patience was at its end, if before the last
     report: Path | None = None  # the page, on the first rank
     retained: str = ""  # what became of the retained sets, in a line
+    failures: tuple[str, ...] = ()  # of trackers
 
+
+SAMPLES = 4  # transcripts that are shown of an evaluation
 
 Event = Started | Stepped | Decoding | Evaluated | Saved | Finished
 
 
 class RunLog:
-    """A run's log.jsonl, and TensorBoard where it is installed."""
+    """A run's log.jsonl, and the trackers that the recipe names; what fails in a tracker is `failures`."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, recipe: Recipe) -> None:
         self.run = run
-
-    @cached_property
-    def _board(self) -> "Board | None":
-        if not importlib.util.find_spec("tensorboard"):
-            return None
-        from attune.report.board import Board
-
-        return Board(self.run.folder / "tensorboard")
+        self.failures: list[str] = []
+        names = require_trackers(recipe.train.track)
+        settings = {key: value for key, value in flatten(to_plain(recipe)).items() if value is not None}
+        self._trackers = Trackers(names, TrackedRun(run.folder, run.folder.name, settings), self._note_failure)
 
     def write(self, kind: str, **values: object) -> None:
         """A line for log.jsonl."""
         self.run.log(kind, **values)
 
     def plot(self, step: int, **values: float) -> None:
-        """Figures for TensorBoard."""
-        if self._board:
-            self._board.add(step, **values)
+        """Figures for the trackers."""
+        self._trackers.scalars(step, values)
+
+    def show(self, step: int, split: str, samples: Sequence[Sample]) -> None:
+        """Sample transcripts, with audio for the trackers."""
+        texts = [{"id": each.id, "reference": each.reference, "hypothesis": each.hypothesis} for each in samples]
+        self.write("samples", step=step, split=split, samples=texts)
+        self._trackers.samples(step, split, samples)
+
+    def close(self) -> None:
+        """The training is over, or this process is."""
+        self._trackers.close()
+
+    def _note_failure(self, name: str, reason: str) -> None:
+        self.write("tracker_failed", tracker=name, reason=reason)
+        self.failures.append(f"{name}: {reason}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,13 +202,16 @@ def log_step(training: TrainingContext, stepped: Stepped) -> None:
     for reason in step.dropped:
         training.log.write("dropped", step=number, reason=reason)
     if number % training.recipe.train.log_every == 0 or number == training.recipe.train.last_step:
-        figures = {"loss": step.loss, "lr": step.lr, "gradient_norm": step.gradient_norm}
-        speed = round(stepped.audio_seconds_per_second, 1)
+        figures = {
+            "loss": step.loss,
+            "lr": step.lr,
+            "gradient_norm": step.gradient_norm,
+            "audio_seconds_per_second": round(stepped.audio_seconds_per_second, 1),
+            "memory_gib": round(stepped.memory_gib, 3),
+        }
         position = step.progress.position
         streamed = {"epoch_audio_seconds": round(position.epoch_seconds, 1)} if position.epoch_seconds else {}
-        training.log.write(
-            "step", step=number, epoch=position.epoch, **figures, audio_seconds_per_second=speed, **streamed
-        )
+        training.log.write("step", step=number, epoch=position.epoch, **figures, **streamed)
         training.log.plot(number, **{f"train/{name}": value for name, value in figures.items()})
 
 
@@ -217,6 +233,22 @@ def log_scores(training: TrainingContext, step: int, evaluation: Evaluation, is_
         problems=evaluation.problems,
     )
     training.log.plot(step, **{f"{evaluation.split}/{name}": value for name, value in figures.items()})
+    if evaluation.split == "dev" and training.dev_scoring:
+        training.log.show(step, "dev", _samples(evaluation, training.dev_scoring))
+
+
+def _samples(evaluation: Evaluation, context: ScoringContext) -> list[Sample]:
+    """The first texts or labels of an evaluation, with their recordings; other values are not for reading."""
+    shown = [each for each in evaluation.predictions if isinstance(each.value, str)][:SAMPLES]
+    return [Sample(each.id, str(each.reference), str(each.value), _recording(each.id, context)) for each in shown]
+
+
+def _recording(name: str, context: ScoringContext) -> NDArray[np.float32] | None:
+    try:
+        utterance = context.utterance(name)
+        return read_utterance(utterance, content=content_of(utterance))
+    except (AttuneError, OSError):
+        return None
 
 
 def schedule_of(recipe: Recipe) -> Schedule:

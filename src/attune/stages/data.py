@@ -55,7 +55,7 @@ def open_manifests(
     if not world.is_first:
         world.barrier()
     paths = [fetch_manifest(source, site.cache) for source in sources]
-    corpus = open_corpus(name, paths, index_folder)
+    corpus = open_corpus(name, paths, index_folder, site.cache.watch)
     require_valid_rows(corpus, recipe.data.bad_rows)
     if world.is_first:
         world.barrier()

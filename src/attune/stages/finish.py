@@ -71,6 +71,7 @@ def finish(training: TrainingContext, before: int, last: int) -> Iterator[Event]
     yield Finished(
         run=run,
         report=report,
+        failures=tuple(training.log.failures),
         retained=_retained_line(training) if world.is_first and recipe.data.retained else "",
         recipe=recipe,
         best_step=final.steps[-1],

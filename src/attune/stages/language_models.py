@@ -10,11 +10,12 @@ import torch
 from attune.contracts import FusableModel, TaskModel
 from attune.decoding._phrase_tree import TokenTexts
 from attune.decoding.fusion import Fusion
-from attune.decoding.ngram import END, read_arpa
+from attune.decoding.ngram import BEGIN, END, UNKNOWN, read_arpa, words_of
 from attune.decoding.phrases import PhraseBook
 from attune.decoding.search import Search, require_usable
 from attune.decoding.settings import LENGTH_POWERS, SearchConfig
-from attune.errors import DataError, ModelError
+from attune.decoding.word_ngram import WordNGram, read_word_arpa
+from attune.errors import ConfigError, DataError, ModelError
 from attune.site import Site
 from attune.sources import locate
 from attune.stages.pretrained import build_model, load_weights, open_pretrained
@@ -30,7 +31,10 @@ def search_of(config: SearchConfig, built: TaskModel, site: Site, world: World) 
         config.search, config.beam, length_power, config.fallback, config.precision, ctc_weight=config.ctc_weight
     )
     if config.lm is not None:
-        fusion = Fusion(_read_lm(config.lm, built, site, world), config.lm_weight, config.lm_temperature)
+        model = _read_lm(config.lm, built, site, world)
+        if isinstance(model, WordNGram) and config.lm_temperature != 1:
+            raise ConfigError("decode.lm_temperature: a language model over words has none. Leave it out.")
+        fusion = Fusion(model, config.lm_weight, config.lm_temperature)
         search = replace(search, lm=config.lm, fusion=fusion)
     if built.codec.pieces:
         phrases = read_phrases(config.phrases, site)
@@ -61,7 +65,13 @@ def _read_lm(source: str, built: TaskModel, site: Site, world: World) -> Languag
     end = pieces.index(END) if built.scorer == "tokens" and END in pieces else None
     device = torch.device("cpu") if built.scorer == "ctc" else world.device  # where the beam is
     path = locate(source, site.cache)
-    return read_neural_lm(path, built, device) if path.is_dir() else read_arpa(path, pieces, device, end)
+    if path.is_dir():
+        return read_neural_lm(path, built, device)
+    if built.scorer == "ctc" and not {*words_of(path)} <= {*pieces, BEGIN, END, UNKNOWN}:
+        words = read_word_arpa(path, pieces, device)
+        if words:
+            return words
+    return read_arpa(path, pieces, device, end)
 
 
 def read_neural_lm(folder: Path, searched: TaskModel, device: torch.device) -> LanguageModel:

@@ -48,6 +48,7 @@ CARD_SETTINGS = (
 NEMO, CARD = ".nemo", "README.md"
 METHODS = ("transcribe", "classify")  # of a loaded model, each for the task of its name
 TRAINING = ("log.jsonl", "environment.json", "command.txt", "sources.lock.json")
+TRACKED = ("tensorboard", "mlruns", "wandb")  # folders of trackers
 
 
 def export_model(source: str, to: Path, site: Site, for_transformers: bool = False) -> None:

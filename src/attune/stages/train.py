@@ -6,7 +6,7 @@ A generator of events; the caller draws them. Files are written by the first ran
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -150,11 +150,14 @@ def _train(
         example=_show_first(training, data) if world.is_first and not resumes else None,
     )
     before = last = progress.position.step
-    yield from score_before(training, begun.init.new_tensors, before)
-    if before < recipe.train.last_step and not training.has_stalled:
-        last = yield from _steps(training, progress, data.batches(progress.position, begun.loaded, site, world))
-    data.close()
-    yield from finish(training, before, last)
+    with closing(training.log):
+        if world.is_first:
+            training.log.write("started", step=before, steps=recipe.train.last_step)
+        yield from score_before(training, begun.init.new_tensors, before)
+        if before < recipe.train.last_step and not training.has_stalled:
+            last = yield from _steps(training, progress, data.batches(progress.position, begun.loaded, site, world))
+        data.close()
+        yield from finish(training, before, last)
 
 
 def _open_context(
@@ -189,7 +192,7 @@ def _open_context(
         dev=scored,
         dev_batches=_dev_batches(recipe, loaded, scored, site, world) if scored else (),
         dev_scoring=scoring_context(loaded.task, scored, run.predictions_folder, site) if scored else None,
-        log=RunLog(run),
+        log=RunLog(run, recipe),
         metric=metric,
         history=[],
         search=search,

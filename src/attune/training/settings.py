@@ -126,6 +126,10 @@ class TrainConfig:
         Count | None, Field(description="Export the average of the N newest checkpoints instead of the best one.")
     ] = None
     log_every: Annotated[Count, Field(description="Log every N steps.")] = 10
+    track: Annotated[
+        tuple[Annotated[str, Field(pattern=r"^\w+$")], ...] | None,
+        Field(description="Trackers beside log.jsonl: tensorboard, wandb, mlflow (default: tensorboard if installed)."),
+    ] = None
     nonfinite_patience: Annotated[
         Count, Field(description="Stop after N steps in a row with a non-finite loss or gradient.")
     ] = 5

@@ -1,0 +1,93 @@
+"""Watch runs in a terminal while they train."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attune.cli._terminal import add_json, print_json
+
+if TYPE_CHECKING:
+    from attune.stages.watch import RunView
+
+HELP = "watch a run, or all runs of a folder, in the terminal"
+EXAMPLE = "attune watch runs/demo"
+CLEAR = "\x1b[H\x1b[J"
+CURVE = 36  # characters
+MOST_CURVES = 9
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Take a run or a folder of runs."""
+    parser.add_argument(
+        "folder", nargs="?", type=Path, default=Path("runs"), metavar="RUN|FOLDER", help="default: runs"
+    )
+    parser.add_argument("--every", type=float, default=2.0, metavar="SECONDS", help="how often to look (default 2)")
+    add_json(parser)
+
+
+def run(arguments: Namespace) -> int:
+    """Redraw until the run ends or Ctrl-C; without a terminal, print once."""
+    from attune.stages.watch import find_runs, is_run, view_run
+
+    if arguments.json:
+        print_json([view_run(each).as_json() for each in find_runs(arguments.folder)])
+        return 0
+    is_live, is_single = sys.stdout.isatty(), is_run(arguments.folder)
+    while True:
+        views = [view_run(each) for each in find_runs(arguments.folder)]
+        text = _one(views[0]) if is_single else _list(arguments.folder, views)
+        print(f"{CLEAR}{text}" if is_live else text, flush=True)
+        if not is_live or (is_single and not views[0].state.startswith("running")):
+            return 0
+        time.sleep(max(0.1, arguments.every))
+
+
+def _one(view: RunView) -> str:
+    from attune.report.sparks import spark
+    from attune.styles import styled
+
+    lines = [styled(f"{view.folder}: {_state(view)}", "bold", sys.stdout)]
+    lines += [f"  {view.message}"] if view.message else []
+    lines += [f"  best {view.best}"] if view.best else []
+    width = max((len(each["title"]) for each in view.curves[:MOST_CURVES]), default=0)
+    for each in view.curves[:MOST_CURVES]:
+        first, last = each["values"][0], each["values"][-1]
+        lines.append(f"  {each['title']:{width}}  {spark(each['values'], CURVE):{CURVE}}  {first:.4g} → {last:.4g}")
+    if view.samples:
+        lines.append(f"  examples at step {view.samples_step}:")
+    for each in view.samples:
+        lines += [f"    {each['id']}", f"      ref  {each['reference']}", f"      hyp  {each['hypothesis']}"]
+    if view.has_report:
+        lines.append(f"  report: {view.folder / 'report.html'}")
+    return "\n".join(lines)
+
+
+def _list(folder: Path, views: list[RunView]) -> str:
+    from attune.report.sparks import spark
+    from attune.report.tables import aligned
+
+    if not views:
+        return f"{folder}: no runs yet"
+    rows = [["run", "state", "loss", "", "best"]]
+    for view in views:
+        loss: list[float] = next((each["values"] for each in view.curves if each["name"] == "loss"), [])
+        last = f"{loss[-1]:.3f}" if loss else ""
+        rows.append([view.name, _state(view), last, spark(loss, 16), view.best])
+    return aligned(rows)
+
+
+def _state(view: RunView) -> str:
+    of = f" of {view.steps:,}" if view.steps else ""
+    parts = [view.state, f"step {view.step:,}{of}" if view.step else ""]
+    if view.eta_seconds is not None:
+        parts.append(f"ETA {timedelta(seconds=round(view.eta_seconds))}")
+    if speed := view.figures.get("audio_seconds_per_second"):
+        parts.append(f"{speed:.0f}× real time")
+    if memory := view.figures.get("memory_gib"):
+        parts.append(f"{memory:.1f} GiB")
+    return ", ".join(filter(None, parts))

@@ -1,0 +1,167 @@
+"""A local page of runs: a small server that reads run folders, and writes nothing but their reports.
+
+Runs are found by listing the folder, and asked for by the name they have in that list: no part of a request is ever a
+path. It listens on this machine alone; anywhere else, every request needs a token. Requests with another host's name
+are refused, so that a page of the internet cannot reach it under a name of its own.
+"""
+
+import hmac
+import json
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from attune.errors import AttuneError, ConfigError, DataError
+from attune.report.compare_page import compare_page
+from attune.report.page import make_page
+from attune.run import Run
+from attune.site import Site
+from attune.stages.compare import compare_opened, open_systems
+from attune.stages.watch import find_runs, view_run
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+}
+
+Query = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a request gets."""
+
+    status: int
+    kind: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunsServer:
+    """The runs of a folder as pages."""
+
+    folder: Path
+    site: Site
+    command: str
+    token: str = ""  # empty: none is needed
+
+    def answer(self, path: str, query: Query) -> Answer:
+        """The page or the data at a path."""
+        pages: dict[str, Callable[[Query], Answer]] = {
+            "/": self._home,
+            "/api/runs": self._runs,
+            "/api/run": self._run,
+            "/report": self._report,
+            "/compare": self._compare,
+        }
+        if path not in pages:
+            return _problem(404, f"There is no page {path}.")
+        if self.token and not hmac.compare_digest(self.token.encode(), query.get("token", [""])[0].encode()):
+            return _problem(403, "The token is missing or wrong. Open the address that `attune ui` printed.")
+        try:
+            return pages[path](query)
+        except AttuneError as error:
+            return _problem(404, str(error))
+
+    def _home(self, query: Query) -> Answer:
+        data = {"folder": str(self.folder), "command": self.command, "token": self.token}
+        return Answer(200, "text/html", make_page("Runs · attune", "ui.js", data, connects="'self'").html)
+
+    def _runs(self, query: Query) -> Answer:
+        views = [view_run(run, name).as_json() for name, run in self._found().items()]
+        return Answer(200, "application/json", json.dumps([{**each, "curves": [], "samples": []} for each in views]))
+
+    def _run(self, query: Query) -> Answer:
+        name, run = self._named(query)[0]
+        return Answer(200, "application/json", json.dumps(view_run(run, name).as_json()))
+
+    def _report(self, query: Query) -> Answer:
+        """The report of a run, made anew where its scores or its log are newer."""
+        _, run = self._named(query)[0]
+        made = run.folder / "report.html"
+        sources = [path for name in ("scores.json", "log.jsonl") if (path := run.folder / name).exists()]
+        if not made.exists() or any(path.stat().st_mtime > made.stat().st_mtime for path in sources):
+            run.report()
+        return Answer(200, "text/html", made.read_text(encoding="utf-8"))
+
+    def _compare(self, query: Query) -> Answer:
+        runs = [str(run.folder) for _, run in self._named(query)]
+        if len(runs) < 2:
+            raise ConfigError("A comparison needs two runs or more.")
+        comparison, scored = compare_opened(open_systems(runs, None, "none", self.site))
+        page = compare_page([comparison], [scored], str(self.folder), f"attune compare {' '.join(runs)}")
+        return Answer(200, "text/html", page.html)
+
+    def _found(self) -> dict[str, Run]:
+        """Runs by the name that they have below the folder."""
+        runs = find_runs(self.folder) if self.folder.is_dir() else []
+        return {
+            str(run.folder.relative_to(self.folder)) if run.folder != self.folder else run.folder.name: run
+            for run in runs
+        }
+
+    def _named(self, query: Query) -> list[tuple[str, Run]]:
+        found, names = self._found(), query.get("run", ())
+        unknown = [name for name in names if name not in found]
+        if unknown or not names:
+            raise DataError(f"There is no run {', '.join(unknown) or 'of no name'} in {self.folder}.")
+        return [(name, found[name]) for name in names]
+
+
+def _problem(status: int, message: str) -> Answer:
+    return Answer(status, "application/json", json.dumps({"error": message}))
+
+
+def make_token(host: str) -> str:
+    """None for this machine alone; anywhere else, one that nobody guesses."""
+    return "" if host in LOOPBACK else secrets.token_urlsafe(24)
+
+
+def listen(server: RunsServer, host: str, port: int) -> ThreadingHTTPServer:
+    """A server that is ready to serve; port 0 takes any that is free."""
+    is_local = host in LOOPBACK
+
+    class Handler(BaseHTTPRequestHandler):
+        """One request."""
+
+        def do_GET(self) -> None:
+            """Answer with a page or data."""
+            name = (self.headers.get("Host") or "").rpartition(":")[0].strip("[]") or self.headers.get("Host", "")
+            asked = urlsplit(self.path)
+            if is_local and name not in LOOPBACK:
+                found = _problem(403, "This server answers to localhost alone.")
+            else:
+                found = server.answer(asked.path, parse_qs(asked.query))
+            body = found.body.encode()
+            self.send_response(found.status)
+            for header, value in {**HEADERS, "Content-Type": f"{found.kind}; charset=utf-8"}.items():
+                self.send_header(header, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Nothing: a page asks every two seconds."""
+
+    try:
+        opened = ThreadingHTTPServer((host, port), Handler)
+    except OSError as error:
+        raise ConfigError(
+            f"Cannot listen on {host}:{port}: {error.strerror or error}. Choose another --port."
+        ) from error
+    opened.daemon_threads = True
+    return opened
+
+
+def serve_in_background(opened: ThreadingHTTPServer) -> threading.Thread:
+    """Serve in a thread of its own, until `shutdown`."""
+    thread = threading.Thread(target=opened.serve_forever, daemon=True)
+    thread.start()
+    return thread

@@ -1,0 +1,88 @@
+"""The local page of runs: it lists, follows, opens reports and comparisons, and lets nobody else in."""
+
+import http.client
+import json
+import time
+from contextlib import contextmanager
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+
+from attune.site import this_site
+from attune.stages.ui import RunsServer, listen, make_token, serve_in_background
+
+from browser import browser
+from made_runs import make_run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("ui")
+    make_run(place, lambda utterance, number: utterance.text).folder.rename(place / "a")
+    make_run(place, lambda utterance, number: "so " + utterance.text).folder.rename(place / "b <i>")
+    return place
+
+
+@contextmanager
+def served(folder, token=""):
+    opened = listen(RunsServer(folder, this_site(), "attune ui runs", token), "127.0.0.1", 0)
+    serve_in_background(opened)
+    try:
+        yield f"http://127.0.0.1:{opened.server_address[1]}"
+    finally:
+        opened.shutdown()
+        opened.server_close()
+
+
+def status_of(address):
+    try:
+        with urlopen(address) as answer:
+            return answer.status
+    except HTTPError as error:
+        error.close()
+        return error.code
+
+
+def test_runs_are_data_for_programs_and_unknown_names_are_refused(folder):
+    with served(folder) as address:
+        with urlopen(f"{address}/api/runs") as answer:
+            assert {each["name"] for each in json.load(answer)} == {"a", "b <i>"}
+        for bad in ("/api/run?run=../../etc", "/api/run?run=/etc/passwd", "/api/run", "/../../etc/passwd", "/files/x"):
+            assert status_of(address + bad) == 404
+
+
+def test_another_hosts_name_is_refused(folder):
+    with served(folder) as address:
+        connection = http.client.HTTPConnection(address.removeprefix("http://"))
+        connection.request("GET", "/api/runs", headers={"Host": "evil.example"})
+        assert connection.getresponse().status == 403
+        connection.close()
+
+
+def test_elsewhere_than_on_this_machine_a_token_is_needed(folder):
+    assert make_token("127.0.0.1") == "" and len(make_token("0.0.0.0")) >= 24
+    with served(folder, token="secret-token") as address:
+        assert status_of(f"{address}/api/runs") == 403
+        assert status_of(f"{address}/api/runs?token=wrong") == 403
+        assert status_of(f"{address}/api/runs?token=secret-token") == 200
+
+
+def test_the_page_lists_runs_follows_one_and_opens_reports_and_comparisons(folder):
+    with served(folder) as address, browser() as tab:
+        tab.look()
+        tab.open(address, "document.querySelectorAll('tbody tr').length === 2")
+        assert "attune watch" in tab.run("document.querySelector('.command code').textContent")
+        tab.run("document.querySelectorAll('input[type=checkbox]').forEach((each) => each.click())")
+        tab.wait("[...document.querySelectorAll('a')].some((each) => each.textContent.startsWith('Compare'))")
+        assert "attune compare" in tab.run("document.querySelector('.command code').textContent")
+        tab.run("[...document.querySelectorAll('a')].find((each) => each.textContent.startsWith('Compare')).click()")
+        tab.wait("document.querySelector('h1')?.textContent.includes('vs.')")
+        tab.open(f"{address}/#run=a", "document.querySelectorAll('.charts figure').length > 2")
+        with (folder / "a/log.jsonl").open("a") as file:
+            file.write(json.dumps({"time": time.time(), "event": "step", "step": 21, "loss": 0.125}) + "\n")
+        tab.wait("document.querySelector('.readout').textContent.startsWith('0.125')")
+        tab.run("[...document.querySelectorAll('a')].find((each) => each.textContent === 'Open the report').click()")
+        tab.wait("document.querySelectorAll('.row').length > 2")
+        assert tab.problems == []
+        assert {each.split("/")[2] for each in tab.requests if each.startswith("http")} == {address.split("/")[2]}
