@@ -19,7 +19,7 @@ ROWS = """
     __main__
     cli
     serve
-    __init__ api recognizer recordings transcripts display styles
+    __init__ api recognizer recordings transcripts live display styles
     launch
     stages
     recipe recipe_keys site run run_report lease run_store run_mirror

@@ -348,3 +348,10 @@ def test_transcripts_are_shards_and_a_second_command_writes_only_those_that_are_
     texts.delete([lost])
     assert json.loads(attune(*command).stdout)["written"] == 1
     assert {name: texts.read(name) for name in texts.list()} == before
+
+
+def test_a_sweep_needs_a_folder(recipe, tmp_path, capfd):
+    stored = tmp_path / "recipe.yaml"
+    stored.write_text(recipe.read_text().replace(f"run: {recipe.parent}/run", "run: s3://speech/x"))
+    assert main(["sweep", str(stored), "seed=1,2"]) == 2
+    assert "is in an object store, and a folder is needed here. Set --to" in capfd.readouterr().err

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attune import lease
-from attune.errors import CheckpointError
+from attune.errors import CheckpointError, ConfigError
 from attune.files import completed, write_text
 from attune.run import STORE, Run
 from attune.sources import Cache, ObjectStore, StoredObject
@@ -62,6 +62,13 @@ def manifest_key(step: int) -> str:
 def is_stored(place: str) -> bool:
     """Whether a run's place is an object store."""
     return place.startswith("s3://")
+
+
+def require_folder(place: str, instead: str) -> Path:
+    """The folder of a run, for what several runs lie in; a run in an object store is refused."""
+    if is_stored(place):
+        raise ConfigError(f"run={place} is in an object store, and a folder is needed here. Set {instead}.")
+    return Path(place)
 
 
 def copy_folder(address: str, cache: Cache, purpose: str = "") -> Path:

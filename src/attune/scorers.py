@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:  # scoring and configuration use these types without loading torch
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
     from torch import Tensor
 
 
@@ -154,6 +156,37 @@ class TransducerScorer(Protocol):
 
         Row r is at frame `frames[r]` of utterance `utterances[r]`.
         """
+
+
+StreamT = TypeVar("StreamT")
+
+
+class StreamingEncoder(Protocol[StreamT]):
+    """Encodes recordings while they come, chunk by chunk, with the frames that the whole recording would have."""
+
+    def open(self) -> StreamT:
+        """A stream before its first sample."""
+
+    def feed(self, stream: StreamT, samples: NDArray[np.float32], is_last: bool = False) -> None:
+        """Go on with more samples."""
+
+    def is_ready(self, stream: StreamT) -> bool:
+        """Whether there is another chunk to search."""
+
+    def step(self, streams: Sequence[StreamT]) -> TransducerScorer:
+        """The next chunk of each of these streams, which are ready."""
+
+
+@runtime_checkable
+class StreamingModel(Protocol):
+    """A model that may hear streams, if it was trained for it."""
+
+    @property
+    def can_stream(self) -> bool:
+        """Whether it was."""
+
+    def stream_encoder(self) -> StreamingEncoder[Any]:
+        """What encodes them."""
 
 
 class LanguageModel(Protocol):

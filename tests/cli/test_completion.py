@@ -83,6 +83,37 @@ def test_every_command_and_option_is_in_the_scripts_of_other_shells(scripts, she
         assert subprocess.run([program, "-n", str(scripts / shell)], capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
+def test_fish_completes_commands_options_and_values(scripts):
+    def completed(line):
+        asked = ["fish", "--no-config", "-c", f"source {scripts / 'fish'}; complete -C '{line}'"]
+        found = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+        return [each.split("\t")[0] for each in found.splitlines() if each]
+
+    assert completed("attune tra") == ["train", "transcribe"]
+    assert completed("attune evaluate runs/x --b") == ["--batch", "--by"]
+    assert completed("attune transcribe m a.wav --device c") == ["cpu", "cuda"]
+
+
+ZSH = """\
+compdef() { print compdef $@ }
+_describe() { print commands ${#commands} }
+CURRENT=2 words=(attune tra)
+%s
+"""
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
+def test_zsh_names_the_function_where_it_is_sourced_and_calls_it_where_it_is_loaded(scripts, tmp_path):
+    def done(code):
+        asked = ["zsh", "-f", "-c", ZSH % code]
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()
+
+    shutil.copy(scripts / "zsh", tmp_path / "_attune")
+    assert done(f"source {scripts / 'zsh'}") == ["compdef _attune attune"]
+    assert done(f"fpath=({tmp_path}); autoload -U _attune; _attune") == [f"commands {len(verbs())}"]
+
+
 def test_an_unknown_shell_is_refused(capsys):
     with pytest.raises(SystemExit) as exit:
         main(["completion", "tcsh"])

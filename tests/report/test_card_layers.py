@@ -1,4 +1,6 @@
-from attune.report.card import _layers
+from xml.etree import ElementTree
+
+from attune.report.card import _layers, layer_plot
 
 
 def test_a_card_shows_how_much_each_layer_counts_as_bars():
@@ -10,5 +12,15 @@ def test_a_card_shows_how_much_each_layer_counts_as_bars():
     ]
 
 
+def test_the_card_shows_a_picture_of_the_same_weights():
+    scores = {"test": {"layer_weights": {"0": 0.1, "1": 0.6, "12": 0.3}}}
+    assert "(layers.svg)" in _layers(scores)
+    heights = [
+        float(each.get("height")) for each in ElementTree.fromstring(layer_plot(scores)) if each.tag.endswith("rect")
+    ]
+    assert heights[1] == 2 * heights[2] > 5 * heights[0] > 0
+
+
 def test_a_single_layer_needs_no_plot():
+    assert layer_plot({"test": {"layer_weights": {"3": 1.0}}}) is None
     assert _layers({"test": {"layer_weights": {"3": 1.0}}, "dev": {}}) == ""

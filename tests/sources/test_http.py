@@ -1,5 +1,7 @@
 """The one transport: what downloads and range reads have in common, against real servers on this machine."""
 
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -44,6 +46,15 @@ def counting(site, hangs_up=False):
             self.close_connection = self.close_connection or hangs_up
 
     return serving(Handler), opened
+
+
+def test_a_process_ends_with_its_kept_connections_closed():
+    server, _ = counting(Site({"/a": CONTENT}, []))
+    code = "import sys; from attune.sources import read_range; read_range(sys.argv[1], 0, 9)"
+    with server as url:
+        asked = [sys.executable, "-W", "always::ResourceWarning", "-c", code, f"{url}/a"]
+        done = subprocess.run(asked, capture_output=True, text=True, check=True)
+    assert "ResourceWarning" not in done.stderr
 
 
 def test_downloads_sizes_ranges_and_redirects_share_a_connection(cache):

@@ -3,12 +3,14 @@ import json
 import shutil
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors import SafetensorError
 
 from attune import recipe as recipes
+from attune.corpora import open_manifest
 from attune.errors import CheckpointError, ConfigError, DataError, ModelError, Preempted
 from attune.files import sha256
 from attune.run import Run
@@ -16,7 +18,8 @@ from attune.site import Site
 from attune.sources import Cache
 from attune.stages.check import check_recipe
 from attune.stages.context import Evaluated, Finished, Saved, Started, Stepped
-from attune.stages.evaluate import Decoding
+from attune.stages.eval_target import load_eval_target
+from attune.stages.evaluate import Decoding, evaluation_batches
 from attune.stages.lock import read_lock
 from attune.stages.pretrained import open_pretrained
 from attune.stages.train import Request, train
@@ -54,6 +57,16 @@ def finished(recipe_file, tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished")
     recipe = loaded(recipe_file, folder / "run")
     return recipe, Run(folder / "run"), events_of(recipe, Site(Cache(folder / "cache"), workers=0, device="cpu"))
+
+
+def test_both_of_two_ranks_decode_something_of_a_set_that_fits_one_batch(finished, site, tmp_path):
+    recipe, run, _ = finished
+    model = load_eval_target(open_pretrained(run.folder), site, World.alone())
+    dev = open_manifest(Path(recipe.data.dev[0]), tmp_path / "index")
+    worlds = [World(rank, 2, torch.device("cpu")) for rank in (0, 1)]
+    shares = [list(evaluation_batches(model, dev, 32, recipe, site, world)) for world in worlds]
+    ids = [[id for micro in share for id in micro.batch.ids] for share in shares]
+    assert all(ids) and sorted(ids[0] + ids[1]) == sorted(each.id for each in dev)
 
 
 def test_a_strict_run_leaves_torch_as_it_found_it(recipe_file, tmp_path, site):

@@ -110,7 +110,8 @@ def zsh_script(commands: Mapping[str, Command]) -> str:
             "        *) _files ;;",
             "    esac",
             "}",
-            "compdef _attune attune",
+            # A file in fpath is this function's first call; a script that is sourced only names it.
+            'if [ "$funcstack[1]" = "_attune" ]; then _attune "$@"; else compdef _attune attune; fi',
             "",
         ]
     )

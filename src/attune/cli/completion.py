@@ -12,7 +12,11 @@ SHELLS = ("bash", "zsh", "fish")
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Take the shell."""
-    parser.add_argument("shell", choices=SHELLS, help="your shell")
+    parser.add_argument(
+        "shell",
+        choices=SHELLS,
+        help="your shell; fish reads ~/.config/fish/completions/attune.fish, zsh a file _attune in a folder of fpath",
+    )
 
 
 def run(arguments: Namespace) -> int:

@@ -21,17 +21,30 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--devices", type=devices, default=1, metavar="N|MIN-MAX", help="Ray workers (default 1)")
     parser.add_argument("--restarts", type=int, default=0, metavar="N", help="restart up to N times when a worker dies")
     parser.add_argument("--folder", type=Path, default=Path(), help="folder to upload (default: the current one)")
-    parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help="files not to upload")
     parser.add_argument(
-        "--pip", action="append", default=[], metavar="PACKAGE", help="package to install on the cluster"
+        "--exclude", action="append", default=[], metavar="PATTERN", help="files not to upload; may be repeated"
     )
     parser.add_argument(
-        "--requirements", type=Path, metavar="FILE", help="requirements file whose packages to install on the cluster"
+        "--pip",
+        action="append",
+        default=[],
+        metavar="PACKAGE",
+        help="package to install on the cluster; may be repeated",
     )
     parser.add_argument(
-        "--index-url", metavar="URL", help="package index to install from; ${NAME} in it is read on the cluster"
+        "--requirements",
+        type=Path,
+        metavar="FILE",
+        help="install the packages of this requirements file on the cluster",
     )
-    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="environment variable to set")
+    parser.add_argument(
+        "--index-url",
+        metavar="URL",
+        help="package index to install from; ${NAME} is a variable of the cluster, for passwords",
+    )
+    parser.add_argument(
+        "--env", action="append", default=[], metavar="NAME=VALUE", help="environment variable to set; may be repeated"
+    )
 
 
 def run(arguments: Namespace) -> int:

@@ -35,10 +35,11 @@ def run(arguments: Namespace) -> int:
     from attune import recipe as recipes
     from attune.catalog import recipe_path
     from attune.files import write_text
+    from attune.run_store import require_folder
     from attune.stages.sweep import ranked, sweep_points, sweep_table
 
     first = recipes.load(arguments.recipe).recipe
-    folder = (arguments.to or Path(f"{first.run}-sweep")).absolute()
+    folder = (arguments.to or require_folder(f"{first.run}-sweep", "--to FOLDER")).absolute()
     points = sweep_points(recipe_path(arguments.recipe).absolute(), arguments.overrides, folder)
     folder.mkdir(parents=True, exist_ok=True)
     results = []

@@ -33,13 +33,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Train, and print how to use it in a recipe."""
+    from attune.run_store import require_folder
     from attune.site import this_site
     from attune.stages.prepare import TokenizerRequest, learn_tokens
 
     first, *others = arguments.manifests
     if recipe := _recipe(first, others):
         sources, wish = recipe.data.train, _wish(recipe)
-        to = arguments.to or Path(recipe.run) / FILE
+        to = arguments.to or require_folder(recipe.run, "--to FILE") / FILE
         to.parent.mkdir(parents=True, exist_ok=True)
     elif arguments.to is None or arguments.size is None:
         raise ConfigError("Give --to FILE and --size N, or a recipe that has a run, task.tokens and task.vocabulary.")

@@ -80,6 +80,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="a name or term to expect, or a file with one per line; may be repeated (a beam search then boosts them)",
     )
     add_precision(parser)
+    parser.add_argument(
+        "--stream",
+        action="store_true",
+        help="print results while the audio comes; the file - is PCM16 at 16 kHz from stdin, such as a microphone's",
+    )
     add_json(parser)
 
 
@@ -90,6 +95,10 @@ def _former_chunking(value: str) -> str:
 
 def run(arguments: Namespace, recognizer: Recognizer | None = None) -> int:
     """Print a line for each file when it is done; exit 2 when one could not be read."""
+    if arguments.stream:
+        from attune.cli._live import run_live
+
+        return run_live(arguments, recognizer or load_recognizer(arguments))
     if arguments.launch == "ray" and arguments.out is None:
         raise ConfigError("--launch ray needs --out FILE.jsonl or --out s3://BUCKET/PREFIX/.")
     if arguments.nbest and (not arguments.json or arguments.launch == "ray"):

@@ -46,6 +46,55 @@ def greedy(scorer: TransducerScorer, max_labels: int = MAX_LABELS, graphed: bool
     return _hypotheses(emissions, scores.tolist(), scorer.blank)
 
 
+@dataclass(frozen=True, slots=True)
+class StreamRows:
+    """Where the greedy search of some streams is, between two chunks; rows in their order."""
+
+    ahead: Tensor  # (R,) frames of the next chunk that are skipped, by a token that lasts (TDT)
+    predicted: Tensor  # (R, P)
+    states: States
+
+    @staticmethod
+    def together(parts: Sequence[StreamRows]) -> StreamRows:
+        """Several as the rows of one."""
+        states = tuple(torch.cat(each) for each in zip(*(part.states for part in parts), strict=True))
+        ahead, predicted = (torch.cat([getattr(part, name) for part in parts]) for name in ("ahead", "predicted"))
+        return StreamRows(ahead, predicted, states)
+
+    def apart(self) -> list[StreamRows]:
+        """Each row for itself."""
+        rows = [slice(row, row + 1) for row in range(len(self.ahead))]
+        return [
+            StreamRows(self.ahead[row], self.predicted[row], tuple(each[row] for each in self.states)) for row in rows
+        ]
+
+
+def start_stream(scorer: TransducerScorer) -> StreamRows:
+    """One stream before its first chunk."""
+    predicted, states = scorer.start(1)
+    return StreamRows(torch.zeros(1, dtype=torch.long, device=scorer.device), predicted, states)
+
+
+def greedy_chunk(
+    scorer: TransducerScorer, before: StreamRows, max_labels: int = MAX_LABELS
+) -> tuple[list[Hypothesis], StreamRows]:
+    """What the next chunk of each stream adds, with frames counted from its beginning, and where the search is then.
+
+    All chunks of a stream together have the tokens that `greedy` finds in the whole.
+    """
+    loop = _Loop(scorer, max_labels)
+    utterances = torch.arange(len(before.ahead), device=scorer.device)
+    scores = torch.zeros(len(utterances), device=scorer.device)
+    none = torch.zeros_like(utterances)
+    rows = _Rows(utterances, before.ahead, none, scores, before.predicted, before.states)
+    emissions = []
+    while bool((rows.frames < scorer.lengths).any()):
+        rows, new = loop.steps(rows)
+        emissions.append(new)
+    after = StreamRows((rows.frames - scorer.lengths).clamp(min=0), rows.predicted, rows.states)
+    return _hypotheses(emissions, rows.scores.tolist(), scorer.blank), after
+
+
 def steps_between_syncs(device: torch.device) -> int:
     """How many steps to take before asking the device which utterances have finished."""
     return 1 if device.type == "cpu" else STEPS_BETWEEN_SYNCS

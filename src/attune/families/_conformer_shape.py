@@ -5,6 +5,17 @@ from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
+class ContextShape:
+    """How far a streaming encoder sees: chunks of `look_ahead + 1` frames, and whole chunks before them.
+
+    A model may be trained for several look-aheads; it is used with the first, unless a recipe chooses.
+    """
+
+    left: int  # frames; -1: all
+    look_aheads: tuple[int, ...]  # frames
+
+
+@dataclass(frozen=True, slots=True)
 class ConformerShape:
     """A Conformer encoder; with depth-wise subsampling, a FastConformer."""
 
@@ -23,6 +34,9 @@ class ConformerShape:
     dropout_before: float
     dropout_positions: float
     dropout_attention: float
+    context: ContextShape | None = None  # None: all of the utterance
+    is_causal: bool = False  # convolutions see no later frame
+    has_layer_norm: bool = False  # in the convolutions, instead of a batch norm
 
     @property
     def weights(self) -> int:

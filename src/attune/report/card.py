@@ -12,6 +12,8 @@ _HUB_NAME = re.compile(r"hf://(?:models/)?([\w.-]+/[\w.-]+?)(?:@[^/]+)?(?:/.*)?"
 _HUB_DATA = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+?)(?:@[^/]+)?(?:/.*)?")
 
 BAR = 40  # characters of the longest
+LAYERS_FILE = "layers.svg"
+LAYERS_SHOWN = f"The head sees a weighted sum; 0 is nearest the input.\n\n![Weight of each layer]({LAYERS_FILE})"
 _TRIMMED = (
     "It was trained with `model.window: trimmed`, on audio without padding. transformers pads to 30 s, which "
     "this model was not trained for: expect higher error rates there."
@@ -110,20 +112,39 @@ def _scores(scores: Mapping[str, Any]) -> str:
     return "## Scores\n\n" + "\n".join(table) + f"\n\n{' '.join(notes)}"
 
 
+def layer_plot(scores: Mapping[str, Any]) -> str | None:
+    """How much each layer of the encoder counts, as SVG; None where there are not several."""
+    found = _layer_weights(scores)
+    if len(found) < 2:
+        return None
+    most, step, high = max(found.values()), 32, 160
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {step * len(found)} {high + 40}" font-size="11"'
+    parts = [f'{head} font-family="sans-serif" text-anchor="middle">', "<title>Weight of each layer</title>"]
+    for place, (layer, weight) in enumerate(found.items()):
+        tall, middle = high * weight / most, step * (place + 0.5)
+        top = 20 + high - tall
+        parts += [
+            f'<rect x="{middle - 12:g}" y="{top:.1f}" width="24" height="{tall:.1f}" fill="#2a6fdb"/>',
+            f'<text x="{middle:g}" y="{top - 4:.1f}">{weight:.2f}</text>',
+            f'<text x="{middle:g}" y="{high + 35}">{int(layer)}</text>',
+        ]
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _layer_weights(scores: Mapping[str, Any]) -> Mapping[str, float]:
+    return next((scored["layer_weights"] for scored in scores.values() if scored.get("layer_weights")), {})
+
+
 def _layers(scores: Mapping[str, Any]) -> str:
-    """How much each layer of the encoder counts, where there are several, with a bar for each."""
-    found: Mapping[str, float] = next(
-        (scored["layer_weights"] for scored in scores.values() if scored.get("layer_weights")), {}
-    )
+    """How much each layer of the encoder counts, where there are several: a picture, and a bar for each."""
+    found = _layer_weights(scores)
     if len(found) < 2:
         return ""
     most = max(found.values())
     bars = [
         f"{layer:>5}  {weight:6.3f}  {'█' * round(BAR * weight / most)}".rstrip() for layer, weight in found.items()
     ]
-    return "\n".join(
-        ["## Layers", "", "The head sees a weighted sum; 0 is nearest the input.", "", "```", *bars, "```"]
-    )
+    return "\n".join(["## Layers", "", LAYERS_SHOWN, "", "```", *bars, "```"])
 
 
 def _value_cells(score: Mapping[str, Any]) -> list[str]:

@@ -16,12 +16,15 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from attune.decoding.streaming import StreamDecoder, TokenStream
+from attune.decoding.words import words_of
 from attune.errors import AttuneError
 from attune.recognizer import AudioChunk, Hints, Recognizer, Transcript
+from attune.scorers import StreamingModel
 from attune.serve.monitor import Monitor
 from attune.serve.problems import ApiError
 from attune.serve.settings import ServerLimits
-from attune.types import SAMPLE_RATE
+from attune.types import SAMPLE_RATE, Word
 
 Answer = TypeVar("Answer")
 STOPPED = "The server is shutting down."
@@ -42,9 +45,17 @@ class QueuedWork(Generic[Answer]):
     kind: object
     seconds: float
     run: Callable[[Sequence[QueuedWork[Answer]]], Sequence[Answer]]
-    chunk: AudioChunk | None
+    item: object  # what it is about
     future: asyncio.Future[Answer]
     loop: asyncio.AbstractEventLoop
+
+
+@dataclass(frozen=True, slots=True)
+class _StreamPiece:
+    """More samples of a stream."""
+
+    stream: TokenStream
+    samples: NDArray[np.float32]
 
 
 class FairQueue:
@@ -111,6 +122,9 @@ class Engine:
         self.name, self.monitor = name, monitor
         self.recognizer = replace(recognizer, max_seconds=limits.chunk_seconds)
         self.queue = FairQueue(limits)
+        model = recognizer.loaded.task_model.model
+        can_stream = isinstance(model, StreamingModel) and model.can_stream
+        self._streams = StreamDecoder(recognizer.loaded.task_model) if can_stream else None
         self._thread = threading.Thread(target=self._decode_all, name=f"decode {name}", daemon=True)
 
     def start(self) -> None:
@@ -149,9 +163,30 @@ class Engine:
         )
 
         def run(works: Sequence[QueuedWork[Transcript]]) -> list[Transcript]:
-            return recognizer.transcribe_chunks([each.chunk for each in works if each.chunk])
+            return recognizer.transcribe_chunks([each.item for each in works if isinstance(each.item, AudioChunk)])
 
         return self._put(client, decoding, chunk.seconds, run, chunk)
+
+    def open_stream(self) -> TokenStream | None:
+        """A stream of its own, where the model hears streams."""
+        return self._streams.open() if self._streams else None
+
+    async def feed(self, client: str, stream: TokenStream, samples: NDArray[np.float32], is_last: bool = False) -> None:
+        """Go on with a stream; streams of all clients are fed together."""
+        decoder = self._streams
+
+        def run(works: Sequence[QueuedWork[None]]) -> list[None]:
+            if decoder:
+                items = [each.item for each in works if isinstance(each.item, _StreamPiece)]
+                decoder.feed([each.stream for each in items], [each.samples for each in items], is_last)
+            return [None] * len(works)
+
+        seconds = len(samples) / SAMPLE_RATE
+        await self._put(client, ("stream", is_last), seconds, run, _StreamPiece(stream, samples))
+
+    def words(self, stream: TokenStream) -> tuple[Word, ...]:
+        """What was found in a stream so far."""
+        return words_of(stream.found, self.recognizer.loaded.task_model)
 
     def _put(
         self,
@@ -159,11 +194,11 @@ class Engine:
         kind: object,
         seconds: float,
         run: Callable[[Sequence[QueuedWork[Answer]]], Sequence[Answer]],
-        chunk: AudioChunk | None,
+        item: object,
     ) -> asyncio.Future[Answer]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
-        self.queue.put(client, QueuedWork(kind, seconds, run, chunk, future, loop))  # type: ignore[arg-type]
+        self.queue.put(client, QueuedWork(kind, seconds, run, item, future, loop))  # type: ignore[arg-type]
         return future
 
     def _decode_all(self) -> None:

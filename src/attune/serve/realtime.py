@@ -11,21 +11,24 @@ import asyncio
 import base64
 import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
 import soxr
+from numpy.typing import NDArray
 from starlette.websockets import WebSocket as WebSocket
 from starlette.websockets import WebSocketDisconnect
 
+from attune.decoding.streaming import TokenStream
 from attune.recognizer import Hints, Transcript
 from attune.serve.engine import ChunkDecoding, Engine
 from attune.serve.problems import ApiError
 from attune.streaming.agreement import Agreement
 from attune.streaming.endpoints import Endpointer, EndpointRules, SpeechSpan
-from attune.types import SAMPLE_RATE
+from attune.streaming.live import CacheAwareStream
+from attune.types import SAMPLE_RATE, Word
 
 OPENAI_RATE = 24_000
 RATES = range(8_000, 48_001)
@@ -88,7 +91,7 @@ class Session:
             case "input_audio_buffer.append":
                 await self._append(_decoded(event.get("audio")))
             case "input_audio_buffer.commit":
-                await self._commit(self.endpointer.finish())
+                await self._end()
                 await self._send("input_audio_buffer.committed", item_id=self.item)
             case "input_audio_buffer.clear":
                 self._restart()
@@ -117,6 +120,8 @@ class Session:
 
     def _restart(self) -> None:
         """Begin with an empty buffer."""
+        self.stream = self.engine.open_stream()
+        self.live = CacheAwareStream(lambda *_: None, self._words, self.rules)
         self.endpointer = Endpointer(self.rules)
         self.resampler = soxr.ResampleStream(self.rate, SAMPLE_RATE, 1, dtype="float32")
         self.odd = b""
@@ -124,6 +129,7 @@ class Session:
 
     def _begin_item(self) -> None:
         self.item, self.agreement, self.decoded_seconds = f"item_{uuid4().hex[:16]}", Agreement(), 0.0
+        self.sent = ""  # of the item's text
 
     async def _append(self, pcm: bytes) -> None:
         pcm, self.odd = self.odd + pcm, b""
@@ -131,6 +137,9 @@ class Session:
             pcm, self.odd = pcm[:-1], pcm[-1:]
         samples = np.frombuffer(pcm, "<i2").astype(np.float32) / np.float32(32768)
         ready = samples if self.rate == SAMPLE_RATE else self.resampler.resample_chunk(samples).astype(np.float32)
+        if self.stream:
+            await self._hear(self.stream, ready)
+            return
         was_speech = self.endpointer.current is not None
         ended = self.endpointer.accept(ready)
         if not was_speech and (self.endpointer.current or ended):
@@ -138,20 +147,51 @@ class Session:
         await self._commit(ended)
         self._ask_again()
 
+    def _words(self) -> tuple[Word, ...]:
+        return self.engine.words(self.stream) if self.stream else ()
+
+    async def _hear(self, stream: TokenStream, samples: NDArray[np.float32], is_last: bool = False) -> None:
+        """Go on with a model that hears streams: what it found is never taken back."""
+        await self.engine.feed(self.client, stream, samples, is_last)
+        results = self.live.finish() if is_last else self.live.accept(samples)
+        for result in results:
+            await self._send_delta(self.item, result.text)
+            if result.is_final:
+                await self._send_completed(result.text, result.words)
+
+    async def _end(self) -> None:
+        """The client has no more audio for now."""
+        if self.stream:
+            await self._hear(self.stream, np.empty(0, np.float32), is_last=True)
+            item = self.item
+            self._restart()
+            self.item = item
+        else:
+            await self._commit(self.endpointer.finish())
+
     async def _commit(self, spans: list[SpeechSpan]) -> None:
         """Send the transcript of each utterance that has ended."""
         for span in spans:
             self.cancel()
             await self._send("input_audio_buffer.speech_stopped", item_id=self.item)
             found = await self._transcript(span)
-            await self._send(
-                f"{ITEM}.completed",
-                item_id=self.item,
-                content_index=0,
-                transcript=found.text,
-                words=[{"word": each.text, "start": each.start, "end": each.end} for each in found.words],
-            )
-            self._begin_item()
+            await self._send_completed(found.text, found.words)
+
+    async def _send_completed(self, text: str, words: Sequence[Word]) -> None:
+        await self._send(
+            f"{ITEM}.completed",
+            item_id=self.item,
+            content_index=0,
+            transcript=text,
+            words=[{"word": each.text, "start": each.start, "end": each.end} for each in words],
+        )
+        self._begin_item()
+
+    async def _send_delta(self, item: str, text: str) -> None:
+        """Send what the text so far has more than what was sent."""
+        if delta := text.removeprefix(self.sent):
+            self.sent = text
+            await self._send(f"{ITEM}.delta", item_id=item, content_index=0, delta=delta)
 
     def _ask_again(self) -> None:
         """Decode the unfinished utterance once more, when there is enough more of it and nobody is doing so."""
@@ -167,9 +207,8 @@ class Session:
             found = await self._transcript(span)
         except ApiError:
             return  # the whole utterance is decoded in any case
-        if item == self.item and (new := self.agreement.update(found.text.split())):
-            space = " " if len(self.agreement.shown) > len(new) else ""
-            await self._send(f"{ITEM}.delta", item_id=item, content_index=0, delta=space + " ".join(new))
+        if item == self.item and self.agreement.update(found.text.split()):
+            await self._send_delta(item, " ".join(self.agreement.shown))
 
     async def _transcript(self, span: SpeechSpan) -> Transcript:
         parts = self.engine.transcribe(self.client, span.samples, self.hints, ChunkDecoding(words=True))

@@ -1,5 +1,6 @@
 """The one HTTP transport: kept connections, safe redirects, proxies, byte ranges, and each failure classified once."""
 
+import atexit
 import base64
 import netrc
 import os
@@ -317,3 +318,11 @@ def _basic(user: str, password: str) -> str:
 
 def _idle_on(route: _Route) -> list[HTTPConnection]:
     return _idle.setdefault((os.getpid(), route), [])
+
+
+@atexit.register
+def _close_idle() -> None:
+    """Close what this process kept; a parent's connections are not its own."""
+    for (process, _), connections in _idle.items():
+        while connections and process == os.getpid():
+            connections.pop().close()

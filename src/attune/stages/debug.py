@@ -8,6 +8,7 @@ from attune import catalog
 from attune.plain_yaml import inline_yaml
 from attune.recipe import Recipe
 from attune.run import Run
+from attune.run_store import is_stored
 
 STEPS, EVERY, UTTERANCES = 4, 2, 8
 SUFFIX = "-debug"
@@ -15,7 +16,8 @@ SUFFIX = "-debug"
 
 def debug_overrides(recipe: Recipe) -> list[str]:
     """The settings under which a recipe is rehearsed, in a run folder of its own."""
-    return [f"run={inline_yaml(recipe.run + SUFFIX)}", *_settings(recipe)]
+    place = f"runs/{recipe.run.rpartition('/')[2]}" if is_stored(recipe.run) else recipe.run
+    return [f"run={inline_yaml(place + SUFFIX)}", *_settings(recipe)]
 
 
 def _settings(recipe: Recipe) -> Iterator[str]:

@@ -18,6 +18,7 @@ from attune.files import write_text
 from attune.metrics import Metric
 from attune.recipe import Recipe
 from attune.run import Run
+from attune.run_store import require_folder
 from attune.seeds import derive
 
 DEV_PART = 0.2
@@ -59,8 +60,9 @@ def write_folds(recipe: Recipe, manifests: Sequence[Path], dev_part: float = DEV
     """Write the manifests of each fold, and say how to train it."""
     if len(manifests) < 2:
         raise DataError("Cross-validation needs at least two manifests, one for each fold.")
+    folder = require_folder(recipe.run, "run=FOLDER")
     for number, test in enumerate(manifests, start=1):
-        run = Path(recipe.run) / f"fold-{number}"
+        run = folder / f"fold-{number}"
         rows = [row for manifest in manifests if manifest != test for row in _rows(manifest)]
         random = np.random.default_rng(derive(recipe.seed, "fold", number))
         chosen = set(random.permutation(len(rows))[: round(dev_part * len(rows))].tolist())

@@ -17,7 +17,7 @@ from attune.errors import ModelError, SourceError
 from attune.files import completed, explain_write_errors, sync, write_text
 from attune.plain_yaml import inline_yaml
 from attune.recipe import Recipe
-from attune.report.card import CardFacts, model_card
+from attune.report.card import LAYERS_FILE, CardFacts, layer_plot, model_card
 from attune.report.tables import describe_score, metric_label, scores_from_json, with_unit
 from attune.run import Run
 from attune.run_mirror import put_whole
@@ -67,7 +67,7 @@ def export_model(source: str, to: Path, site: Site, for_transformers: bool = Fal
         if is_own_format:
             export(to, pretrained.recipe, run, model)
             if path == run.folder and run.checkpoints.is_dir():  # another checkpoint has other scores
-                write_text(to / CARD, model_card(_facts(run, run.recipe(), to.name, to)))
+                _write_card(to, _facts(run, run.recipe(), to.name, to))
         else:
             _export_for_others(to, pretrained.recipe, run, model, for_transformers)
 
@@ -164,7 +164,14 @@ def make_bundle(path: Path, folder: Path, address: str, site: Site) -> None:
             write_text(training / each, without_secrets(_text(path / each)))
     if _scores(path):
         shutil.copy(path / "scores.json", folder)
-    write_text(folder / CARD, model_card(_facts(run, recipe, address, folder)))
+    _write_card(folder, _facts(run, recipe, address, folder))
+
+
+def _write_card(folder: Path, facts: CardFacts) -> None:
+    """The card, and the picture that it shows."""
+    write_text(folder / CARD, model_card(facts))
+    if plot := layer_plot(facts.scores):
+        write_text(folder / LAYERS_FILE, plot)
 
 
 def _remove_secrets(folder: Path) -> None:

@@ -197,3 +197,26 @@ def test_another_plug_ins_upstream_is_found_by_its_module(task, tmp_path, monkey
     (tmp_path / "own").mkdir()
     (tmp_path / "own/upstream.py").write_text("from attune.families.ssl.upstreams.fbank import UPSTREAM\n")
     assert FAMILY.build(SslConfig("own.upstream"), task, tmp_path).scorer == "label"
+
+
+def test_audio_is_made_louder_before_the_upstream_and_frames_are_left_out_after_it(task, corpus, tmp_path):
+    def features(audio_gain=1.0, **settings):
+        model = FAMILY.build(SslConfig("linear", stack=1, **settings), task, tmp_path).model
+        batch, _ = Reader(corpus, task.target).read(range(2))
+        return model, *model.rules(*model._features(replace(batch, audio=batch.audio * audio_gain), None))
+
+    _, plain, counts = features()
+    _, quieter, _ = features(gain_db=-6.0)
+    assert torch.equal(quieter, features(10 ** (-6 / 20))[1]) and not torch.allclose(quieter, plain)
+    model, kept, fewer = features(frame_ms=20)
+    assert torch.equal(kept, plain[:, ::2]) and fewer.tolist() == [-(-count // 2) for count in counts.tolist()]
+    assert model.frames(16000) == -(-model.upstream.frames(16000) // 2)
+    assert features(frame_ms=10)[1].shape == plain.shape
+
+
+def test_features_of_another_gain_are_kept_apart(task, tmp_path):
+    models = [
+        FAMILY.build(SslConfig("fbank", cache=str(tmp_path), gain_db=gain), task, tmp_path).model
+        for gain in (0.0, -3.0)
+    ]
+    assert models[0].cache.folder() != models[1].cache.folder()

@@ -226,7 +226,7 @@ def test_other_architectures_are_named_with_what_is_supported(tmp_path, archive,
     [
         {"self_attention_model": "rel_pos_local_attn"},
         {"att_context_size": [70, 13]},
-        {"conv_norm_type": "layer_norm"},
+        {"conv_norm_type": "instance_norm"},
         {"causal_downsampling": True},
         {"untie_biases": False},
         {"reduction": "pooling"},

@@ -50,6 +50,11 @@ class SslConfig:
         int | None,
         Field(ge=1, le=1000, description="Neighboring frames to stack into one (default: 3 for 10 ms frames, else 1)."),
     ] = None
+    frame_ms: Annotated[
+        int | None,
+        Field(ge=1, le=1000, description="Drop frames of a faster upstream until one is left in so many ms."),
+    ] = None
+    gain_db: Annotated[float, Field(ge=-200, le=200, description="Gain of the audio before the upstream, in dB.")] = 0.0
 
     def __post_init__(self) -> None:
         known = catalog.names(UPSTREAMS)
@@ -63,25 +68,29 @@ def build(config: SslConfig, task: Task, assets: Path) -> TaskModel:
     """The encoder with the task's head on it, with random weights."""
     from attune.families.ssl.cache import StoredFeatures
     from attune.families.ssl.featurizer import LayerFeaturizer, chosen_layers
-    from attune.families.ssl.model import SslModel
+    from attune.families.ssl.model import FrameRules, SslModel
 
     if not isinstance(task, HeadTask):
         raise ConfigError("This family needs a task with a head, such as transcribe or classify. Set task.name.")
     upstream = catalog.find(UPSTREAMS, config.upstream).build(assets)
     chosen = chosen_layers(config.layers, len(upstream.widths))
     featurizer = LayerFeaturizer(upstream.widths, chosen, config.normalize)
-    stack = config.stack or (1 if upstream.stride >= SLOW_STRIDE else 3)
-    head = task.head(featurizer.width * stack, upstream.stride * stack)
+    every = max(1, round(config.frame_ms * SAMPLE_RATE / 1000 / upstream.stride)) if config.frame_ms else 1
+    stack = config.stack or (1 if upstream.stride * every >= SLOW_STRIDE else 3)
+    stride = upstream.stride * every * stack
+    head = task.head(featurizer.width * stack, stride)
     pieces = task.pieces if isinstance(task, TokenizedTask) else ()
-    model = SslModel(upstream, featurizer, stack, head)
+    model = SslModel(upstream, featurizer, FrameRules(stack, every, config.gain_db), head)
     if config.cache:
-        model.cache = StoredFeatures(Path(config.cache).expanduser(), config.cache_precision, model.frozen)
+        model.cache = StoredFeatures(
+            Path(config.cache).expanduser(), config.cache_precision, model.frozen, config.gain_db
+        )
     return TaskModel(
         model=model,
         codec=TaskCodec(task, pieces),
         scorer=head.scorer_kind,
         limits=Limits(upstream.max_seconds),
-        times=FrameTimes(upstream.stride * stack / SAMPLE_RATE) if head.scorer_kind == "ctc" else None,
+        times=FrameTimes(stride / SAMPLE_RATE) if head.scorer_kind == "ctc" else None,
         cache=model.cache,
     )
 
@@ -100,7 +109,7 @@ FAMILY = Family(
     build=build,
     # An encoder alone is no model that `attune import` could write: it has no task.
     importer=Importer(lambda path: False, read),
-    architecture_settings=("upstream", "layers", "normalize", "stack"),
+    architecture_settings=("upstream", "layers", "normalize", "stack", "frame_ms", "gain_db"),
     lora_targets=(("q_proj", "v_proj"), ("head.projection",)),  # fbank has no attention
     takes="head",
 )

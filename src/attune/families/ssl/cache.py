@@ -78,10 +78,11 @@ class FeatureShards:
 class StoredFeatures:
     """What a model reads and writes; its upstream must be frozen."""
 
-    def __init__(self, root: Path, precision: str, frozen: FrozenUpstream) -> None:
+    def __init__(self, root: Path, precision: str, frozen: FrozenUpstream, gain_db: float = 0.0) -> None:
         self.root = root
         self.dtype = DTYPES[precision]
         self.frozen = frozen
+        self.gain_db = gain_db  # of the audio: other features
         self._pending: dict[str, tuple[Tensor, int]] = {}
         self._pending_bytes = 0
         self._named: tuple[tuple[object, ...], Path] | None = None
@@ -164,6 +165,7 @@ class StoredFeatures:
     def _fingerprint(self) -> str:
         featurizer, upstream = self.frozen.featurizer, self.frozen.upstream
         what: list[object] = [type(upstream).__name__, upstream.stride, featurizer.chosen, str(self.dtype)]
+        what += [self.gain_db] if self.gain_db else []
         tensors = dict(cast(nn.Module, upstream).state_dict())
         if featurizer.is_fixed:
             what.append(featurizer.normalizes)

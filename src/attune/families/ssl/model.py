@@ -2,6 +2,7 @@
 
 # B batch, F frames, D width
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import cast
 
 from torch import Tensor, nn
@@ -16,14 +17,32 @@ from attune.families.ssl.upstream import Upstream
 from attune.types import Batch, Loss, Masks, Scorer
 
 
-class SslModel(nn.Module):
-    """What the loop trains and the search decodes: the upstream's features, `stack` at a time, given to the head."""
+@dataclass(frozen=True, slots=True)
+class FrameRules:
+    """How the head's frames come from audio: its gain, which frames are kept, and how many are joined into one."""
 
-    def __init__(self, upstream: Upstream, featurizer: LayerFeaturizer, stack: int, head: Head) -> None:
+    stack: int
+    every: int
+    gain_db: float
+
+    def __call__(self, frames: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """The frames (B, F, D) that the head sees, and how many are each row's own."""
+        kept = -(-lengths // self.every)
+        return stack_frames(frames[:, :: self.every], kept, self.stack)
+
+    def louder(self, batch: Batch) -> Batch:
+        """The batch with the gain in its audio."""
+        return replace(batch, audio=batch.audio * 10 ** (self.gain_db / 20)) if self.gain_db else batch
+
+
+class SslModel(nn.Module):
+    """What the loop trains and the search decodes: the upstream's features, by the rules, given to the head."""
+
+    def __init__(self, upstream: Upstream, featurizer: LayerFeaturizer, rules: FrameRules, head: Head) -> None:
         super().__init__()
         self.upstream = upstream
         self.featurizer = featurizer
-        self.stack = stack
+        self.rules = rules
         self.head = head
         self.frozen = FrozenUpstream(upstream, featurizer)
         self.cache: StoredFeatures | None = None
@@ -31,15 +50,15 @@ class SslModel(nn.Module):
     def loss(self, batch: Batch) -> Loss:
         """The head's loss, summed over the batch."""
         frames, lengths = self._features(batch, batch.masks)
-        return self.head.loss(*stack_frames(frames, lengths, self.stack), batch)
+        return self.head.loss(*self.rules(frames, lengths), batch)
 
     def scorer(self, batch: Batch) -> Scorer:
         """What the head says about the batch, for a search."""
-        return self.head.scorer(*stack_frames(*self._features(batch, None), self.stack), batch)
+        return self.head.scorer(*self.rules(*self._features(batch, None)), batch)
 
     def frames(self, samples: int) -> int:
         """How many frames the head gets to see."""
-        return -(-self.upstream.frames(samples) // self.stack)
+        return -(-self.upstream.frames(samples) // (self.rules.every * self.rules.stack))
 
     def layer_weights(self) -> dict[int, float]:
         """How much each of the upstream's layers counts; empty where it has but one."""
@@ -55,6 +74,7 @@ class SslModel(nn.Module):
         An upstream that learns hides what the masks say in its own way; otherwise parts of its features are hidden.
         """
         layers: Iterable[Tensor]
+        batch = self.rules.louder(batch)
         if self.cache:
             layers, counts = self.cache.features(batch)
             features = next(iter(layers)) if self.featurizer.is_fixed else self.featurizer.combine(layers)

@@ -69,7 +69,7 @@ FAMILY = Family(
     importer=Importer(lambda path: path.suffix.lower() == ".nemo", read),
     exporters=Exporters(beside=export, to_transformers=to_transformers),
     vocabulary=VocabularyRules(is_own=lambda config: config.tokens == "own", remap=remap_vocabulary),
-    architecture_settings=("encoder", "size", "prediction", "durations", "tokens"),
+    architecture_settings=("encoder", "size", "prediction", "durations", "look_aheads", "tokens"),
     lora_targets=(("linear_q", "linear_v"), ("joint.enc", "joint.pred")),  # ContextNet has no attention
     takes="tokens",
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from attune.contracts import FrameTimes, Limits, Task, TaskModel
 from attune.errors import ConfigError
+from attune.families._conformer import Conformer
 from attune.families.transducer.archive import resolved
 from attune.families.transducer.model import TransducerModel
 from attune.families.transducer.presets import preset
@@ -33,6 +34,8 @@ def build_transducer(config: TransducerConfig, task: Task, assets: Path) -> Task
         saves_memory=config.gradient_checkpointing,
         joint_cells=config.joint_cells,
     )
+    if config.look_ahead is not None:
+        _choose_look_ahead(model, config.look_ahead)
     return TaskModel(
         model=model,
         codec=codec,
@@ -42,17 +45,31 @@ def build_transducer(config: TransducerConfig, task: Task, assets: Path) -> Task
     )
 
 
+def _choose_look_ahead(model: TransducerModel, look_ahead: int) -> None:
+    context = model.encoder.context if isinstance(model.encoder, Conformer) else None
+    if context is None:
+        raise ConfigError("model.look_ahead is for streaming models; this one sees whole utterances. Leave it out.")
+    if look_ahead not in context.look_aheads:
+        known = ", ".join(map(str, context.look_aheads))
+        raise ConfigError(f"model.look_ahead={look_ahead}: this model was trained for {known}.")
+    model.encoder.look_ahead = look_ahead
+
+
 def description(config: TransducerConfig, assets: Path) -> dict[str, Plain]:
     """NeMo's configuration of the model: the one that came with the weights, or that of the config's size."""
     described = read_config(assets)
-    if described is not None and (config.size, config.prediction, config.durations) != (None, "lstm", ()):
+    if described is not None and _of_new_models(config) != (None, "lstm", (), ()):
         raise ConfigError(
-            "The weights define their architecture. Remove model.encoder, model.size, model.prediction and "
-            "model.durations."
+            "The weights define their architecture. Remove model.encoder, model.size, model.prediction, "
+            "model.durations and model.look_aheads."
         )
     if described is None and config.size is None:
         raise ConfigError("The weights do not define their architecture. Set model.encoder and model.size.")
     return preset(config) if described is None else resolved(described)
+
+
+def _of_new_models(config: TransducerConfig) -> tuple[object, ...]:
+    return config.size, config.prediction, config.durations, config.look_aheads
 
 
 def _shape(config: TransducerConfig, described: Mapping[str, Plain]) -> TransducerShape:

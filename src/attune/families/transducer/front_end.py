@@ -48,17 +48,22 @@ class FrontEnd(nn.Module):
             emphasized = _emphasized(audio, lengths, self.shape.preemphasis)
             energies = self._energies(emphasized)[..., : self.frames(audio.shape[1])]
             counts = (lengths // self.shape.hop).clamp(min=1)
-            return _normalized((energies + LEAST_ENERGY).log(), counts).float(), counts
+            logs = (energies + LEAST_ENERGY).log()
+            return (_normalized(logs, counts) if self.shape.is_normalized else _own_only(logs, counts)).float(), counts
 
     def frames(self, samples: int) -> int:
         """How many frames so many samples have: whole hops, and at least one."""
         return max(1, samples // self.shape.hop)
 
-    def _energies(self, audio: Tensor) -> Tensor:
+    def piece(self, samples: Tensor) -> Tensor:
+        """Log-mel energies (M, F) of windows that begin at every hop of emphasized samples (T,), not normalized."""
+        return (self._energies(samples[None], center=False)[0] + LEAST_ENERGY).log().float()
+
+    def _energies(self, audio: Tensor, center: bool = True) -> Tensor:
         """Mel energies (B, M, T / hop + 1) of windows around every hop."""
         shape, window = self.shape, self.featurizer.window
         spectrum = torch.stft(
-            audio, shape.transform, shape.hop, shape.window, window, pad_mode="constant", return_complex=True
+            audio, shape.transform, shape.hop, shape.window, window, center, "constant", return_complex=True
         )
         dtype = torch.float32 if audio.device.type == "mps" else torch.float64  # Apple's GPUs have no float64
         powers = spectrum.real.to(dtype).square() + spectrum.imag.to(dtype).square()
@@ -68,6 +73,11 @@ class FrontEnd(nn.Module):
 def _emphasized(audio: Tensor, lengths: Tensor, preemphasis: float) -> Tensor:
     emphasized = torch.cat([audio[:, :1], audio[:, 1:] - preemphasis * audio[:, :-1]], dim=1)
     return emphasized.masked_fill(~within(lengths, audio.shape[1]), 0)
+
+
+def _own_only(frames: Tensor, counts: Tensor) -> Tensor:
+    """The own frames, and zero beyond them."""
+    return frames.masked_fill(~within(counts, frames.shape[2])[:, None], 0)
 
 
 def _normalized(frames: Tensor, counts: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from attune.audio.masking import mask_features
+from attune.errors import ModelError
 from attune.families._conformer import Conformer
 from attune.families._conformer_shape import ConformerShape
 from attune.families.transducer.contextnet import ContextNet
@@ -17,6 +18,7 @@ from attune.families.transducer.joint import Joint
 from attune.families.transducer.prediction import PredictionNet
 from attune.families.transducer.scorer import ModelScorer
 from attune.families.transducer.shape import ContextNetShape, TransducerShape
+from attune.families.transducer.stream import StreamEncoder
 from attune.kernels.transducer import Lattice, transducer_loss
 from attune.plain_yaml import Plain
 from attune.types import SAMPLE_RATE, Batch, Loss
@@ -69,8 +71,21 @@ class TransducerModel(nn.Module):
         """What a search can search. The encoder may be narrow; nets and joint, which add up, are as their weights."""
         with torch.autocast(batch.audio.device.type, self.narrow) if self.narrow else nullcontext():
             encoded, lengths = self.encode(batch)
-        encoded = encoded.to(self.joint.enc.weight.dtype)
+        return self._scorer(encoded.to(self.joint.enc.weight.dtype), lengths)
+
+    def _scorer(self, encoded: Tensor, lengths: Tensor) -> ModelScorer:
         return ModelScorer(self.decoder.prediction, self.joint, encoded, lengths, self.lattice)
+
+    def stream_encoder(self) -> StreamEncoder:
+        """Encodes recordings while they come, for models whose encoder was trained for that."""
+        if not isinstance(self.encoder, Conformer):
+            raise ModelError("A ContextNet sees whole utterances; it cannot run chunk by chunk.")
+        return StreamEncoder(self.preprocessor, self.encoder, self._scorer)
+
+    @property
+    def can_stream(self) -> bool:
+        """Whether its encoder sees a limited context."""
+        return isinstance(self.encoder, Conformer) and self.encoder.context is not None
 
     def half_precision(self, dtype: torch.dtype) -> "TransducerModel":
         """The same model, whose encoder computes in `dtype` for a search: features and norms are too wide for that."""

@@ -56,6 +56,8 @@ def write_parakeet(model: TransducerModel, tokenizer: bytes, folder: Path) -> No
 
 def _require_parakeet(shape: TransducerShape) -> ConformerShape:
     encoder = shape.encoder
+    if isinstance(encoder, ConformerShape) and encoder.context:
+        raise ModelError("Parakeet sees whole utterances; a streaming model has no such format. Use its model.nemo.")
     if not isinstance(encoder, ConformerShape) or encoder.subsampling != "dw_striding" or shape.prediction.context:
         raise ModelError(
             "transformers supports FastConformer with an LSTM prediction net only; this model is another. Other "

@@ -10,6 +10,7 @@ from attune.plain_yaml import Plain
 
 MODULES = "nemo.collections.asr.modules"
 KERNEL = 5
+LEFT_CONTEXT = 70  # frames that a streaming encoder sees before its chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +51,15 @@ def preset(config: TransducerConfig) -> dict[str, Plain]:
     sizes = SIZES[encoder][size]
     is_contextnet = encoder == "contextnet"
     outer: dict[str, Plain] = _contextnet(sizes) if is_contextnet else _conformer(sizes, encoder == "fastconformer")
+    if config.look_aheads:
+        outer |= _streaming(config.look_aheads)
     dropout = 0.1 if is_contextnet else 0.2
     width = sizes.joined if is_contextnet else sizes.width
     return {
         "sample_rate": 16000,
         # NeMo takes the widths of the joint from here.
         "model_defaults": {"enc_hidden": width, "pred_hidden": sizes.joined, "joint_hidden": sizes.joined},
-        "preprocessor": _front_end(16 if is_contextnet else 0),
+        "preprocessor": _front_end(16 if is_contextnet else 0, "NA" if config.look_aheads else "per_feature"),
         "spec_augment": _spec_augment(sizes.time_masks),
         "encoder": outer,
         "decoder": _decoder(sizes, config.prediction == "stateless", dropout),
@@ -68,11 +71,22 @@ def preset(config: TransducerConfig) -> dict[str, Plain]:
     }
 
 
-def _front_end(pad_to: int) -> dict[str, Plain]:
+def _streaming(look_aheads: tuple[int, ...]) -> dict[str, Plain]:
+    """What NeMo's streaming FastConformers have otherwise."""
+    return {
+        "att_context_size": [[LEFT_CONTEXT, look_ahead] for look_ahead in look_aheads],
+        "att_context_style": "chunked_limited",
+        "causal_downsampling": True,
+        "conv_context_size": "causal",
+        "conv_norm_type": "layer_norm",
+    }
+
+
+def _front_end(pad_to: int, normalize: str) -> dict[str, Plain]:
     return {
         "_target_": f"{MODULES}.AudioToMelSpectrogramPreprocessor",
         "sample_rate": 16000,
-        "normalize": "per_feature",
+        "normalize": normalize,
         "window_size": 0.025,
         "window_stride": 0.01,
         "window": "hann",

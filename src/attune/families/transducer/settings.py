@@ -31,6 +31,22 @@ class TransducerConfig:
     durations: Annotated[
         tuple[Duration, ...], Field(description="Token durations of a new TDT model in frames, e.g. 0 to 4.")
     ] = ()
+    look_aheads: Annotated[
+        tuple[Duration, ...],
+        Field(
+            description="Makes a new FastConformer a streaming one: the frames (80 ms each) that it may wait for, such "
+            "as 13, 6, 1, 0. Training draws one for each micro-batch.",
+            json_schema_extra={"since": "0.2"},
+        ),
+    ] = ()
+    look_ahead: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            description="Which look-ahead a streaming model is used with (default: its first).",
+            json_schema_extra={"since": "0.2"},
+        ),
+    ] = None
     tokens: Annotated[
         Literal["own", "task"],
         Field(description="Tokens of the pretrained model, or of the task; embeddings of shared pieces are kept."),
@@ -54,5 +70,7 @@ class TransducerConfig:
             raise ValueError("set both `encoder` and `size`, or neither")
         if self.weights is None and self.encoder is None:
             raise ValueError("set `weights` to start from, or `encoder` and `size` of a new model")
+        if self.look_aheads and self.encoder != "fastconformer":
+            raise ValueError("`look_aheads` are for `encoder: fastconformer`")
         if self.durations and not {0, 1} <= set(self.durations):
             raise ValueError("`durations` need a 0 and a 1; without them some utterances cannot be aligned")

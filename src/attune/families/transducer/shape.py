@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from attune.errors import ModelError
-from attune.families._conformer_shape import ConformerShape
+from attune.families._conformer_shape import ConformerShape, ContextShape
 from attune.plain_yaml import Plain
 from attune.types import SAMPLE_RATE
 
+MOST_CONTEXT = 10_000  # frames
 MOST_SIZE, MOST_LAYERS, MOST_WEIGHTS = 1_000_000, 1000, 10**10  # far beyond every model there is
 Activation = Literal["relu", "tanh", "sigmoid"]
 
@@ -34,6 +35,7 @@ class FrontEndShape:
     transform: int  # points of the Fourier transform
     dither: float
     preemphasis: float = 0.97
+    is_normalized: bool = True  # over the utterance; what streams cannot be
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +222,7 @@ def read_shape(config: Mapping[str, Plain]) -> TransducerShape:
 
 
 def _front_end(section: _Section) -> FrontEndShape:
-    section.require("normalize", "per_feature", default="per_feature")
+    normalize = section.require("normalize", "per_feature", "NA", "null", "None", default="per_feature")
     section.require("window", "hann", default="hann")
     section.require("frame_splicing", "1", default="1")
     section.require("log", "true", "True", default="true")
@@ -232,6 +234,7 @@ def _front_end(section: _Section) -> FrontEndShape:
         raise ModelError(f"The model needs {section.text('sample_rate')} Hz audio; attune uses {SAMPLE_RATE} Hz.")
     window = section.size("n_window_size", round(section.number("window_size", 0.02) * SAMPLE_RATE))
     return FrontEndShape(
+        is_normalized=normalize == "per_feature",
         bins=section.size("features", 64),
         window=window,
         hop=section.size("n_window_stride", round(section.number("window_stride", 0.01) * SAMPLE_RATE)),
@@ -282,18 +285,14 @@ def _block(block: _Section, mode: str) -> ContextNetBlockShape:
 
 def _conformer(section: _Section) -> ConformerShape:
     section.require("self_attention_model", "rel_pos", default="rel_pos")
-    section.require("conv_norm_type", "batch_norm", default="batch_norm")
     section.require("untie_biases", "true", "True", default="true")
-    section.require("causal_downsampling", "false", "False", default="false")
     section.require("stochastic_depth_drop_prob", "0.0", "0", default="0.0")
-    if section.has("reduction") or section.has("conv_context_size") or section.whole("feat_out", -1) > 0:
-        raise ModelError(
-            "The encoder has a reduction, a conv_context_size or a feat_out, which attune does not support. "
-            f"{SUPPORTED}"
-        )
-    context = section.values.get("att_context_size") or ["-1", "-1"]
-    if not isinstance(context, list) or any(str(side) != "-1" for side in context):
-        raise ModelError(f"The encoder's attention is limited to {context}, which attune does not support. {SUPPORTED}")
+    if section.has("reduction") or section.whole("feat_out", -1) > 0:
+        raise ModelError(f"The encoder has a reduction or a feat_out, which attune does not support. {SUPPORTED}")
+    context = _context(section)
+    is_causal = {section.flag("causal_downsampling", False), section.text("conv_context_size", "") == "causal"}
+    if is_causal != {context is not None}:
+        raise ModelError(f"Only a limited att_context_size goes with causal convolutions, and needs them. {SUPPORTED}")
     subsampling = section.require("subsampling", "striding", "dw_striding", default="striding")
     width, channels = section.size("d_model"), section.whole("subsampling_conv_channels", -1)
     return ConformerShape(
@@ -312,7 +311,36 @@ def _conformer(section: _Section) -> ConformerShape:
         dropout_before=section.rate("dropout_pre_encoder", 0.1),
         dropout_positions=section.rate("dropout_emb", 0.1),
         dropout_attention=section.rate("dropout_att", 0.0),
+        context=context,
+        is_causal=context is not None,
+        has_layer_norm=section.require("conv_norm_type", "batch_norm", "layer_norm", default="batch_norm")
+        == "layer_norm",
     )
+
+
+def _context(section: _Section) -> ContextShape | None:
+    """What attention is limited to: [left, look-ahead], or a list of such pairs with one left for all."""
+    written = section.values.get("att_context_size") or ["-1", "-1"]
+    pairs = written if isinstance(written, list) and isinstance(written[0], list) else [written]
+    read = [_pair(pair) for pair in pairs]
+    lefts, look_aheads = {left for left, _ in read}, tuple(right for _, right in read)
+    if (lefts, look_aheads) == ({-1}, (-1,)):
+        return None
+    section.require("att_context_style", "chunked_limited", default="regular")
+    if (
+        len(lefts) > 1
+        or not -1 <= min(lefts) <= MOST_CONTEXT
+        or not all(0 <= each <= MOST_CONTEXT for each in look_aheads)
+    ):
+        raise ModelError(f"encoder.att_context_size is {written}; attune supports one left context for all.")
+    return ContextShape(lefts.pop(), look_aheads)
+
+
+def _pair(written: Plain) -> tuple[int, int]:
+    if not isinstance(written, list) or len(written) != 2:
+        raise ModelError(f"encoder.att_context_size has {written}; expected [left, right].")
+    left, right = (_Section({"att_context_size": side}, "encoder.").whole("att_context_size") for side in written)
+    return left, right
 
 
 def _prediction(section: _Section) -> PredictionShape:
