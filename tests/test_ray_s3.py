@@ -149,9 +149,9 @@ def machines(scene: Scene, count: int = 3) -> Iterator[tuple[Head, list]]:
 def driver(scene: Scene, cluster: Head, recipe: Path) -> subprocess.Popen:
     words = ["train", str(recipe), "--launch=ray", f"--address={cluster.address}", "--devices=2-3", "--restarts=20"]
     words += ["--workers=0", "--timeout=300"]
-    log = (scene.folder / "driver.log").open("a")
     environment = {**os.environ, **ENVIRONMENT, **scene.home[0]}
-    return subprocess.Popen([sys.executable, "-m", "attune", *words], env=environment, stdout=log, stderr=log)
+    with (scene.folder / "driver.log").open("a") as log:
+        return subprocess.Popen([sys.executable, "-m", "attune", *words], env=environment, stdout=log, stderr=log)
 
 
 def act(scene: Scene, recipe: Path) -> None:
