@@ -193,3 +193,14 @@ def test_the_ranks_of_a_beam_are_the_sums_of_its_parts():
     parts = fusion.parts([each.tokens for each in found], None)
     totals = [each.score + sum(own.values()) for each, own in zip(found, parts, strict=True)]
     assert all(before >= after - 1e-5 for before, after in itertools.pairwise(totals))
+
+
+def test_a_phrase_that_was_had_is_worth_nothing_on_the_way_either():
+    boosted = booster(PIECES, ["york", "new york"])
+    rows = boosted.start(1)
+    worth = []
+    for token in ids(PIECES, "▁york", "▁york", "▁york"):
+        worth.append(float(boosted.bonuses(rows, len(PIECES))[0, token]))
+        rows = boosted.advance(rows, torch.tensor([token]), torch.ones(1, dtype=torch.bool))
+    assert worth == pytest.approx([4.0, 0.0, 0.0])  # a loop is never ahead of the texts that have ended
+    assert float(boosted.finish(rows)) == pytest.approx(0.0)

@@ -49,6 +49,7 @@ class Downloads:
         if bar is None:
             sizes = {"unit": "B", "unit_scale": True, "unit_divisor": 1024}
             name = progress.source if len(progress.source) <= 50 else f"…{progress.source[-49:]}"
+            name = name if progress.verb == "downloading" else f"{progress.verb} {name}"
             bar = tqdm(total=progress.total, desc=name, file=self._stream, leave=False, dynamic_ncols=True, **sizes)
             self._bars[progress.source] = bar
         bar.update(progress.done - bar.n)

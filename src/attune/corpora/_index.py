@@ -1,10 +1,11 @@
 """The cached result of scanning a manifest, so that later runs do not scan it again.
 
 An index is a header, `NAME.json`, that names a table of rows and, but for JSONL, a copy of the rows as JSONL.
-Each file is written atomically and the header last, so that any number of processes may open or build the same index
-at once. The folder is a cache: deleting it costs a scan.
+Each file is written atomically and the header last. Of many processes one scans, and the others wait for it and map
+its table. The folder is a cache: deleting it costs a scan.
 """
 
+import fcntl
 import hashlib
 import json
 from collections.abc import Callable, Iterator
@@ -15,17 +16,19 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from attune.corpora._lines import Line, jsonl_lines, table_lines, text_lines
+from attune.corpora._lines import jsonl_lines, table_lines, text_lines
 from attune.corpora._rows import read_row
-from attune.corpora._scan import BadLine, FileState, Table, file_state, find_duplicates, scan
+from attune.corpora._scan import BadLine, FileState, file_state, find_duplicates, scan
+from attune.corpora._table import Table, has_table, write_table
 from attune.errors import DataError
 from attune.files import completed, sha256, write_text
 from attune.secrets import shown, without_secrets
 from attune.sources import DownloadProgress, unwatched
 
 COPIED = {".csv": table_lines, ".tsv": table_lines, ".txt": text_lines}  # read from a copy as JSONL
-FORMAT = 4  # increased when the files of an older version cannot be read, or mean something else
-LOOK_EVERY = 1000  # lines of a scan
+FORMAT = 5  # increased when the files of an older version cannot be read, or mean something else
+RECORD = [("offset", "<i8"), ("length", "<i4"), ("line", "<i4"), ("seconds", "<f8"), ("hash", "<u8")]
+HASHED = 1 << 16  # rows at a time
 MTIME_TICK_NS = 2_000_000_000  # two changes within a clock tick have the same times; then the hash decides
 
 Watch = Callable[[DownloadProgress], None]
@@ -39,7 +42,7 @@ class Index:
     sha256: str  # of the manifest
     fingerprint: str  # of the manifest and of what the scan found
     rows: Path  # the file that offsets point into
-    table: Path
+    table: Path  # the folder of its columns
     bad_lines: tuple[BadLine, ...]
 
 
@@ -53,7 +56,20 @@ def load_or_scan(manifest: Path, folder: Path, watch: Watch = unwatched) -> Inde
         raise DataError(f"Manifest {manifest} has an unknown format. Expected .jsonl, .csv or .tsv (or .txt for text).")
     key = hashlib.sha256(str(manifest.absolute()).encode()).hexdigest()[:12]
     header = folder.absolute() / f"{manifest.stem}-{key}.json"
-    return _load(header, manifest) or _make(header, manifest, watch)
+    index = _load(header, manifest)
+    if index:
+        return index
+    with _alone(header):
+        return _load(header, manifest) or _make(header, manifest, watch)
+
+
+@contextmanager
+def _alone(header: Path) -> Iterator[None]:
+    """Wait for whoever makes this index; a process that dies lets go."""
+    header.parent.mkdir(parents=True, exist_ok=True)
+    with header.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _load(header: Path, manifest: Path) -> Index | None:
@@ -72,35 +88,40 @@ def _load(header: Path, manifest: Path) -> Index | None:
 
 def _make(header: Path, manifest: Path, watch: Watch) -> Index:
     state, digest = file_state(str(manifest.absolute())), sha256(manifest)
-    rows = manifest.absolute()
+    rows, folder = manifest.absolute(), manifest.absolute().parent
+
+    def show(done: int) -> None:
+        watch(DownloadProgress(str(manifest), min(done, state.size or 0), state.size, verb="scanning"))
+
     if manifest.suffix.lower() == ".jsonl":
-        table, bad_lines = scan(_watched(jsonl_lines(manifest), manifest, watch), rows.parent)
+        table, bad_lines = scan(jsonl_lines(manifest), folder, show)
     else:
         rows = header.with_name(f"{header.stem}-{digest[:12]}.jsonl")
         with _writing(rows) as copy:
-            lines = COPIED[manifest.suffix.lower()](manifest, copy)
-            table, bad_lines = scan(lines, manifest.absolute().parent)
+            table, bad_lines = scan(COPIED[manifest.suffix.lower()](manifest, copy), folder, show)
+    show(state.size or 0)
     if not len(table) and not bad_lines:
         raise DataError(f"Manifest {manifest} has no rows. Prepare it again.")
     table, duplicates = _without_duplicates(table, rows)
-    fingerprint = hashlib.sha256(digest.encode() + table.tobytes()).hexdigest()
-    path = header.with_name(f"{header.stem}-{fingerprint[:12]}.npy")
-    with _writing(path) as file:
-        np.save(file, table)
+    fingerprint = _fingerprint(digest, table)
+    path = header.with_name(f"{header.stem}-{fingerprint[:12]}")
+    write_table(table, path)
     bad_lines = sorted(map(_without_secrets, bad_lines + duplicates), key=lambda bad: bad.line)
     index = Index(state, digest, fingerprint, rows, path, tuple(bad_lines))
     _write_header(header, index)
     return index
 
 
-def _watched(lines: Iterator[Line], manifest: Path, watch: Watch) -> Iterator[Line]:
-    """The same lines; `watch` gets now and then how many bytes of the manifest they are."""
-    size = manifest.stat().st_size
-    for number, line in enumerate(lines):
-        if number % LOOK_EVERY == 0:
-            watch(DownloadProgress(str(manifest), line.offset, size, verb="scanning"))
-        yield line
-    watch(DownloadProgress(str(manifest), size, size, verb="scanning"))
+def _fingerprint(digest: str, table: Table) -> str:
+    """Of the rows one after the other, as tables were once kept: runs that began then can go on."""
+    found = hashlib.sha256(digest.encode())
+    for start in range(0, len(table), HASHED):
+        columns = {name: column[start : start + HASHED] for name, column in table.columns().items()}
+        rows = np.empty(len(columns["line"]), RECORD)
+        for name, column in columns.items():
+            rows[name] = column
+        found.update(rows.tobytes())
+    return found.hexdigest()
 
 
 @contextmanager
@@ -113,15 +134,18 @@ def _without_duplicates(table: Table, rows: Path) -> tuple[Table, list[BadLine]]
     with rows.open("rb") as file:
 
         def id_of(row: int) -> str:
-            file.seek(table["offset"][row])
-            return read_row(file.read(table["length"][row])).id
+            file.seek(table.offset[row])
+            return read_row(file.read(table.length[row])).id
 
-        pairs = find_duplicates(table["hash"], id_of)
+        pairs = find_duplicates(table.hash, id_of)
         bad_lines = [
-            BadLine(int(table["line"][row]), id_of(row), f"duplicate id, first on line {table['line'][earlier]}")
+            BadLine(int(table.line[row]), id_of(row), f"duplicate id, first on line {table.line[earlier]}")
             for row, earlier in pairs
         ]
-    return np.delete(table, [row for row, _ in pairs]), bad_lines
+    if not pairs:
+        return table, []
+    doomed = [row for row, _ in pairs]
+    return Table(*(np.delete(column, doomed) for column in table.columns().values())), bad_lines
 
 
 def _without_secrets(bad: BadLine) -> BadLine:
@@ -139,7 +163,7 @@ def _read_header(header: Path) -> Index | None:
         index = _index_from(saved) if saved["format"] == FORMAT else None
     except (OSError, ValueError, KeyError, TypeError):  # absent, damaged or not ours: scan again
         return None
-    return index if index and index.table.is_file() and index.rows.is_file() else None
+    return index if index and has_table(index.table) and index.rows.is_file() else None
 
 
 def _index_from(saved: dict[str, Any]) -> Index:

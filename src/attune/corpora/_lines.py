@@ -3,9 +3,8 @@
 import csv
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from attune.corpora._rows import NAMES
 from attune.corpora._tables import ENCODING, ERRORS, csv_reader, read_cells
@@ -18,8 +17,7 @@ SECRET = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """A line of JSON, its offset in its file, and its line number in the manifest."""
 
     number: int

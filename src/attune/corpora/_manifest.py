@@ -7,17 +7,20 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from attune.corpora._index import Index, Watch, load_or_scan
 from attune.corpora._rows import BadRow, read_row
-from attune.corpora._scan import Table, find_duplicates, hash_id, resolve_audio, to_utterance
+from attune.corpora._scan import find_duplicates, hash_id, resolve_audio, to_utterance
+from attune.corpora._table import open_table
 from attune.errors import DataError
 from attune.sources import unwatched
 from attune.types import Utterance
+
+Column = TypeVar("Column", np.float64, np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,27 +58,25 @@ class Manifest:
         self.problems = tuple(RowProblem(f"{path}:{bad.line}", bad.id, bad.reason) for bad in index.bad_lines)
         self._index = index
         self._folder = path.absolute().parent
-        self._table: Table = np.load(index.table, mmap_mode="r")
-        self.seconds: npt.NDArray[np.float64] = np.ascontiguousarray(self._table["seconds"])
+        self._table = open_table(index.table)
+        self.seconds: npt.NDArray[np.float64] = self._table.seconds
 
     @property
     def hashes(self) -> npt.NDArray[np.uint64]:
         """64 bits for each row's id."""
-        hashes: npt.NDArray[np.uint64] = self._table["hash"]
-        return hashes
+        return self._table.hash
 
     def __len__(self) -> int:
         return len(self._table)
 
     def __getitem__(self, row: int) -> Utterance:
-        entry = self._table[row]
         with self._opened() as file:
-            return self._read(file, entry)
+            return self._read(file, row)
 
     def __iter__(self) -> Iterator[Utterance]:
         with self._opened() as file:
-            for entry in self._table:
-                yield self._read(file, entry)
+            for row in range(len(self)):
+                yield self._read(file, row)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Manifest, (self.path, self._index)
@@ -86,17 +87,18 @@ class Manifest:
         except OSError as error:
             raise self._changed() from error
 
-    def _read(self, file: BinaryIO, entry: np.void) -> Utterance:
-        file.seek(entry["offset"])
+    def _read(self, file: BinaryIO, row: int) -> Utterance:
+        table = self._table
+        file.seek(table.offset[row])
         try:
-            row = read_row(file.read(entry["length"]))
+            found = read_row(file.read(table.length[row]))
         except BadRow as error:
             raise self._changed() from error
-        if hash_id(row.id) != entry["hash"]:
+        if hash_id(found.id) != table.hash[row]:
             raise self._changed()
-        audio = resolve_audio(self._folder, row.audio) if row.audio else None
-        where = f"{self.path}:{entry['line']}"
-        return to_utterance(row, audio, float(entry["seconds"]), where, self._folder)
+        audio = resolve_audio(self._folder, found.audio) if found.audio else None
+        where = f"{self.path}:{table.line[row]}"
+        return to_utterance(found, audio, float(table.seconds[row]), where, self._folder)
 
     def _changed(self) -> DataError:
         return DataError(f"{self._index.rows} was changed or removed while in use. Run the command again.")
@@ -111,7 +113,7 @@ class Corpus:
             duplicates.values()
         )
         self.fingerprint = hashlib.sha256("".join(part.fingerprint for part in manifests).encode()).hexdigest()
-        self.seconds = np.delete(np.concatenate([part.seconds for part in manifests]), list(duplicates))
+        self.seconds = _joined([part.seconds for part in manifests], list(duplicates))
         self._manifests = manifests
         self._find_duplicates = duplicates
         self._ends = np.cumsum([len(manifest) for manifest in manifests])
@@ -136,7 +138,7 @@ class Corpus:
     @property
     def hashes(self) -> npt.NDArray[np.uint64]:
         """64 bits for each row's id."""
-        return np.delete(np.concatenate([part.hashes for part in self._manifests]), list(self._find_duplicates))
+        return _joined([part.hashes for part in self._manifests], list(self._find_duplicates))
 
     @property
     def origins(self) -> npt.NDArray[np.int64]:
@@ -157,6 +159,12 @@ class Corpus:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Corpus, (self.name, self._manifests, self._find_duplicates)
+
+
+def _joined(columns: Sequence[npt.NDArray[Column]], doomed: Sequence[int]) -> npt.NDArray[Column]:
+    """Columns one after the other, without some rows; a single one is not copied into this process's memory."""
+    column = columns[0] if len(columns) == 1 else np.concatenate(columns)
+    return np.delete(column, doomed) if len(doomed) else column
 
 
 def _row_of(manifests: Sequence[Manifest], ends: npt.NDArray[np.int64], position: int) -> Utterance:

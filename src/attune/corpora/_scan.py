@@ -1,32 +1,36 @@
 """The one pass over a manifest: which lines are valid rows, their offsets, and the durations of their audio.
 
-A row costs 32 bytes of memory, so that a manifest may have millions of rows.
+A row costs 36 bytes of memory, so that a manifest may have millions of rows.
 """
 
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from attune.audio.decode import audio_seconds
 from attune.corpora._lines import Line
+from attune.corpora._plain_rows import PlainRow, read_plain
 from attune.corpora._rows import BadRow, Row, read_row
+from attune.corpora._table import Table, join_tables, table_of
 from attune.errors import DataError
 from attune.sources import content_of, is_address
 from attune.types import Utterance
 
-TABLE = np.dtype([("offset", "<i8"), ("length", "<i4"), ("line", "<i4"), ("seconds", "<f8"), ("hash", "<u8")])
-Table = npt.NDArray[np.void]
+AnyRow = Row | PlainRow
+T = TypeVar("T")
 
-CHUNK = 8192  # rows whose audio files are probed together
+CHUNK = 8192  # rows whose audio files are looked at together
+REMEMBERED = 1 << 16  # audio files that are not looked at again when another row names them
 THREADS = 8  # probing a file is mostly waiting for a disk or a network
 
 
@@ -61,18 +65,22 @@ class BadAudio:
     audio: FileState
 
 
-def scan(lines: Iterable[Line], folder: Path) -> tuple[Table, list[BadLine]]:
-    """Validate every line, except for duplicate ids; audio paths are relative to `folder`."""
-    parts = [np.empty(0, TABLE)]
+def scan(lines: Iterable[Line], folder: Path, done: Callable[[int], None]) -> tuple[Table, list[BadLine]]:
+    """Validate every line, except for duplicate ids; audio paths are relative to `folder`.
+
+    `done` learns how far the scan is, in bytes.
+    """
+    parts = [table_of([])]
     bad_lines: list[BadLine] = []
     lines = iter(lines)
+    states: dict[str, FileState] = {}
     with ThreadPoolExecutor(THREADS) as pool:
         while chunk := list(islice(lines, CHUNK)):
+            done(chunk[0].offset)
             rows = list(_read(chunk, bad_lines))
-            looks = pool.map(partial(_probe_all, folder), _split([row for _, row in rows], THREADS))
-            found = [seconds for part in looks for seconds in part]
-            parts.append(np.array(list(_entries(rows, found, bad_lines)), TABLE))
-    return np.concatenate(parts), bad_lines
+            found = _probe_together(pool, [row for _, row in rows], folder, states)
+            parts.append(table_of(list(_entries(rows, found, bad_lines))))
+    return join_tables(parts), bad_lines
 
 
 def hash_id(id: str) -> int:
@@ -106,39 +114,64 @@ def resolve_audio(folder: Path, audio: str) -> str:
     return audio if is_address(audio) else os.path.join(folder, audio)  # noqa: PTH118  # as above
 
 
-def _read(lines: Iterable[Line], bad_lines: list[BadLine]) -> Iterator[tuple[Line, Row]]:
+def _read(lines: Iterable[Line], bad_lines: list[BadLine]) -> Iterator[tuple[Line, AnyRow]]:
     for line in lines:
         try:
             if line.problem:
                 raise BadRow(line.problem)
-            yield line, read_row(line.content)
+            yield line, read_plain(line.content) or read_row(line.content)
         except BadRow as bad:
             bad_lines.append(BadLine(line.number, bad.id, str(bad)))
 
 
-def _split(rows: Sequence[Row], parts: int) -> list[Sequence[Row]]:
-    size = max(1, -(-len(rows) // parts))
-    return [rows[start : start + size] for start in range(0, len(rows), size)]
+def _probe_together(
+    pool: ThreadPoolExecutor, rows: Sequence[AnyRow], folder: Path, states: dict[str, FileState]
+) -> list[float | BadAudio]:
+    """Probe the rows; threads do only what waits for a disk or a network. A recording may have many rows."""
+    if len(states) > REMEMBERED:
+        states.clear()
+    unknown = list(dict.fromkeys(row.audio for row in rows if row.audio and row.audio not in states))
+    for part in pool.map(partial(_find_all, folder), _split(unknown, THREADS)):
+        states.update(part)
+    probe = partial(_probe_all, states)
+    if all(row.seconds is not None or row.audio is None for row in rows):
+        return probe(rows)
+    return [seconds for part in pool.map(probe, _split(rows, THREADS)) for seconds in part]
 
 
-def _probe_all(folder: Path, rows: Iterable[Row]) -> list[float | BadAudio]:
-    return [probe_audio(row, folder) for row in rows]
+def _split(items: Sequence[T], parts: int) -> list[Sequence[T]]:
+    size = max(1, -(-len(items) // parts))
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def _find_all(folder: Path, audio: Sequence[str]) -> dict[str, FileState]:
+    return {each: _find_audio(folder, each) for each in audio}
+
+
+def _find_audio(folder: Path, audio: str) -> FileState:
+    """The file of an audio path in a manifest; nothing is asked of an address."""
+    resolved = resolve_audio(folder, audio)
+    return FileState(resolved) if is_address(resolved) else file_state(resolved)
+
+
+def _probe_all(states: Mapping[str, FileState], rows: Iterable[AnyRow]) -> list[float | BadAudio]:
+    return [_probe(row, states[row.audio]) if row.audio else 0.0 for row in rows]
 
 
 def probe_audio(row: Row, folder: Path) -> float | BadAudio:
     """The seconds of a row's audio, from the row or from the file's header, or why it cannot be used."""
-    if row.audio is None:
-        return 0.0
-    audio = resolve_audio(folder, row.audio)
-    state = FileState(audio) if is_address(audio) else file_state(audio)
-    if not state.size and not is_address(audio):
+    return _probe(row, _find_audio(folder, row.audio)) if row.audio else 0.0
+
+
+def _probe(row: AnyRow, state: FileState) -> float | BadAudio:
+    if not state.size and not is_address(state.path):
         return BadAudio(f"{'missing' if state.size is None else 'empty'} audio file {state.path}", state)
     if state.size and (row.first_byte or 0) + (row.byte_count or 0) > state.size:
         return BadAudio(f"{state.path} is truncated or changed: it ends before the recording does", state)
-    if row.seconds is not None:
-        return row.seconds
+    if row.seconds is not None or isinstance(row, PlainRow):
+        return row.seconds or 0.0
     try:
-        seconds = recording_seconds(row, audio) - (row.start or 0.0)
+        seconds = recording_seconds(row, state.path) - (row.start or 0.0)
     except DataError as error:
         return BadAudio(str(error), state)
     return seconds if seconds > 0 else BadAudio(f"start is {row.start}, beyond the end of {state.path}", state)
@@ -172,7 +205,7 @@ def to_utterance(row: Row, audio: str | None, seconds: float, where: str = "", f
 
 
 def _entries(
-    rows: Iterable[tuple[Line, Row]], found: Iterable[float | BadAudio], bad_lines: list[BadLine]
+    rows: Iterable[tuple[Line, AnyRow]], found: Iterable[float | BadAudio], bad_lines: list[BadLine]
 ) -> Iterator[tuple[int, int, int, float, int]]:
     for (line, row), seconds in zip(rows, found, strict=True):
         if isinstance(seconds, BadAudio):

@@ -16,6 +16,7 @@ from functools import cached_property
 
 from attune.errors import ModelError
 
+NONE = -1
 INSIDE, BOUNDARY = 0, 1  # nodes without a match: within a word, and where a word may begin
 SPECIAL = re.compile(r"<(?!0x[0-9A-F]{2}>)[^<>]+>|\[[A-Z]+\]")  # <unk>, </s>, <|0.00|>, [PAD]
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
@@ -128,6 +129,7 @@ class PhraseTree:
 
     worths: list[float] = field(default_factory=list)  # of each phrase
     potentials: list[float] = field(default_factory=lambda: [0.0, 0.0])  # (M,)
+    owners: list[int] = field(default_factory=lambda: [NONE, NONE])  # (M,) the phrase whose share that is
     complete: list[tuple[int, ...]] = field(default_factory=lambda: [(), ()])  # (M,) phrases that end here
     at_boundary: list[bool] = field(default_factory=lambda: [False, True])  # (M,) a word may begin here
     edges: list[dict[int, int]] = field(default_factory=lambda: [{}, {}])  # (M,) token → node
@@ -173,11 +175,17 @@ def _add(tree: PhraseTree, paths: dict[bytes, int], children: dict[int, dict[int
         if byte not in children[node]:
             children[node][byte] = paths[key[:place]] = len(tree.potentials)
             tree.potentials.append(0.0)
+            tree.owners.append(NONE)
             tree.complete.append(())
             tree.at_boundary.append(key[place - 1 : place] == b" ")
             tree.edges.append({})
         node = children[node][byte]
-        tree.potentials[node] = max(tree.potentials[node], tree.worths[-1] * place / len(key))
+        _raise_potential(tree, node, tree.worths[-1] * place / len(key), len(tree.worths) - 1)
+
+
+def _raise_potential(tree: PhraseTree, node: int, potential: float, owner: int) -> None:
+    if potential > tree.potentials[node]:
+        tree.potentials[node], tree.owners[node] = potential, owner
 
 
 def _linked(paths: Mapping[bytes, int], path: bytes) -> int:
@@ -189,7 +197,7 @@ def _linked(paths: Mapping[bytes, int], path: bytes) -> int:
 def _link(tree: PhraseTree, paths: Mapping[bytes, int], path: bytes, ends: Mapping[bytes, int]) -> None:
     """A match may hold others: it is worth as much as the best of them, and ends where they end."""
     node, link = paths[path], _linked(paths, path)
-    tree.potentials[node] = max(tree.potentials[node], tree.potentials[link])
+    _raise_potential(tree, node, tree.potentials[link], tree.owners[link])
     tree.complete[node] = (*tree.complete[link], *([ends[path]] if path in ends else []))
 
 

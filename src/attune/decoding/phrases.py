@@ -3,7 +3,8 @@
 A hypothesis that has begun a phrase gets a share of its bonus at every token, so that it stays in the beam. Where the
 phrase breaks off, all of that is taken back; where it is complete, at the end of a word, the bonus stays, once for each
 phrase. So what a finished hypothesis gains is the sum of the bonuses of the phrases in it: texts without any rank as
-they would without phrases, and saying a phrase twice gains nothing.
+they would without phrases. A phrase that a hypothesis has had already is worth nothing there, not even on the way:
+otherwise one that repeats it would be ahead of all others for as long as it goes on.
 """
 
 # R rows, U utterances, V tokens, L lists of phrases, M nodes, P phrases, E edges of a node, C phrases at a node
@@ -42,7 +43,9 @@ class PhraseBook:
     texts: TokenTexts = field(repr=False)
     bonus: float  # log-probability for each character
     phrases: Phrases = ()
-    trees: dict[Phrases, PhraseTree] = field(default_factory=dict, repr=False, compare=False)  # grown so far
+    trees: dict[tuple[Phrases, float], PhraseTree] = field(
+        default_factory=dict, repr=False, compare=False
+    )  # grown so far
 
     def booster(self, own: Sequence[Phrases], device: torch.device) -> PhraseBooster | None:
         """For a batch whose utterances have these phrases of their own; None where there are none at all."""
@@ -53,9 +56,9 @@ class PhraseBook:
         if len(self.trees) > MOST_TREES:  # a server is asked for ever new ones
             self.trees.clear()
         for each in known:
-            if each not in self.trees:
-                self.trees[each] = grow_tree(each, self.texts, self.bonus)
-        tables = PhraseTables([self.trees[each] for each in known], self.texts, device)
+            if (each, self.bonus) not in self.trees:
+                self.trees[each, self.bonus] = grow_tree(each, self.texts, self.bonus)
+        tables = PhraseTables([self.trees[each, self.bonus] for each in known], self.texts, device)
         return PhraseBooster(tables, torch.tensor([known.index(each) for each in lists], device=device))
 
 
@@ -76,6 +79,12 @@ class PhraseTables:
         self.at_boundary = self._tensor([False, True], [tree.at_boundary[2:] for tree in trees])  # (M,)
         self.worths = torch.tensor([*(each for tree in trees for each in tree.worths), 0.0], device=device)  # (P + 1,)
         self.is_break = torch.tensor(texts.starts, device=device)  # (V,)
+        owners = [
+            phrases if each < 0 else each + before
+            for tree, before in zip(trees, self.counts, strict=True)
+            for each in tree.owners[2:]
+        ]
+        self.owners = torch.tensor([phrases, phrases, *owners], device=device)  # (M,) P stands for none
 
     @cached_property
     def defaults(self) -> Tensor:
@@ -138,14 +147,16 @@ class PhraseBooster:
     def bonuses(self, rows: PhraseRows, vocabulary: int) -> Tensor:
         """What each token would add to each row (R, V)."""
         tables = self.tables
-        gains = tables.potentials[tables.defaults[rows.lists, tables.at_boundary[rows.nodes].long()]]
+        after = tables.defaults[rows.lists, tables.at_boundary[rows.nodes].long()]  # (R, V)
         tokens, nodes = (each[rows.nodes] for each in tables.edges)  # (R, E)
-        gains = torch.nn.functional.pad(gains, (0, 1)).scatter(1, tokens, tables.potentials[nodes])[:, :-1]
-        gains = gains + self._kept(rows)[:, None] * tables.is_break
+        after = torch.nn.functional.pad(after, (0, 1)).scatter(1, tokens, nodes)[:, :-1]
+        ended = self._ended(rows)
+        is_had = torch.where(tables.is_break, _had(ended, tables.owners[after]), _had(rows.had, tables.owners[after]))
+        gains = tables.potentials[after].masked_fill(is_had, 0) + self._kept(rows)[:, None] * tables.is_break
         missing = vocabulary - gains.shape[1]  # they write nothing, such as timestamps
         if missing > 0:
             gains = torch.cat([gains, self._kept(rows)[:, None].expand(-1, missing)], 1)
-        return gains[:, :vocabulary] - tables.potentials[rows.nodes][:, None]
+        return gains[:, :vocabulary] - self._potentials(rows)[:, None]
 
     def advance(self, rows: PhraseRows, tokens: Tensor, is_emitted: Tensor) -> PhraseRows:
         """The rows after one more token each (R,), where one is emitted (R,)."""
@@ -157,17 +168,31 @@ class PhraseBooster:
         edges, targets = (each[rows.nodes] for each in tables.edges)
         is_edge = edges == tokens[:, None]
         nodes = torch.where(is_edge.any(1), (targets * is_edge).sum(1), default)
-        ended = rows.had.scatter(1, tables.complete[rows.nodes], True)
         is_ended = (is_emitted & is_break)[:, None]
-        return PhraseRows(
-            torch.where(is_emitted, nodes, rows.nodes), rows.lists, torch.where(is_ended, ended, rows.had)
-        )
+        had = torch.where(is_ended, self._ended(rows), rows.had)
+        return PhraseRows(torch.where(is_emitted, nodes, rows.nodes), rows.lists, had)
 
     def finish(self, rows: PhraseRows) -> Tensor:
         """What the end adds to each row (R,): the phrase at its end stays, one that has only begun does not."""
-        return self._kept(rows) - self.tables.potentials[rows.nodes]
+        return self._kept(rows) - self._potentials(rows)
+
+    def _ended(self, rows: PhraseRows) -> Tensor:
+        """What each row has had (R, P + 1) if the word ends here; none is never had."""
+        return rows.had.scatter(1, self.tables.complete[rows.nodes], True).index_fill(
+            1, torch.tensor([self.tables.phrases], device=rows.had.device), False
+        )
+
+    def _potentials(self, rows: PhraseRows) -> Tensor:
+        """What the match of each row is worth so far (R,)."""
+        owners = self.tables.owners[rows.nodes][:, None]
+        return self.tables.potentials[rows.nodes].masked_fill(_had(rows.had, owners)[:, 0], 0)
 
     def _kept(self, rows: PhraseRows) -> Tensor:
         """What each row would keep of the phrases that end here (R,), if the word ended too."""
         ended = self.tables.complete[rows.nodes]  # (R, C)
         return self.tables.worths[ended].masked_fill(rows.had.gather(1, ended), 0).sum(1)
+
+
+def _had(had: Tensor, phrases: Tensor) -> Tensor:
+    """Whether the rows (R, P + 1) have had these phrases (R, …)."""
+    return had.gather(1, phrases)

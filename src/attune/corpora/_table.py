@@ -1,0 +1,57 @@
+"""The rows of a manifest as columns, one file each, which all processes of a node map into the same memory."""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from attune.files import completed
+
+TYPES = {"offset": "<i8", "length": "<i4", "line": "<i8", "seconds": "<f8", "hash": "<u8"}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Where each row is, in bytes and lines, how long its audio is, and 64 bits of its id."""
+
+    offset: npt.NDArray[np.int64]
+    length: npt.NDArray[np.int32]
+    line: npt.NDArray[np.int64]
+    seconds: npt.NDArray[np.float64]
+    hash: npt.NDArray[np.uint64]
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    def columns(self) -> dict[str, npt.NDArray[np.generic]]:
+        """The columns by name, always in the same order."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+def join_tables(parts: list[Table]) -> Table:
+    """One table after the other."""
+    return Table(*(np.concatenate([getattr(part, name) for part in parts]) for name in TYPES))
+
+
+def table_of(rows: list[tuple[int, int, int, float, int]]) -> Table:
+    """A table of rows that are given one by one."""
+    columns = zip(*rows, strict=True) if rows else [()] * len(TYPES)
+    return Table(*(np.array(column, type) for column, type in zip(columns, TYPES.values(), strict=True)))
+
+
+def write_table(table: Table, folder: Path) -> None:
+    """Write the columns; a file that is there is complete."""
+    for name, column in table.columns().items():
+        with completed(folder / f"{name}.npy") as partial, partial.open("wb") as file:
+            np.save(file, column)
+
+
+def open_table(folder: Path) -> Table:
+    """The columns, read when they are used, and kept once for all processes."""
+    return Table(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in TYPES))
+
+
+def has_table(folder: Path) -> bool:
+    """Whether every column is there."""
+    return all((folder / f"{name}.npy").is_file() for name in TYPES)
