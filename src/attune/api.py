@@ -37,9 +37,7 @@ from attune.stages.lock import as_locked
 from attune.stages.new import NewRequest, draft_recipe
 from attune.stages.place import local_run
 from attune.stages.pretrained import is_native, open_pretrained
-from attune.types import (
-    Scores,
-)
+from attune.types import DecodingPrecision, Scores
 from attune.world import World, choose_device
 
 FORMER_CHUNKING = {"pauses": "vad", "windows": "timestamps"}
@@ -52,6 +50,7 @@ def load(
     fallback: bool | None = None,
     language: str | None = None,
     phrases: Sequence[str] = (),
+    precision: DecodingPrecision | None = None,
     long: str | None = None,
 ) -> Recognizer:
     """A run, a model of any toolkit (a folder, a file or a URL), or a recipe that names weights, ready to use.
@@ -63,7 +62,8 @@ def load(
     activity detection ("vad"), or window by window along predicted timestamps ("timestamps"). `fallback` samples again
     what fails OpenAI's thresholds; None: as the recipe has it. `language` is that of the speech, for multilingual
     models; None: the recipe's, or else detected once per recording. `phrases` are names and terms to expect in every
-    recording, which a beam search boosts; a .txt file stands for its lines. `long` is the former name of `chunking`.
+    recording, which a beam search boosts; a .txt file stands for its lines. `precision` is what the model computes
+    in, as `decode.precision` has it: "int8" is the fastest on a CPU. `long` is the former name of `chunking`.
     """
     _require_chunking(chunking, long)
     site = this_site(device=device)
@@ -79,6 +79,8 @@ def load(
     settings = search_of(decode.final or decode, loaded.task_model, locked, world)
     if fallback is not None:
         settings = replace(settings, fallback=fallback)
+    if precision is not None:
+        settings = replace(settings, precision=precision)
     task_model = prepare_for_decoding(loaded.task_model, settings)
     recognizer = Recognizer(pretrained.recipe, replace(loaded, task_model=task_model), settings, world, chunking)
     return recognizer.expecting(read_phrases(phrases, site)) if phrases else recognizer

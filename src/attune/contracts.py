@@ -168,6 +168,14 @@ class HalfPrecisionModel(Protocol):
 
 
 @runtime_checkable
+class QuantizedModel(Protocol):
+    """A model that decodes in int8 with more than its linear layers changed; of all others, those are."""
+
+    def int8(self) -> SpeechModel:
+        """A model of the same weights that decodes in int8 on the CPU."""
+
+
+@runtime_checkable
 class FusableModel(Protocol):
     """A model that a beam search of another model can fuse."""
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:  # scoring and configuration use these types without loading t
 
 SAMPLE_RATE = 16_000
 Precision = Literal["fp32", "bf16", "fp16"]  # what a model computes in
+DecodingPrecision = Literal["fp32", "bf16", "fp16", "int8"]
 
 
 @dataclass(frozen=True, slots=True)

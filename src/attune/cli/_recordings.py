@@ -40,6 +40,15 @@ def add_model_and_files(parser: ArgumentParser) -> None:
     parser.set_defaults(workers=None, timeout=None, offline=False)
 
 
+def add_precision(parser: ArgumentParser) -> None:
+    """Take what the model computes in."""
+    parser.add_argument(
+        "--precision",
+        choices=("fp32", "bf16", "fp16", "int8"),
+        help="what the model computes in: int8 is fast on CPUs, bf16 on GPUs (default: the recipe's decode.precision)",
+    )
+
+
 def audio_files(sources: Iterable[str]) -> Iterator[str]:
     """The files, and the audio files of each folder or prefix."""
     from attune.sources import is_address, list_prefix

@@ -20,6 +20,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="write a transformers checkpoint, e.g. FastConformer as Parakeet (a Whisper folder already is one)",
     )
+    parser.add_argument(
+        "--for-ctranslate2", action="store_true", help="write a folder for CTranslate2 and faster-whisper (Whisper)"
+    )
     parser.add_argument("--adapter", action="store_true", help="write the LoRA adapter alone, as peft loads it")
 
 
@@ -30,8 +33,11 @@ def run(arguments: Namespace) -> int:
     from attune.stages.adapter import export_adapter
     from attune.stages.publish import export_model
 
-    if arguments.adapter and (arguments.for_transformers or arguments.to.suffix == ".nemo"):
-        raise ConfigError("--adapter writes a folder for peft. Leave --for-transformers out, and give --to a folder.")
+    others = arguments.for_transformers or arguments.for_ctranslate2
+    if arguments.adapter and (others or arguments.to.suffix == ".nemo"):
+        raise ConfigError("--adapter writes a folder for peft. Leave --for-… out, and give --to a folder.")
+    if arguments.for_ctranslate2:
+        return _export_ctranslate2(arguments)
     if arguments.adapter:
         layers = export_adapter(arguments.run, arguments.to, with_progress(this_site(device="cpu")))
         print(f"exported the additions to {layers} layers to {arguments.to}")
@@ -44,4 +50,21 @@ def run(arguments: Namespace) -> int:
         print(f"Evaluate it: attune evaluate {arguments.to}")
     if is_native and (arguments.to / "README.md").is_file():
         print(f"Its model card, as `attune push` writes it: {arguments.to / 'README.md'}")
+    return 0
+
+
+def _export_ctranslate2(arguments: Namespace) -> int:
+    from attune.cli._downloads import with_progress
+    from attune.site import this_site
+    from attune.stages.ctranslate2 import export_ctranslate2
+
+    if arguments.for_transformers or arguments.to.suffix == ".nemo":
+        raise ConfigError("--for-ctranslate2 writes a folder of its own. Leave --for-transformers and .nemo out.")
+    found = export_ctranslate2(arguments.run, arguments.to, with_progress(this_site(device="cpu")))
+    print(f"exported to {arguments.to}")
+    print(
+        f"compared in float32 on {found.samples} synthetic samples: the same tokens; encoder states differ by up to "
+        f"{found.largest_difference:.1e}"
+    )
+    print(f"Load it: faster_whisper.WhisperModel({str(arguments.to)!r}, compute_type='int8')")
     return 0

@@ -10,6 +10,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attune.cli._recordings import add_precision
 from attune.cli._terminal import at_least
 from attune.errors import ConfigError
 
@@ -39,6 +40,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--no-token", action="store_true", help="serve other machines without a token")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="device type (default auto)")
+    add_precision(parser)
     parser.add_argument(
         "--collect", type=Path, metavar="FOLDER", help="let the page save corrected transcripts as training rows there"
     )
@@ -124,7 +126,7 @@ def _models(arguments: Namespace) -> dict[str, Recognizer]:
     loaded = {}
     for name, source in {_short_name(arguments.model): arguments.model, **named}.items():
         print(f"loading {name} …", flush=True)
-        loaded[name] = load(source, arguments.device)
+        loaded[name] = load(source, arguments.device, precision=arguments.precision)
         if not isinstance(loaded[name].loaded.task, TextTask):
             raise ConfigError(f"{source} was trained to {loaded[name].recipe.task.name}; attune serve transcribes.")
     return loaded

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attune.cli._ranks import cluster_of
-from attune.cli._recordings import add_model_and_files, answered, audio_files
+from attune.cli._recordings import add_model_and_files, add_precision, answered, audio_files
 from attune.cli._results import ResultFile, TableLayout, add_out, open_results, plain, report
 from attune.cli._shards import write_shards
 from attune.cli._terminal import add_json, at_least
@@ -20,7 +20,7 @@ from attune.errors import ConfigError
 if TYPE_CHECKING:
     from attune.metrics import Json
     from attune.recognizer import Chunking, NBestEntry, Recognizer
-    from attune.types import TextSegment, Word
+    from attune.types import DecodingPrecision, TextSegment, Word
 
 HELP = "transcribe audio files or folders with a run or a model"
 EXAMPLE = "attune transcribe runs/demo interview.mp3 recordings/ --out texts.csv"
@@ -79,6 +79,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="PHRASE|FILE.txt",
         help="a name or term to expect, or a file with one per line; may be repeated (a beam search then boosts them)",
     )
+    add_precision(parser)
     parser.add_argument(
         "--stream",
         action="store_true",
@@ -122,9 +123,12 @@ def load_recognizer(arguments: Namespace) -> Recognizer:
     return load(arguments.model, arguments.device, *_how(arguments))
 
 
-def _how(arguments: Namespace) -> tuple[Chunking, bool | None, str | None, tuple[str, ...]]:
+def _how(
+    arguments: Namespace,
+) -> tuple[Chunking, bool | None, str | None, tuple[str, ...], DecodingPrecision | None]:
     """The decoding options as `load` takes them."""
-    return arguments.chunking, arguments.fallback or None, arguments.language, tuple(arguments.phrases)
+    fallback = arguments.fallback or None
+    return arguments.chunking, fallback, arguments.language, tuple(arguments.phrases), arguments.precision
 
 
 def _layout() -> TableLayout:
@@ -175,12 +179,13 @@ class _Worker:
         fallback: bool | None,
         language: str | None,
         phrases: tuple[str, ...],
+        precision: DecodingPrecision | None,
     ) -> None:
         from attune.api import load
 
         if Path(folder).is_dir():
             os.chdir(folder)  # relative paths start at the folder of the command
-        self.recognizer = load(model, device, chunking, fallback, language, phrases)
+        self.recognizer = load(model, device, chunking, fallback, language, phrases, precision)
 
     def __call__(self, batch: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
         done = transcripts(self.recognizer, map(str, batch["item"]))

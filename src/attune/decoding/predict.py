@@ -14,8 +14,10 @@ from torch import nn
 
 from attune.batches.load import LoadedMicroBatch, MicroBatchPlan, Position
 from attune.batches.plan import Plan
-from attune.contracts import HalfPrecisionModel, SpeechModel, TaskModel
+from attune.contracts import HalfPrecisionModel, QuantizedModel, SpeechModel, TaskModel
 from attune.decoding.search import Search, decode_batch
+from attune.errors import ModelError
+from attune.kernels.int8 import int8_copy
 from attune.types import Output
 from attune.world import HALF_PRECISION, World
 
@@ -39,11 +41,13 @@ def decode(
 
 
 def prepare_for_decoding(task_model: TaskModel, settings: Search) -> TaskModel:
-    """The model in evaluation mode, without dropout; for half precision a copy of it."""
+    """The model in evaluation mode, without dropout; for half precision and int8 a copy of it."""
     model = task_model.model
     model.eval()
     if settings.precision == "fp32":
         return task_model
+    if settings.precision == "int8":
+        return replace(task_model, model=_int8(model))
     return replace(task_model, model=_half_precision(model, HALF_PRECISION[settings.precision]))
 
 
@@ -51,6 +55,12 @@ def _half_precision(model: SpeechModel, dtype: torch.dtype) -> SpeechModel:
     if isinstance(model, HalfPrecisionModel):
         return model.half_precision(dtype)
     return cast(SpeechModel, cast(nn.Module, copy.deepcopy(model)).to(dtype))
+
+
+def _int8(model: SpeechModel) -> SpeechModel:
+    if next(model.parameters()).device.type != "cpu":
+        raise ModelError("decode.precision=int8 is for the CPU. Use bf16 on a GPU, or --device cpu.")
+    return model.int8() if isinstance(model, QuantizedModel) else cast(SpeechModel, int8_copy(cast(nn.Module, model)))
 
 
 def share(plan: Plan, world: World) -> Iterator[MicroBatchPlan]:

@@ -26,6 +26,7 @@ from attune.types import (
     Batch,
     CtcScorer,
     CtcTokenScorer,
+    DecodingPrecision,
     Embedding,
     EmbeddingScorer,
     Features,
@@ -35,7 +36,6 @@ from attune.types import (
     Likelihood,
     LikelihoodScorer,
     Output,
-    Precision,
     Scorer,
     TokenScorer,
     TransducerScorer,
@@ -65,8 +65,8 @@ class Search:
     A beam's hypotheses are ranked by score / length ** `length_power` (None: that of `LENGTH_POWERS`), and by a
     language model with `fusion`; `lm` is the file it was read from. `ctc_weight` is the part of CTC in joint decoding.
     A beam boosts the `phrases` of the book, and those of each utterance. With `fallback`, results that fail OpenAI's
-    thresholds are decoded again by sampling (`decoding/fallback.py`). Half precision is faster on a GPU, and may now
-    and then find another hypothesis. `nbest` asks a beam for that many hypotheses, the best included.
+    thresholds are decoded again by sampling (`decoding/fallback.py`). Half precision is faster on a GPU, int8 on a CPU;
+    both may now and then find another hypothesis. `nbest` asks a beam for that many hypotheses, the best included.
     With a `temperature`, tokens are drawn instead of searched, the same ones each time.
     """
 
@@ -74,7 +74,7 @@ class Search:
     beam: int = 8
     length_power: float | None = None
     fallback: bool = False
-    precision: Precision = "fp32"
+    precision: DecodingPrecision = "fp32"
     nbest: int = 0
     temperature: float = 0.0
     ctc_weight: float = 0.0

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from attune.plain_yaml import Node
 from attune.scorers import ScorerKind
-from attune.types import Precision
+from attune.types import DecodingPrecision
 
 SearchName = Literal["greedy", "beam"]
 
@@ -52,7 +52,8 @@ class SearchConfig:
         ),
     ] = False
     precision: Annotated[
-        Precision, Field(description="Precision of the model while decoding; half precision is faster on a GPU.")
+        DecodingPrecision,
+        Field(description="Precision of the model while decoding: bf16 and fp16 are faster on a GPU, int8 on a CPU."),
     ] = "fp32"
     ctc_weight: Annotated[
         float,

@@ -12,6 +12,7 @@ from attune.audio.masking import draw_masks
 from attune.audio.settings import MasksConfig
 from attune.batches.load import Reader
 from attune.corpora import open_manifest
+from attune.decoding.predict import prepare_for_decoding
 from attune.decoding.search import Search, search
 from attune.errors import ConfigError, DataError
 from attune.families.whisper import FAMILY, WhisperConfig
@@ -152,6 +153,30 @@ def test_predictions_do_not_depend_on_the_batch(folders, corpus, tmp_path, windo
     assert [each.tokens for each in alone] == [each.tokens for each in together]
     assert [each.score for each in alone] == pytest.approx([each.score for each in together], rel=1e-6)
     assert len({each.tokens for each in alone}) > 1
+
+
+@pytest.mark.parametrize("window", ["full", "trimmed"])
+def test_predictions_in_int8_do_not_depend_on_the_batch(folders, corpus, tmp_path, window):
+    built = prepare_for_decoding(build(folders["en"], tmp_path, window=window), Search(precision="int8"))
+    recordings = tones(0.3, 5.5, 1.0, 7.9)
+    with torch.inference_mode():
+        scorers = [built.model.scorer(prompted(built, [each], corpus[0])) for each in recordings]
+        alone = [search(scorer, Search())[0] for scorer in scorers]
+        together = search(built.model.scorer(prompted(built, recordings, corpus[0])), Search())
+    assert [each.tokens for each in alone] == [each.tokens for each in together]
+    assert [each.score for each in alone] == pytest.approx([each.score for each in together], rel=1e-6)
+
+
+def test_int8_computes_every_product_by_weights_and_leaves_the_model_as_it_was(folders, corpus, tmp_path):
+    built = build(folders["en"], tmp_path)
+    quantized = prepare_for_decoding(built, Search(precision="int8")).model
+    assert not any(isinstance(each, torch.nn.Linear) for each in quantized.modules())
+    assert quantized.model.decoder.output is not None
+    assert built.model.model.decoder.output is None
+    batch = prompted(built, tones(2.0), corpus[0])
+    with torch.inference_mode():
+        exact, near = (each.scorer(batch).advance(batch.tokens.ids) for each in (built.model, quantized))
+    assert 0 < (exact - near).abs().max() < 0.1
 
 
 def test_greedy_says_what_transformers_says(folders, corpus, tmp_path):

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from attune.families.whisper.shape import WhisperShape
 from attune.families.whisper.windows import attention_kernels
+from attune.kernels.int8 import Int8Linear
 from attune.kernels.recompute import run_layer
 
 LONG = 1024  # frames from which attention's own kernels pay for a single query
@@ -219,6 +220,7 @@ class Decoder(Stack):
         self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(shape.decoder_layers))
         self.layer_norm = nn.LayerNorm(shape.width)
         self.dropout = nn.Dropout(shape.dropout)
+        self.output: Int8Linear | None = None  # in int8, the embedding of tokens once more
 
     def forward(self, tokens: Tensor, states: Tensor, mask: Tensor | None) -> Tensor:
         """Logits (B, U, V) of what follows each of the tokens (B, U)."""
@@ -261,8 +263,12 @@ class Decoder(Stack):
         return embedded
 
     def _logits(self, hidden: Tensor) -> Tensor:
+        normed = self.layer_norm(hidden)
+        if self.output is not None:
+            logits: Tensor = self.output(normed)
+            return logits
         # The output layer is the embedding of tokens once more.
-        return F.linear(self.layer_norm(hidden), self.embed_tokens.weight)
+        return F.linear(normed, self.embed_tokens.weight)
 
 
 class EncoderDecoder(nn.Module):

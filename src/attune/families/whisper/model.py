@@ -2,6 +2,7 @@
 
 # B batch, T samples, M mel bins, F encoder frames, U tokens, D width, V vocabulary
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +23,7 @@ from attune.families.whisper.windows import (
     own_frames,
     windows_of,
 )
+from attune.kernels.int8 import Int8Linear, int8_copy
 from attune.types import SAMPLE_RATE, Batch, Hypothesis, Loss
 
 NOT_LEARNED = -100
@@ -82,6 +84,12 @@ class WhisperModel(nn.Module):
             windows, states = self.encode(batch)
         return WhisperScorer(self.model.decoder, self.rules, batch, states, windows)
 
+    def int8(self) -> "WhisperModel":
+        """A copy with all products by weights in int8, that of the output layer too."""
+        quantized = cast(WhisperModel, int8_copy(self))
+        quantized.model.decoder.output = Int8Linear(self.model.decoder.embed_tokens.weight)
+        return quantized
+
     def align(self, batch: Batch, found: Sequence[Hypothesis]) -> list[Hypothesis]:
         """The hypotheses with the frame at which attention moves to each token, and the token's probability."""
         with torch.inference_mode():
@@ -106,7 +114,16 @@ class WhisperModel(nn.Module):
             own = (-(-batch.lengths // HOP)).clamp(max=mels.shape[2])
             masked = mask_features(mels.transpose(1, 2), own, batch.masks)
             mels = masked.transpose(1, 2)
-        return windows, self.model.encoder(windows.clear(mels), windows.mask())
+        return windows, self._states(windows.clear(mels), windows.mask())
+
+    def _states(self, mels: Tensor, mask: Tensor | None) -> Tensor:
+        encoder = self.model.encoder
+        if self.training or mels.device.type != "cpu":
+            found: Tensor = encoder(mels, mask)
+            return found
+        # One by one: what a window's layers make of it stays in the CPU's cache.
+        rows = [slice(row, row + 1) for row in range(len(mels))]
+        return torch.cat([encoder(mels[row], None if mask is None else mask[row]) for row in rows])
 
 
 def _initialize(module: nn.Module) -> None:

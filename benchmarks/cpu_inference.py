@@ -1,0 +1,193 @@
+"""Whisper on the CPU: seconds and WER of attune, openai-whisper, transformers and faster-whisper, in one run.
+
+    python benchmarks/cpu_inference.py MODEL DATA [--threads 1] [--repeats 3] [--clips 40] [--systems NAME …]
+
+MODEL is a Whisper in transformers' format; DATA holds an4/ and sentences/ with their manifests. Every system gets the
+same samples, transcribes English greedily without timestamps, and runs in a process of its own. Printed are CPU seconds
+(of all threads) and wall seconds, the least of the repeats, without loading; other work on the machine inflates wall
+seconds far more than CPU seconds. Peers are skipped where they are not installed.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+Samples = NDArray[np.float32]
+Transcribe = Callable[[Sequence[Samples]], list[str]]
+RATE = 16_000
+
+
+def main() -> None:
+    """Measure each system in a process of its own, and print a table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", type=Path)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--clips", type=int, default=40)
+    parser.add_argument("--systems", nargs="*", default=list(SYSTEMS), choices=SYSTEMS)
+    parser.add_argument("--alone", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.alone:
+        print(json.dumps(measure(arguments)))
+        return
+    print(f"| system | AN4 dev, {arguments.clips} clips: CPU s, wall s, WER | one recording: CPU s, wall s, WER |")
+    print("|---|---|---|")
+    for system in arguments.systems:
+        print(f"| {system} | {' | '.join(measured_apart(system, arguments.threads))} |", flush=True)
+
+
+def measured_apart(system: str, threads: int) -> list[str]:
+    """The cells of a system's row."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    environment = {**os.environ, **dict.fromkeys(names, str(threads))}
+    done = subprocess.run(
+        [sys.executable, *sys.argv, "--alone", system], env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        return [done.stderr.strip().splitlines()[-1], ""]
+    found = json.loads(done.stdout.splitlines()[-1])
+    return [f"{each['cpu']:.2f}, {each['wall']:.2f}, {each['wer']:.2f} %" for each in found]
+
+
+def measure(arguments: argparse.Namespace) -> list[dict[str, float]]:
+    """The seconds and WER of one system, for clips and for a long recording."""
+    import torch
+
+    torch.set_num_threads(arguments.threads)
+    with tempfile.TemporaryDirectory() as folder:
+        transcribe = SYSTEMS[arguments.alone](arguments.model, arguments.threads, Path(folder))
+        return [
+            timed(transcribe, *data, arguments.repeats)
+            for data in (clips(arguments.data, arguments.clips), recording(arguments.data))
+        ]
+
+
+def timed(transcribe: Transcribe, audio: list[Samples], texts: list[str], repeats: int) -> dict[str, float]:
+    """The least seconds of all repeats, after one that is not counted."""
+    from attune.api import score
+
+    transcribe(audio[:1])
+    cpu, wall, found = [], [], []
+    for _ in range(repeats):
+        started = time.process_time(), time.perf_counter()
+        found = transcribe(audio)
+        cpu.append(time.process_time() - started[0])
+        wall.append(time.perf_counter() - started[1])
+    wer = score(texts, found, "english").values["wer"].value
+    return {"cpu": min(cpu), "wall": min(wall), "wer": wer}
+
+
+def clips(data: Path, count: int) -> tuple[list[Samples], list[str]]:
+    """The first utterances of AN4's dev set."""
+    from attune.api import load_audio
+
+    rows = [json.loads(line) for line in (data / "an4/dev.jsonl").read_text().splitlines()][:count]
+    return [load_audio(str(data / "an4" / row["audio"])) for row in rows], [row["text"] for row in rows]
+
+
+def recording(data: Path) -> tuple[list[Samples], list[str]]:
+    """All sentences joined, with pauses between them."""
+    from attune.api import load_audio
+
+    rows = json.loads((data / "sentences/sentences.json").read_text())
+    pause = np.zeros(RATE // 2, np.float32)
+    parts = [part for row in rows for part in (load_audio(str(data / "sentences" / row["audio"])), pause)]
+    return [np.concatenate(parts)], [" ".join(row["text"] for row in rows)]
+
+
+def attune_in(precision: str) -> Callable[[Path, int, Path], Transcribe]:
+    """A maker of attune's own recognizer."""
+
+    def make(model: Path, threads: int, folder: Path) -> Transcribe:
+        from attune.api import load
+
+        recognizer = load(model, "cpu", language="en", precision=precision)
+        return lambda audio: list(recognizer.transcribe(list(audio)))
+
+    return make
+
+
+def openai_whisper(model: Path, threads: int, folder: Path) -> Transcribe:
+    """OpenAI's package, with the weights under the names it has for them."""
+    import torch
+    from safetensors.torch import load_file
+
+    import whisper
+
+    shape = json.loads((model / "config.json").read_text())
+    dims = whisper.ModelDimensions(
+        shape["num_mel_bins"], 1500, shape["d_model"], shape["encoder_attention_heads"], shape["encoder_layers"],
+        shape["vocab_size"], 448, shape["d_model"], shape["decoder_attention_heads"], shape["decoder_layers"],
+    )  # fmt: skip
+    loaded = whisper.model.Whisper(dims)
+    own = {openai_name(name): tensor for name, tensor in load_file(model / "model.safetensors").items()}
+    loaded.load_state_dict({name: own[name] for name in loaded.state_dict()})
+    loaded.eval()
+    options = {"language": "en", "temperature": 0.0, "fp16": False, "condition_on_previous_text": False}
+    with torch.inference_mode():
+        return lambda audio: [loaded.transcribe(each, without_timestamps=True, **options)["text"] for each in audio]
+
+
+def openai_name(name: str) -> str:
+    """What OpenAI calls one of transformers' weights."""
+    for theirs, ours in {
+        "model.": "", "encoder.embed_positions.weight": "encoder.positional_embedding",
+        "decoder.embed_positions.weight": "decoder.positional_embedding", "embed_tokens": "token_embedding",
+        "encoder.layer_norm.": "encoder.ln_post.", "decoder.layer_norm.": "decoder.ln.", ".layers.": ".blocks.",
+        ".encoder_attn_layer_norm": ".cross_attn_ln", ".encoder_attn": ".cross_attn",
+        ".self_attn_layer_norm": ".attn_ln", ".self_attn": ".attn", ".final_layer_norm": ".mlp_ln",
+        ".fc1": ".mlp.0", ".fc2": ".mlp.2", ".q_proj": ".query", ".k_proj": ".key", ".v_proj": ".value",
+        ".out_proj": ".out",
+    }.items():  # fmt: skip
+        name = name.replace(theirs, ours)
+    return name
+
+
+def transformers_pipeline(model: Path, threads: int, folder: Path) -> Transcribe:
+    """The pipeline, with chunks of 30 s and batches of 16."""
+    from transformers import pipeline
+
+    pipe = pipeline("automatic-speech-recognition", str(model), chunk_length_s=30, batch_size=16, device="cpu")
+    options = {"language": "en", "task": "transcribe", "num_beams": 1}
+    return lambda audio: [each["text"] for each in pipe([one.copy() for one in audio], generate_kwargs=options)]
+
+
+def faster_whisper(batch: int | None) -> Callable[[Path, int, Path], Transcribe]:
+    """A maker of faster-whisper in int8, one window after the other or in batches."""
+
+    def make(model: Path, threads: int, folder: Path) -> Transcribe:
+        from ctranslate2.converters import TransformersConverter
+        from faster_whisper import BatchedInferencePipeline, WhisperModel
+
+        files = ["tokenizer.json", "preprocessor_config.json"]
+        TransformersConverter(str(model), copy_files=files).convert(str(folder / "ct2"), quantization="int8")
+        loaded = WhisperModel(str(folder / "ct2"), "cpu", compute_type="int8", cpu_threads=threads)
+        options = {"language": "en", "beam_size": 1, "temperature": 0.0, "without_timestamps": True}
+        more = {"batch_size": batch} if batch else {"condition_on_previous_text": False}
+        run = BatchedInferencePipeline(loaded).transcribe if batch else loaded.transcribe
+        return lambda audio: ["".join(part.text for part in run(one, **options, **more)[0]) for one in audio]
+
+    return make
+
+
+SYSTEMS: dict[str, Callable[[Path, int, Path], Transcribe]] = {
+    "attune fp32": attune_in("fp32"),
+    "attune int8": attune_in("int8"),
+    "openai-whisper": openai_whisper,
+    "transformers": transformers_pipeline,
+    "faster-whisper int8": faster_whisper(None),
+    "faster-whisper int8, batched": faster_whisper(16),
+}
+
+if __name__ == "__main__":
+    main()
