@@ -9,6 +9,7 @@ import torch
 from attune.recipe import load
 from attune.run import Run
 from attune.site import Site
+from attune.sources import Cache
 from attune.stages.data import WorstMicroBatch, open_split, planner, training_rows, worst_micro_batch
 from attune.stages.fit import Fit, _propose, _Used
 from attune.world import World
@@ -70,7 +71,7 @@ def test_the_worst_batch_is_run_and_a_larger_one_proposed_also_for_a_mix_in_whic
 
 def test_the_worst_batch_has_the_most_padded_audio(recipe, tmp_path):
     loaded = load(recipe, [EPOCH]).recipe
-    corpus = open_split(loaded, "train", tmp_path, Site(tmp_path, 0), World.alone())
+    corpus = open_split(loaded, "train", tmp_path, Site(Cache(tmp_path), 0), World.alone())
     rows = worst_micro_batch(corpus, planner(loaded, corpus, training_rows(loaded, corpus))(0)).rows
     assert corpus.seconds[rows].max() * len(rows) <= 8 < corpus.seconds[rows].max() * (len(rows) + 1) + 2
 

@@ -17,7 +17,8 @@ from attune.types import Batch, Loss, Output, Scorer, ScoringContext, Utterance
 if TYPE_CHECKING:  # recipes are read and listed without loading torch
     from torch import Tensor
 
-TaskKind = Literal["head", "text", "tokens", "any"]  # HeadTask, TextTask, TextTask or TokenizedTask, or its own
+# HeadTask, TextTask, TextTask or TokenizedTask, the last two without audio, or its own
+TaskKind = Literal["head", "text", "tokens", "written", "any"]
 
 
 class Head(Protocol):

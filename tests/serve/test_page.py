@@ -61,6 +61,7 @@ def test_a_file_is_shown_word_by_word_corrected_and_saved(recognizer, tmp_path):
         look(tab, "file")
         look(tab, "file-dark", dark=True)
         look(tab, "file-phone", width=390, height=844)
+        tab.look(390, 844)
         assert tab.run("document.documentElement.scrollWidth") <= 390
         tab.run("document.querySelector('.word:last-child').click()")
         tab.wait("document.getElementById('player').currentTime > 0.2")

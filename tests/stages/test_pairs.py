@@ -41,7 +41,7 @@ def written(tmp_path):
         ),
         ("diarize", TRANSDUCER, "'transducer' cannot learn the task 'diarize': it needs a task about text or tokens. "),
         ("verify_speaker", WHISPER, "or model.family to ssl"),
-        ("recognize_phonemes", WHISPER, "or model.family to aed or lm or ssl or transducer"),
+        ("recognize_phonemes", WHISPER, "or model.family to aed or ssl or transducer"),
         ("toy.lm", "{family: ssl}", "it needs a task with a head. Set task.name to classify or "),
     ],
 )

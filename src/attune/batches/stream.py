@@ -272,7 +272,8 @@ def _fill(filling: _Filling, shards: Shards, cursor: Cursor, stop: Event) -> Cur
 def _utterance(saved: Mapping[str, Any]) -> Utterance:
     segments = tuple(SpeakerSegment(**each) for each in saved["segments"])
     signals = {role: Path(path) for role, path in saved["signals"].items()}
-    return Utterance(**{**saved, "audio": Path(saved["audio"]), "signals": signals, "segments": segments})
+    own = {"audio": Path(saved["audio"]), "signals": signals, "segments": segments, "phrases": tuple(saved["phrases"])}
+    return Utterance(**{**saved, **own})
 
 
 def _load(header: Path, cursor: Cursor) -> ShardBlock | None:

@@ -10,6 +10,7 @@ NEEDS: dict[TaskKind, tuple[tuple[str, ...], str]] = {
     "head": (("head",), "a task with a head"),
     "text": (("text",), "a task about text"),
     "tokens": (("text", "pieces"), "a task about text or tokens"),
+    "written": (("text", "pieces"), "a task about text alone"),
 }
 
 
@@ -30,4 +31,8 @@ def require_fit(recipe: Recipe) -> None:
 
 def fits(family: Family[ModelSection], task: TaskType[Section]) -> bool:
     """Whether the task has what the family needs."""
-    return family.takes == "any" or any(getattr(task, name, None) is not None for name in NEEDS[family.takes][0])
+    if family.takes == "any":
+        return True
+    is_written = getattr(task, "needs_audio", True) is False
+    has_it = any(getattr(task, name, None) is not None for name in NEEDS[family.takes][0])
+    return has_it and is_written == (family.takes == "written")

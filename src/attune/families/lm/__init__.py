@@ -46,5 +46,5 @@ FAMILY = Family(
     importer=Importer(recognizes, read, remote_parts, ("task.name=language_model", "model.tokens=own")),
     vocabulary=VocabularyRules(is_own=lambda config: config.tokens == "own"),
     architecture_settings=("kind", "size", "tokens"),
-    takes="tokens",
+    takes="written",
 )
