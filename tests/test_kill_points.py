@@ -31,19 +31,19 @@ def sources(tmp_path_factory):
 @pytest.mark.parametrize("verb", ["export", "import"])
 def test_the_whole_model_or_nothing(sources, tmp_path, verb):
     def words(to):
-        return [verb, str(sources[verb]), "--to", str(tmp_path / to)]
+        return [verb, str(sources[verb]), "--to", str(tmp_path / to / "model")]  # its card has the folder's name
 
     log = tmp_path / "moments.txt"
     counting = KillPoints(0, log)
     assert wait(start(words("whole"), 1, lambda _: counting.watch())) == [0]
-    whole = contents(tmp_path / "whole")
+    whole = contents(tmp_path / "whole/model")
     assert "model.safetensors" in whole
     moments = len(log.read_text().splitlines())
     assert moments > 3
     for moment in range(1, moments + 1):
-        point, to = KillPoints(moment), tmp_path / f"killed-{moment}"
-        assert wait(start(words(to.name), 1, lambda _, point=point: point.watch())) == [-9]
+        point, to = KillPoints(moment), tmp_path / f"killed-{moment}" / "model"
+        assert wait(start(words(to.parent.name), 1, lambda _, point=point: point.watch())) == [-9]
         if not to.exists():
-            assert wait(start(words(to.name))) == [0]
+            assert wait(start(words(to.parent.name))) == [0]
         assert contents(to) == whole
         shutil.rmtree(to)

@@ -30,7 +30,7 @@ task: {{name: transcribe, tokens: characters}}
 model: {{family: transducer, encoder: contextnet, size: dummy, tokens: task}}
 """,
 }
-PROGRESS = re.compile(r"[\w ]+: \w+ \d+/\d+$")
+PROGRESS = re.compile(r"[\w ]+: \w+ \d+/\d+(, ETA [\d:]+)?$")
 
 
 def foreign(stderr):

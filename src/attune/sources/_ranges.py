@@ -58,7 +58,7 @@ def waiting_for_sources(seconds: float) -> Iterator[None]:
     try:
         yield
     finally:
-        os.environ.pop(PATIENCE) if before is None else os.environ.update({PATIENCE: before})
+        os.environ.pop(PATIENCE, None) if before is None else os.environ.update({PATIENCE: before})
 
 
 def _policy() -> RetryPolicy:

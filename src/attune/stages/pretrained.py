@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -222,11 +222,14 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
 
 
-def export(folder: Path, recipe: Recipe, run: Run, model: TaskModel) -> None:
-    """Write a model folder; it appears whole, in place of the one before."""
+def export(
+    folder: Path, recipe: Recipe, run: Run, model: TaskModel, add: Callable[[Path], None] = lambda partial: None
+) -> None:
+    """Write a model folder and what `add` puts into it; it appears whole, in place of the one before."""
     partial = folder.parent / f".{folder.name}.{uuid.uuid4().hex[:8]}.part"
     try:
         _write_model(partial, recipe, run, model)
+        add(partial)
         _put_in_place(partial, folder)
     except (OSError, SafetensorError) as error:  # safetensors hides the operating system's error in its own
         raise ModelError(f"Cannot write {folder}: {error}. Free some space and run the same command again.") from error

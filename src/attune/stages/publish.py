@@ -65,9 +65,13 @@ def export_model(source: str, to: Path, site: Site, for_transformers: bool = Fal
     with explain_write_errors(to, "Choose another folder.", ModelError):
         to.parent.mkdir(parents=True, exist_ok=True)
         if is_own_format:
-            export(to, pretrained.recipe, run, model)
-            if path == run.folder and run.checkpoints.is_dir():  # another checkpoint has other scores
-                _write_card(to, _facts(run, run.recipe(), to.name, to))
+            has_card = path == run.folder and run.checkpoints.is_dir()  # another checkpoint has other scores
+
+            def add_card(folder: Path) -> None:
+                if has_card:
+                    _write_card(folder, _facts(run, run.recipe(), to.name, folder))
+
+            export(to, pretrained.recipe, run, model, add_card)
         else:
             _export_for_others(to, pretrained.recipe, run, model, for_transformers)
 

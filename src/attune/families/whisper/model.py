@@ -118,10 +118,11 @@ class WhisperModel(nn.Module):
 
     def _states(self, mels: Tensor, mask: Tensor | None) -> Tensor:
         encoder = self.model.encoder
-        if self.training or mels.device.type != "cpu":
+        if self.training or mels.device.type != "cpu" or self.window == "trimmed":
             found: Tensor = encoder(mels, mask)
             return found
-        # One by one: what a window's layers make of it stays in the CPU's cache.
+        # One by one: what a window's layers make of it stays in the CPU's cache. Only full windows, all of one size:
+        # products of other sizes are rounded otherwise, and the padding of a batch would show.
         rows = [slice(row, row + 1) for row in range(len(mels))]
         return torch.cat([encoder(mels[row], None if mask is None else mask[row]) for row in rows])
 
