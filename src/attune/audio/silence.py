@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from attune.audio.decode import Samples
 from attune.types import SAMPLE_RATE
@@ -27,8 +28,9 @@ def remove_silence(samples: Samples, threshold: float = 0.001, rate: int = SAMPL
     return np.concatenate(kept)
 
 
-def _levels(samples: Samples, window: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _levels(samples: Samples, window: int) -> npt.NDArray[np.float64]:
     """The RMS level of the window that ends with each sample; zeros come before the first."""
     energy = np.concatenate([np.zeros(window), np.cumsum(np.square(samples, dtype=np.float64))])
     energy[window:] -= energy[:-window].copy()
-    return np.sqrt(np.maximum(energy[window:], 0) / window)
+    levels: npt.NDArray[np.float64] = np.sqrt(np.maximum(energy[window:], 0) / window)
+    return levels

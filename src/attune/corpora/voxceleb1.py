@@ -114,7 +114,7 @@ def _row(roots: list[Path], name: str) -> RowOrSkipped:
 
 def _without_silence(row: RowOrSkipped, to: Path) -> RowOrSkipped:
     """The row with a copy of its recording in which silence is taken out, next to the manifests."""
-    if isinstance(row, Skipped) or not Path(row.audio).is_file():
+    if isinstance(row, Skipped) or row.audio is None or not Path(row.audio).is_file():
         return row
     copy = to / f"{row.id}.flac"
     if not copy.exists():
