@@ -1,8 +1,8 @@
 """The rate at which an Opus file is decoded.
 
-libsndfile decodes at the rate of the recording that was encoded. That is right for speech in SILK, which is synthesized at
-8, 12 or 16 kHz: another rate would be resampled by the decoder, each decoder in its own way. All else is synthesized at
-48 kHz, and libopus thins it out to a lower rate without a filter in time, so it is decoded at 48 kHz and resampled by us.
+libsndfile decodes at the rate of the recording that was encoded. That is right for speech in SILK, which is synthesized
+at 8, 12 or 16 kHz: another rate would be resampled by the decoder, each decoder in its own way. All else is synthesized
+at 48 kHz, and libopus thins it out to a lower rate with hardly a filter: it is decoded at 48 kHz and resampled by us.
 """
 
 from collections.abc import Iterator
