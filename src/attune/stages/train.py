@@ -63,7 +63,7 @@ from attune.stages.language_models import search_of
 from attune.stages.lock import extend_lock, gather_sources, require_same_data
 from attune.stages.place import PATIENT_SHARE, RunPlace, open_place
 from attune.stages.pretrained import LoadedModel, ModelFolders
-from attune.stages.ranks import RankWatch
+from attune.stages.rank_watch import RankWatch
 from attune.training import checkpoint
 from attune.training.checkpoint import Checkpoint, Damage
 from attune.training.loop import StepRules, TrainingStep, take_steps
