@@ -138,9 +138,8 @@ def report(distances: NDArray[np.float64], inside: NDArray[np.bool_]) -> None:
     score = bootstrap.percent(WITHIN, own.tolist(), [2] * len(own))
     starts, ends = 100 * right[:, :2].mean(0)
     print(f"edges within 80 ms: {score.value:.1f} % [{score.low:.1f}, {score.high:.1f}] of {2 * len(own)}")
-    print(
-        f"  starts {starts:.1f} %, ends {ends:.1f} %; median distance {1000 * np.median(np.abs(distances[:, :2])):.0f} ms"
-    )
+    median = 1000 * np.median(np.abs(distances[:, :2]))
+    print(f"  starts {starts:.1f} %, ends {ends:.1f} %; median distance {median:.0f} ms")
     others = [100 * right[:, 2 * place : 2 * place + 2].mean() for place in range(1, 1 + len(OTHERS))]
     print(
         "  with the outer level at "

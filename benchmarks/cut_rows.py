@@ -1,11 +1,12 @@
-"""Whether rows that `attune align --cut` makes of long recordings train as well as the utterances they were joined from.
+"""Whether rows that `attune align --cut` makes of long recordings train as well as the utterances that were joined.
 
     python benchmarks/cut_rows.py AN4_FOLDER WORK_FOLDER [--seeds 6]
 
-Every third speaker of train trains the aligner, from the packaged demo model; the utterances of all others are joined to
-recordings of six minutes in random order, which the aligner cuts. The same recipe is then trained from the demo model on
-the original utterances and on the cut rows, with the same seeds and as many seconds of audio a step; the WER is that of
-the last step on the ten speakers of dev, of whom nothing was trained on. Running it again goes on with what is there.
+Every third speaker of train trains the aligner, from the packaged demo model; the utterances of all others are joined
+to recordings of six minutes in random order, which the aligner cuts. The same recipe is then trained from the demo
+model on the original utterances and on the cut rows, with the same seeds and as many seconds of audio a step; the WER
+is that of the last step on the ten speakers of dev, of whom nothing was trained on. Running it again goes on with what
+is there.
 """
 
 from __future__ import annotations
@@ -120,9 +121,8 @@ def report(errors: list[list[Any]], sizes: Any) -> None:
     rates = 100 * np.array([[own.sum() for own in side] for side in errors]) / sizes.sum()  # (2, seeds)
     gaps = rates[1] - rates[0]
     seeds = len(gaps)
-    print(
-        f"{seeds} seeds: originals {rates[0].mean():.2f} % {rates[0].round(1)}, cut {rates[1].mean():.2f} % {rates[1].round(1)}"
-    )
+    for name, own in zip(("originals", "cut rows"), rates, strict=True):
+        print(f"{seeds} seeds, {name}: {own.mean():.2f} % {own.round(1)}")
     if seeds > 1:
         half = T_95[seeds] * gaps.std(ddof=1) / np.sqrt(seeds)
         print(f"  by seed {gaps.mean():+.2f} [{gaps.mean() - half:+.2f}, {gaps.mean() + half:+.2f}]")

@@ -49,7 +49,7 @@ def vad_chunks(samples: NDArray[np.float32], max_seconds: float = 30.0, rate: in
 
 
 def speech_frames(samples: NDArray[np.float32], rate: int = SAMPLE_RATE) -> NDArray[np.bool_]:
-    """Which hundredths of a second are clearly louder than the noise around them, and not far softer than speech (F,)."""
+    """Which hundredths of a second are clearly louder than the noise nearby and not far softer than speech (F,)."""
     levels = _levels(samples, rate)
     return levels > _edge_thresholds(levels)
 
@@ -96,7 +96,7 @@ def _within(seconds: Floats, reach: int) -> Floats:
 
 
 def _clipped(thresholds: Floats, speech: Floats, below: tuple[float, float], frames: int) -> Floats:
-    """The thresholds by second as they are by frame: not too far below speech and not too near; none if all is silence."""
+    """Thresholds by second as those of frames: neither too far below speech nor too near, infinite in silence."""
     most, least = below
     clipped = np.clip(thresholds, speech - most, speech - least)
     clipped[speech < SILENCE] = np.inf
