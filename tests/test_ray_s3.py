@@ -93,7 +93,7 @@ def write_common_voice(folder: Path, utterances: int) -> None:
     rows = []
     for number in range(utterances):
         noise = np.random.default_rng(number).normal(0, 0.1, 16_000 * (1 + number % 3)).astype(np.float32)
-        audio = read_audio(sources[number]).numpy() if number < len(sources) else noise
+        audio = read_audio(sources[number]) if number < len(sources) else noise
         soundfile.write(folder / f"clips/cv_{number}.mp3", audio, 16_000, format="MP3")
         rows.append(f"speaker{number}\tcv_{number}.mp3\tsentence number {number}")
     for name, part in {"train": rows[:-3], "dev": rows[-3:], "test": rows[-3:]}.items():
