@@ -344,6 +344,8 @@ def _load_pretrained_weights(
         if remap and native.recipe.model.family == recipe.model.family:
             remapped = remap(model.model, tensors, native.folders.task, native.folders.assets)
             return _report(loaded, remapped, native.weights)
+        if native.recipe.task.name != recipe.task.name:  # the encoder is what two tasks have in common
+            tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("head.")}
         is_same = same_files(folders.task, native.folders.task)
         return InitReport(tuple(start_from(model.module, tensors, native.weights, is_same)))
     if imported and source.external:
