@@ -201,7 +201,7 @@ def import_model(request: ImportRequest, site: Site) -> int:
         # Built under what the checkpoint recommends, which exporters write down.
         final = build_model(recipe, run.task, run.assets)
         final.task_model.module.load_state_dict(begun.loaded.task_model.module.state_dict())
-        export(folder, recipe, run, final.task_model)
+        export(folder, recipe, run, final.task_model, watch=site.cache.watch)
     return sum(weight.numel() for weight in final.task_model.model.parameters())
 
 

@@ -57,7 +57,7 @@ def finish(training: TrainingContext, before: int, last: int) -> Iterator[Event]
     if recipe.data.dev and isinstance(training.loaded.task, TunedTask):
         yield from _tune(training.loaded.task, training)
     if world.is_first:
-        export(run.model, recipe, run, model)
+        export(run.model, recipe, run, model, watch=training.site.cache.watch)
     if recipe.train.eval_utterances:
         yield from _score_all_of("dev", training, final.steps[-1])
     if recipe.data.test:
