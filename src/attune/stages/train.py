@@ -262,6 +262,8 @@ def _resume(training: TrainingContext, newest: Path | None, damaged: Sequence[Da
             training.log.write("damaged", folder=item.folder, reason=item.reason)
             if item.folder.exists():
                 checkpoint.set_aside(item.folder)  # train.keep_last counts sound ones
+        if damaged:
+            training.place.publish()  # a store has room for the step again before it is saved anew
     if newest is None:
         return TrainingProgress(scale=first_scale(training.recipe.train.precision))
     found = checkpoint.read(newest)
