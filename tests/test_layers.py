@@ -28,6 +28,7 @@ ROWS = """
     families | tasks
     corpora | batches
     sources | audio | text | scoring | kernels
+    stored_tensors
     errors secrets catalog config contracts metrics plain_yaml roles scorers seeds tensor_files trust types world files
     processes
 """

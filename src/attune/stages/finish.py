@@ -46,7 +46,7 @@ def finish(training: TrainingContext, before: int, last: int) -> Iterator[Event]
     """
     recipe, run, world = training.recipe, training.run, training.world
     training.place.share(world)  # the first rank may still be writing the last checkpoint
-    if recipe.train.average:
+    if recipe.train.average or training.saver:
         training.place.fetch_tensors()
     final = _choose(training)
     # Built anew: what training added to the model (LoRA) is now in its weights.

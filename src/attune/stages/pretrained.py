@@ -57,7 +57,7 @@ class Pretrained:
 
     recipe: Recipe
     folders: ModelFolders
-    weights: Path
+    weights: Path  # a safetensors file, or the index of a checkpoint in shards
     step: int | None = None  # of the checkpoint, when it is one
     is_external: bool = False
     adapt: AdaptConfig = AdaptConfig()  # how they were trained, whatever recipe they are used under
@@ -139,8 +139,8 @@ def open_pretrained(folder: Path, trusted: Sequence[str] = ()) -> Pretrained:
         raise ModelError(
             f"{chosen} is damaged: {reason}. To choose another one as the best, run: attune train {run.name}"
         )
-    step = int(chosen.name.removeprefix("step-"))
-    return Pretrained(recipe, ModelFolders(run.task, run.assets), chosen / WEIGHTS, step, adapt=recipe.adapt)
+    step, weights = int(chosen.name.removeprefix("step-")), checkpoint.weights_file(chosen)
+    return Pretrained(recipe, ModelFolders(run.task, run.assets), weights, step, adapt=recipe.adapt)
 
 
 def recipe_to_evaluate(path: Path, overrides: Sequence[str]) -> Recipe:
@@ -217,8 +217,8 @@ def _copy(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> list[s
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file; half precision on disk is widened."""
-    tensors = read_safetensors(path)
+    """The tensors of a safetensors file, or of a checkpoint's index; half precision on disk is widened."""
+    tensors = checkpoint.tensors(path.parent) if path.name == checkpoint.INDEX else read_safetensors(path)
     return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
 
 
