@@ -247,10 +247,10 @@ def with_jiwer() -> Iterator[Found]:
 
 
 def with_sclite() -> Iterator[Found]:
-    """Error counts. Its alignment weighs a substitution 4 and others 3, which is not always that of the fewest errors."""
+    """Error counts. Its alignment weighs a substitution 4 and others 3: not always that of the fewest errors."""
     references, others = ([re.sub(r"[^a-z ]", "", line.lower()) for line in texts(200, seed)] for seed in (1, 2))
     for what, hypotheses, share in (
-        ("errors, a word in five wrong", [_misheard(line, seed) for seed, line in enumerate(references)], 0.0),
+        ("errors, a word in five wrong", [_with_errors(line, seed) for seed, line in enumerate(references)], 0.0),
         ("errors, unrelated texts, where its weights tell", others, 0.005),
     ):
         ours = sum(_errors(*pair) for pair in zip(references, hypotheses, strict=True))
@@ -264,7 +264,7 @@ def _errors(reference: str, hypothesis: str) -> int:
     return found.substitutions + found.deletions + found.insertions
 
 
-def _misheard(text: str, seed: int) -> str:
+def _with_errors(text: str, seed: int) -> str:
     """The text with some words lost, doubled or replaced."""
     rng = random.Random(seed)
     changes = [lambda word: "", lambda word: f"{word} {word}", lambda word: "else"]

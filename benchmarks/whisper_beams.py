@@ -2,10 +2,10 @@
 
     python -P benchmarks/whisper_beams.py WHISPER_FOLDER AN4/dev.jsonl [--powers 0,0.5,1] [--detect] [--out TEXTS.json]
 
-The short clips are digits of six espeak-ng voices, made here. The encoder's states are computed once, and every rule
-searches them; OpenAI's is openai-whisper's own, with the same weights and states, if it is installed. The folder is one of
-transformers. `--detect` leaves the language open instead of English. With -P, `import whisper` is not the script beside
-this one.
+The folder is one of transformers. The short clips are digits of six espeak-ng voices, made here. The encoder's states
+are computed once, and every rule searches them; OpenAI's is openai-whisper's own, with the same weights and states, if
+it is installed. `--detect` leaves the language open instead of English. With -P, `import whisper` is not the script
+beside this one.
 """
 
 import argparse

@@ -164,8 +164,8 @@ class _Search:
         none = np.zeros((count, self.beam), np.int64)
         blank = np.full((count, self.beam), -np.inf)
         blank[:, 0] = 0.0
-        # The empty prefix has no last token: 0 is never extended with, and its parent is no prefix. Hashes differ between
-        # utterances, as they are looked up among those of all.
+        # The empty prefix has no last token: 0 is never extended with, and its parent is no prefix. Hashes differ
+        # between utterances, as they are looked up among those of all.
         empty = _mixed(none, np.arange(count)[:, None])
         return _Beam(empty, none, none, blank, np.full_like(blank, -np.inf), lm)
 
