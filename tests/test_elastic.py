@@ -1,4 +1,4 @@
-"""torchrun with a range of nodes: one that dies is done without, one that joins takes part, and the bits stay."""
+"""A range of nodes: one that dies is done without, one that joins takes part, and the bits stay."""
 
 import json
 import os
@@ -18,6 +18,8 @@ from tiny import write_recipe
 pytestmark = pytest.mark.recipe
 
 STEPS = 400
+# Under torchrun the agents are the same, and it is attune's ranks that are tested.
+ON_REQUEST = pytest.mark.skipif("ATTUNE_TEST_ALL_FAULTS" not in os.environ, reason="needs ATTUNE_TEST_ALL_FAULTS=1")
 PATIENT = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3,join_timeout=60"
 
 
@@ -27,26 +29,34 @@ def words(recipe: Path, run: Path) -> list[str]:
     return ["train", str(recipe), f"run={run}", *settings, *quiet, "--device=cpu"]
 
 
-class Node:
-    """A machine of a cluster: torchrun's agent on it, and what was printed there."""
+def by_torchrun(port: int, command: list[str], is_host: bool) -> list[str]:
+    torchrun = ["torch.distributed.run", "--nnodes=1:2", "--nproc-per-node=1", "--local-addr=127.0.0.1"]
+    rendezvous = [f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-backend=c10d", "--rdzv-id=elastic"]
+    rendezvous += [f"--rdzv-conf={PATIENT},is_host={int(is_host)}", "--max-restarts=3"]
+    return [*torchrun, *rendezvous, "-m", "attune", *command]
 
-    def __init__(self, folder: Path, name: str, port: int, command: list[str], is_host: bool) -> None:
+
+def by_attune(port: int, command: list[str], is_host: bool) -> list[str]:
+    return ["attune", *command, "--nodes=1-2", f"--rendezvous=127.0.0.1:{port}", "--restarts=3"]
+
+
+class Node:
+    """A machine of a cluster: the launcher on it, and what was printed there."""
+
+    def __init__(self, folder: Path, name: str, words: list[str]) -> None:
         self.printed = folder / f"{name}.txt"
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1:2", "--nproc-per-node=1"]
-        rendezvous = [f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-backend=c10d", "--rdzv-id=elastic"]
-        rendezvous += [f"--rdzv-conf={PATIENT},is_host={int(is_host)}", "--max-restarts=3", "--local-addr=127.0.0.1"]
         with self.printed.open("w") as file:
-            self.agent = subprocess.Popen(
-                [*torchrun, *rendezvous, "-m", "attune", *command],
+            self.launcher = subprocess.Popen(
+                [sys.executable, "-m", *words],
                 stdout=file,
                 stderr=file,
                 env={**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
             )
 
     def kill(self) -> None:
-        """As a power cut: kill -9; the kernel ends the ranks of an agent that is gone."""
-        self.agent.kill()
-        self.agent.wait()
+        """As a power cut: kill -9; the kernel ends the ranks of a launcher that is gone."""
+        self.launcher.kill()
+        self.launcher.wait()
 
 
 def ranks_at(run: Path) -> list[int]:
@@ -67,18 +77,19 @@ def bits(run: Path) -> list[str]:
     return [sha256(last / name) for name in ("model.safetensors", "optimizer.safetensors")]
 
 
-def test_a_node_that_dies_is_done_without_and_one_that_joins_takes_part(tmp_path):
+@pytest.mark.parametrize("launch", [by_attune, pytest.param(by_torchrun, marks=ON_REQUEST)])
+def test_a_node_that_dies_is_done_without_and_one_that_joins_takes_part(tmp_path, launch):
     recipe, run, port = write_recipe(tmp_path), tmp_path / "run", free_port()
     command = words(recipe, run)
-    nodes = [Node(tmp_path, "a", port, command, is_host=True), Node(tmp_path, "b", port, command, is_host=False)]
+    nodes = [Node(tmp_path, name, launch(port, command, name == "a")) for name in "ab"]
     try:
         wait_for_step(run, 5, 120)
         nodes[1].kill()
         wait_until_resumed(run, 1)
         wait_for_step(run, saved(run) + 5)
-        nodes.append(Node(tmp_path, "c", port, command, is_host=False))
-        assert nodes[0].agent.wait(240) == 0
-        assert nodes[2].agent.wait(60) == 0
+        nodes.append(Node(tmp_path, "c", launch(port, command, False)))
+        assert nodes[0].launcher.wait(240) == 0
+        assert nodes[2].launcher.wait(60) == 0
     finally:
         for node in nodes:
             node.kill()
