@@ -26,6 +26,7 @@ from attune.errors import RankLost, TrainingError
 from attune.launch.group import SHUTDOWN_SECONDS, Outcome, StopRequest, forward_stop_signals, outcome_of
 from attune.processes import RUN_ID_VARIABLE, cores, preserve_environment
 
+LAST_CALL_SECONDS = 30  # to wait for more nodes, once there are enough
 SAVE_SECONDS = 120  # that ranks may take to save when a machine joins
 VARIABLES = {
     "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGHUP,SIGQUIT",  # the others are ours
@@ -89,7 +90,13 @@ def run_node(
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // ranks)))
         least, most = meeting.nodes
         where = RendezvousParameters(
-            "c10d", meeting.endpoint, meeting.name, least, most, join_timeout=int(meeting.timeout)
+            backend="c10d",
+            endpoint=meeting.endpoint,
+            run_id=meeting.name,
+            min_nodes=least,
+            max_nodes=most,
+            join_timeout=int(meeting.timeout),
+            last_call_timeout=LAST_CALL_SECONDS,
         )
         try:
             handler = get_rendezvous_handler(where)
