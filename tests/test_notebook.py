@@ -1,4 +1,4 @@
-"""The notebook of the documentation runs offline, and what it shows is there to see: bar, tables, report, transcript."""
+"""The notebook of the documentation runs offline, and shows what it should: bar, tables, report, transcript."""
 
 import json
 import os
