@@ -200,7 +200,7 @@ def test_a_phrase_that_was_had_is_worth_nothing_on_the_way_either():
     rows = boosted.start(1)
     worth = []
     for token in ids(PIECES, "▁york", "▁york", "▁york"):
-        worth.append(float(boosted.bonuses(rows, len(PIECES))[0, token]))
+        worth.append(float(boosted.bonuses(rows, torch.zeros(1, len(PIECES)))[0, token]))
         rows = boosted.advance(rows, torch.tensor([token]), torch.ones(1, dtype=torch.bool))
     assert worth == pytest.approx([4.0, 0.0, 0.0])  # a loop is never ahead of the texts that have ended
     assert float(boosted.finish(rows)) == pytest.approx(0.0)

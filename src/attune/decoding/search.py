@@ -104,7 +104,7 @@ class Search:
         names = ("beam", "length_power", "fallback", "nbest", "ctc_weight")
         values = {name: getattr(self, name) for name in names}
         found: dict[str, object] = {
-            name: value for name, value in values.items() if value not in (getattr(USUAL, name), FORMER.get(name))
+            name: value for name, value in values.items() if value not in (getattr(USUAL, name), *FORMER.get(name, ()))
         }
         if self.phrases and self.phrases.phrases:
             found["phrases"] = ", ".join(self.phrases.phrases)

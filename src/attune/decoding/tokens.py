@@ -204,7 +204,7 @@ class _BeamSearch:
         """The allowed log-probabilities (U, K, V) with the gains of what is fused."""
         if self.fusion is None or self.lm is None:
             return allowed
-        return allowed + self._by_utterance(self.fusion.gains(self.lm, allowed.shape[2]))
+        return allowed + self._by_utterance(self.fusion.gains(self.lm, allowed.flatten(0, 1)))
 
     def _end(self, ranks: Tensor, scores: Tensor, masses: Tensor, parents: Tensor) -> None:
         """Count these (U, K) among what has ended, and remember the best."""

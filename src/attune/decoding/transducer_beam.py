@@ -147,7 +147,7 @@ class _Search:
             return log_probs
         weight, blanks = fusion.weight, log_probs[:, self.scorer.blank, None]
         is_label = (-blanks.exp().clamp(max=1 - LEAST_LABEL)).log1p()
-        fused = log_probs + weight * is_label + fusion.gains(lm, log_probs.shape[1])
+        fused = log_probs + weight * is_label + fusion.gains(lm, log_probs)
         fused[:, self.scorer.blank, None] = (1 + weight) * blanks
         return fused
 
