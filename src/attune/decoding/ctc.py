@@ -76,8 +76,8 @@ class _Frames:
     def of(scorer: CtcScorer, order: Ints, lengths: Ints, beam: int | None) -> _Frames:
         """Without anything fused, a beam of K needs the best K + 1 tokens of each frame.
 
-        They hold the best K of every prefix: all are ranked as the frame ranks them, but for the last token, which needs
-        a blank in between.
+        They hold the best K of every prefix: all are ranked as the frame ranks them, but for the last token, which
+        needs a blank in between.
         """
         is_own = np.arange(lengths.max(initial=0))[:, None] < lengths  # (F, B)
         frames, utterances = (torch.from_numpy(each) for each in np.nonzero(is_own))
