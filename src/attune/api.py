@@ -25,7 +25,9 @@ from attune.recipe import Recipe
 from attune.recognizer import Chunking as Chunking
 from attune.recognizer import Recognizer as Recognizer
 from attune.recordings import load_audio as load_audio
+from attune.report.page import Page
 from attune.run import Run
+from attune.run_report import save_report
 from attune.scoring.error_rates import score_transcripts
 from attune.site import this_site
 from attune.sources import locate
@@ -41,6 +43,16 @@ from attune.types import DecodingPrecision, Scores
 from attune.world import World, choose_device
 
 FORMER_CHUNKING = {"pauses": "vad", "windows": "timestamps"}
+
+
+class TrainedRun(Run):
+    """A run directory, with its report: what `train` returns."""
+
+    __slots__ = ()
+
+    def report(self, out: Path | str | None = None) -> Page:
+        """A page that shows itself in a notebook, written to report.html in the run or to `out`."""
+        return save_report(self, out)
 
 
 def load(
@@ -142,7 +154,7 @@ def new(data: str | Path, model: str | Path, **settings: str) -> Path:
     return drain(draft_recipe(request, this_site())).path
 
 
-def train(recipe: str | Path, show: bool = True, **overrides: object) -> Run:
+def train(recipe: str | Path, show: bool = True, **overrides: object) -> TrainedRun:
     """Train to the end in this process, or go on: `train("x.yaml", optimizer={"lr": 1e-4})`.
 
     `recipe` is a file, the name of a shipped one, a run to go on with, or data, with `model="hf://…"`. `show=False`
@@ -158,7 +170,7 @@ def train(recipe: str | Path, show: bool = True, **overrides: object) -> Run:
     events = stage.train(loaded, request, site, world)
     for _ in shown(events, Display(sys.stdout)) if show and world.is_first else events:
         pass
-    return local_run(loaded.run, site)
+    return TrainedRun(local_run(loaded.run, site).folder)
 
 
 def _recipe_and_words(recipe: str | Path, overrides: dict[str, object]) -> tuple[Path, list[str]]:

@@ -77,6 +77,8 @@ class Display:
             self.say(f"step {number} skipped: {step.skipped} ({', '.join(step.skipped_ids[:5])} …)", "warning")
         for reason in step.dropped:
             self.say_once(f"dropped: {reason}", "warning")
+        for text in event.slow_ranks:
+            self.say(text, "warning")
         self._advance("training", number, steps, "step", figures)
 
     def _advance(self, what: str, done: int, total: int, unit: str, figures: str) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from attune.errors import ConfigError, RankLost
 
+SOMEBODY = "Another rank has exited, so this one stops."  # where nobody knows which
 READER = "DataLoader worker"  # the beginning of torch's messages about a killed loader worker
 
 HALF_PRECISION = {"bf16": torch.bfloat16, "fp16": torch.float16}  # the precisions other than that of the weights
@@ -45,6 +46,7 @@ class World:
     size: int
     device: torch.device
     waiting: Callable[[], AbstractContextManager[object]] = nullcontext  # entered while this rank waits in a collective
+    explain_loss: Callable[[], RankLost] = lambda: RankLost(SOMEBODY)  # called when a collective has failed
 
     @classmethod
     def alone(cls, device: str = "cpu") -> "World":
@@ -111,4 +113,4 @@ class World:
         except RuntimeError as error:
             if READER in str(error):
                 raise  # torch raises this anywhere in the main thread, about a loader worker of this rank
-            raise RankLost(f"Rank {self.rank}: another rank has exited, so this one stops.") from error
+            raise self.explain_loss() from error

@@ -16,7 +16,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from attune.corpora._lines import jsonl_lines, table_lines, text_lines
+from attune.corpora._blocks import blocks_of, jsonl_blocks
+from attune.corpora._lines import table_lines, text_lines
 from attune.corpora._rows import read_row
 from attune.corpora._scan import BadLine, FileState, file_state, find_duplicates, scan
 from attune.corpora._table import Table, has_table, write_table
@@ -94,11 +95,11 @@ def _make(header: Path, manifest: Path, watch: Watch) -> Index:
         watch(DownloadProgress(str(manifest), min(done, state.size or 0), state.size, verb="scanning"))
 
     if manifest.suffix.lower() == ".jsonl":
-        table, bad_lines = scan(jsonl_lines(manifest), folder, show)
+        table, bad_lines = scan(jsonl_blocks(manifest), folder, show)
     else:
         rows = header.with_name(f"{header.stem}-{digest[:12]}.jsonl")
         with _writing(rows) as copy:
-            table, bad_lines = scan(COPIED[manifest.suffix.lower()](manifest, copy), folder, show)
+            table, bad_lines = scan(blocks_of(COPIED[manifest.suffix.lower()](manifest, copy)), folder, show)
     show(state.size or 0)
     if not len(table) and not bad_lines:
         raise DataError(f"Manifest {manifest} has no rows. Prepare it again.")

@@ -13,7 +13,7 @@ from attune.audio import containers
 from attune.corpora._rows import Row
 from attune.errors import DataError
 
-AUDIO_FILES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".sph", ".aiff", ".au", *containers.SUFFIXES)
+AUDIO_FILES = containers.ALL_SUFFIXES
 
 # A list of names, or one alone: `labels=digit` is `labels='[digit]'`.
 Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]

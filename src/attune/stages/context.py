@@ -65,6 +65,7 @@ class Stepped:
     step: TrainingStep
     audio_seconds_per_second: float
     memory_gib: float
+    slow_ranks: tuple[str, ...] = ()  # since this step, in words; on the first rank
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from attune.report.comparison import System, compare, describe_change
 from attune.report.predictions import read_predictions, write_predictions
 from attune.report.sets import kind_of
 from attune.report.tables import describe_score, scores_from_json
-from attune.run_report import BEFORE
+from attune.run_report import BEFORE, save_report
 from attune.stages.context import (
     Evaluated,
     Event,
@@ -123,7 +123,7 @@ def _score_all_of(split: str, training: TrainingContext, step: int, suffix: str 
 def _write_report(training: TrainingContext) -> Path | None:
     """The run's page. The run is done without it too, so whatever is wrong with it goes to the log."""
     try:
-        return training.run.report().path
+        return save_report(training.run).path
     except Exception as error:
         training.log.write("report_failed", reason=f"{type(error).__name__}: {error}")
         return None

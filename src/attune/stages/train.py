@@ -63,6 +63,7 @@ from attune.stages.language_models import search_of
 from attune.stages.lock import extend_lock, gather_sources, require_same_data
 from attune.stages.place import PATIENT_SHARE, RunPlace, open_place
 from attune.stages.pretrained import LoadedModel, ModelFolders
+from attune.stages.rank_watch import RankWatch
 from attune.training import checkpoint
 from attune.training.checkpoint import Checkpoint, Damage
 from attune.training.loop import StepRules, TrainingStep, take_steps
@@ -285,11 +286,12 @@ def _steps(
         nonfinite_patience=settings.nonfinite_patience,
         anneal=training.annealing,
     )
-    clock = time.perf_counter()
+    watch, clock = RankWatch(training), time.perf_counter()
     model = training.loaded.task_model.model
     for step in take_steps(model, training.optimizer, micros, rules, progress, world, training.stop_requested):
         now = time.perf_counter()
-        stepped = Stepped(step, step.audio_seconds / max(now - clock, 1e-9), memory_gib(world))
+        speed = step.audio_seconds / max(now - clock, 1e-9)
+        stepped = Stepped(step, speed, memory_gib(world), watch.after_step(step, now - clock))
         log_step(training, stepped)
         yield stepped
         if (yield from _after_step(training, step)):
