@@ -215,6 +215,24 @@ def test_damaged_objects_are_passed_over_and_the_run_goes_on_from_the_newest_sou
     assert ending(pulled(bucket, tmp_path / "seen")) == quiet
 
 
+def test_machines_that_share_weights_and_no_disk_upload_their_own_shards(recipe, bucket, tmp_path):
+    def elsewhere(name):
+        return lambda rank: os.environ.update(ATTUNE_CACHE=str(tmp_path / f"{name}-{rank}"))
+
+    sharded = [each for each in words(recipe, bucket, "train.shard=full") if "strict" not in each]
+    assert wait(start(sharded, 2, elsewhere("machine"))) == [0, 0]
+    seen = pulled(bucket, tmp_path / "seen") / f"checkpoints/step-{STEPS:06d}"
+    assert checkpoint.damage(seen) is None
+    assert {path.name for path in seen.glob("model-*")} == {f"model-0000{rank}-of-00002.safetensors" for rank in (1, 2)}
+    token = json.loads(store(bucket).read(manifest_key(STEPS)))["attempt"]
+    store(bucket).write(f"checkpoints/step-{STEPS:06d}/{token}/model-00002-of-00002.safetensors", b"damaged")
+    assert wait(start(sharded, 2, elsewhere("another"))) == [0, 0]
+    again = pulled(bucket, tmp_path / "again") / f"checkpoints/step-{STEPS:06d}"
+    assert [sha256(again / path.name) for path in seen.glob("*.safetensors")] == [
+        sha256(path) for path in seen.glob("*.safetensors")
+    ]
+
+
 def test_of_two_writers_one_is_refused_with_who_holds_the_run(recipe, bucket):
     (first,) = start(words(recipe, bucket, "train.steps=100000"))
     while store(bucket).read("status.json") is None:

@@ -168,9 +168,19 @@ def test_no_bonus_finds_a_phrase_that_the_audio_speaks_against():
     assert found == ["eight men met anna", "call smyth now"]
 
 
+def test_a_letter_that_was_not_there_yet_may_come_later():
+    """A beam that is not full must not keep a prefix that nothing may join."""
+    silence = torch.full((2, len(LETTERS)), 1e-6)
+    silence[:, 0] = 1.0
+    scorer = scorer_of(torch.cat([silence.log().log_softmax(-1), spelled("anna", {})]))
+    fusion = Fusion(None, phrases=PhraseBook(TokenTexts(LETTERS), 1.0, ("anna",)).booster(((),), CPU))
+    ((found,),) = ctc.beam_search(scorer, 64, fusion)
+    assert text_of(found) == "anna"
+
+
 def test_a_token_of_a_phrase_must_be_near_the_best_one():
     boosted = booster(PIECES, ["new york"])
-    log_probs = torch.zeros(1, len(PIECES)).index_fill(1, torch.tensor([PIECES.index("▁new")]), -5.9)
+    log_probs = torch.zeros(1, len(PIECES)).index_fill(1, torch.tensor([PIECES.index("▁new")]), -3.9)
     gains = boosted.bonuses(boosted.start(1), log_probs)[0]
     assert gains[PIECES.index("▁new")] > 0 and gains[PIECES.index("▁york")] == 0
     gains = boosted.bonuses(boosted.start(1), log_probs * 1.1)[0]

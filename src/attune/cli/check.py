@@ -69,8 +69,8 @@ def _count(text: str) -> int | None:
 
 def run(arguments: Namespace) -> int:
     """Print what was found; exit 2 when it would stop a run, or when a manifest is not clean."""
-    from attune.cli._downloads import with_progress
     from attune.site import this_site
+    from attune.transfers import with_progress
 
     site = with_progress(this_site(arguments.workers, arguments.device))
     if Path(arguments.subject).suffix.lower() in MANIFESTS:

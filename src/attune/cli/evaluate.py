@@ -61,8 +61,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Evaluate on the chosen devices; exit 1 when an utterance has no prediction."""
-    from attune.cli._downloads import with_progress
     from attune.stages.eval_target import open_eval_target, require_places
+    from attune.transfers import with_progress
 
     if len(arguments.on or ()) > 1 and (arguments.out or arguments.alignments):
         raise ConfigError("--out and --alignments need a single --on. Evaluate the sets one by one.")

@@ -22,7 +22,7 @@ Ints = NDArray[np.int64]
 
 HASH_FACTOR = np.int64(6_364_136_223_846_793_005)  # odd, and large enough to mix all 64 bits
 GROUP = 8  # of tokens, to find the best
-EMPTY = 1  # the hash of the empty prefix
+MOST_CANDIDATES = 1 << 22  # of one frame; utterances that have more together are searched one after the other
 
 
 def greedy(scorer: CtcScorer) -> list[Hypothesis]:
@@ -58,8 +58,12 @@ def beam_search(scorer: CtcScorer, beam: int, fusion: Fusion | None = None, nbes
     """
     lengths = np.asarray(scorer.lengths.tolist(), np.int64)
     order = np.argsort(-lengths, kind="stable")
-    fused = fusion.of(torch.from_numpy(order)) if fusion else None
-    found = _Search(_Frames.of(scorer, order, lengths[order], None if fusion else beam), beam, fused).run(nbest)
+    together = max(1, MOST_CANDIDATES // (beam * scorer.log_probs.shape[2]))
+    found: list[list[Hypothesis]] = []
+    for first in range(0, len(order), together):
+        part = order[first : first + together]
+        frames = _Frames.of(scorer, part, lengths[part], None if fusion else beam)
+        found += _Search(frames, beam, fusion.of(torch.from_numpy(part)) if fusion else None).run(nbest)
     return [found[place] for place in np.argsort(order).tolist()]
 
 
@@ -192,8 +196,10 @@ class _Search:
         none = np.zeros((count, self.beam), np.int64)
         blank = np.full((count, self.beam), -np.inf)
         blank[:, 0] = 0.0
-        # The empty prefix has no last token: 0 is never extended with, and its parent is no prefix.
-        return _Beam(none + EMPTY, none, none, blank, np.full_like(blank, -np.inf), lm)
+        # The empty prefix has no last token: 0 is never extended with, and its parent is no prefix. Hashes differ
+        # between utterances, as they are looked up among those of all.
+        empty = _mixed(none, np.arange(count)[:, None])
+        return _Beam(empty, none, none, blank, np.full_like(blank, -np.inf), lm)
 
     def _advance(self, beam: _Beam, frame: NDArray[np.float32], tokens: Ints) -> _Beam:
         """The best prefixes after one more frame: each kept as it is, or extended by each token."""
@@ -207,7 +213,7 @@ class _Search:
         blank = total + frame[:, :1].astype(np.float64)
         token = np.where(beam.last == 0, -np.inf, beam.token + at_last)
         # A kept prefix that is also another one's extension is one prefix: its alignments add up.
-        row, child, parent = np.nonzero(_is_extension(beam, total))
+        row, child, parent = _extensions(beam, total)
         is_same = beam.last[row, parent] == beam.last[row, child]
         before = np.where(is_same, beam.blank[row, parent], total[row, parent])
         token[row, child] = np.logaddexp(token[row, child], before + at_last[row, child])
@@ -222,7 +228,9 @@ class _Search:
         scores = np.logaddexp(blank, token)
         ranks = np.concatenate([scores, extended.reshape(len(extended), -1)], 1)
         if beam.lm and gains is not None:
-            following = np.take_along_axis(gains, tokens[:, None], 2) + beam.lm.prefixes[..., None]
+            added = np.take_along_axis(gains, tokens[:, None], 2)
+            extended = np.where(added == -np.inf, -np.inf, extended)  # none at all, which later ones could join
+            following = added + beam.lm.prefixes[..., None]
             ranks = ranks + np.concatenate([beam.lm.prefixes, following.reshape(len(extended), -1)], 1)
         chosen = _best(ranks, self.beam)  # (U, K)
         here = np.arange(len(chosen))[:, None]
@@ -285,11 +293,17 @@ def _taken(frame: NDArray[np.float32], tokens: Ints) -> Floats:
     return np.take_along_axis(frame, tokens, 1).astype(np.float64)
 
 
-def _is_extension(beam: _Beam, total: Floats) -> NDArray[np.bool_]:
-    """Whether a prefix (first) is another one (second) with one more token, (U, K, K)."""
-    is_any = total > -np.inf
-    is_parent: NDArray[np.bool_] = beam.parents[..., None] == beam.hashes[:, None]
-    return is_parent & is_any[..., None] & is_any[:, None]
+def _extensions(beam: _Beam, total: Floats) -> tuple[Ints, Ints, Ints]:
+    """The prefixes that are another one with one more token: the utterance, which prefix, and of which."""
+    alive = np.flatnonzero(total > -np.inf)
+    hashes = beam.hashes.ravel()[alive]
+    order = np.argsort(hashes)
+    parents = beam.parents.ravel()[alive]
+    places = np.minimum(np.searchsorted(hashes, parents, sorter=order), len(order) - 1)
+    found = order[places]
+    is_there = hashes[found] == parents
+    row, child = np.divmod(alive[is_there], total.shape[1])
+    return row, child, alive[found[is_there]] % total.shape[1]
 
 
 def _mixed(hashes: Ints, tokens: Ints) -> Ints:

@@ -22,7 +22,7 @@ from attune.decoding._phrase_tree import BOUNDARY, INSIDE, PhraseTree, TokenText
 
 Phrases = tuple[str, ...]
 MOST_TREES = 256
-REACH = 6.0  # log-probability that a token of a phrase may be below the best one
+REACH = 4.0  # log-probability that a token of a phrase may be below the best one
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def finish(training: TrainingContext, before: int, last: int) -> Iterator[Event]
     """
     recipe, run, world = training.recipe, training.run, training.world
     training.place.share(world)  # the first rank may still be writing the last checkpoint
-    if recipe.train.average:
+    if recipe.train.average or training.saver:
         training.place.fetch_tensors()
     final = _choose(training)
     # Built anew: what training added to the model (LoRA) is now in its weights.
@@ -57,7 +57,7 @@ def finish(training: TrainingContext, before: int, last: int) -> Iterator[Event]
     if recipe.data.dev and isinstance(training.loaded.task, TunedTask):
         yield from _tune(training.loaded.task, training)
     if world.is_first:
-        export(run.model, recipe, run, model)
+        export(run.model, recipe, run, model, watch=training.site.cache.watch)
     if recipe.train.eval_utterances:
         yield from _score_all_of("dev", training, final.steps[-1])
     if recipe.data.test:
