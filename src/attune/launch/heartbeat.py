@@ -99,9 +99,10 @@ class RankMonitor:
         if not gone:
             return RankLost(SOMEBODY, self._rank == 0)
         is_lowest = self._rank == min({self._rank, *self._peers} - set(gone))
-        # A rank of this machine has printed its own error in the same place, and attune's launcher says why ranks ended.
+        # A rank of this machine has printed its own error here, and attune's launcher says why ranks ended.
         is_near = all(rank in self._reasons and self._is_near(rank) for rank in gone)
         is_known = is_near or RUN_ID_VARIABLE in os.environ
+        time.sleep(self._period / 2)  # as below
         return RankLost(" ".join(map(self._farewell, gone)), is_lowest and not is_known)
 
     def _gone(self) -> list[int]:
@@ -169,6 +170,7 @@ class RankMonitor:
                     time.sleep(4 * self._period)  # once the lost rank is killed, no rank can report
                 for rank in ranks:
                     self._kill_rank(rank)
+                time.sleep(self._period)  # whoever is gone before the others have looked is taken for the lost rank
                 os._exit(1)  # the main thread may wait in the network library, where no exception reaches it
 
     def _unresponsive(self) -> tuple[list[int], str] | None:
