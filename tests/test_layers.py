@@ -20,7 +20,7 @@ ROWS = """
     __main__
     cli
     serve
-    __init__ api recognizer recordings transcripts live display styles
+    __init__ api recognizer recordings transcripts live display transfers styles
     launch
     stages
     recipe recipe_keys site run run_report lease run_store run_mirror
@@ -28,6 +28,7 @@ ROWS = """
     families | tasks
     corpora | batches
     sources | audio | text | scoring | kernels
+    stored_tensors
     errors secrets catalog config contracts metrics plain_yaml roles scorers seeds tensor_files trust types world files
     processes
 """

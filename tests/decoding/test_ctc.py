@@ -1,5 +1,6 @@
 import itertools
 import math
+import time
 from collections import defaultdict
 
 import pytest
@@ -80,6 +81,14 @@ def test_a_narrow_beam_is_the_textbook_one(beam):
         tokens, score = textbook_beam_search(scorer.log_probs[0].double(), beam)
         assert found.tokens == tokens
         assert found.score == pytest.approx(score, abs=1e-9)
+
+
+def test_the_widest_beam_takes_seconds_and_neighbours_change_nothing():
+    scorer = random_scorer(frames=20, vocabulary=30, rows=16)  # more than are searched at once
+    begun = time.process_time()
+    together = beam_search(scorer, beam=10_000)
+    assert time.process_time() - begun < 10
+    assert together[3:4] == beam_search(CtcScorer(scorer.log_probs[3:4], scorer.lengths[3:4]), beam=10_000)
 
 
 def test_the_beam_sums_alignments_that_greedy_takes_one_of():
@@ -173,3 +182,10 @@ def test_with_a_language_model_neighbours_change_nothing():
     rows = zip(scorer.log_probs, scorer.lengths, strict=True)
     alone = [beam_search(CtcScorer(row[None, :length], length[None]), 4, fusion)[0] for row, length in rows]
     assert beam_search(scorer, 4, fusion) == alone != beam_search(scorer, 4)
+
+
+@pytest.mark.parametrize(("vocabulary", "count"), [(400, 5), (403, 17), (90, 5)])
+def test_the_best_tokens_of_a_large_vocabulary_are_those_of_a_full_sort(vocabulary, count):
+    log_probs = torch.randn(50, vocabulary, generator=torch.Generator().manual_seed(vocabulary))
+    expected = log_probs.argsort(1, descending=True)[:, :count].sort().values
+    assert torch.equal(ctc._best_tokens(log_probs, count), expected)

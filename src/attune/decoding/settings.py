@@ -23,10 +23,14 @@ USES: Mapping[tuple[SearchName, ScorerKind], tuple[str, ...]] = {
     ("beam", "transducer"): ("beam", "length_power", *FUSED, "nbest"),
 }
 
+# The widest beams. A CTC model runs once for all hypotheses; the others run for each, with an output of its own.
+WIDEST: Mapping[ScorerKind, int] = {"ctc": 10_000, "tokens": 200, "transducer": 200}
+
 # Where a recipe leaves it open. At 1, attention models prefer stock phrases and loops to a short word; NeMo ranks
 # transducers by their mean.
 LENGTH_POWERS: Mapping[ScorerKind, float] = {"tokens": 0.5, "transducer": 1.0}
-FORMER = {"length_power": 1.0}  # was the default of all: recipes of older runs have it written out
+# Were defaults: recipes of older runs have them written out.
+FORMER: Mapping[str, tuple[object, ...]] = {"length_power": (1.0,), "phrase_bonus": (0.5, 1.0)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +38,9 @@ class SearchConfig:
     """How to search for the best hypothesis."""
 
     search: Annotated[SearchName, Field(description="Greedy or beam search.")] = "greedy"
-    beam: Annotated[int, Field(gt=0, le=10_000, description="Beam width: hypotheses to keep.")] = 8
+    beam: Annotated[
+        int, Field(gt=0, le=10_000, description="Beam width: hypotheses to keep; more than 200 with CTC only.")
+    ] = 8
     length_power: Annotated[
         float | None,
         Field(
@@ -135,7 +141,7 @@ def unused_settings(decode: DecodeConfig) -> Iterator[tuple[str, str]]:
             continue
         if config.search == "greedy":
             for name in _of_beams():
-                if getattr(config, name) not in (getattr(usual, name), FORMER.get(name)):
+                if getattr(config, name) not in (getattr(usual, name), *FORMER.get(name, ())):
                     yield f"{key}.{name}", "greedy search does not use it: set search: beam, or leave it out"
         elif config.lm is None:
             for name in ("lm_weight", "lm_temperature"):
