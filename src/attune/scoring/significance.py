@@ -76,7 +76,8 @@ def speaker_weights(
 
     def draw(random: np.random.Generator) -> NDArray[np.int64]:
         times = np.bincount(random.integers(len(names), size=len(names)), minlength=len(names))
-        return np.where(one == other, times[one], times[one] * times[other])
+        weights: NDArray[np.int64] = np.where(one == other, times[one], times[one] * times[other])
+        return weights
 
     return draw
 
