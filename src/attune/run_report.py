@@ -22,7 +22,7 @@ from attune.recipe import Recipe
 from attune.report.page import Page
 from attune.report.predictions import read_predictions
 from attune.report.run_page import RunFacts, report_page
-from attune.report.sets import ScoredSet, Trial, kind_of
+from attune.report.sets import ScoredSet, SpeakerTrial, kind_of
 from attune.report.sounds import sound_of_file
 from attune.report.tables import scores_from_json
 from attune.report.trials import trials_data
@@ -198,12 +198,12 @@ def _finder(scored: ScoredSet) -> Callable[[str], Utterance]:
     return find
 
 
-def _trials(scored: ScoredSet, listed: Path | None) -> list[Trial]:
+def _trials(scored: ScoredSet, listed: Path | None) -> list[SpeakerTrial]:
     from attune.tasks.verify_speaker import scored_trials, trials_of
 
     speakers = {each.id: str(each.reference) for each in scored.predictions}
     return [
-        Trial(f"{one} {other}", is_target, (speakers[one], speakers[other]), cosine)
+        SpeakerTrial(f"{one} {other}", is_target, (speakers[one], speakers[other]), cosine)
         for (is_target, one, other), cosine in scored_trials(scored.predictions, trials_of(scored.predictions, listed))
     ]
 

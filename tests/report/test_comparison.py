@@ -10,7 +10,7 @@ from attune.metrics import Prediction
 from attune.report.comparison import System, compare, comparison_json, comparison_table, describe_change, slots
 from attune.report.diffs import WordCounts, diff
 from attune.report.score_comparison import ScoredRows, ScoredTrials, compare_rows, compare_trials
-from attune.report.sets import Trial
+from attune.report.sets import SpeakerTrial
 from attune.scoring.detection import score_trials
 from attune.scoring.diarization import DER
 from attune.scoring.error_rates import score_texts
@@ -161,7 +161,7 @@ def trials(noise, seed):
     random = np.random.default_rng(seed)
     pairs = [(one, other) for one in range(60) for other in range(one)]
     return [
-        Trial(f"u{one} u{other}", one % 12 == other % 12, (f"s{one % 12}", f"s{other % 12}"), score)
+        SpeakerTrial(f"u{one} u{other}", one % 12 == other % 12, (f"s{one % 12}", f"s{other % 12}"), score)
         for one, other in pairs
         if (score := float((one % 12 == other % 12) + random.normal(0, noise))) is not None
     ]

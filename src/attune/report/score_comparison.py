@@ -16,7 +16,7 @@ from attune.errors import DataError
 from attune.metrics import Metric
 from attune.report.comparison import Compared, Comparison, PairTests, System, mcnemar_of, pair_results
 from attune.report.diffs import WordCounts
-from attune.report.sets import Trial
+from attune.report.sets import SpeakerTrial
 from attune.scoring import bootstrap
 from attune.scoring.detection import EER, Trials, equal_error_rate
 from attune.scoring.significance import paired_bootstrap, paired_statistic, speaker_weights
@@ -35,7 +35,7 @@ class ScoredTrials:
     """A system with its trials."""
 
     system: System
-    trials: Sequence[Trial]
+    trials: Sequence[SpeakerTrial]
 
 
 def compare_rows(split: str, scored: Sequence[ScoredRows], metric: Metric) -> Comparison:

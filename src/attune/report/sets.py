@@ -33,7 +33,7 @@ ESTIMATED = 400  # recordings whose noise is estimated
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class SpeakerTrial:
     """Two sides, who speaks on each, and the score that they are one speaker."""
 
     name: str
@@ -54,7 +54,7 @@ class ScoredSet:
     normalize: Callable[[str], str] | None = None
     vocabulary: frozenset[str] | None = None  # the words of the training texts
     values: Sequence[float | None] = ()  # a score of each row alone, where the task has one
-    trials: Sequence[Trial] = ()
+    trials: Sequence[SpeakerTrial] = ()
     extras: Mapping[str, Json] = field(default_factory=dict)  # what its task adds
     embedded: int = 50  # recordings inside the page, of the worst rows
 

@@ -10,7 +10,7 @@ from attune.metrics import Prediction, Scores
 from attune.report.comparison import Comparison, System, compare
 from attune.report.predictions import read_predictions
 from attune.report.score_comparison import ScoredRows, ScoredTrials, compare_rows, compare_trials
-from attune.report.sets import ScoredSet, Trial, kind_of
+from attune.report.sets import ScoredSet, SpeakerTrial, kind_of
 from attune.run import Run
 from attune.run_report import scored_set
 from attune.scoring.error_rates import score_transcripts
@@ -96,14 +96,14 @@ def _file_set(path: Path, normalizer: str) -> ScoredSet:
     return ScoredSet(path.stem, predictions, scores, unknown, normalize=normalize)
 
 
-def _file_trial(prediction: Prediction, path: Path) -> Trial:
+def _file_trial(prediction: Prediction, path: Path) -> SpeakerTrial:
     """A trial of a score file, whose speakers are not known: each side stands for its own."""
     sides = prediction.id.split()
     if len(sides) != 2 or not isinstance(prediction.value, int | float):
         raise DataError(
             f"{path}: expected a trial `ID ID` with a score, found {prediction.id!r}: {prediction.value!r}."
         )
-    return Trial(prediction.id, bool(prediction.reference), (sides[0], sides[1]), float(prediction.value))
+    return SpeakerTrial(prediction.id, bool(prediction.reference), (sides[0], sides[1]), float(prediction.value))
 
 
 def compare_opened(opened: Sequence[Opened]) -> tuple[Comparison, ScoredSet]:
@@ -140,7 +140,7 @@ def _compare_values(systems: Sequence[System], scored: Sequence[ScoredSet]) -> C
 
 
 def _compare_trials(
-    split: str, systems: Sequence[System], trials: Sequence[Sequence[Trial]]
+    split: str, systems: Sequence[System], trials: Sequence[Sequence[SpeakerTrial]]
 ) -> tuple[Comparison, ScoredSet]:
     comparison = compare_trials(split, [ScoredTrials(*each) for each in zip(systems, trials, strict=True)])
     predictions = [Prediction(name, None, None) for name in comparison.ids]

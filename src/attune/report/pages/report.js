@@ -164,7 +164,7 @@ class Report {
       { key: "seconds", title: "seconds", numeric: true, value: (row) => set.seconds[row], show: (row) => number(set.seconds[row], 1) },
       isText ? { key: "errors", title: "errors", numeric: true, value: (row) => this.errorCount(row), show: (row) => `${this.errorCount(row)} / ${set.words[row]}` } : null,
       isText || set.kind === "labels" || values ? { key: "rate", title: isText ? this.rateName() : values ? set.metrics[0].label : "error, %", numeric: true, value: (row) => this.rate(row), show: (row) => number(this.rate(row), values ? 2 : 0) } : null,
-      { key: "text", title: isText ? "reference over hypothesis" : "reference → predicted", value: (row) => String(set.texts[row][0]), show: (row) => this.shortText(row) },
+      { key: "text", title: isText ? "reference over hypothesis" : set.kind === "trials" ? "reference" : "reference → predicted", value: (row) => String(set.texts[row][0]), show: (row) => this.shortText(row) },
     ].filter(Boolean);
   }
 
@@ -181,6 +181,8 @@ class Report {
   shortText(row) {
     const text = this.set.texts[row];
     if (this.set.kind === "text") return alignment(alignedPairs(text[0], text[1]), 24);
+    if (this.set.kind === "trials") return el("span", { class: "plain" }, String(text[0] ?? "–"));
+    if (this.set.timelines) return el("span", { class: "plain" }, this.set.timelines[row].map((each) => plural(each.length, "segment")).join(" → "));
     const isRight = this.set.kind === "labels" && text[0] === text[1];
     return el("span", { class: `plain ${this.set.kind === "labels" ? (isRight ? "right" : "wrong") : ""}` }, String(text[0] ?? "–"), isRight ? "" : ` → ${text[1] ?? "–"}`);
   }
@@ -267,7 +269,7 @@ class Report {
       player(set.sounds[row], link, `Recording of ${set.ids[row]}`),
       made ? [el("h4", {}, "Made by the model"), player(made, null, `Output for ${set.ids[row]}`)] : null,
       set.timelines ? timeline(set.timelines[row][0], set.timelines[row][1], set.seconds[row]) : null,
-      set.kind === "text" ? this.textDetail(row, text) : set.timelines ? null : el("p", { class: "plain" }, `${text[0] ?? "–"} → ${text[1] ?? "–"}`),
+      set.kind === "text" ? this.textDetail(row, text) : set.timelines || set.kind === "trials" ? null : el("p", { class: "plain" }, `${text[0] ?? "–"} → ${text[1] ?? "–"}`),
       factList(facts)].flat();
   }
 
