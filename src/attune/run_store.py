@@ -183,7 +183,7 @@ class StoredRun:
     def _copy(self, name: str, stored: StoredObject) -> None:
         path = self.run.folder / name
         if ".." in Path(name).parts:
-            raise CheckpointError(f"{self.store.address} has an object named {name!r}, which is no file of a run.")
+            raise CheckpointError(f"{self.store.address} has an object named {name!r}, which is not a file of a run.")
         if not _is_same(path, stored):
             self.store.download(name, path)
 

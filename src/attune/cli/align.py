@@ -77,6 +77,7 @@ def run(arguments: Namespace) -> int:
     from attune.api import load
     from attune.report.formats import require_format
     from attune.site import this_site
+    from attune.transfers import with_progress
 
     to: Path | None = arguments.to
     is_file = to is not None and to.suffix != "" and not to.is_dir()
@@ -84,7 +85,7 @@ def run(arguments: Namespace) -> int:
         raise ConfigError("--format and --cut need --to FOLDER.")
     suffix = require_format(to, FORMATS) if to and is_file else None
     per_row = require_format(Path(f"x.{arguments.format.lstrip('.')}"), FORMATS[2:]) if arguments.format else None
-    site = this_site(device=arguments.device)
+    site = with_progress(this_site(device=arguments.device))
     recognizer = load(arguments.model, arguments.device, language=arguments.language)
     if to and not is_file:
         return _to_folder(arguments, recognizer, to, per_row, site)
