@@ -35,7 +35,7 @@ from attune.errors import AttuneError, DataError, TooLong
 from attune.recipe import Recipe
 from attune.site import Site
 from attune.stages.begin import BegunModel, begin_model
-from attune.stages.context import open_optimizer, schedule_of
+from attune.stages.context import schedule_of
 from attune.stages.data import (
     Example,
     first_example,
@@ -51,6 +51,7 @@ from attune.stages.data import (
 from attune.stages.evaluate import Decoding, ScoreFloor, fetch_scoring_files, kept_metric, score_floor
 from attune.stages.language_models import search_of
 from attune.stages.pretrained import LoadedModel, ModelFolders
+from attune.stages.sharing import open_optimizer
 from attune.text.tokenizers.characters import UNREADABLE
 from attune.training.adapt import Adapted
 from attune.types import Utterance
