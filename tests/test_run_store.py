@@ -287,7 +287,7 @@ def test_training_waits_for_a_store_that_is_away_refuses_or_is_slow_says_so_once
         time.sleep(0.01)
     with changed(relay, is_away=True):
         assert running.is_alive()
-    with changed(relay, refusal=503):
+    with changed(relay, refusal=503, code="SlowDown"):
         assert running.is_alive()
     relay.delay = 0.05
     assert wait([running]) == [0]
@@ -329,10 +329,29 @@ def test_credentials_that_expire_are_read_again(bucket, relay, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("server", ["moto"], indirect=True)
+def test_credentials_of_a_web_identity_are_asked_for_again_when_they_expire(bucket, relay, tmp_path, monkeypatch):
+    token = tmp_path / "token"
+    token.write_text("a token that the cluster renews")
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(token))
+    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/attune")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    objects = store(bucket)
+    objects.write("a.txt", b"1")
+    assert read_range(f"{bucket}/a.txt", 0, 1) == b"1"
+    relay.expired = relay.key
+    objects.write("a.txt", b"2")
+    assert relay.key not in (KEY, relay.expired)
+    relay.expired = relay.key
+    assert read_range(f"{bucket}/a.txt", 0, 1) == b"2"
+
+
+@pytest.mark.parametrize("server", ["moto"], indirect=True)
 def test_data_is_waited_for_as_long_as_training_may_wait_and_reported_once(bucket, relay, monkeypatch):
     store(bucket).write("a.txt", b"data")
     monkeypatch.setattr("attune.sources._ranges.RANGE_READS", RetryPolicy(tries=2, first_wait=0.1, longest_wait=0.2))
-    address, faults = f"{bucket}/a.txt", ({"is_away": True}, {"refusal": 503})
+    address, faults = f"{bucket}/a.txt", ({"is_away": True}, {"refusal": 503, "code": "SlowDown"})
+    assert read_range(address, 0, 4) == b"data"  # with a client that is ready before the faults are over
     for fault in faults:
         with (
             pytest.warns(UserWarning, match=r"Waiting up to 30 s") as warned,

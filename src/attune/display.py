@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 LINE_EVERY_SECONDS = 10.0
 LINE_WIDTH = 100
+TRAINING = "training"  # the bar of all steps
 MOST_PROBLEMS = 10  # to show of an evaluation
 HOPELESS = 100.0  # a word error rate in percent
 T = TypeVar("T")
@@ -80,7 +81,7 @@ class Display:
             self.say_once(f"dropped: {reason}", "warning")
         for text in event.slow_ranks:
             self.say(text, "warning")
-        self._advance("training", number, steps, "step", figures)
+        self._advance(TRAINING, number, steps, "step", figures)
 
     def _advance(self, what: str, done: int, total: int | None, unit: str, figures: str) -> None:
         if self.is_live:
@@ -99,8 +100,14 @@ class Display:
         if self._bar is None or self._what != what:
             self.close()
             self._what = what
-            options = {"file": self.stream, "leave": False, "miniters": 1, "mininterval": 0.2, "dynamic_ncols": True}
-            self._bar = bar_type(self.is_notebook)(total=total, initial=done, desc=what, unit=f" {unit}", **options)
+            if what != TRAINING or what not in self._began:  # evaluations do not restart the clock of the training
+                self._began[what] = (time.time(), done)
+            start, first = self._began[what]
+            shown_at_first = {"initial": first, "total": total, "desc": what, "unit": f" {unit}"}
+            options = {"leave": False, "miniters": 1, "mininterval": 0.2, "dynamic_ncols": True, "delay": 1e-6}
+            self._bar = bar_type(self.is_notebook)(file=self.stream, **shown_at_first, **options)
+            self._bar.start_t, self._bar.n, self._bar.last_print_n = start, done, done
+            self._bar.set_postfix_str(figures)
         self._bar.set_postfix_str(figures, refresh=False)
         self._bar.update(done - self._bar.n)
 
@@ -108,7 +115,7 @@ class Display:
         """End the bar, if there is one."""
         if self._bar is not None:
             # A notebook keeps what it shows: of the bars, the one of the whole training.
-            self._bar.leave = self.is_notebook and self._what == "training" and self._bar.n >= self._bar.total
+            self._bar.leave = self.is_notebook and self._what == TRAINING and self._bar.n >= self._bar.total
             self._bar.close()
         self._bar = None
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from attune.site import Site
     from attune.stages.check import PlanCheck, RecipeCheck, RowsCheck, SplitCheck
     from attune.stages.data import Example
-    from attune.stages.evaluate import ScoreFloor
     from attune.stages.fit import Fit
+    from attune.stages.score_floor import ScoreFloor
     from attune.training.adapt import Adapted
 
 HELP = "check a recipe (data, batches, learning rate, first example) or a manifest before training"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attune.catalog import FAMILIES, NORMALIZERS, find
 from attune.contracts import TunedTask
-from attune.corpora import CorpusSample
+from attune.corpora import sample_corpus
 from attune.report.comparison import System, compare, describe_change
 from attune.report.predictions import read_predictions, write_predictions
 from attune.report.sets import kind_of
@@ -142,7 +142,7 @@ def _decode_all_of(split: str, training: TrainingContext) -> Generator[Event, No
     """Decode and score a whole split with the final search."""
     recipe, run, world = training.recipe, training.run, training.world
     whole, count = open_split(recipe, split, run.data, training.site, world), recipe.train.final_utterances
-    chosen = CorpusSample(whole, count, recipe.seed) if count and count < len(whole) else whole
+    chosen = sample_corpus(whole, count, recipe.seed) if count and count < len(whole) else whole
     corpus, search = as_scored(chosen, training.loaded, recipe), training.final_search
     context = scoring_context(training.loaded.task, corpus, run.predictions_folder, training.site)
     deciders = decoding_world(training.loaded, recipe, search, world)

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from attune.batches.load import CachedBatches, LoadedMicroBatch, readers_watched
-from attune.corpora import Corpus, CorpusSample
+from attune.corpora import Corpus, CorpusSample, sample_corpus
 from attune.errors import CheckpointError, ConfigError, Preempted
 from attune.recipe import Difference, Recipe, is_observer
 from attune.run import Run, Start, claimed
@@ -220,7 +220,7 @@ def _open_dev(recipe: Recipe, run: Run, site: Site, world: World) -> Corpus | Co
         return None
     dev = open_split(recipe, "dev", run.data, site, world)
     count = recipe.train.eval_utterances
-    return CorpusSample(dev, count, recipe.seed) if count and count < len(dev) else dev
+    return sample_corpus(dev, count, recipe.seed) if count and count < len(dev) else dev
 
 
 def _begin(recipe: Recipe, place: RunPlace, data: TrainingSet, site: Site, world: World, resumes: bool) -> BegunModel:
