@@ -185,9 +185,7 @@ def write_pretrained(size: str, path: Path) -> None:
 
 
 def _drawn(shape: torch.Size) -> Callable[[Callable[[Tensor], None]], None]:
-    return lambda write: write(
-        torch.full(shape, 0.01).bfloat16() if len(shape) < 2 else torch.randn(shape).mul_(0.02).bfloat16()
-    )
+    return lambda write: write(torch.full(shape, 0.01) if len(shape) < 2 else torch.randn(shape).mul_(0.02))
 
 
 def main() -> None:
