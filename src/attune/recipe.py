@@ -391,11 +391,8 @@ def _disagreements_in_sharing(train: TrainConfig, optimizer: OptimizerConfig | N
         yield "train.offload", "needs `shard: full` or `shard: gradients`"
     if not train.shares_weights:
         return
-    if train.strict:
-        yield "train.shard", f"{train.shard} does not work with strict; use `shard: optimizer`"
-    if optimizer and optimizer.name == "adafactor":
-        yield "train.shard", f"{train.shard} does not work with adafactor; use `shard: optimizer`"
-    if optimizer and optimizer.name == "bitsandbytes":
-        yield "train.shard", f"{train.shard} does not work with bitsandbytes; use `shard: optimizer`, or adamw8bit"
+    for name in (["strict"] if train.strict else []) + ([optimizer.name] if optimizer else []):
+        if name in ("strict", "adafactor", "bitsandbytes"):
+            yield "train.shard", f"{train.shard} does not work with {name}; use `shard: optimizer`"
     if optimizer and optimizer.name == "adamw8bit" and train.offload:
         yield "train.offload", "does not work with adamw8bit; use adamw"
