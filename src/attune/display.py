@@ -11,7 +11,7 @@ from textwrap import fill, indent
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from attune.report.tables import brief_score, brief_value, sets_table
-from attune.styles import Style, styled
+from attune.styles import Style, duration, styled
 
 if TYPE_CHECKING:
     from attune.stages.context import Evaluated, Event, Finished, Started, Stepped
@@ -210,7 +210,7 @@ def _show_start(event: Started, display: Display) -> None:
     display.say(f"training set: {_training_set(event)}; model: {_parameters(event.parameters)}")
     for share in event.mix:
         display.say(
-            f"  {share.name}: {share.utterances:,} utterances, {share.seconds / 3600:.2f} h; per epoch "
+            f"  {share.name}: {share.utterances:,} utterances, {duration(share.seconds)}; per epoch "
             f"{share.drawn:,} utterances ({share.times:.4g}×), {share.part:.1%} of the audio"
         )
     for leak in event.leaks:
@@ -237,7 +237,7 @@ def _training_set(event: Started) -> str:
     if not kept:
         return "a stream of shards"
     lost = f" (left out: {kept.too_long:,} too long, {kept.too_short:,} too short)" if kept.left_out_seconds else ""
-    return f"{len(kept.rows):,} utterances, {kept.seconds / 3600:.2f} h{lost}"
+    return f"{len(kept.rows):,} utterances, {duration(kept.seconds)}{lost}"
 
 
 def _where_it_is(step: int, steps: int) -> str:
