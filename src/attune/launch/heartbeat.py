@@ -69,7 +69,7 @@ class RankMonitor:
         self._heartbeats = {rank: _Heartbeat("", 0, now) for rank in self._peers}
         self._reasons: dict[int, str] = {}  # why ranks have exited, by their own account
         self._has_store = True
-        self._has_named = False  # a rank that is unresponsive or late
+        self._is_reported = False  # a rank that is unresponsive or late
         self._closed = threading.Event()
         self._threads = [
             threading.Thread(target=work, daemon=True) for work in (self._exchange_heartbeats, self._monitor)
@@ -90,9 +90,9 @@ class RankMonitor:
     def explain_loss(self) -> RankLost:
         """Which rank is gone and why, when a collective has failed; found within a few heartbeats."""
         give_up = time.monotonic() + 2 * SILENT_PERIODS * self._period
-        while not (gone := self._gone()) and time.monotonic() < give_up and not self._has_named:
+        while not (gone := self._gone()) and time.monotonic() < give_up and not self._is_reported:
             time.sleep(0.05)
-        if self._has_named:
+        if self._is_reported:
             time.sleep(
                 max(0.0, give_up - time.monotonic())
             )  # the monitor, which ends this process, killed a rank that it named
@@ -162,9 +162,9 @@ class RankMonitor:
             found = self._unresponsive() or self._late()
             if found:
                 ranks, what = found
-                self._has_named = True
                 is_lowest = self._rank == min({self._rank, *self._peers} - set(ranks))
                 names = " and ".join(map(self._describe, ranks))
+                self._is_reported = True
                 self._on_loss(f"{names} {what} {RESUME}", is_lowest)
                 if not is_lowest:
                     time.sleep(4 * self._period)  # once the lost rank is killed, no rank can report
