@@ -57,6 +57,25 @@ class Past:
         return KeysValues(self.cache.keys[:, :, :end], self.cache.values[:, :, :end])
 
 
+@dataclass(slots=True)
+class GrowingPast:
+    """The cache of one decoder layer that is as long as there are tokens, for a graph that takes and returns it."""
+
+    cache: KeysValues  # (B, H, S, D / H)
+    places: Tensor  # (1,)
+    mask: None = None
+
+    def extended(self, new: KeysValues) -> KeysValues:
+        """The new tokens behind the old ones; it becomes the cache."""
+        self.cache = KeysValues(
+            torch.cat([self.cache.keys, new.keys], 2), torch.cat([self.cache.values, new.values], 2)
+        )
+        return self.cache
+
+
+AnyPast = Past | GrowingPast
+
+
 class Attention(nn.Module):
     """Several heads that look at the same or at another sequence."""
 
@@ -150,7 +169,7 @@ class DecoderLayer(nn.Module):
         """The next hidden states (B, U, D) of whole sequences, beside the encoder's states (B, F, D)."""
         return self.advance(hidden, self.encoder_attn.keys_values(states), mask)
 
-    def advance(self, hidden: Tensor, encoded: KeysValues, mask: Tensor | None, past: Past | None = None) -> Tensor:
+    def advance(self, hidden: Tensor, encoded: KeysValues, mask: Tensor | None, past: AnyPast | None = None) -> Tensor:
         """The next hidden states (R, U, D) after the past; several rows may share encoder states (B, …)."""
         normed = self.self_attn_layer_norm(hidden)
         own = self.self_attn.keys_values(normed)
@@ -242,7 +261,7 @@ class Decoder(Stack):
         return [KeysValues(each.keys.contiguous(), each.values.contiguous()) for each in found]
 
     def advance(
-        self, tokens: Tensor, encoded: Sequence[KeysValues], mask: Tensor | None, past: Sequence[Past]
+        self, tokens: Tensor, encoded: Sequence[KeysValues], mask: Tensor | None, past: Sequence[AnyPast]
     ) -> Tensor:
         """Logits (R, V) of what follows the last of the tokens (R, U), after and into the past."""
         hidden = self._embed(tokens, past[0].places)
