@@ -14,9 +14,10 @@ ARG PACKAGES=
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 
 # tini passes signals on and reaps, so that a preemption reaches attune as process 1's child.
+# wget is what the probes of KubeRay call.
 # hadolint ignore=DL3008
 RUN apt-get update \
- && apt-get install --yes --no-install-recommends ca-certificates python3 python3-venv tini \
+ && apt-get install --yes --no-install-recommends ca-certificates python3 python3-venv tini wget \
  && rm -rf /var/lib/apt/lists/*
 
 WORKDIR /opt/attune

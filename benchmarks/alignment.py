@@ -1,13 +1,13 @@
 """How exact and how fast forced alignment is, on utterances joined to long recordings.
 
-    python benchmarks/alignment.py MODEL MANIFEST [--minutes 6] [--long FOLDER]
+    python benchmarks/alignment.py MODEL MANIFEST [--minutes 6]
 
 The utterances of a manifest are joined as they are, in random order. The truth is where the speech of each begins and
 ends in the join, found in the utterance alone by two levels (Rabiner and Sambur, 1975): stretches of 50 ms or more
 within 15 dB of its loudest 10 ms are speech, and reach outwards as long as the level stays within 30 dB of it, over
 closures of up to 100 ms. Right is within 80 ms of the truth: the start of the first word and the end of the last word
-of an utterance. Every word must lie between its joins. The clock is the process's CPU time.
-With --long, the joined recordings and their manifest are written to a folder, for `attune align --cut`.
+of an utterance; the interval resamples utterances. As the outer level is a choice, the share is printed for two others
+too. That every word lies between its joins needs no such choice. The clock is the process's CPU time.
 """
 
 from __future__ import annotations
@@ -27,22 +27,27 @@ from numpy.typing import NDArray
 import attune
 from attune.audio.decode import read_utterance
 from attune.corpora import open_manifest
+from attune.metrics import Metric
+from attune.scoring import bootstrap
 from attune.types import SAMPLE_RATE, Utterance, Word
 
 TOLERANCE = 0.08
 LOUD, SOFT = -15.0, -30.0  # dB below the loudest 10 ms
+OTHERS = (-25.0, -35.0)  # in place of the soft one
 SHORTEST, BRIDGED = 5, 10  # hundredths of a second
+
+WITHIN = Metric("within", "%", True, "Edges within 80 ms of the truth.")
 
 Samples = NDArray[np.float32]
 
 
-def speech_edges(samples: Samples) -> tuple[float, float]:
+def speech_edges(samples: Samples, softest: float = SOFT) -> tuple[float, float]:
     """When the speech of an utterance begins and ends, in seconds."""
     hop = SAMPLE_RATE // 100
     power = np.square(samples[: len(samples) // hop * hop].reshape(-1, hop)).mean(1) + 1e-12
     levels = 10 * np.log10(power / power.max())
     loud = [run for run in _runs(levels > LOUD, 0) if run[1] - run[0] >= SHORTEST]
-    soft = _runs(levels > SOFT, BRIDGED)
+    soft = _runs(levels > softest, BRIDGED)
     first = next(run for run in soft if run[0] <= loud[0][0] < run[1])
     last = next(run for run in soft if run[0] < loud[-1][1] <= run[1])
     return first[0] / 100, last[1] / 100
@@ -77,14 +82,14 @@ def recordings(rows: Sequence[tuple[Utterance, Samples]], seconds: float) -> lis
     return groups
 
 
-def errors(group: Sequence[tuple[Utterance, Samples]], words: Sequence[Word]) -> tuple[list[float], list[bool]]:
-    """Distances of outer word edges from the truth, and whether each word lies between its joins."""
+def errors(group: Sequence[tuple[Utterance, Samples]], words: Sequence[Word]) -> tuple[list[list[float]], list[bool]]:
+    """Of each utterance, how far its first start and last end are from each truth; whether words lie between joins."""
     place, found, distances, inside = 0.0, iter(words), [], []
     for row, samples in group:
         own = [next(found) for _ in (row.text or "").split()]
-        start, end = speech_edges(samples)
-        distances += [abs(own[0].start - place - start), abs(own[-1].end - place - end)]
-        after = place + len(samples) / SAMPLE_RATE
+        first, last, after = own[0].start - place, own[-1].end - place, place + len(samples) / SAMPLE_RATE
+        truths = [speech_edges(samples, level) for level in (SOFT, *OTHERS)]
+        distances.append([distance for start, end in truths for distance in (first - start, last - end)])
         inside += [word.start >= place - TOLERANCE and word.end <= after + TOLERANCE for word in own]
         place = after
     return distances, inside
@@ -107,15 +112,13 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("manifest", type=Path)
     parser.add_argument("--minutes", type=float, default=6.0)
-    parser.add_argument("--long", type=Path)
     parser.add_argument("--seed", type=int, default=3)
     arguments = parser.parse_args()
     groups = recordings(read(arguments.manifest, arguments.seed), 60 * arguments.minutes)
-    if arguments.long:
-        write(groups, arguments.long)
-        return
     model = attune.load(arguments.model, "cpu")
-    distances, inside, audio, spent = [], [], 0.0, 0.0
+    distances: list[list[float]] = []
+    inside: list[bool] = []
+    audio = spent = 0.0
     for group in groups:
         samples = np.concatenate([each for _, each in group])
         began = time.process_time()
@@ -124,14 +127,25 @@ def main() -> None:
         audio += len(samples) / SAMPLE_RATE
         more, where = errors(group, found.words)
         distances, inside = distances + more, inside + where
-    close = np.array(distances) <= TOLERANCE
-    print(f"{len(groups)} recordings, {audio / 60:.1f} minutes, {len(inside)} words, {len(distances)} edges")
+    report(np.array(distances), np.array(inside))
+    print(f"{len(groups)} recordings of {audio / 60:.1f} minutes in all, {audio / spent:.0f}× real time by CPU time")
+
+
+def report(distances: NDArray[np.float64], inside: NDArray[np.bool_]) -> None:
+    """Print the shares; `distances` are by utterance, of starts and ends by turns for each truth."""
+    right = np.abs(distances) <= TOLERANCE
+    own = right[:, :2].sum(1)
+    score = bootstrap.percent(WITHIN, own.tolist(), [2] * len(own))
+    starts, ends = 100 * right[:, :2].mean(0)
+    print(f"edges within 80 ms: {score.value:.1f} % [{score.low:.1f}, {score.high:.1f}] of {2 * len(own)}")
+    median = 1000 * np.median(np.abs(distances[:, :2]))
+    print(f"  starts {starts:.1f} %, ends {ends:.1f} %; median distance {median:.0f} ms")
+    others = [100 * right[:, 2 * place : 2 * place + 2].mean() for place in range(1, 1 + len(OTHERS))]
     print(
-        f"edges within 80 ms: {close.mean():.1%} (starts {close[::2].mean():.1%}, ends {close[1::2].mean():.1%}), ",
-        end="",
+        "  with the outer level at "
+        + ", ".join(f"{level:g} dB: {share:.1f} %" for level, share in zip(OTHERS, others, strict=True))
     )
-    print(f"median distance {1000 * np.median(distances):.0f} ms; words between their joins: {np.mean(inside):.1%}")
-    print(f"{audio / spent:.0f}× real time by CPU time")
+    print(f"words between their joins: {100 * inside.mean():.1f} % of {len(inside)}")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ joined by `|` do not know one another; those joined by a space do. `testing` may
 import ast
 from collections.abc import Iterator
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ ROWS = """
     __main__
     cli
     serve
-    __init__ api recognizer recordings transcripts live display styles
+    __init__ api recognizer recordings transcripts live display transfers styles
     launch
     stages
     recipe recipe_keys site run run_report lease run_store run_mirror
@@ -27,6 +28,7 @@ ROWS = """
     families | tasks
     corpora | batches
     sources | audio | text | scoring | kernels
+    stored_tensors
     errors secrets catalog config contracts metrics plain_yaml roles scorers seeds tensor_files trust types world files
     processes
 """
@@ -107,6 +109,20 @@ def misplaced_imports(package: Path) -> list[str]:
     return wrong
 
 
+def import_cycle(package: Path) -> list[str]:
+    """Modules that import one another, in whatever part of them; empty where there are none."""
+    modules = modules_of(package)
+    graph = {
+        name: {imported for _, imported in imported_by(tree, set(modules)) if imported in modules} - {package.name}
+        for name, tree in modules.items()
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
 def frowned_on(package: Path) -> list[str]:
     """Words and shapes that the package does without, as `module:line what`."""
     return [
@@ -132,6 +148,15 @@ def complaint(node: ast.AST, may_print: bool) -> str:
 
 def test_imports_point_down_only():
     assert misplaced_imports(PACKAGE) == []
+
+
+def test_no_module_imports_one_that_imports_it():
+    assert import_cycle(PACKAGE) == []
+
+
+def test_an_import_in_a_function_closes_a_cycle_too(tmp_path):
+    package = house(tmp_path, run="def f() -> None:\n    from attune import site", site="from attune import run")
+    assert sorted(set(import_cycle(package))) == ["attune.run", "attune.site"]
 
 
 def test_every_room_has_a_place_in_the_house():

@@ -20,6 +20,7 @@ from attune.run import Run
 
 from cluster import ENVIRONMENT, head, node
 from processes import attune, start, wait, wait_for_step
+from servers.s3 import KEY, SECRET, moto
 from tiny import EPOCH, write_recipe
 
 pytestmark = [pytest.mark.recipe, pytest.mark.ray]
@@ -34,8 +35,31 @@ def recipe(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    with tempfile.TemporaryDirectory(prefix="ray-") as folder, head(Path(folder)) as started:
+def store():
+    """Variables with which a process reaches an S3 store with an empty bucket, speech."""
+    with moto() as url:
+        access = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1"}
+        access |= {"AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null", "AWS_ENDPOINT_URL": url}
+        client(access).create_bucket(Bucket="speech")
+        yield access
+
+
+def client(access):
+    import boto3
+
+    keys = {"aws_access_key_id": KEY, "aws_secret_access_key": SECRET, "region_name": "us-east-1"}
+    return boto3.client("s3", endpoint_url=access["AWS_ENDPOINT_URL"], **keys)
+
+
+def objects(access, prefix):
+    found = client(access).list_objects_v2(Bucket="speech", Prefix=prefix).get("Contents", [])
+    return sorted(each["Key"] for each in found)
+
+
+@pytest.fixture(scope="module")
+def cluster(store):
+    own = {**ENVIRONMENT, **store}
+    with tempfile.TemporaryDirectory(prefix="ray-") as folder, head(Path(folder), own=own) as started:
         yield started
 
 
@@ -115,15 +139,17 @@ def test_with_as_many_workers_as_there_are_sigterm_to_the_driver_saves_and_exits
     assert Run(run).state() == "preempted"
 
 
-def test_a_job_is_followed_and_ends_as_its_command_ends(recipe, cluster, tmp_path):
-    run = tmp_path / "run"
+def test_a_job_with_its_run_in_s3_is_followed_and_ends_as_its_command_ends(recipe, cluster, store, tmp_path):
+    run = "s3://speech/runs/job"
     done = attune(
         *("submit", recipe, f"run={run}", "train.steps=2", "train.warmup=0", "data.test=[]", "train.eval_every=2"),
-        *("--folder", recipe.parent, "--address", cluster.jobs, "--devices", 1, "--env", "OMP_NUM_THREADS=1"),
-        **ENVIRONMENT,
+        *("--folder", recipe.parent, "--address", cluster.jobs, "--devices", 1),
+        *("--env", "OMP_NUM_THREADS=1", "--env", f"ATTUNE_CACHE={tmp_path / 'cache'}"),
+        **{**ENVIRONMENT, **store},
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "has the model of step 2" in done.stdout
+    assert f"{run}/model has the model of step 2" in done.stdout
+    assert "runs/job/model/model.safetensors" in objects(store, "runs/job/model/")
     said: list[str] = []
     for code, expected in ((75, 75), (9, 1)):
         words = [sys.executable, "-c", f"print('on the cluster'); raise SystemExit({code})"]
@@ -154,6 +180,29 @@ def test_files_are_transcribed_by_workers_and_a_second_time_only_what_is_missing
     again = attune(*words, **ENVIRONMENT)
     assert len(again.stdout.splitlines()) == 2 and again.returncode == 0
     assert sorted(out.read_text().splitlines()) == sorted(lines)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # as above
+def test_shards_are_decoded_by_workers_and_a_second_time_only_what_is_missing(
+    recipe, cluster, store, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("attune.stages.eval_shards.UTTERANCES", 4)
+    run, variables = tmp_path / "run", {**ENVIRONMENT, **store}
+    assert wait(start(["train", str(recipe), f"run={run}", "train.steps=3", "--workers=0"])) == [0]
+    here = json.loads(attune("evaluate", run, "--on", "dev", "--json").stdout)
+    predicted = (run / "predictions/dev.jsonl").read_bytes()
+    (run / "predictions/dev.jsonl").unlink()
+    words = ["evaluate", run, "--on", "dev", "--json", "--shards", "s3://speech/decoded/", "--launch", "ray"]
+    words += ["--address", cluster.address, "--devices", "1-2"]
+    done = attune(*words, **variables)
+    assert done.returncode == 0 and "2 shards in s3://speech/decoded/, 2 of them new" in done.stderr, done.stderr
+    assert json.loads(done.stdout)["scores"] == here["scores"]
+    assert (run / "predictions/dev.jsonl").read_bytes() == predicted
+    first, _ = objects(store, "decoded/")
+    client(store).delete_object(Bucket="speech", Key=first)
+    again = attune(*words, **variables)
+    assert "2 shards in s3://speech/decoded/, 1 of them new" in again.stderr and again.returncode == 0
+    assert json.loads(again.stdout)["scores"] == here["scores"]
 
 
 def test_a_run_directory_that_a_node_cannot_see_is_refused(recipe, cluster, tmp_path):

@@ -215,6 +215,24 @@ def test_damaged_objects_are_passed_over_and_the_run_goes_on_from_the_newest_sou
     assert ending(pulled(bucket, tmp_path / "seen")) == quiet
 
 
+def test_machines_that_share_weights_and_no_disk_upload_their_own_shards(recipe, bucket, tmp_path):
+    def elsewhere(name):
+        return lambda rank: os.environ.update(ATTUNE_CACHE=str(tmp_path / f"{name}-{rank}"))
+
+    sharded = [each for each in words(recipe, bucket, "train.shard=full") if "strict" not in each]
+    assert wait(start(sharded, 2, elsewhere("machine"))) == [0, 0]
+    seen = pulled(bucket, tmp_path / "seen") / f"checkpoints/step-{STEPS:06d}"
+    assert checkpoint.damage(seen) is None
+    assert {path.name for path in seen.glob("model-*")} == {f"model-0000{rank}-of-00002.safetensors" for rank in (1, 2)}
+    token = json.loads(store(bucket).read(manifest_key(STEPS)))["attempt"]
+    store(bucket).write(f"checkpoints/step-{STEPS:06d}/{token}/model-00002-of-00002.safetensors", b"damaged")
+    assert wait(start(sharded, 2, elsewhere("another"))) == [0, 0]
+    again = pulled(bucket, tmp_path / "again") / f"checkpoints/step-{STEPS:06d}"
+    assert [sha256(again / path.name) for path in seen.glob("*.safetensors")] == [
+        sha256(path) for path in seen.glob("*.safetensors")
+    ]
+
+
 def test_of_two_writers_one_is_refused_with_who_holds_the_run(recipe, bucket):
     (first,) = start(words(recipe, bucket, "train.steps=100000"))
     while store(bucket).read("status.json") is None:
@@ -269,7 +287,7 @@ def test_training_waits_for_a_store_that_is_away_refuses_or_is_slow_says_so_once
         time.sleep(0.01)
     with changed(relay, is_away=True):
         assert running.is_alive()
-    with changed(relay, refusal=503):
+    with changed(relay, refusal=503, code="SlowDown"):
         assert running.is_alive()
     relay.delay = 0.05
     assert wait([running]) == [0]
@@ -311,10 +329,29 @@ def test_credentials_that_expire_are_read_again(bucket, relay, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("server", ["moto"], indirect=True)
+def test_credentials_of_a_web_identity_are_asked_for_again_when_they_expire(bucket, relay, tmp_path, monkeypatch):
+    token = tmp_path / "token"
+    token.write_text("a token that the cluster renews")
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(token))
+    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/attune")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    objects = store(bucket)
+    objects.write("a.txt", b"1")
+    assert read_range(f"{bucket}/a.txt", 0, 1) == b"1"
+    relay.expired = relay.key
+    objects.write("a.txt", b"2")
+    assert relay.key not in (KEY, relay.expired)
+    relay.expired = relay.key
+    assert read_range(f"{bucket}/a.txt", 0, 1) == b"2"
+
+
+@pytest.mark.parametrize("server", ["moto"], indirect=True)
 def test_data_is_waited_for_as_long_as_training_may_wait_and_reported_once(bucket, relay, monkeypatch):
     store(bucket).write("a.txt", b"data")
     monkeypatch.setattr("attune.sources._ranges.RANGE_READS", RetryPolicy(tries=2, first_wait=0.1, longest_wait=0.2))
-    address, faults = f"{bucket}/a.txt", ({"is_away": True}, {"refusal": 503})
+    address, faults = f"{bucket}/a.txt", ({"is_away": True}, {"refusal": 503, "code": "SlowDown"})
+    assert read_range(address, 0, 4) == b"data"  # with a client that is ready before the faults are over
     for fault in faults:
         with (
             pytest.warns(UserWarning, match=r"Waiting up to 30 s") as warned,

@@ -1,16 +1,20 @@
-"""Ranks that share out the optimizer's state, or the weights too, train the same model; checkpoints are all alike."""
+"""Ranks that share out the optimizer's state, or the weights too, train the same model, from any checkpoint."""
 
 import json
+import os
 import shutil
+import signal
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from attune.errors import ConfigError
 from attune.files import sha256
 from attune.recipe import load
+from attune.training import checkpoint
 
-from processes import kill, start, wait, wait_for_step
+from processes import attune, kill, start, wait, wait_for_step
 from tiny import write_recipe
 from tiny_whisper import write_whisper
 
@@ -45,12 +49,11 @@ def losses(run):
 
 
 def bits(run, step=6):
-    folder = run / f"checkpoints/step-{step:06d}"
-    return [sha256(folder / name) for name in ("model.safetensors", "optimizer.safetensors")]
+    return [sha256(path) for path in sorted((run / f"checkpoints/step-{step:06d}").glob("*.safetensors"))]
 
 
 def apart(one, other, step=6):
-    tensors = [load_file(run / f"checkpoints/step-{step:06d}/model.safetensors") for run in (one, other)]
+    tensors = [checkpoint.tensors(run / f"checkpoints/step-{step:06d}") for run in (one, other)]
     return max(float((tensors[0][name] - tensors[1][name]).abs().max()) for name in tensors[0])
 
 
@@ -73,23 +76,75 @@ def test_a_shared_optimizer_ends_in_the_same_bits_on_any_ranks(recipe, tmp_path,
 def test_shared_weights_train_the_same_model(runs):
     assert bits(runs["optimizer"]) == bits(runs["none"])
     assert apart(runs["full"], runs["none"]) <= 1e-6
-    assert {*load_file(runs["full"] / "checkpoints/step-000006/optimizer.safetensors")} == {
-        *load_file(runs["none"] / "checkpoints/step-000006/optimizer.safetensors")
-    }
+    folders = [runs[kind] / "checkpoints/step-000006" for kind in ("full", "none")]
+    full, whole = (checkpoint.tensors(folder, "optimizer") for folder in folders)
+    assert full.keys() == whole.keys()
+    assert all(full[name].shape == whole[name].shape for name in full)
 
 
-@pytest.mark.parametrize("after", KINDS)
-@pytest.mark.parametrize("before", KINDS)
-def test_a_checkpoint_of_each_setting_goes_on_under_every_other(recipe, runs, tmp_path, before, after):
+LINKS = [(4, "full"), (1, "full"), (2, "full"), (2, "optimizer"), (3, "full"), (2, "none")]
+
+
+def test_a_run_goes_on_from_every_kind_of_checkpoint_on_any_ranks(recipe, tmp_path):
+    """Two ranks, then four, then one …: each goes on from what the one before it has left."""
+    settings = ["train.save_every=1", "train.eval_every=7", "train.steps=7"]
+    plain = trained(recipe, tmp_path / "plain", 1, *settings)
+    run = trained(recipe, tmp_path / "run", 2, *settings, "train.shard=full")
+    for step, (ranks, kind) in enumerate(LINKS, 1):
+        for later in range(step + 1, 8):
+            shutil.rmtree(run / f"checkpoints/step-{later:06d}")
+        trained(recipe, run, ranks, *settings, f"train.shard={kind}")
+        has_index = (run / f"checkpoints/step-{step + 1:06d}/index.json").is_file()
+        assert has_index == (kind == "full" and ranks > 1)
+    assert apart(run, plain, 7) <= 1e-6
+    assert abs(losses(run)[7] - losses(plain)[7]) <= 1e-6
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_damaged_shard_is_passed_over_and_the_same_ranks_end_in_the_same_bits(recipe, runs, tmp_path):
     run = tmp_path / "run"
-    shutil.copytree(runs[before], run)
-    shutil.rmtree(run / "checkpoints/step-000006")
-    trained(recipe, run, 2, f"train.shard={after}")
-    expected, found = losses(runs[before]), losses(run)
-    assert abs(found[4] - expected[4]) <= 1e-6
-    assert apart(run, runs["none"]) <= 1e-6
-    if before == after:
-        assert bits(run) == bits(runs[before])  # resumed exactly
+    shutil.copytree(runs["full"], run)
+    flip(run / "checkpoints/step-000006/optimizer-00002-of-00002.safetensors")
+    trained(recipe, run, 2, "train.shard=full")
+    assert bits(run) == bits(runs["full"])
+    assert len(list(run.glob("checkpoints/*.damaged-*"))) == 1
+
+
+@pytest.mark.parametrize("point", ["tensors", "index", "manifest"])
+def test_killed_while_shards_are_written_a_checkpoint_is_whole_or_absent(recipe, runs, tmp_path, point):
+    """A rank is killed in the middle of its file, or the first one before the index or the name."""
+    run = tmp_path / "run"
+
+    def die(rank):
+        from attune.training import saving
+
+        if point == "tensors" and rank == 1:
+            saving._stored = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        if rank == 0 and point != "tensors":
+            name = "index_json" if point == "index" else "complete"
+            setattr(saving.checkpoint, name, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+
+    words = ["train", str(recipe), f"run={run}", *SETTINGS, "train.shard=full", "--workers=0", "--timeout=20"]
+    assert -9 in wait(start(words, 2, die), 60)
+    assert not checkpoint.sound(run / "checkpoints")
+    assert bits(trained(recipe, run, 2, "train.shard=full")) == bits(runs["full"])
+    assert not list(run.glob("checkpoints/.*"))
+
+
+def test_a_run_in_shards_is_exported_and_evaluated_by_one_process(runs, tmp_path):
+    exported = tmp_path / "model"
+    assert attune("export", f"{runs['full']}@step-3", "--to", exported).returncode == 0
+    found, saved = (
+        load_file(exported / "model.safetensors"),
+        checkpoint.tensors(runs["full"] / "checkpoints/step-000003"),
+    )
+    assert all(torch.equal(found[name], saved[name]) for name in saved)
+    assert attune("evaluate", f"{runs['full']}@last", "--on", "dev").returncode == 0
 
 
 @pytest.mark.parametrize("micros", [1, 3])

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from attune import recipe as recipes
 from attune.catalog import NORMALIZERS, find
 from attune.decoding.predict import prepare_for_decoding
-from attune.display import Display, drawn, shown
+from attune.display import Display, drawn, show_preparing, shown
 from attune.errors import ConfigError, ModelError
 from attune.families.ssl.extract import FeatureExtractor as FeatureExtractor
 from attune.families.ssl.extract import ready
@@ -25,7 +25,9 @@ from attune.recipe import Recipe
 from attune.recognizer import Chunking as Chunking
 from attune.recognizer import Recognizer as Recognizer
 from attune.recordings import load_audio as load_audio
+from attune.report.page import Page
 from attune.run import Run
+from attune.run_report import save_report
 from attune.scoring.error_rates import score_transcripts
 from attune.site import this_site
 from attune.sources import locate
@@ -37,10 +39,21 @@ from attune.stages.lock import as_locked
 from attune.stages.new import NewRequest, draft_recipe
 from attune.stages.place import local_run
 from attune.stages.pretrained import is_native, open_pretrained
+from attune.transfers import with_progress
 from attune.types import DecodingPrecision, Scores
 from attune.world import World, choose_device
 
 FORMER_CHUNKING = {"pauses": "vad", "windows": "timestamps"}
+
+
+class TrainedRun(Run):
+    """A run directory, with its report: what `train` returns."""
+
+    __slots__ = ()
+
+    def report(self, out: Path | str | None = None) -> Page:
+        """A page that shows itself in a notebook, written to report.html in the run or to `out`."""
+        return save_report(self, out)
 
 
 def load(
@@ -66,7 +79,7 @@ def load(
     in, as `decode.precision` has it: "int8" is the fastest on a CPU. `long` is the former name of `chunking`.
     """
     _require_chunking(chunking, long)
-    site = this_site(device=device)
+    site = with_progress(this_site(device=device))
     world = _world(device)
     changes = [f"task.language={_flow(language)}"] if language else []
     target = open_eval_target(str(source), changes, site)
@@ -95,7 +108,7 @@ def load_upstream(name: str, weights: str | Path | None = None, device: str = "a
     plug_in = find(UPSTREAMS, name)
     if weights is not None and plug_in.read is None:
         raise ConfigError(f"The upstream {name!r} has no weights. Leave `weights` out.")
-    site = this_site(device=device)
+    site = with_progress(this_site(device=device))
     path = locate(str(weights), site.cache) if weights is not None else None
     with tempfile.TemporaryDirectory() as assets:
         tensors: Mapping[str, torch.Tensor] = {}
@@ -139,10 +152,13 @@ def new(data: str | Path, model: str | Path, **settings: str) -> Path:
     named = {name: settings.pop(name) for name in ("run", "task", "language", "label") if name in settings}
     to = Path(settings.pop("to")) if "to" in settings else None
     request = NewRequest(str(data), str(model), to, **named, options=dotted(settings))
-    return drain(draft_recipe(request, this_site())).path
+    display = Display(sys.stdout)
+    drafted = drain(draft_recipe(request, with_progress(this_site())), show_preparing(display))
+    display.close()
+    return drafted.path
 
 
-def train(recipe: str | Path, show: bool = True, **overrides: object) -> Run:
+def train(recipe: str | Path, show: bool = True, **overrides: object) -> TrainedRun:
     """Train to the end in this process, or go on: `train("x.yaml", optimizer={"lr": 1e-4})`.
 
     `recipe` is a file, the name of a shipped one, a run to go on with, or data, with `model="hf://…"`. `show=False`
@@ -154,11 +170,12 @@ def train(recipe: str | Path, show: bool = True, **overrides: object) -> Run:
     loaded = recipes.load(path, words).recipe
     site = this_site()
     world = _world(site.device)
+    site = with_progress(site) if show and world.is_first else site
     request = stage.Request([Path(sys.argv[0]).name, "attune.train", str(recipe), *words])
     events = stage.train(loaded, request, site, world)
     for _ in shown(events, Display(sys.stdout)) if show and world.is_first else events:
         pass
-    return local_run(loaded.run, site)
+    return TrainedRun(local_run(loaded.run, site).folder)
 
 
 def _recipe_and_words(recipe: str | Path, overrides: dict[str, object]) -> tuple[Path, list[str]]:
@@ -176,8 +193,9 @@ def _recipe_and_words(recipe: str | Path, overrides: dict[str, object]) -> tuple
 def evaluate(run: str | Path, on: str | None = None, batch: int | None = None, show: bool = True) -> Evaluation:
     """Decode and score a run or a model on `dev`, `test`, `train` or a manifest; `show=False` draws no bar."""
     site = this_site()
-    target = open_eval_target(str(run), [], site)
     world = _world(site.device)
+    site = with_progress(site) if show and world.is_first else site
+    target = open_eval_target(str(run), [], site)
     display = Display(sys.stdout) if show and world.is_first else None
     evaluation = drawn(evaluate_target(target, on, batch, site, world), display)
     if world.is_first:

@@ -108,7 +108,7 @@ def _of_file(kind: Kind[PlugIn], path: Path) -> PlugIn:
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, path)
         if spec is None or spec.loader is None:
-            raise ConfigError(f"{path} is no Python file.")
+            raise ConfigError(f"{path} is not a Python file.")
         sys.modules[name] = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(sys.modules[name])

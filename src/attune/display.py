@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import warnings
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import timedelta
 from textwrap import fill, indent
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
@@ -16,6 +16,7 @@ from attune.styles import Style, styled
 if TYPE_CHECKING:
     from attune.stages.context import Evaluated, Event, Finished, Started, Stepped
     from attune.stages.evaluate import Decoding, Evaluation
+    from attune.stages.prepare import Preparing, Understood
     from attune.training.adapt import Adapted
     from attune.types import Scores
 
@@ -57,12 +58,12 @@ class Display:
         """Progress of an evaluation."""
         self.progress(f"decoding {event.split}", event.done, event.total, "utt")
 
-    def progress(self, what: str, done: int, total: int, unit: str) -> None:
-        """Progress of something that ends when `done` reaches `total`."""
-        if total:
+    def progress(self, what: str, done: int, total: int | None, unit: str) -> None:
+        """Progress of something that ends when `done` reaches `total`, if anyone knows that."""
+        if total != 0:
             self._advance(what, done, total, unit, "")
-        if done >= total:
-            self._close()
+        if total is not None and done >= total:
+            self.close()
 
     def stepped(self, event: Stepped, steps: int) -> None:
         """One optimizer step."""
@@ -77,9 +78,11 @@ class Display:
             self.say(f"step {number} skipped: {step.skipped} ({', '.join(step.skipped_ids[:5])} …)", "warning")
         for reason in step.dropped:
             self.say_once(f"dropped: {reason}", "warning")
+        for text in event.slow_ranks:
+            self.say(text, "warning")
         self._advance("training", number, steps, "step", figures)
 
-    def _advance(self, what: str, done: int, total: int, unit: str, figures: str) -> None:
+    def _advance(self, what: str, done: int, total: int | None, unit: str, figures: str) -> None:
         if self.is_live:
             self._advance_bar(what, done, total, unit, figures)
             return
@@ -88,27 +91,21 @@ class Display:
             self._began[what] = (now, done)
         if done and (now >= self._next_line or done == total):
             self._next_line = now + LINE_EVERY_SECONDS
-            parts = [f"{what}: {unit} {done}/{total}", figures, self._eta(what, now, done, total)]
+            count = f"{what}: {unit} {done}{'' if total is None else f'/{total}'}"
+            parts = [count, figures, time_left(self._began[what], (now, done), total or 0)]
             self.say(", ".join(filter(None, parts)))
 
-    def _eta(self, what: str, now: float, done: int, total: int) -> str:
-        """The time that is left, in words for a log; a bar has its own."""
-        start, first = self._began[what]
-        if done <= first or done >= total:
-            return ""
-        left = timedelta(seconds=round((now - start) / (done - first) * (total - done)))
-        return f"ETA {left}"
-
-    def _advance_bar(self, what: str, done: int, total: int, unit: str, figures: str) -> None:
+    def _advance_bar(self, what: str, done: int, total: int | None, unit: str, figures: str) -> None:
         if self._bar is None or self._what != what:
-            self._close()
+            self.close()
             self._what = what
             options = {"file": self.stream, "leave": False, "miniters": 1, "mininterval": 0.2, "dynamic_ncols": True}
-            self._bar = _tqdm(self.is_notebook)(total=total, initial=done, desc=what, unit=f" {unit}", **options)
+            self._bar = bar_type(self.is_notebook)(total=total, initial=done, desc=what, unit=f" {unit}", **options)
         self._bar.set_postfix_str(figures, refresh=False)
         self._bar.update(done - self._bar.n)
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """End the bar, if there is one."""
         if self._bar is not None:
             # A notebook keeps what it shows: of the bars, the one of the whole training.
             self._bar.leave = self.is_notebook and self._what == "training" and self._bar.n >= self._bar.total
@@ -122,7 +119,7 @@ def in_notebook() -> bool:
     return get_ipython is not None and getattr(get_ipython(), "kernel", None) is not None
 
 
-def _tqdm(is_notebook: bool) -> Any:
+def bar_type(is_notebook: bool) -> Any:
     """The bar of a terminal, or of notebooks: a widget where ipywidgets is installed, text elsewhere."""
     if not is_notebook:
         from tqdm import tqdm
@@ -133,6 +130,14 @@ def _tqdm(is_notebook: bool) -> Any:
         from tqdm.auto import tqdm as auto
 
     return auto
+
+
+def time_left(first: tuple[float, int], now: tuple[float, int], total: int) -> str:
+    """The time that is left by two moments and how much was done then, for a log; a bar has its own."""
+    (start, begun), (moment, done) = first, now
+    if done <= begun or done >= total:
+        return ""
+    return f"ETA {timedelta(seconds=round((moment - start) / (done - begun) * (total - done)))}"
 
 
 def real_time(seconds_per_second: float) -> str:
@@ -146,6 +151,23 @@ def drawn(stage: Generator[Decoding, None, T], display: Display | None) -> T:
     from attune.stages import drain
 
     return drain(stage, display.decoding) if display else drain(stage)
+
+
+def show_preparing(display: Display) -> Callable[[Preparing | Understood], None]:
+    """Draw how data was understood and how far its preparation is; in a log, only one that takes long."""
+    from attune.stages.prepare import Understood
+
+    began = time.monotonic()
+
+    def show(event: Preparing | Understood) -> None:
+        if isinstance(event, Understood):
+            for note in event.notes:
+                display.say(note)
+        elif display.is_live or time.monotonic() > began + LINE_EVERY_SECONDS:
+            done = event.done if event.total is None else min(event.done, event.total)
+            display.progress(f"preparing {event.split}", done, event.total, "row")
+
+    return show
 
 
 def shown(events: Iterable[Event], display: Display) -> Iterator[Event]:

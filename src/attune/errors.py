@@ -63,9 +63,13 @@ class ReaderLost(AttuneError):
 
 
 class RankLost(AttuneError):
-    """Another rank exited before this one."""
+    """Another rank exited before this one; of the remaining ranks, `is_reporter` prints it (None: the first)."""
 
     exit_code = 1
+
+    def __init__(self, message: str, is_reporter: bool | None = None) -> None:
+        super().__init__(message)
+        self.is_reporter = is_reporter
 
 
 class Preempted(AttuneError):

@@ -3,12 +3,15 @@
 import errno
 import hashlib
 import os
+import threading
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from attune.errors import AttuneError, DataError
+
+LOOK_SECONDS = 0.2
 
 
 @contextmanager
@@ -60,6 +63,33 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def growing(folder: Path, report: Callable[[int], None]) -> Iterator[None]:
+    """Report now and then how many bytes are in a folder that is being written."""
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(LOOK_SECONDS):
+            report(folder_bytes(folder))
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def folder_bytes(folder: Path) -> int:
+    """The size of all files in a folder, which may come and go."""
+    total = 0
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            total += path.stat().st_size if path.is_file() else 0
+    return total
 
 
 def sha256(path: Path) -> str:

@@ -27,9 +27,7 @@ from attune.errors import CheckpointError
 from attune.files import explain_write_errors, write_text
 from attune.metrics import Metric, Scores
 from attune.recipe import Recipe
-from attune.report.page import Page
 from attune.report.tables import scores_from_json, scores_html, scores_table
-from attune.site import this_site
 from attune.sources import without_secrets
 
 PACKAGES = ("attune-speech", "torch", "transformers", "numpy", "soundfile", "soxr", "safetensors", "sentencepiece")
@@ -235,13 +233,6 @@ class Run:
     def scores(self) -> dict[str, Any]:
         """Every evaluation's result, by the name of what was scored."""
         return _record(self.folder / "scores.json") or {}
-
-    def report(self, out: Path | str | None = None) -> Page:
-        """The run's report: a page that shows itself in a notebook, written to report.html in the run or to `out`."""
-        from attune.run_report import make_report
-
-        path = Path(out) if out else self.folder / "report.html"
-        return make_report([self], this_site(), path.absolute().parent).save(path)
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -104,13 +104,22 @@ class Mirror:
         self._known |= {name: _signature(path) for name, path in changed.items()}
         local = {int(path.name.removeprefix("step-")): path for path in self._run.checkpoints.glob("step-*")
                  if checkpoint.is_step(path)}  # fmt: skip
-        whole = [step for step, path in local.items() if all((path / name).is_file() for name in checkpoint.FILES)]
+        whole = [step for step, path in local.items() if step not in self._steps and self._is_whole(step, path)]
         return _Changes(
             {name: path.read_bytes() for name, path in changed.items()},
             tuple(sorted(self._known.keys() - files.keys())),
-            tuple(sorted({*whole} - self._steps)),
+            tuple(sorted(whole)),
             tuple(sorted(self._steps - local.keys())),
         )
+
+    def _is_whole(self, step: int, folder: Path) -> bool:
+        """Whether every file of a checkpoint is here, or was uploaded by a rank on another machine."""
+        missing = {name for name in checkpoint.sums_of(folder) if not (folder / name).is_file()}
+        token = checkpoint.token_of(folder)
+        if not missing or token is None:
+            return not missing
+        there = f"{folder_key(step)}{token}/"
+        return missing <= {name.removeprefix(there) for name in self._store.list(there)}
 
     def _upload(self, changes: _Changes) -> None:
         self._lease.require_held()
@@ -128,10 +137,10 @@ class Mirror:
 
     def _upload_checkpoint(self, step: int) -> None:
         folder = checkpoint.folder_of(self._run.checkpoints, step)
-        attempt = f"{self._lease.writer.token:04d}-{uuid.uuid4().hex[:8]}"
-        for name in checkpoint.FILES:
-            self._store.upload(f"{folder_key(step)}{attempt}/{name}", folder / name)
+        attempt = checkpoint.token_of(folder) or f"{self._lease.writer.token:04d}-{uuid.uuid4().hex[:8]}"
         sums = json.loads((folder / checkpoint.MANIFEST).read_text())
+        for name in [name for name in sums if (folder / name).is_file()]:
+            self._store.upload(f"{folder_key(step)}{attempt}/{name}", folder / name)
         self._lease.require_held()
         manifest = {"format": 1, "attempt": attempt, "files": sums}
         self._store.write(manifest_key(step), json.dumps(manifest, indent=1).encode())

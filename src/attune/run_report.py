@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attune import catalog
 from attune.contracts import Task
 from attune.corpora import Corpus, fetch_manifest, open_corpus
 from attune.errors import AttuneError, DataError
 from attune.metrics import Json, Prediction, Scores
+from attune.recipe import Recipe
 from attune.report.page import Page
 from attune.report.predictions import read_predictions
 from attune.report.run_page import RunFacts, report_page
@@ -25,13 +26,10 @@ from attune.report.sets import ScoredSet, kind_of
 from attune.report.sounds import sound_of_file
 from attune.report.tables import scores_from_json
 from attune.report.trials import trials_data
-from attune.site import Site
+from attune.run import Run
+from attune.site import Site, this_site
 from attune.sources import locate, read_lock
 from attune.types import ScoringContext, Utterance
-
-if TYPE_CHECKING:  # a run makes its own report
-    from attune.recipe import Recipe
-    from attune.run import Run
 
 EMBEDDED = 50  # recordings inside the page
 MOST_TRAINING_ROWS = 200_000  # whose words are looked at
@@ -55,6 +53,12 @@ class _Opened:
         if not sources:
             raise DataError(f"The recipe has no data.{split}.")
         return open_corpus(split, [fetch_manifest(source, self.site.cache) for source in sources], self.run.data)
+
+
+def save_report(run: Run, out: Path | str | None = None) -> Page:
+    """The report of one run, written to report.html in the run or to `out`."""
+    path = Path(out) if out else run.folder / "report.html"
+    return make_report([run], this_site(), path.absolute().parent).save(path)
 
 
 def make_report(runs: Sequence[Run], site: Site, beside: Path, embedded: int = EMBEDDED) -> Page:

@@ -130,11 +130,12 @@ class StoredRun:
             for stored in self.checkpoints(self.store.list(CHECKPOINTS)):
                 self.fetch(stored)
 
-    def fetch(self, stored: StoredCheckpoint, names: Iterable[str] = checkpoint.FILES) -> bool:
-        """Bring a checkpoint, unless it is here; whether it is sound. `names` may leave out the tensors."""
+    def fetch(self, stored: StoredCheckpoint, is_partial: bool = False) -> bool:
+        """Bring a checkpoint, unless it is here; whether it is sound. A partial one is without its tensors."""
         final = checkpoint.folder_of(self.run.checkpoints, stored.step)
-        is_partial = {*names} != {*checkpoint.FILES}
-        is_here = _sums(final) == dict(stored.sums) and all((final / name).is_file() for name in names)
+        inside = tuple(name for name in stored.sums if Path(name).name == name)
+        names = (checkpoint.PROGRESS,) if is_partial else inside
+        is_here = checkpoint.sums_of(final) == dict(stored.sums) and all((final / name).is_file() for name in names)
         if is_here and (is_partial or checkpoint.damage(final) is None):
             return True
         partial = self.run.checkpoints / f".{final.name}.part-{uuid.uuid4().hex[:8]}"
@@ -182,7 +183,7 @@ class StoredRun:
     def _copy(self, name: str, stored: StoredObject) -> None:
         path = self.run.folder / name
         if ".." in Path(name).parts:
-            raise CheckpointError(f"{self.store.address} has an object named {name!r}, which is no file of a run.")
+            raise CheckpointError(f"{self.store.address} has an object named {name!r}, which is not a file of a run.")
         if not _is_same(path, stored):
             self.store.download(name, path)
 
@@ -197,7 +198,7 @@ class StoredRun:
         self.run.checkpoints.mkdir(exist_ok=True)
         for each in reversed(stored):
             is_needed = needs_newest or each.step in steps
-            is_sound = self.fetch(each, checkpoint.FILES if is_needed else ("progress.json",))
+            is_sound = self.fetch(each, is_partial=not is_needed)
             needs_newest &= not is_sound
         names = {checkpoint.folder_of(self.run.checkpoints, each.step).name for each in stored}
         for folder in [path for path in self.run.checkpoints.iterdir() if path.name not in names]:
@@ -264,13 +265,6 @@ def locate_recipe(address: str, cache: Cache) -> Path | None:
     found = open_stored(address, cache, PATIENCE, lambda _: None)
     path = found.run.folder / "recipe.yaml"
     return path if found.is_run() and found.store.download(path.name, path) else None
-
-
-def _sums(folder: Path) -> dict[str, str]:
-    try:
-        return dict(json.loads((folder / checkpoint.MANIFEST).read_text()))
-    except (OSError, ValueError, TypeError):
-        return {}
 
 
 def _is_same(path: Path, stored: StoredObject) -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from attune.errors import ConfigError, RankLost
 
+SOMEBODY = "Another rank has exited, so this one stops."  # where nobody knows which
 READER = "DataLoader worker"  # the beginning of torch's messages about a killed loader worker
 
 HALF_PRECISION = {"bf16": torch.bfloat16, "fp16": torch.float16}  # the precisions other than that of the weights
@@ -45,11 +46,18 @@ class World:
     size: int
     device: torch.device
     waiting: Callable[[], AbstractContextManager[object]] = nullcontext  # entered while this rank waits in a collective
+    explain_loss: Callable[[], RankLost] = lambda: RankLost(SOMEBODY)  # called when a collective has failed
+    group: dist.ProcessGroup | None = None  # None: the one that the processes began with
 
     @classmethod
     def alone(cls, device: str = "cpu") -> "World":
         """A world of one rank."""
         return cls(0, 1, torch.device(device))
+
+    def apart(self) -> "World":
+        """The same ranks with collectives of their own, on the CPU: for a thread beside the one that trains."""
+        group = dist.new_group(backend="gloo") if self.size > 1 else None
+        return World(self.rank, self.size, torch.device("cpu"), group=group)
 
     @property
     def is_first(self) -> bool:
@@ -60,7 +68,7 @@ class World:
         """Sum `tensor` over the ranks, in place; the summation order is fixed."""
         if self.size > 1:
             with self._collective():
-                dist.all_reduce(tensor)
+                dist.all_reduce(tensor, group=self.group)
         return tensor
 
     def stack(self, tensor: Tensor) -> list[Tensor]:
@@ -69,7 +77,7 @@ class World:
             return [tensor]
         parts = [torch.empty_like(tensor) for _ in range(self.size)]
         with self._collective():
-            dist.all_gather(parts, tensor)
+            dist.all_gather(parts, tensor, group=self.group)
         return parts
 
     def gather(self, value: Any) -> list[Any]:
@@ -78,14 +86,14 @@ class World:
             return [value]
         values: list[Any] = [None] * self.size
         with self._collective():
-            dist.all_gather_object(values, value)
+            dist.all_gather_object(values, value, group=self.group)
         return values
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
         if self.size > 1:
             with self._collective():
-                dist.barrier()
+                dist.barrier(self.group)
 
     def gather_to_first(self, value: Any) -> list[Any]:
         """As `gather`, but only rank 0 receives; the others get an empty list."""
@@ -93,14 +101,14 @@ class World:
             return [value]
         values: list[Any] | None = [None] * self.size if self.is_first else None
         with self._collective():
-            dist.gather_object(value, values)
+            dist.gather_object(value, values, group=self.group)
         return values or []
 
     def copy_from(self, rank: int, tensor: Tensor) -> None:
         """Broadcast one rank's `tensor` to all, in place."""
         if self.size > 1:
             with self._collective():
-                dist.broadcast(tensor, rank)
+                dist.broadcast(tensor, rank, group=self.group)
 
     @contextmanager
     def _collective(self) -> Iterator[None]:
@@ -111,4 +119,4 @@ class World:
         except RuntimeError as error:
             if READER in str(error):
                 raise  # torch raises this anywhere in the main thread, about a loader worker of this rank
-            raise RankLost(f"Rank {self.rank}: another rank has exited, so this one stops.") from error
+            raise self.explain_loss() from error

@@ -3,13 +3,16 @@
 import shutil
 import subprocess
 import sys
+from io import BytesIO
 
 import numpy as np
 import pytest
+import soundfile
 import soxr
 
 from attune.audio.containers import SUFFIXES, recognize
 from attune.audio.decode import audio_seconds, read_audio
+from attune.audio.opus import is_silk
 from attune.corpora import open_manifest, prepare_split
 from attune.corpora import shards as shards_corpus
 from attune.corpora._layout import CorpusPaths
@@ -102,7 +105,7 @@ def test_the_samples_are_those_of_ffmpeg(files, kind, tmp_path):
 
 @pytest.mark.skipif(RUNS_FFMPEG is None, reason="there is no ffmpeg to compare with")
 @pytest.mark.parametrize(
-    ("kind", "rate"), [(kind, rate) for kind in ("m4a", "mp4", "webm") for rate in (8000, 16000, 48000)]
+    ("kind", "rate"), [(kind, rate) for kind in ("m4a", "mp4", "webm", "opus") for rate in (8000, 16000, 48000)]
 )
 def test_sound_of_any_rate_that_ffmpeg_has_encoded_is_decoded_as_ffmpeg_does(tmp_path, kind, rate):
     rng = np.random.default_rng(1)
@@ -112,11 +115,32 @@ def test_sound_of_any_rate_that_ffmpeg_has_encoded_is_decoded_as_ffmpeg_does(tmp
     subprocess.run([RUNS_FFMPEG, "-v", "error", *source, path], input=raw, check=True)
     out = ["-map", "a:0", "-ac", "1", "-f", "f32le", "-"]
     decoded = subprocess.run([RUNS_FFMPEG, "-v", "error", "-i", path, *out], check=True, capture_output=True).stdout
-    own = 48000 if kind == "webm" else rate
+    own = 48000 if kind in ("webm", "opus") else rate
     expected = np.frombuffer(decoded, np.float32)
     expected = expected if own == 16000 else soxr.resample(expected, own, 16000, quality="HQ")
     np.testing.assert_allclose(read_audio(path), expected, atol=1e-4, rtol=0)
     np.testing.assert_array_equal(read_audio("a shard", content=path.read_bytes()), read_audio(path))
+    assert audio_seconds(path) == pytest.approx(len(expected) / 16000, abs=1e-4)
+
+
+@pytest.mark.skipif(RUNS_FFMPEG is None, reason="there is no ffmpeg to encode with")
+def test_opus_speech_in_silk_is_decoded_at_its_own_rate_and_all_else_at_48_khz(tmp_path):
+    raw = (0.5 * tone(16000)).astype(np.float32).tobytes()
+    source = ["-f", "f32le", "-ar", "16000", "-ac", "1", "-i", "-"]
+    for name, options in {"silk": ["-b:a", "24k", "-application", "voip"], "celt": []}.items():
+        path = tmp_path / f"{name}.opus"
+        subprocess.run([RUNS_FFMPEG, "-v", "error", *source, *options, path], input=raw, check=True)
+        with path.open("rb") as stream:
+            assert is_silk(stream) == (name == "silk")
+        at_16_khz, _ = soundfile.read(path, dtype="float32")
+        assert np.array_equal(read_audio(path), at_16_khz) == (name == "silk")
+        whole, part = read_audio(path, rate=48000), read_audio(path, 0.5, 0.25, rate=48000)
+        if name == "celt":  # as a slice of a wav: what is cut is what was decoded
+            np.testing.assert_array_equal(part, whole[24000:36000])
+
+
+def test_a_damaged_head_of_opus_is_not_silk():
+    assert not is_silk(BytesIO(b"OggS")) and not is_silk(BytesIO(b"")) and not is_silk(BytesIO(b"OggS" + bytes(40)))
 
 
 @pytest.mark.parametrize("kind", ["m4a", "mka"])

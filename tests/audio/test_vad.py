@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from attune.audio.vad import Span, vad_chunks
+from attune.audio.vad import Span, speech_frames, vad_chunks
 from attune.types import SAMPLE_RATE
 
 
@@ -108,3 +108,11 @@ def test_other_rates_and_louder_copies_are_cut_alike():
     samples = recording(4.0, 0.6, 4.0, 1.5, 2.0)
     assert vad_chunks(3 * samples, 5.0) == vad_chunks(samples, 5.0)
     assert_near(vad_chunks(samples[::2], 5.0, SAMPLE_RATE // 2), [(0.0, 4.0), (4.6, 8.6), (10.1, 12.1)])
+
+
+def test_words_end_before_their_reverberation_and_a_far_speaker_has_words_all_the_same():
+    near, tail, far = speech(2, 0.3), speech(0.5, 0.004), speech(2, 0.004)
+    samples = np.concatenate([near, tail, silence(8), far, silence(5)]) + 0.0002 * speech(17.5, seed=9)
+    frames = speech_frames(samples)
+    assert frames[:200].mean() > 0.9 and not frames[203:1045].any()
+    assert frames[1052:1247].mean() > 0.7 and not frames[1255:].any()

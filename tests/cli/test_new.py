@@ -36,7 +36,8 @@ def test_a_csv_becomes_a_fine_tuned_whisper_and_a_transcript_by_two_commands(her
     words = ["train", "recordings/clips.csv", "--model", "tiny", "model.window=trimmed", *QUICK]
     assert main(words) == 0
     out, err = capsys.readouterr()
-    assert "text = Satz" in err and "train: 16 utterances" in err and "recipe: clips-tiny.yaml written" in err
+    assert "text = Satz" in err and "test and dev: 10% of the rows each, speakers unknown" in err
+    assert "train: 16 utterances" in err and "recipe: clips-tiny.yaml written" in err
     assert "done: runs/clips-tiny/model" in out
     assert main(["transcribe", "runs/clips-tiny", "recordings/audio/00000.wav", "--device=cpu"]) == 0
     assert capsys.readouterr().out.startswith("recordings/audio/00000.wav\t")
@@ -52,7 +53,7 @@ def test_a_csv_becomes_a_fine_tuned_whisper_and_a_transcript_by_two_commands(her
     assert [len(each) for each in ids] == [16, 2, 2] and len(set.union(*ids)) == 20
     assert main(words) == 0  # the same command goes on
     out, err = capsys.readouterr()
-    assert "used as it is" in err and "nothing left to train" in out
+    assert "used unchanged" in err and "nothing left to train" in out
     assert main(["train", "runs/clips-tiny", "--workers=0", "--device=cpu"]) == 0
     assert "nothing left to train" in capsys.readouterr().out
 
@@ -71,7 +72,7 @@ def test_what_the_data_lacks_is_a_question_with_its_columns(here, capsys):
     assert main(["new", "recordings/clips.csv"]) == 2 and "--model is missing" in capsys.readouterr().err
     assert main(["train", "recordings/clips.csv"]) == 2 and "--model MODEL" in capsys.readouterr().err
     assert main(["new", "recordings/clips.csv", "--model", "recordings"]) == 2
-    assert "no model that attune reads" in capsys.readouterr().err
+    assert "not a model that attune reads" in capsys.readouterr().err
 
 
 def test_an_edited_recipe_is_never_replaced_and_another_is(here, capsys):

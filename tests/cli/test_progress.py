@@ -7,10 +7,11 @@ import pytest
 
 from attune.batches.load import Position
 from attune.decoding.search import Search
-from attune.display import Display, real_time, shown
+from attune.display import Display, real_time, show_preparing, shown
 from attune.scoring.error_rates import CER, WER
 from attune.stages.context import Evaluated, Stepped
 from attune.stages.evaluate import Evaluation
+from attune.stages.prepare import Preparing, Understood
 from attune.styles import styled
 from attune.training.loop import TrainingStep
 from attune.training.progress import TrainingProgress
@@ -97,3 +98,27 @@ def test_colors_are_for_terminals_and_not_where_no_color_is_set(monkeypatch):
     assert "\x1b" not in "\n".join(lines_of(evaluated()))
     monkeypatch.setenv("NO_COLOR", "1")
     assert styled("text", "error", Terminal()) == "text"
+
+
+def test_a_preparation_that_takes_long_has_a_bar_or_lines_with_the_time_left(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("attune.display.time.monotonic", lambda: now[0])
+    log, terminal = Display(io.StringIO()), Display(Terminal())
+    for display in (log, terminal):
+        now[0] = 100.0
+        show = show_preparing(display)
+        show(Understood("csv", ("clips.csv: read as csv",)))
+        for done in range(0, 1001, 100):
+            show(Preparing("train", done, 1000))
+            now[0] += 2.0
+        display.close()
+    lines = log.stream.getvalue().splitlines()
+    assert lines == ["clips.csv: read as csv", "preparing train: row 600/1000", "preparing train: row 1000/1000"]
+    assert "preparing train:   0%" in terminal.stream.getvalue() and "row/s" in terminal.stream.getvalue()
+
+
+def test_where_nobody_knows_how_many_rows_there_are_they_are_counted(monkeypatch):
+    display = Display(Terminal())
+    show_preparing(display)(Preparing("train", 640, None))
+    display.close()
+    assert "640 row" in display.stream.getvalue()

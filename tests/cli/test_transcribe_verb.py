@@ -1,9 +1,11 @@
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
 from attune.cli import main
+from attune.cli._recordings import audio_files
 from attune.corpora import open_corpus
 from attune.recipe import load
 from attune.run import Run
@@ -50,6 +52,12 @@ def test_each_file_is_a_line_and_a_folder_stands_for_its_audio_files(model, reco
     paths, texts = zip(*(line.split("\t") for line in lines), strict=True)
     assert paths == ("audio/00002.wav", "audio/00000.wav", "audio/00001.wav", "audio/00002.wav")
     assert texts[0] == texts[3] != texts[1]
+
+
+def test_a_folder_stands_for_its_audio_files_of_every_format(tmp_path):
+    for name in ("a.m4a", "b.webm", "c.AMR", "d.wav", "notes.txt"):
+        (tmp_path / name).touch()
+    assert [Path(found).name for found in audio_files([str(tmp_path)])] == ["a.m4a", "b.webm", "c.AMR", "d.wav"]
 
 
 def test_how_files_are_batched_does_not_change_a_text(model, recordings, capsys, monkeypatch):

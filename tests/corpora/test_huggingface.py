@@ -89,7 +89,7 @@ def test_plain_bytes_beside_the_audio_must_be_copied(tmp_path):
 
 def test_a_column_without_recordings_is_refused(tmp_path):
     write(tmp_path / "train.parquet", audio=column([miniatures.encoded()]), text=["a"])
-    with pytest.raises(DataError, match="the column 'text' has no audio but string"):
+    with pytest.raises(DataError, match="the column 'text' has string, not audio"):
         prepare(tmp_path, tmp_path / "to", audio="text")
 
 

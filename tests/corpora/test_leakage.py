@@ -8,7 +8,7 @@ import pytest
 import soundfile
 
 from attune.cli import main
-from attune.corpora import CorpusSample, find_leaks, open_corpus
+from attune.corpora import find_leaks, open_corpus, sample_corpus
 
 from tiny import write_recipe
 
@@ -45,7 +45,7 @@ def test_a_copy_under_another_name_is_the_same_recording(tmp_path, train):
         {"id": "fine", "audio": str(recording(tmp_path / "d1.wav", 101)), "speaker": "s99"},
     ]
     dev = corpus(tmp_path, "dev", rows)
-    leaks = find_leaks(train, {"dev": dev, "test": CorpusSample(dev, 1, 0)})
+    leaks = find_leaks(train, {"dev": dev, "test": sample_corpus(dev, 1, 0)})
     assert [str(leak) for leak in leaks[:3]] == [
         "dev shares 1 of 3 ids with train: t0",
         "dev shares 1 of 3 recordings with train: new",

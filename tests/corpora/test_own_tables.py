@@ -55,7 +55,7 @@ def test_the_audio_column_is_found_by_its_cells_and_a_named_column_has_the_last_
     path = table(tmp_path / "m.csv", "Datei,Satz,text", "a.mp3,eins,eins!")
     (row,) = splits(path, text="Satz")["m"]
     assert row.audio.endswith("a.mp3") and row.text == "eins" and row.labels == {"text": "eins!"}
-    with pytest.raises(DataError, match=r"no column is known to have the audio\. Add audio=COLUMN, one of: a, b"):
+    with pytest.raises(DataError, match=r"cannot tell which column has the audio\. Add audio=COLUMN, one of: a, b"):
         splits(table(tmp_path / "n.csv", "a,b", "1,2"))
 
 
@@ -77,6 +77,11 @@ def test_paths_may_lack_their_folder_and_their_suffix(tmp_path):
     (tmp_path / "wavs/LJ-1.wav").touch()
     (row,) = splits(table(tmp_path / "metadata.csv", "file|text", "LJ-1|in being"))["metadata"]
     assert row.audio == str(tmp_path / "wavs/LJ-1.wav")
+
+
+def test_a_table_knows_at_once_about_how_many_rows_it_has(tmp_path):
+    path = table(tmp_path / "own.csv", "path,text", *(f"{number}.wav,hello" for number in range(7)))
+    assert csv_files.CORPUS.count(CorpusPaths(str(path), tmp_path / "to"), csv_files.Options()) == 7
 
 
 def test_a_split_column_makes_the_splits(tmp_path):

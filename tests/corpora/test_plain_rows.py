@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from attune.corpora._plain_rows import read_plain
+from attune.corpora._plain_rows import read_plain, read_plain_lines
 from attune.corpora._rows import BadRow, read_row
 
 PLAIN = [
@@ -61,3 +61,35 @@ def test_what_is_left_to_the_careful_reading_is_what_needs_it():
     assert len(left) == len(UNUSUAL)
     with pytest.raises(BadRow):
         read_row(left[0])
+
+
+def lines_of(*rows: dict | bytes) -> bytes:
+    return b"".join((row if isinstance(row, bytes) else json.dumps(row).encode()) + b"\n" for row in rows)
+
+
+def test_many_plain_lines_are_read_as_each_by_itself():
+    rows = read_plain_lines(lines_of(*PLAIN), len(PLAIN))
+    alone = [read_plain(json.dumps(row).encode()) for row in PLAIN]
+    assert rows is not None
+    assert list(rows.ids) == [row.id for row in alone] and list(rows.audio) == [row.audio for row in alone]
+    assert list(rows.seconds) == [row.seconds or 0.0 for row in alone] and list(rows.packed) == [("t.tar", 521)]
+
+
+@pytest.mark.parametrize("line", UNUSUAL)
+def test_one_unusual_line_among_many_leaves_them_all_to_read_row(line):
+    assert read_plain_lines(lines_of(PLAIN[0], line, PLAIN[1]), 3) is None
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b'{"id": "a",\n"audio": "a.wav", "seconds": 1}\n',
+        b'{"id": "a", "text": "x"} {"id": "b", "text": "y"}\n{"id": "c",\n"text": "z"}\n',
+        b'{"id": "a", "text": "x"},{"id": "b", "text": "y"}\n{"id": "c",\n"text": "z"}\n',
+        b'{"id": "a", "text": "x"}\n\n',
+        b'{"id": "a", "text": "x"}\n[\n]\n',
+        b'{"id": "a", "text": "x"}{"id": "b", "text": "y"}\n{"id": "c", "n": "}\n{"}\n',
+    ],
+)
+def test_lines_that_are_no_objects_of_their_own_are_not_taken_for_rows(lines):
+    assert read_plain_lines(lines, lines.count(b"\n")) is None

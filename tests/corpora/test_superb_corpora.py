@@ -1,6 +1,8 @@
 """The corpora of SUPERB, each on a miniature of its real layout."""
 
+import numpy as np
 import pytest
+import soundfile
 
 from attune import catalog
 from attune.corpora import CORPORA, CorpusPaths
@@ -197,6 +199,18 @@ def test_voxceleb1_verification_holds_speakers_back_and_writes_trials(tmp_path):
     )
     layout = catalog.find(CORPORA, "voxceleb1")
     check_corpus(layout, tmp_path, layout.options(**options))
+
+
+def test_voxceleb1_without_silence(tmp_path):
+    root = voxceleb(tmp_path)
+    loud, quiet = 0.1 * np.random.default_rng(0).standard_normal(16000), np.zeros(8000)
+    soundfile.write(root / "wav" / "id0" / "video" / "0.wav", np.concatenate([quiet, loud, quiet, loud]), 16000)
+    soundfile.write(root / "wav" / "id0" / "video" / "1.wav", quiet, 16000)
+    options = dict(task="verification", dev_speakers=2, trim_silence=True)
+    rows = {row.id: row for row in prepare("voxceleb1", root, tmp_path / "to", **options)[0]["test"]}
+    assert rows["id0/video/0"].audio == tmp_path / "to" / "audio" / "id0" / "video" / "0.flac"
+    assert 2.0 < soundfile.info(rows["id0/video/0"].audio).duration < 2.1
+    assert rows["id0/video/1"].audio == root / "wav" / "id0" / "video" / "1.wav"  # nothing would be left
 
 
 def test_speech_commands_by_the_rule_of_superb(tmp_path):

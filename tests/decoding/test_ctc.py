@@ -1,5 +1,6 @@
 import itertools
 import math
+import time
 from collections import defaultdict
 
 import pytest
@@ -80,6 +81,14 @@ def test_a_narrow_beam_is_the_textbook_one(beam):
         tokens, score = textbook_beam_search(scorer.log_probs[0].double(), beam)
         assert found.tokens == tokens
         assert found.score == pytest.approx(score, abs=1e-9)
+
+
+def test_the_widest_beam_takes_seconds_and_neighbours_change_nothing():
+    scorer = random_scorer(frames=20, vocabulary=30, rows=16)  # more than are searched at once
+    begun = time.process_time()
+    together = beam_search(scorer, beam=10_000)
+    assert time.process_time() - begun < 10
+    assert together[3:4] == beam_search(CtcScorer(scorer.log_probs[3:4], scorer.lengths[3:4]), beam=10_000)
 
 
 def test_the_beam_sums_alignments_that_greedy_takes_one_of():

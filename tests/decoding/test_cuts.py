@@ -30,3 +30,9 @@ def test_a_long_pause_and_foreign_speech_are_in_no_row():
     assert [(row.first, row.last) for row in rows] == [(0, 2), (2, 3), (3, 4)]
     assert rows[1].end <= 8.2 and rows[2].start >= 9.2
     assert cut_at_pauses([], 3.0, 30.0) == []
+
+
+def test_a_row_ends_at_every_pause_that_is_longer_than_asked_for():
+    words = words_at((0, 1), (1.2, 2), (2.5, 3), (3.3, 4))
+    assert [(row.first, row.last) for row in cut_at_pauses(words, 5.0, 30.0, longest_pause=0.4)] == [(0, 2), (2, 4)]
+    assert len(cut_at_pauses(words, 5.0, 30.0)) == 1

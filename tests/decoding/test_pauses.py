@@ -1,6 +1,7 @@
 import numpy as np
 
-from attune.decoding.pauses import snap_to_pauses
+from attune.audio.vad import Span
+from attune.decoding.pauses import snap_to_pauses, without_strays
 from attune.types import Word
 
 
@@ -42,3 +43,10 @@ def test_other_speech_far_from_a_word_is_not_part_of_it():
         (1.5, 2.2),
         (2.8, 3.0),
     ]
+
+
+def test_a_long_pause_is_inside_no_word():
+    word, tokens = Word("stop", 0.4, 1.8, 0.3), [Span(0.4, 0.43), Span(0.5, 0.53), Span(0.6, 0.63), Span(1.77, 1.8)]
+    assert edges([without_strays(word, tokens, speech((38, 65), (150, 190)))]) == [(0.4, 0.63)]
+    assert without_strays(word, tokens, speech((38, 160), (169, 190))) == word  # a closure is none
+    assert without_strays(word, tokens[:1], speech()) == word

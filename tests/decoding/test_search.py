@@ -177,6 +177,7 @@ WITH_BEAM = ("ctc", "tokens", "transducer")
         (Search("beam", length_power=0.5), ("ctc", *WITHOUT_BEAM), "decode.length_power=0.5 is not used by the beam"),
         (Search(nbest=3), WITH_BEAM, "nbest=3 is not used by the greedy .*Set decode.search=beam"),
         (Search("beam", 4), WITHOUT_BEAM, "decode.beam=4 is not used by the beam search of a"),
+        (Search("beam", 201), ("tokens", "transducer"), "decode.beam=201 is too wide for a.* Use at most 200"),
         (Search("greedy", 4), WITH_BEAM, "decode.beam=4 is not used by the greedy .*Set decode.search=beam"),
         (Search(length_power=0.5), ("ctc",), "decode.length_power=0.5 is not used .* CTC model. Leave it out"),
         (Search(length_power=0.5), ("tokens", "transducer"), "decode.length_power=0.5 .*Set decode.search=beam"),
@@ -197,6 +198,7 @@ def test_settings_that_a_search_uses_are_taken():
         require_usable(Search(precision="bf16"), kind)
     for kind in WITH_BEAM:
         require_usable(Search("beam", 3, fusion=FUSION), kind)
+    require_usable(Search("beam", 10_000), "ctc")
     for kind in ("tokens", "transducer"):
         require_usable(Search("beam", length_power=0.0, nbest=4), kind)
     for name in ("greedy", "beam"):

@@ -53,7 +53,7 @@ NUMBERS = {
     "augment.speeds": ("[0.5, 2.0]", "[0.5000000001]"),
     "augment.masks.time_masks": ("0", *COUNTS),
     "augment.masks.frequency_bins": COUNTS,
-    "decode.final": ("{search: beam, beam: 1}", "{search: beam, beam: 100}"),
+    "decode.final": ("{search: beam, beam: 1}", "{search: beam, beam: 100}", "{search: beam, beam: 10000}"),
     "seed": ("0", "-1", str(2**31), str(2**63 - 1), str(2**64), "9" * 40),
 }
 

@@ -1,6 +1,8 @@
 """What is reported about a rank that the others wait for: unresponsive, or alive and late."""
 
 import os
+import re
+import subprocess
 import threading
 import time
 from datetime import timedelta
@@ -9,6 +11,7 @@ import pytest
 import torch
 from torch.distributed import TCPStore
 
+from attune.errors import RankLost
 from attune.launch.heartbeat import RankMonitor, RankProcess
 from attune.world import World
 
@@ -52,3 +55,35 @@ def test_a_rank_that_stops_its_heartbeat_while_the_others_wait_is_unresponsive(s
 def test_a_rank_that_is_alive_and_misses_a_collective_is_late(store, monkeypatch):
     [reason] = wait_for_the_other(store, monkeypatch, beats_for=60)
     assert reason.startswith("Rank 1 (process 1 on there) kept the others waiting for 2 s")
+
+
+def lost_among(store, *, reason: str | None, is_near: bool) -> RankLost:
+    """What the first of two ranks learns about the other, which sent a heartbeat and no more, once a sum has failed."""
+    space = "this machine" if is_near else "another machine"
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    processes = [RankProcess(os.getpid(), "here", "this machine"), RankProcess(gone.pid, "there", space)]
+    store.set("beat/1", "1 0")
+    monitor = RankMonitor(store, World(0, 2, torch.device("cpu")), processes, TIMEOUT, lambda *_: None)
+    if reason:
+        store.set("reason/1", reason)
+        store.set("left/1", "")
+        time.sleep(TIMEOUT / 4)  # until it was read
+    try:
+        return monitor.explain_loss()
+    finally:
+        monitor.close()
+
+
+@pytest.mark.parametrize("is_near", [True, False])
+def test_a_rank_that_was_killed_is_named_with_its_machine(store, is_near):
+    lost = lost_among(store, reason=None, is_near=is_near)
+    assert re.match(r"Rank 1 \(process \d+ on there\) was killed, or its machine is gone\.", str(lost))
+    assert lost.is_reporter
+
+
+@pytest.mark.parametrize("is_near", [True, False])
+def test_a_rank_that_failed_is_named_with_its_reason_unless_it_printed_that_here(store, is_near):
+    lost = lost_among(store, reason="disk full", is_near=is_near)
+    assert str(lost).endswith("on there) has exited: disk full")
+    assert lost.is_reporter is not is_near

@@ -9,6 +9,7 @@ import re
 import pytest
 
 from attune.run import Run
+from attune.run_report import save_report
 
 from browser import browser
 from made_runs import make_run
@@ -58,7 +59,7 @@ def opened(tab, run, after=""):
     """The run's report in the browser, with nothing of an earlier page in the way."""
     path = run.folder / "report.html"
     if not path.exists():
-        run.report()
+        save_report(run)
     tab.open("about:blank", "true")
     tab.problems.clear()
     tab.requests.clear()
@@ -70,7 +71,7 @@ def shown(tab):
 
 
 def test_the_page_agrees_with_the_scores_of_the_run(run):
-    made = data_of(run.report().html)["runs"][0]["sets"][0]
+    made = data_of(save_report(run).html)["runs"][0]["sets"][0]
     counts = run.scores()["test"]["counts"]
     for name in ("insertions", "deletions", "substitutions"):
         assert sum(made[name]) == counts[name]
@@ -185,7 +186,7 @@ def test_labels_get_a_confusion_matrix(tab, tmp_path):
     run = make_run(tmp_path, guess, "{name: classify, label: register}")
     opened(tab, run)
     assert tab.run("document.querySelectorAll('.matrix tbody tr').length") == 3
-    counts = data_of(run.report().html)["runs"][0]["sets"][0]["matrix"]["counts"]
+    counts = data_of(save_report(run).html)["runs"][0]["sets"][0]["matrix"]["counts"]
     assert sum(row[place] for place, row in enumerate(counts)) == run.scores()["test"]["counts"]["num_correct"]
     tab.run("document.querySelector('.matrix td.wrong button').click()")
     assert tab.run("document.querySelectorAll('.row').length") > 0 and tab.problems == []
@@ -198,7 +199,7 @@ def test_speaker_verification_gets_a_det_curve(tab, tmp_path):
 
     run = make_run(tmp_path, vector, "{name: verify_speaker}")
     opened(tab, run)
-    made = data_of(run.report().html)["runs"][0]["sets"][0]["trials"]
+    made = data_of(save_report(run).html)["runs"][0]["sets"][0]["trials"]
     assert made["eer"] == pytest.approx(run.scores()["test"]["scores"]["eer"]["value"])
     assert tab.run("document.querySelector('.det polyline') !== null") and tab.problems == []
 
@@ -219,7 +220,7 @@ def test_diarization_gets_a_time_axis(tab, tmp_path):
 def test_a_report_without_its_manifest_says_so_and_has_the_rest(tmp_path):
     run = make_run(tmp_path, wrong_now_and_then)
     (tmp_path / "data/manifest.jsonl").unlink()
-    made = data_of(run.report().html)["runs"][0]
+    made = data_of(save_report(run).html)["runs"][0]
     assert "manifest" in made["notes"][0]
     assert sum(made["sets"][0]["words"]) == run.scores()["test"]["counts"]["num_scored_tokens"]
 

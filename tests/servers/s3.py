@@ -84,8 +84,10 @@ class Between:
     lock: threading.Lock = field(default_factory=threading.Lock)
     is_away: bool = False  # connections are closed without an answer
     refusal: int | None = None  # the status of every answer
+    code: str = ""  # and S3's own word for it, such as SlowDown
     delay: float = 0.0  # before every answer
     expired: str = "no key"  # an access key that was good once
+    key: str = ""  # the access key of the last request that had one
     fetched: Counter[str] = field(default_factory=Counter)  # bytes of bodies, by path
 
 
@@ -101,10 +103,12 @@ def proxy(upstream: str, between: Between) -> Iterator[str]:
             if between.is_away:
                 self.close_connection = True
                 return None
-            if f"Credential={between.expired}/" in self.headers.get("Authorization", ""):
+            between.key = _key(self.headers.get("Authorization", "")) or between.key
+            if _key(self.headers.get("Authorization", "")) == between.expired:
                 return refuse(self, 400, {}, b"<Error><Code>ExpiredToken</Code><Message>old</Message></Error>")
             if between.refusal:
-                return refuse(self, between.refusal, {})
+                body = f"<Error><Code>{between.code}</Code><Message>no</Message></Error>" if between.code else ""
+                return refuse(self, between.refusal, {}, body.encode())
             with closing(http.client.HTTPConnection(place, timeout=20)) as connection:
                 connection.request(self.command, self.path, body, dict(self.headers))
                 answer = connection.getresponse()
@@ -132,6 +136,10 @@ def proxy(upstream: str, between: Between) -> Iterator[str]:
 
     with serving(Handler) as url:
         yield url
+
+
+def _key(authorization: str) -> str:
+    return authorization.partition("Credential=")[2].partition("/")[0]
 
 
 def _changed(fault: Fault) -> tuple[str, ...]:

@@ -94,8 +94,8 @@ def test_an_adapter_is_weights_for_a_recipe_and_comes_back_as_it_was(run, adapte
     assert from_adapter["scores"] == json.loads(capsys.readouterr().out)["scores"]
 
 
-def test_what_has_no_additions_of_its_own_is_refused(run, tmp_path):
-    with pytest.raises(ModelError, match="no LoRA additions of its own"):
+def test_what_has_no_lora_weights_is_refused(run, tmp_path):
+    with pytest.raises(ModelError, match="has no LoRA weights"):
         export_adapter(str(run / "model"), tmp_path / "x", this_site())
     assert not (tmp_path / "x").exists()
 
@@ -125,8 +125,13 @@ def test_what_is_more_than_lora_is_refused_by_name(adapter, tmp_path, config, te
         read_adapter(changed(adapter, tmp_path / "x", config, tensors))
 
 
+def test_the_base_that_an_export_names_is_found_again_also_in_the_package(adapter, tmp_path):
+    named = changed(adapter, tmp_path / "x", {"base_model_name_or_path": "attune://demo/model"})
+    assert (base_of(named, this_site()) / "model.safetensors").is_file()
+
+
 def test_a_base_that_cannot_be_found_or_does_not_fit_is_told(run, adapter, tmp_path, capsys):
-    with pytest.raises(SourceError, match="Give it: --base MODEL"):
+    with pytest.raises(SourceError, match="Add --base MODEL"):
         base_of(changed(adapter, tmp_path / "x", {"base_model_name_or_path": "/no/where/at/all"}), this_site())
     write_whisper(tmp_path / "wide", d_model=32)
     assert main(["import", str(adapter), "--to", str(tmp_path / "own"), "--base", str(tmp_path / "wide")]) == 2

@@ -86,5 +86,5 @@ def test_what_a_folder_holds_is_recognized(tmp_path):
     sources["folder"] = tmp_path / "4"
     assert {name: detect_corpus(path) for name, path in sources.items()} == {name: name for name in sources}
     (tmp_path / "5").mkdir()
-    with pytest.raises(DataError, match="nothing that attune recognizes"):
+    with pytest.raises(DataError, match="not data that attune recognizes"):
         detect_corpus(tmp_path / "5")

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import markdown
 import pytest
@@ -12,7 +13,7 @@ import pytest
 import attune
 from attune.cli import main
 from attune.errors import ModelError, SourceError
-from attune.files import sha256
+from attune.files import folder_bytes, sha256
 from attune.site import Site
 from attune.sources import Cache, locate
 from attune.stages.publish import export_model, make_bundle, pull, push_model
@@ -118,7 +119,11 @@ def test_what_is_pushed_to_s3_is_pulled_byte_by_byte(run, site, tmp_path, monkey
             monkeypatch.setenv(f"AWS_{name}", value)
         boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="models")
         make_bundle(run.folder, tmp_path / "bundle", "s3://models/digits/", site)
-        push_model(str(run.folder), "s3://models/digits/", site)
+        seen = []
+        push_model(str(run.folder), "s3://models/digits/", replace(site, cache=replace(site.cache, watch=seen.append)))
+        last = {each.verb: each for each in seen}
+        assert last["uploading"].done == last["uploading"].total == folder_bytes(tmp_path / "bundle")
+        assert last["writing"].done == last["writing"].total > 0
         pulled = pull("s3://models/digits/", tmp_path / "pulled", site)
         assert contents(pulled) == contents(tmp_path / "bundle")
 

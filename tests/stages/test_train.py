@@ -347,6 +347,22 @@ def test_another_vocabulary_never_inherits_output_rows(finished, recipe_file, si
     assert started.new_tensors == ("head.output.bias", "head.output.weight")
 
 
+def test_a_model_of_another_task_gives_its_encoder_and_the_head_is_new(finished, recipe_file, site, tmp_path):
+    _, run, _ = finished
+    folder, manifest, recipe = recipe_file.parent / "train", tmp_path / "train.jsonl", tmp_path / "classify.yaml"
+    rows = [json.loads(line) for line in (folder / "manifest.jsonl").read_text().splitlines()]
+    for number, row in enumerate(rows):
+        row |= {"audio": str(folder / row["audio"]), "labels": {"parity": str(number % 2)}}
+    manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recipe.write_text(
+        f"run: {tmp_path}/run\nseed: 17\ndata: {{train: [{manifest}]}}\ntask: {{name: classify, label: parity}}\n"
+        f"model: {{family: ssl, weights: {run.model}}}\nbatches: {{micro_seconds: 3}}\n"
+        "optimizer: {lr: 0.01}\ntrain: {steps: 1}\n"
+    )
+    new = events_of(recipes.load(recipe, []).recipe, site)[0].new_tensors
+    assert new and all(name.startswith("head.") for name in new)
+
+
 def test_weights_that_do_not_fit_are_named(finished, recipe_file, site, tmp_path):
     _, run, _ = finished
     recipe = loaded(recipe_file, tmp_path / "run", f"model.weights={run.model}", "task.head.width=16")

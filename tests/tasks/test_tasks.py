@@ -13,6 +13,7 @@ from attune.audio.decode import read_signal
 from attune.batches.load import Reader
 from attune.families.ssl import FAMILY, SslConfig
 from attune.tasks._mask_settings import MaskHeadConfig
+from attune.tasks.classify import ClassifyConfig
 from attune.tasks.convert_voice import ConvertVoiceConfig, VoiceHeadConfig
 from attune.tasks.diarize import ActivityHeadConfig, DiarizeConfig
 from attune.tasks.enhance import EnhanceConfig
@@ -21,7 +22,7 @@ from attune.tasks.fill_slots import FillSlotsConfig
 from attune.tasks.recognize_phonemes import RecognizePhonemesConfig
 from attune.tasks.separate import SeparateConfig
 from attune.tasks.spot_queries import SpotQueriesConfig
-from attune.tasks.transcribe import CtcHeadConfig
+from attune.tasks.transcribe import CtcHeadConfig, TranscribeConfig
 from attune.tasks.translate import TranslateConfig, TranslationHeadConfig
 from attune.tasks.verify_speaker import SpeakerHeadConfig, VerifySpeakerConfig
 from attune.testing import check_family, check_task
@@ -117,8 +118,16 @@ def test_every_task_is_checked():
     assert {*CASES, *elsewhere} == set(catalog.names(catalog.TASKS))
 
 
-def test_in_a_batch_of_eight_every_head_computes_the_same_bits_as_alone(case, tmp_path):
-    name, own = case
+WITH_HEADS = {
+    **CASES,
+    "classify": Case(ClassifyConfig("text"), some_words),
+    "transcribe": Case(TranscribeConfig(head=SMALL_CTC), some_words),
+}
+
+
+@pytest.mark.parametrize("name", WITH_HEADS)
+def test_in_a_batch_of_eight_every_head_computes_the_same_bits_as_alone(name, tmp_path):
+    own = WITH_HEADS[name]
     task, utterances = catalog.find(catalog.TASKS, name), corpora.utterances_of(own.write(tmp_path))
     config = own.config or SpotQueriesConfig(matches={"test": str(tmp_path / "a-matches.txt")})
     (tmp_path / "task").mkdir()

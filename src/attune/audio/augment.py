@@ -12,13 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
+from attune.audio.containers import ALL_SUFFIXES
 from attune.audio.decode import Samples, audio_seconds, read_audio, resample
 from attune.audio.settings import AugmentConfig, NoiseConfig
 from attune.errors import ConfigError
 from attune.seeds import derive
 from attune.types import SAMPLE_RATE
-
-AUDIO_FILES = {".wav", ".flac", ".ogg", ".opus", ".mp3"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +119,9 @@ def read_impulse_response(path: Path) -> Samples:
 
 
 def _audio_files(key: str, folder: str) -> tuple[Path, ...]:
-    found = sorted(path for path in Path(folder).rglob("*") if path.suffix.lower() in AUDIO_FILES)
+    found = sorted(path for path in Path(folder).rglob("*") if path.suffix.lower() in ALL_SUFFIXES)
     if not found:
-        raise ConfigError(
-            f"{key}: {folder} has no audio files ({', '.join(sorted(AUDIO_FILES))}). Choose another folder."
-        )
+        raise ConfigError(f"{key}: {folder} has no audio files ({', '.join(ALL_SUFFIXES)}). Choose another folder.")
     return tuple(found)
 
 

@@ -20,6 +20,7 @@ from attune.errors import DataError
 Samples = npt.NDArray[np.float32]
 
 SUFFIXES = (".m4a", ".mp4", ".mov", ".3gp", ".webm", ".mkv", ".mka", ".aac", ".wma", ".amr")
+ALL_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".sph", ".aiff", ".au", *SUFFIXES)  # and libsndfile's
 HEAD_BYTES = 12
 SLACK_SECONDS = 0.1  # a header may count the codec's delay
 

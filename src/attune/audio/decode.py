@@ -21,6 +21,7 @@ import soxr
 
 from attune.audio import containers
 from attune.audio.containers import Container
+from attune.audio.opus import FULL_RATE, decode_at_full_rate, is_silk
 from attune.audio.remarks import decoder_remarks, show
 from attune.errors import DataError
 from attune.types import SAMPLE_RATE, Utterance
@@ -175,6 +176,8 @@ def _opened(path: Path | str, content: bytes | None) -> Iterator[soundfile.Sound
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: a headerless .raw file
         raise _NotLibsndfile(str(_damaged(path))) from error
     with file:
+        if file.subtype == "OPUS" and file.samplerate < FULL_RATE and not _begins_with_silk(path, content):
+            decode_at_full_rate(file)
         if _is_cut_off(file.extra_info):
             raise _truncated(path, "the file ends early")
         if file.frames == 0:
@@ -186,6 +189,11 @@ def _opened(path: Path | str, content: bytes | None) -> Iterator[soundfile.Sound
             yield file
         except soundfile.SoundFileError as error:
             raise _truncated(path, str(error)) from error
+
+
+def _begins_with_silk(path: Path | str, content: bytes | None) -> bool:
+    with Path(path).open("rb") if content is None else BytesIO(content) as stream:
+        return is_silk(stream)
 
 
 def _size(path: Path) -> int:

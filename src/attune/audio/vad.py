@@ -17,9 +17,11 @@ from attune.types import SAMPLE_RATE
 FRAMES_PER_SECOND = 100
 SILENCE = -75.0  # dB below full scale, six steps of 16 bits: a recording that is never louder has no speech
 ABOVE_NOISE = 5.0  # dB above the noise floor is speech,
-EDGE_ABOVE_NOISE = 10.0  # where it begins and ends: breath and reverberation are not speech,
 BELOW_SPEECH = (40.0, 12.0)  # but the threshold lies at most and at least this many dB below the loudest speech
 NOISE_SECONDS = 10  # the noise floor is that of so many seconds before and after
+EDGE_ABOVE_NOISE = 10.0  # the same where words begin and end: breath and reverberation are not speech,
+EDGE_BELOW_SPEECH = (31.0, 12.0)
+EDGE_SECONDS = 3  # and the noise floor and the loudest speech are those nearby
 HANGOVER = 20  # frames kept around speech; what is closer than twice this is one span
 SHORTEST_SPEECH = 8  # frames; less is a click
 LONGEST_PAUSE = 3 * FRAMES_PER_SECOND  # no chunk has a longer one inside
@@ -47,9 +49,9 @@ def vad_chunks(samples: NDArray[np.float32], max_seconds: float = 30.0, rate: in
 
 
 def speech_frames(samples: NDArray[np.float32], rate: int = SAMPLE_RATE) -> NDArray[np.bool_]:
-    """Which hundredths of a second are clearly louder than the noise around them (F,)."""
+    """Which hundredths of a second are clearly louder than the noise nearby and not far softer than speech (F,)."""
     levels = _levels(samples, rate)
-    return levels > _thresholds(levels, EDGE_ABOVE_NOISE)
+    return levels > _edge_thresholds(levels)
 
 
 def _levels(samples: NDArray[np.float32], rate: int) -> Floats:
@@ -67,17 +69,38 @@ def _speech(levels: Floats) -> list[Frames]:
     return [(int(start), int(end)) for start, end in edges if is_speech[start:end].sum() >= SHORTEST_SPEECH]
 
 
-def _thresholds(levels: Floats, above_noise: float = ABOVE_NOISE) -> Floats:
+def _thresholds(levels: Floats) -> Floats:
     """The speech threshold of each frame in dB (F,)."""
+    loudest, quietest = _by_second(levels)
+    floor = _within(quietest, NOISE_SECONDS).min(1)
+    return _clipped(floor + ABOVE_NOISE, np.full_like(loudest, loudest.max()), BELOW_SPEECH, len(levels))
+
+
+def _edge_thresholds(levels: Floats) -> Floats:
+    """That of frames where words may begin or end: by the speech nearby, as who speaks may be near or far (F,)."""
+    loudest, quietest = _by_second(levels)
+    floor, speech = _within(quietest, EDGE_SECONDS).min(1), _within(loudest, EDGE_SECONDS).max(1)
+    return _clipped(floor + EDGE_ABOVE_NOISE, speech, EDGE_BELOW_SPEECH, len(levels))
+
+
+def _by_second(levels: Floats) -> tuple[Floats, Floats]:
+    """The levels of loud and of quiet frames in each second."""
     seconds = np.array_split(levels, range(FRAMES_PER_SECOND, len(levels), FRAMES_PER_SECOND))
-    loudest = max(np.quantile(second, 0.9) for second in seconds)
-    if loudest < SILENCE:
-        return np.full(len(levels), np.inf)
-    quietest = np.pad([np.quantile(second, 0.1) for second in seconds], NOISE_SECONDS, constant_values=np.inf)
-    floor = np.lib.stride_tricks.sliding_window_view(quietest, 2 * NOISE_SECONDS + 1).min(1)
-    most, least = BELOW_SPEECH
-    thresholds = np.clip(floor + above_noise, loudest - most, loudest - least)
-    return np.repeat(thresholds, FRAMES_PER_SECOND)[: len(levels)]
+    loudest, quietest = np.array([np.quantile(second, [0.9, 0.1]) for second in seconds]).T
+    return loudest, quietest
+
+
+def _within(seconds: Floats, reach: int) -> Floats:
+    """Each second with its `reach` neighbours on both sides; at the ends, the outermost again."""
+    return np.lib.stride_tricks.sliding_window_view(np.pad(seconds, reach, mode="edge"), 2 * reach + 1)
+
+
+def _clipped(thresholds: Floats, speech: Floats, below: tuple[float, float], frames: int) -> Floats:
+    """Thresholds by second as those of frames: neither too far below speech nor too near, infinite in silence."""
+    most, least = below
+    clipped = np.clip(thresholds, speech - most, speech - least)
+    clipped[speech < SILENCE] = np.inf
+    return np.repeat(clipped, FRAMES_PER_SECOND)[:frames]
 
 
 def _around(values: NDArray[Any], reach: int) -> Floats:

@@ -95,8 +95,8 @@ def site_of(arguments: Namespace) -> Site:
 def in_world(arguments: Namespace, work: Callable[[Site, World], int]) -> int:
     """Do the work in this process, or start this command as several ranks."""
     from attune.batches.load import readers_watched
-    from attune.cli._downloads import with_progress
     from attune.launch.ranks import init_world, is_rank
+    from attune.transfers import with_progress
 
     if not is_rank() and ranks_wanted(arguments) > 1:
         return start_ranks(arguments).code

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-AUDIO = (".flac", ".mp3", ".ogg", ".opus", ".wav")
 Answer = TypeVar("Answer")
 
 
@@ -51,13 +50,14 @@ def add_precision(parser: ArgumentParser) -> None:
 
 def audio_files(sources: Iterable[str]) -> Iterator[str]:
     """The files, and the audio files of each folder or prefix."""
+    from attune.audio.containers import ALL_SUFFIXES
     from attune.sources import is_address, list_prefix
 
     for source in sources:
         if is_address(source) and source.endswith("/"):
-            yield from (found for found in list_prefix(source) or () if found.lower().endswith(AUDIO))
+            yield from (found for found in list_prefix(source) or () if found.lower().endswith(ALL_SUFFIXES))
             continue
-        inside = sorted(str(path) for path in Path(source).glob("*") if path.suffix.lower() in AUDIO)
+        inside = sorted(str(path) for path in Path(source).glob("*") if path.suffix.lower() in ALL_SUFFIXES)
         yield from inside or [source]
 
 
@@ -88,10 +88,11 @@ def _answer(
 
 def _read(path: str) -> Recording:
     from attune.api import load_audio
+    from attune.audio.containers import ALL_SUFFIXES
 
     try:
         if Path(path).is_dir():
-            raise DataError(f"{path} has no audio files ({', '.join(AUDIO)}).")
+            raise DataError(f"{path} has no audio files ({', '.join(ALL_SUFFIXES)}).")
         return Recording(path, load_audio(path))
     except AttuneError as error:
         return Recording(path, (), str(error))

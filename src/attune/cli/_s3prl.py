@@ -125,7 +125,7 @@ def split_of(run: str, name: str) -> str:
         return name
     path = Path(run) / "recipe.yaml"
     if not path.is_file():
-        raise ConfigError(f"-t {name}: {run} is no run, so its data is not known.")
+        raise ConfigError(f"-t {name}: {run} is not a run, so its data is unknown.")
     data = recipes.load(path).recipe.data
     for split in SPLITS:
         if any(Path(source).stem == name for source in getattr(data, split)):

@@ -82,7 +82,8 @@ def _print_os_error(error: OSError) -> None:
 def _print_error(error: AttuneError) -> None:
     """Print the message once: errors that occur on all ranks are printed by rank 0 only."""
     rank = os.environ.get("RANK", "0")
-    if rank == "0":
+    chosen = error.is_reporter if isinstance(error, RankLost) else None
+    if rank == "0" if chosen is None else chosen:
         print(styled(str(error), "error", sys.stderr), file=sys.stderr)
     elif not isinstance(error, RankLost | TrainingError | Preempted):
         print(f"rank {rank}: {error}", file=sys.stderr)

@@ -42,6 +42,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="with --to FOLDER: cut at pauses into rows.jsonl, rows this long at most",
     )
     parser.add_argument(
+        "--pause",
+        type=_seconds,
+        default=2.0,
+        metavar="SECONDS",
+        help="with --cut: end a row at every pause longer than this, for rows of about a sentence (default 2)",
+    )
+    parser.add_argument(
         "--min-confidence",
         type=_share,
         default=0.05,
@@ -54,8 +61,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def _seconds(text: str) -> float:
-    if not 0.5 <= (value := float(text)) <= 3600:
-        raise ArgumentTypeError(f"{text} is not between 0.5 and 3600 seconds")
+    if not 0.1 <= (value := float(text)) <= 3600:
+        raise ArgumentTypeError(f"{text} is not between 0.1 and 3600 seconds")
     return value
 
 
@@ -70,6 +77,7 @@ def run(arguments: Namespace) -> int:
     from attune.api import load
     from attune.report.formats import require_format
     from attune.site import this_site
+    from attune.transfers import with_progress
 
     to: Path | None = arguments.to
     is_file = to is not None and to.suffix != "" and not to.is_dir()
@@ -77,7 +85,7 @@ def run(arguments: Namespace) -> int:
         raise ConfigError("--format and --cut need --to FOLDER.")
     suffix = require_format(to, FORMATS) if to and is_file else None
     per_row = require_format(Path(f"x.{arguments.format.lstrip('.')}"), FORMATS[2:]) if arguments.format else None
-    site = this_site(device=arguments.device)
+    site = with_progress(this_site(device=arguments.device))
     recognizer = load(arguments.model, arguments.device, language=arguments.language)
     if to and not is_file:
         return _to_folder(arguments, recognizer, to, per_row, site)
@@ -94,7 +102,7 @@ def _to_folder(arguments: Namespace, recognizer: Recognizer, folder: Path, suffi
     problems = drain(stage, lambda event: display.progress("aligning", event.done, event.total, "row"))
     for problem in problems:
         print(problem, file=sys.stderr)
-    rules = CutRules(arguments.cut, arguments.min_confidence) if arguments.cut else None
+    rules = CutRules(arguments.cut, arguments.pause, arguments.min_confidence) if arguments.cut else None
     summary = cut_rows(arguments.manifest, folder, rules, site) if rules else None
     if arguments.json:
         from dataclasses import asdict

@@ -19,12 +19,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Write the mean and print the next step."""
-    from attune.cli._downloads import with_progress
     from attune.site import this_site
     from attune.stages.publish import average_models
+    from attune.transfers import with_progress
 
     if len(arguments.models) < 2:
-        raise ConfigError("One model has no mean. Name two or more, such as RUN@step-200 RUN@step-400.")
+        raise ConfigError("Averaging needs two models or more, e.g. RUN@step-200 RUN@step-400.")
     average_models(arguments.models, arguments.to, with_progress(this_site(device="cpu")))
     print(f"{arguments.to}: the mean of {len(arguments.models)} models")
     print(f"Evaluate it: attune evaluate {arguments.to}")

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from attune.site import Site
     from attune.stages.check import PlanCheck, RecipeCheck, RowsCheck, SplitCheck
     from attune.stages.data import Example
-    from attune.stages.evaluate import ScoreFloor
     from attune.stages.fit import Fit
+    from attune.stages.score_floor import ScoreFloor
     from attune.training.adapt import Adapted
 
 HELP = "check a recipe (data, batches, learning rate, first example) or a manifest before training"
@@ -69,8 +69,8 @@ def _count(text: str) -> int | None:
 
 def run(arguments: Namespace) -> int:
     """Print what was found; exit 2 when it would stop a run, or when a manifest is not clean."""
-    from attune.cli._downloads import with_progress
     from attune.site import this_site
+    from attune.transfers import with_progress
 
     site = with_progress(this_site(arguments.workers, arguments.device))
     if Path(arguments.subject).suffix.lower() in MANIFESTS:

@@ -39,12 +39,13 @@ def run(arguments: Namespace) -> int:
     from attune.report.comparison import comparison_json, comparison_table, describe_change
     from attune.site import this_site
     from attune.stages.compare import open_systems
+    from attune.transfers import with_progress
 
     if len(arguments.systems) < 2:
         raise ConfigError("A comparison needs two systems or more: attune compare RUN RUN")
     if arguments.out:
         require_writable(arguments.out, "Choose another file.")
-    site = this_site()
+    site = with_progress(this_site())
     opened = [open_systems(arguments.systems, arguments.on, arguments.normalizer, site)]
     if arguments.retained:
         opened.append(_decode(arguments))
@@ -71,10 +72,13 @@ def _decode(arguments: Namespace) -> list[Opened]:
     from attune.display import Display, drawn
     from attune.site import this_site
     from attune.stages.compare import decode_systems
+    from attune.transfers import with_progress
     from attune.world import World
 
     display = Display(sys.stderr if arguments.json else sys.stdout)
-    return drawn(decode_systems(arguments.systems, arguments.retained, this_site(), World.alone()), display)
+    return drawn(
+        decode_systems(arguments.systems, arguments.retained, with_progress(this_site()), World.alone()), display
+    )
 
 
 def _compare_all(opened: list[list[Opened]]) -> list[tuple[Comparison, ScoredSet]]:

@@ -10,7 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attune.cli._ranks import add_per_rank, add_site, in_world, site_of
+from attune.cli._eval_shards import evaluate_shards, require_shards
+from attune.cli._ranks import add_launch, add_per_rank, add_site, in_world, site_of
 from attune.cli._terminal import add_json, add_overrides, at_least, print_json, print_normalizer_hint
 from attune.errors import ConfigError
 
@@ -54,6 +55,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         help=f"list the N most frequent confusions of labels or words (default {CONFUSIONS})",
     )
     parser.add_argument("--alignments", type=Path, metavar="FILE", help="write word alignments, worst utterance first")
+    parser.add_argument(
+        "--shards",
+        metavar="s3://BUCKET/PREFIX/",
+        help="keep what is decoded here, in shards; the same command decodes only those that are missing",
+    )
+    add_launch(parser)
     add_per_rank(parser)
     add_site(parser)
     add_json(parser)
@@ -61,14 +68,29 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Evaluate on the chosen devices; exit 1 when an utterance has no prediction."""
-    from attune.cli._downloads import with_progress
     from attune.stages.eval_target import open_eval_target, require_places
+    from attune.transfers import with_progress
 
     if len(arguments.on or ()) > 1 and (arguments.out or arguments.alignments):
         raise ConfigError("--out and --alignments need a single --on. Evaluate the sets one by one.")
-    subject = open_eval_target(arguments.subject, arguments.overrides, with_progress(site_of(arguments)))
+    require_shards(arguments)
+    site = with_progress(site_of(arguments))
+    subject = open_eval_target(arguments.subject, arguments.overrides, site)
     require_places(subject, arguments.out, arguments.alignments)
+    if arguments.shards:
+        return _evaluate_shards(arguments, subject, site)
     return in_world(arguments, lambda site, world: _evaluate(arguments, subject, site, world))
+
+
+def _evaluate_shards(arguments: Namespace, subject: EvalTarget, site: Site) -> int:
+    from attune.display import Display
+    from attune.stages.eval_target import record
+
+    display = Display(sys.stderr if arguments.json else sys.stdout)
+    done = [evaluate_shards(arguments, subject, on, site, display) for on in arguments.on or [None]]
+    for each in done:
+        record(subject, each, arguments.out)
+    return _report(arguments, subject, done, display)
 
 
 def _evaluate(arguments: Namespace, subject: EvalTarget, site: Site, world: World) -> int:
@@ -82,8 +104,10 @@ def _evaluate(arguments: Namespace, subject: EvalTarget, site: Site, world: Worl
         done.append(drawn(stage, display if world.is_first else None))
         if world.is_first:
             record(subject, done[-1], arguments.out)
-    if not world.is_first:
-        return 0
+    return _report(arguments, subject, done, display) if world.is_first else 0
+
+
+def _report(arguments: Namespace, subject: EvalTarget, done: Sequence[Evaluation], display: Display) -> int:
     if arguments.alignments:
         _write_alignments(arguments.alignments, done[0])
     if arguments.json:

@@ -31,10 +31,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Export the best checkpoint, with adapters merged."""
-    from attune.cli._downloads import with_progress
     from attune.site import this_site
     from attune.stages.adapter import export_adapter
     from attune.stages.publish import export_model
+    from attune.transfers import with_progress
 
     others = arguments.for_transformers or arguments.for_ctranslate2 or arguments.for_onnx
     if arguments.adapter and (others or arguments.to.suffix == ".nemo"):
@@ -45,7 +45,7 @@ def run(arguments: Namespace) -> int:
         return _export_onnx(arguments)
     if arguments.adapter:
         layers = export_adapter(arguments.run, arguments.to, with_progress(this_site(device="cpu")))
-        print(f"exported the additions to {layers} layers to {arguments.to}")
+        print(f"exported the LoRA adapter of {layers} layers to {arguments.to}")
         print(f"Load it: peft.PeftModel.from_pretrained(base, {str(arguments.to)!r}), or attune import {arguments.to}")
         return 0
     export_model(arguments.run, arguments.to, with_progress(this_site(device="cpu")), arguments.for_transformers)
@@ -59,9 +59,9 @@ def run(arguments: Namespace) -> int:
 
 
 def _export_ctranslate2(arguments: Namespace) -> int:
-    from attune.cli._downloads import with_progress
     from attune.site import this_site
     from attune.stages.ctranslate2 import export_ctranslate2
+    from attune.transfers import with_progress
 
     if arguments.for_transformers or arguments.for_onnx or arguments.to.suffix == ".nemo":
         raise ConfigError("--for-ctranslate2 writes a folder of its own. Leave other --for-… and .nemo out.")

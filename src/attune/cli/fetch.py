@@ -25,10 +25,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Print each source when it is downloaded."""
     from attune import recipe
-    from attune.cli._downloads import with_progress
     from attune.site import this_site
     from attune.sources import read_lock
     from attune.stages.lock import fetch
+    from attune.transfers import with_progress
 
     loaded = recipe.load(arguments.recipe, arguments.overrides).recipe
     locked = read_lock(arguments.locked) if arguments.locked else {}

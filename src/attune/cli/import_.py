@@ -27,8 +27,9 @@ def run(arguments: Namespace) -> int:
     """Import and print the next step."""
     from attune.site import this_site
     from attune.stages.begin import ImportRequest, companions, import_model
+    from attune.transfers import with_progress
 
-    site, source, to = this_site(workers=0), arguments.checkpoint, arguments.to
+    site, source, to = with_progress(this_site(workers=0)), arguments.checkpoint, arguments.to
     _print_size(to, import_model(ImportRequest(source, to, arguments.tokenizer, arguments.base), site))
     others = companions(source, site)
     for family in others:

@@ -82,11 +82,12 @@ def _name(model: str) -> str:
 def _lines(arguments: Namespace, sets: Sequence[EvalSet], display: Display) -> list[list[LeaderboardLine]]:
     from attune.site import this_site
     from attune.stages.leaderboard import read_lines
+    from attune.transfers import with_progress
 
     if arguments.model.startswith(PREDICTIONS):
         folder = Path(arguments.model.removeprefix(PREDICTIONS))
         return [read_lines(folder / f"{one.name}.jsonl") for one in sets]
-    site = this_site(device=arguments.device)
+    site = with_progress(this_site(device=arguments.device))
     done = {one.name: read_lines(path) for one in sets if (path := _file(arguments.to, one)) and path.is_file()}
     missing = [one for one in sets if one.name not in done]
     if missing:

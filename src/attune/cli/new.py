@@ -12,7 +12,6 @@ from attune.errors import ConfigError
 
 if TYPE_CHECKING:
     from attune.stages.new import Drafted, NewRequest
-    from attune.stages.prepare import Preparing, Understood
 
 HELP = "make a recipe from data (CSV, folder, manifest, HF dataset …) and a model"
 EXAMPLE = "attune new clips.csv --model hf://openai/whisper-small --language be"
@@ -69,26 +68,20 @@ def run(arguments: Namespace) -> int:
 
 def draft(request: NewRequest) -> Drafted:
     """Make the recipe, and print to standard error how the data was understood and what is in it."""
-    from attune.cli._downloads import with_progress
+    from attune.display import Display, show_preparing
     from attune.site import this_site
     from attune.stages import drain
     from attune.stages.new import draft_recipe
+    from attune.transfers import with_progress
 
-    drafted = drain(draft_recipe(request, with_progress(this_site())), _show)
+    display = Display(sys.stderr)
+    drafted = drain(draft_recipe(request, with_progress(this_site())), show_preparing(display))
+    display.close()
     for name, split in drafted.splits.items():
         print(f"{name}: {split.rows:,} utterances, {split.hours:.2f} h", file=sys.stderr)
-    kept = "is there already, used as it is" if drafted.was_there else "written"
+    kept = "already exists, used unchanged" if drafted.was_there else "written"
     print(f"recipe: {drafted.path} {kept}", file=sys.stderr)
     return drafted
-
-
-def _show(event: Preparing | Understood) -> None:
-    from attune.stages.prepare import Understood
-
-    if isinstance(event, Understood):
-        print("".join(f"{note}\n" for note in event.notes), end="", file=sys.stderr)
-    elif sys.stderr.isatty():
-        print(f"\r{event.split}: {event.rows:,} rows", end="\r", file=sys.stderr, flush=True)
 
 
 def _ask(question: str, default: str) -> str | None:

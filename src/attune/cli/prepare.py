@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from attune.corpora import Prepared
-    from attune.stages.prepare import Preparing, Understood
 
 HELP = "write manifests of a corpus (CSV, folder, HF dataset, Common Voice, Kaldi, archive, URL …)"
 EXAMPLE = "attune prepare common_voice --from cv-corpus-17.0/be --to manifests/be letters=keep"
@@ -57,27 +56,22 @@ def _meaning(option: Mapping[str, Any]) -> str:
 
 def run(arguments: Namespace) -> int:
     """Write the manifests and print what they have and what was skipped."""
+    from attune.display import Display, show_preparing
     from attune.processes import cores
     from attune.site import this_site
     from attune.stages import drain
     from attune.stages.prepare import PrepareRequest, prepare_corpus
+    from attune.transfers import with_progress
 
+    display, site = Display(sys.stderr), with_progress(this_site())
     order = PrepareRequest(arguments.corpus, arguments.source, arguments.to, arguments.options, arguments.force)
-    prepared = drain(prepare_corpus(order, arguments.jobs or cores(), this_site()), _show)
+    prepared = drain(prepare_corpus(order, arguments.jobs or cores(), site), show_preparing(display))
+    display.close()
     if arguments.json:
         print_json([_as_json(split) for split in prepared])
     else:
         print("\n".join(_lines(prepared)))
     return 0 if any(split.rows for split in prepared) else 2
-
-
-def _show(event: Preparing | Understood) -> None:
-    from attune.stages.prepare import Understood
-
-    if isinstance(event, Understood):
-        print("".join(f"{note}\n" for note in event.notes), end="", file=sys.stderr)
-    elif sys.stderr.isatty():
-        print(f"\r{event.split}: {event.rows:,} rows", end="", file=sys.stderr, flush=True)
 
 
 def _as_json(split: Prepared) -> dict[str, object]:

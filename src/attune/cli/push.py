@@ -23,12 +23,14 @@ def run(arguments: Namespace) -> int:
     from attune.site import this_site
     from attune.sources import is_remote
     from attune.stages.publish import push_model, push_run
+    from attune.transfers import with_progress
 
+    site = with_progress(this_site(device="cpu"))
     if arguments.whole:
-        print(f"pushed to {push_run(arguments.run, arguments.to, this_site(device='cpu'), report_wait)}")
+        print(f"pushed to {push_run(arguments.run, arguments.to, site, report_wait)}")
         print(f"Continue it: attune train {arguments.to}")
         return 0
-    url = push_model(arguments.run, arguments.to, this_site(device="cpu"))
+    url = push_model(arguments.run, arguments.to, site)
     print(f"pushed to {url}")
     if is_remote(arguments.to):
         print(f"Load it: attune pull {arguments.to} --to DIR, or model.weights={arguments.to} in a recipe")

@@ -32,8 +32,9 @@ def run(arguments: Namespace) -> int:
     from attune.run_report import make_report, require_run
     from attune.run_store import locate_stored, put_file
     from attune.site import this_site
+    from attune.transfers import with_progress
 
-    site = this_site()
+    site = with_progress(this_site())
     runs = [Run(locate_stored(each, site.cache, which="none") or Path(each)) for each in arguments.runs]
     for each in runs:
         require_run(each)

@@ -88,8 +88,8 @@ def _settings(arguments: Namespace) -> ServerSettings:
     token, is_local = _token(arguments), _is_loopback(arguments.host)
     if not is_local and not token and not arguments.no_token:
         raise ConfigError(
-            f"--host {arguments.host} lets other machines in. Set {TOKEN_VARIABLE} or --token-file, or pass --no-token "
-            "if the network is trusted."
+            f"--host {arguments.host} is reachable from other machines. Set {TOKEN_VARIABLE} or --token-file, or pass "
+            "--no-token if the network is trusted."
         )
     limits = ServerLimits(
         upload_mib=arguments.max_upload,

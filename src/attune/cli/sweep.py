@@ -52,7 +52,7 @@ def run(arguments: Namespace) -> int:
     if arguments.json:
         print_json(_as_json(name, order))
     else:
-        print(sweep_table(name, order) if name else "No point has a score.")
+        print(sweep_table(name, order) if name else "No run of the sweep has a dev score.")
         best = next((result.point.run for result in order if result.scores), None)
         if best:
             print(f"Best on dev: {best}. Score it on test once: attune evaluate {best} --on TEST_MANIFEST")

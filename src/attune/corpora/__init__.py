@@ -11,7 +11,7 @@ from attune.corpora._prepare import Prepared, prepare_split, remove_splits
 from attune.corpora._ratios import assign_groups
 from attune.corpora._remote import fetch_manifest
 from attune.corpora._rows import Row, write_row
-from attune.corpora._sample import CorpusSample
+from attune.corpora._sample import CorpusSample, sample_corpus
 from attune.corpora._scan import to_utterance
 from attune.corpora._select import Selection, require_valid_rows, select
 from attune.corpora._shards import expand_shards, read_shard
@@ -53,6 +53,7 @@ __all__ = [
     "read_shard",
     "remove_splits",
     "require_valid_rows",
+    "sample_corpus",
     "select",
     "to_utterance",
     "unpacked_root",

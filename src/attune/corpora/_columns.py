@@ -30,7 +30,10 @@ USUAL = {  # in small letters, without spaces, accents and signs
         "clientid",
         "speakername",
         "talker",
+        "reader",
+        "voice",
         "sprecher",
+        "sprecherin",
         "locuteur",
         "hablante",
         "locutor",
@@ -88,7 +91,7 @@ def guess_columns(
     audio = found.pop("audio") or _audio_like(header, seen)
     if not audio:
         raise DataError(
-            f"{path}: no column is known to have the audio. Add audio=COLUMN, one of: {', '.join(header) or 'none'}."
+            f"{path}: cannot tell which column has the audio. Add audio=COLUMN, one of: {', '.join(header) or 'none'}."
         )
     if not found["start"]:  # a duration is trusted for a segment; a whole recording is measured
         found |= {"end": None, "seconds": given.get("seconds")}

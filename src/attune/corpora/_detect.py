@@ -25,8 +25,8 @@ def detect_corpus(path: Path) -> str:
     if found:
         return found
     raise DataError(
-        f"{path} is nothing that attune recognizes: no CSV or TSV, JSON lines, Parquet, shards, archive, or audio with "
-        "text files. Name the corpus, see `attune list corpora`."
+        f"{path} is not data that attune recognizes: no CSV or TSV, JSON lines, Parquet, shards, archive, or audio "
+        "with text files. Name the corpus, see `attune list corpora`."
     )
 
 

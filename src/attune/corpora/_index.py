@@ -8,7 +8,7 @@ its table. The folder is a cache: deleting it costs a scan.
 import fcntl
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,22 +16,21 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from attune.corpora._lines import jsonl_lines, table_lines, text_lines
+from attune.corpora._blocks import blocks_of, jsonl_blocks
+from attune.corpora._lines import table_lines, text_lines
 from attune.corpora._rows import read_row
 from attune.corpora._scan import BadLine, FileState, file_state, find_duplicates, scan
 from attune.corpora._table import Table, has_table, write_table
 from attune.errors import DataError
 from attune.files import completed, sha256, write_text
 from attune.secrets import shown, without_secrets
-from attune.sources import DownloadProgress, unwatched
+from attune.sources import TransferProgress, Watch, unwatched
 
 COPIED = {".csv": table_lines, ".tsv": table_lines, ".txt": text_lines}  # read from a copy as JSONL
 FORMAT = 5  # increased when the files of an older version cannot be read, or mean something else
 RECORD = [("offset", "<i8"), ("length", "<i4"), ("line", "<i4"), ("seconds", "<f8"), ("hash", "<u8")]
 HASHED = 1 << 16  # rows at a time
 MTIME_TICK_NS = 2_000_000_000  # two changes within a clock tick have the same times; then the hash decides
-
-Watch = Callable[[DownloadProgress], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +90,14 @@ def _make(header: Path, manifest: Path, watch: Watch) -> Index:
     rows, folder = manifest.absolute(), manifest.absolute().parent
 
     def show(done: int) -> None:
-        watch(DownloadProgress(str(manifest), min(done, state.size or 0), state.size, verb="scanning"))
+        watch(TransferProgress(str(manifest), min(done, state.size or 0), state.size, verb="scanning"))
 
     if manifest.suffix.lower() == ".jsonl":
-        table, bad_lines = scan(jsonl_lines(manifest), folder, show)
+        table, bad_lines = scan(jsonl_blocks(manifest), folder, show)
     else:
         rows = header.with_name(f"{header.stem}-{digest[:12]}.jsonl")
         with _writing(rows) as copy:
-            table, bad_lines = scan(COPIED[manifest.suffix.lower()](manifest, copy), folder, show)
+            table, bad_lines = scan(blocks_of(COPIED[manifest.suffix.lower()](manifest, copy)), folder, show)
     show(state.size or 0)
     if not len(table) and not bad_lines:
         raise DataError(f"Manifest {manifest} has no rows. Prepare it again.")

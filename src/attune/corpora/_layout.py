@@ -13,7 +13,7 @@ from attune.audio import containers
 from attune.corpora._rows import Row
 from attune.errors import DataError
 
-AUDIO_FILES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".sph", ".aiff", ".au", *containers.SUFFIXES)
+AUDIO_FILES = containers.ALL_SUFFIXES
 
 # A list of names, or one alone: `labels=digit` is `labels='[digit]'`.
 Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
@@ -54,7 +54,8 @@ class Layout:
 
     `read(corpus, options)` returns the rows of each split, lazily, so that a finished split costs nothing. `audio` of a
     row is an absolute path or a URL; `seconds` is measured if it is absent. A remote source is downloaded first, unless
-    the corpus `takes_addresses` and reads URLs in place. `notes(corpus, options)` says how the source was understood.
+    the corpus `takes_addresses` and reads URLs in place. `notes(corpus, options)` says how the source was understood,
+    `count(corpus, options)` about how many entries it has, where that is quick to find out.
     """
 
     read: Callable[[CorpusPaths, Any], Mapping[str, Iterable[RowOrSkipped]]]
@@ -62,7 +63,21 @@ class Layout:
     speakers_apart: bool = False  # no two splits share a speaker
     takes_addresses: bool = False
     notes: Callable[[CorpusPaths, Any], Iterable[str]] | None = None
+    count: Callable[[CorpusPaths, Any], int] | None = None
     choose: Callable[[Sequence[str], Any], Sequence[str]] | None = None  # the files that are needed of a remote source
+
+
+def count_lines(paths: Iterable[Path]) -> int:
+    """The lines of text files, without decoding them."""
+    total = 0
+    for path in paths:
+        last = b"\n"
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                total += block.count(b"\n")
+                last = block
+        total += not last.endswith(b"\n")
+    return total
 
 
 CORPORA: catalog.Kind[Layout] = catalog.Kind("corpora", "CORPUS")

@@ -12,12 +12,12 @@ from typing import Any, BinaryIO, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from attune.corpora._index import Index, Watch, load_or_scan
+from attune.corpora._index import Index, load_or_scan
 from attune.corpora._rows import BadRow, read_row
 from attune.corpora._scan import find_duplicates, hash_id, resolve_audio, to_utterance
 from attune.corpora._table import open_table
 from attune.errors import DataError
-from attune.sources import unwatched
+from attune.sources import Watch, unwatched
 from attune.types import Utterance
 
 Column = TypeVar("Column", np.float64, np.uint64)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from attune.audio.decode import audio_seconds
+from attune.corpora._blocks import Block
 from attune.corpora._lines import Line
-from attune.corpora._plain_rows import PlainRow, read_plain
+from attune.corpora._plain_rows import PlainRow, read_plain, read_plain_lines
 from attune.corpora._rows import BadRow, Row, read_row
-from attune.corpora._table import Table, join_tables, table_of
+from attune.corpora._table import Table, TableBuilder, table_of
 from attune.errors import DataError
 from attune.sources import content_of, is_address
 from attune.types import Utterance
@@ -65,22 +65,40 @@ class BadAudio:
     audio: FileState
 
 
-def scan(lines: Iterable[Line], folder: Path, done: Callable[[int], None]) -> tuple[Table, list[BadLine]]:
+def scan(blocks: Iterable[Block], folder: Path, done: Callable[[int], None]) -> tuple[Table, list[BadLine]]:
     """Validate every line, except for duplicate ids; audio paths are relative to `folder`.
 
     `done` learns how far the scan is, in bytes.
     """
-    parts = [table_of([])]
-    bad_lines: list[BadLine] = []
-    lines = iter(lines)
+    table, bad_lines = TableBuilder(), list[BadLine]()
     states: dict[str, FileState] = {}
     with ThreadPoolExecutor(THREADS) as pool:
-        while chunk := list(islice(lines, CHUNK)):
-            done(chunk[0].offset)
-            rows = list(_read(chunk, bad_lines))
-            found = _probe_together(pool, [row for _, row in rows], folder, states)
-            parts.append(table_of(list(_entries(rows, found, bad_lines))))
-    return join_tables(parts), bad_lines
+        for block in blocks:
+            done(block.offset)
+            if len(states) > REMEMBERED:
+                states.clear()
+            rows = _plain_table(pool, block, folder, states)
+            if rows is None:  # something in the block is unusual, or wrong
+                read = list(_read(block.lines(), bad_lines))
+                found = _probe_together(pool, [row for _, row in read], folder, states)
+                rows = table_of(list(_entries(read, found, bad_lines)))
+            table.add(rows)
+    return table.build(), bad_lines
+
+
+def _plain_table(pool: ThreadPoolExecutor, block: Block, folder: Path, states: dict[str, FileState]) -> Table | None:
+    """The rows of a block of usual lines, all of whose audio is there."""
+    rows = None if block.problems else read_plain_lines(block.content, len(block.numbers))
+    if rows is None:
+        return None
+    named = set(rows.audio) - {None}
+    _find_together(pool, [each for each in named if each is not None and each not in states], folder, states)
+    here = [states[each] for each in named if each and not is_address(states[each].path)]
+    if not all(state.size for state in here) or any(end > (states[each].size or end) for each, end in rows.packed):
+        return None
+    hashes = b"".join(hashlib.blake2b(id.encode(), digest_size=8).digest() for id in rows.ids)
+    seconds = np.array(rows.seconds, np.float64)
+    return Table(block.offsets, block.lengths, block.numbers, seconds, np.frombuffer(hashes, "<u8"))
 
 
 def hash_id(id: str) -> int:
@@ -92,6 +110,9 @@ def find_duplicates(hashes: npt.NDArray[np.uint64], id_of: Callable[[int], str])
     """Each row with a duplicate id, with the first row of that id; candidates by hash, confirmed by id."""
     ordered = np.sort(hashes)
     repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    del ordered
+    if not len(repeated):
+        return []
     first: dict[str, int] = {}
     suspects = np.flatnonzero(np.isin(hashes, repeated)).tolist()
     pairs = [(row, first.setdefault(id_of(row), row)) for row in suspects]
@@ -128,15 +149,19 @@ def _probe_together(
     pool: ThreadPoolExecutor, rows: Sequence[AnyRow], folder: Path, states: dict[str, FileState]
 ) -> list[float | BadAudio]:
     """Probe the rows; threads do only what waits for a disk or a network. A recording may have many rows."""
-    if len(states) > REMEMBERED:
-        states.clear()
     unknown = list(dict.fromkeys(row.audio for row in rows if row.audio and row.audio not in states))
-    for part in pool.map(partial(_find_all, folder), _split(unknown, THREADS)):
-        states.update(part)
+    _find_together(pool, unknown, folder, states)
     probe = partial(_probe_all, states)
     if all(row.seconds is not None or row.audio is None for row in rows):
         return probe(rows)
     return [seconds for part in pool.map(probe, _split(rows, THREADS)) for seconds in part]
+
+
+def _find_together(
+    pool: ThreadPoolExecutor, unknown: Sequence[str], folder: Path, states: dict[str, FileState]
+) -> None:
+    for part in pool.map(partial(_find_all, folder), _split(unknown, THREADS)):
+        states.update(part)
 
 
 def _split(items: Sequence[T], parts: int) -> list[Sequence[T]]:

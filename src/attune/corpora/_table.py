@@ -29,9 +29,20 @@ class Table:
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
-def join_tables(parts: list[Table]) -> Table:
-    """One table after the other."""
-    return Table(*(np.concatenate([getattr(part, name) for part in parts]) for name in TYPES))
+class TableBuilder:
+    """Grows by some rows at a time, and never has a row twice in memory."""
+
+    def __init__(self) -> None:
+        self._columns = {name: bytearray() for name in TYPES}
+
+    def add(self, rows: Table) -> None:
+        """These rows are the next."""
+        for name, column in rows.columns().items():
+            self._columns[name] += column.astype(TYPES[name], copy=False).tobytes()
+
+    def build(self) -> Table:
+        """All rows."""
+        return Table(*(np.frombuffer(self._columns[name], type) for name, type in TYPES.items()))
 
 
 def table_of(rows: list[tuple[int, int, int, float, int]]) -> Table:

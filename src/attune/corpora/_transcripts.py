@@ -30,7 +30,7 @@ class Transcripts:
         name = PurePosixPath(member).name
         line = self.lines.get(name)
         if line is None:
-            raise BadRow(f"no line of {self.name} is about it")
+            raise BadRow(f"not in {self.name}")
         cells = _cells(line)
         fields = {column: cell for column, cell in zip(self.header, cells, strict=False) if cell}
         return hub_row(PurePosixPath(name).stem, key, fields, {}, None)

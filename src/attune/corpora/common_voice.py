@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from attune.corpora._layout import CorpusPaths, Layout, Names, RowOrSkipped, Skipped, first_existing
+from attune.corpora._layout import CorpusPaths, Layout, Names, RowOrSkipped, Skipped, count_lines, first_existing
 from attune.corpora._rows import Row
 from attune.corpora._tables import read_records
 from attune.errors import DataError
@@ -39,6 +39,12 @@ def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipp
     for split in options.splits:
         first_existing(corpus, f"{split}.tsv")
     return {split: _rows(clips, clips.with_name(f"{split}.tsv"), options) for split in options.splits}
+
+
+def count(corpus: CorpusPaths, options: Options) -> int:
+    """The records of the tables: a line each, but for the headers."""
+    tables = [corpus.folder / f"{split}.tsv" for split in options.splits]
+    return max(0, count_lines(filter(Path.is_file, tables)) - len(tables))
 
 
 def _rows(clips: Path, table: Path, options: Options) -> Iterator[RowOrSkipped]:
@@ -101,4 +107,4 @@ def _durations(table: Path) -> Mapping[str, float]:
     }
 
 
-CORPUS = Layout(read, Options, speakers_apart=True)
+CORPUS = Layout(read, Options, speakers_apart=True, count=count)

@@ -11,7 +11,16 @@ from typing import Annotated
 from pydantic import Field
 
 from attune.corpora._columns import USUAL, Columns, find_audio, guess_columns, other_columns, split_name
-from attune.corpora._layout import CorpusPaths, Layout, Names, RowOrSkipped, Skipped, cut_segment, parse_float
+from attune.corpora._layout import (
+    CorpusPaths,
+    Layout,
+    Names,
+    RowOrSkipped,
+    Skipped,
+    count_lines,
+    cut_segment,
+    parse_float,
+)
 from attune.corpora._manifest_rows import split_files
 from attune.corpora._ratios import Share, SplitBy, cut_by_ratio
 from attune.corpora._rows import Row
@@ -147,4 +156,10 @@ def _row(record: dict[str, str], table: _Table, number: int) -> RowOrSkipped:
     return row
 
 
-CORPUS = Layout(read, Options, notes=notes)
+def count(corpus: CorpusPaths, options: Options) -> int:
+    """The records of all tables: a line each, but for the headers."""
+    files = split_files(corpus, ".csv", ".tsv").values()
+    return max(0, count_lines(files) - len(files))
+
+
+CORPUS = Layout(read, Options, notes=notes, count=count)

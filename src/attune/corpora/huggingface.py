@@ -239,7 +239,7 @@ def _require_column(path: Path, schema: Any, options: Options) -> None:
         raise DataError(f"{path} has no column {options.audio!r}. {choice}")
     kind = schema.field(options.audio).type
     if not (types.is_struct(kind) or types.is_binary(kind) or types.is_large_binary(kind)):
-        raise DataError(f"{path}: the column {options.audio!r} has no audio but {kind}. {choice}")
+        raise DataError(f"{path}: the column {options.audio!r} has {kind}, not audio. {choice}")
 
 
 def _require_readable(path: Path, schema: Any, options: Options) -> None:

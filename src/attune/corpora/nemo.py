@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from attune.audio.decode import SLACK_SECONDS
-from attune.corpora._layout import CorpusPaths, Layout, RowOrSkipped, Skipped
+from attune.corpora._layout import CorpusPaths, Layout, RowOrSkipped, Skipped, count_lines
 from attune.corpora._manifest_rows import manifest_rows, split_files
 from attune.corpora._scan import CHUNK, THREADS, recording_seconds
 from attune.errors import DataError
@@ -56,4 +56,9 @@ def _as_nemo_reads_it(row: RowOrSkipped) -> RowOrSkipped:
     return replace(row, seconds=whole)
 
 
-CORPUS = Layout(read, Options)
+def count(corpus: CorpusPaths, options: Options) -> int:
+    """The lines of all manifests."""
+    return count_lines(split_files(corpus, ".json", ".jsonl").values())
+
+
+CORPUS = Layout(read, Options, count=count)

@@ -6,19 +6,24 @@ both are of one speaker. VoxCeleb1 has no dev trials of its own; these speakers 
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Literal
 
+import soundfile
 from pydantic import Field
 
+from attune.audio.decode import read_audio
+from attune.audio.silence import remove_silence
 from attune.corpora._layout import CorpusPaths, Layout, RowOrSkipped, Skipped, find_files, first_existing, read_fields
 from attune.corpora._rows import Row
 from attune.errors import DataError
-from attune.files import write_text
+from attune.files import completed, write_text
+from attune.types import SAMPLE_RATE
 
 PARTS = {"1": "train", "2": "dev", "3": "test"}
+SILENCE = 0.001 * 10 ** (3 / 20)  # SUPERB looks for it below 0.1 % after a gain of -3 dB
 ROOTS = ("wav", "dev/wav", "test/wav", "vox1_dev_wav/wav", "vox1_test_wav/wav", "aac", "dev/aac", "test/aac")
 
 
@@ -32,6 +37,9 @@ class Options:
     split: Annotated[str, Field(description="The identification split, below --from or absolute.")] = "iden_split.txt"
     trials: Annotated[str, Field(description="The verification trials, below --from or absolute.")] = "veri_test.txt"
     dev_speakers: Annotated[int, Field(ge=2, description="Speakers held back for dev trials, in verification.")] = 40
+    trim_silence: Annotated[
+        bool, Field(description="Copy the recordings without silence, as SUPERB's verification has them.")
+    ] = False
 
 
 def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipped]]:
@@ -41,8 +49,13 @@ def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipp
         raise DataError(f"{corpus.source} has no folder {', '.join(ROOTS)}. Give --from the folder that has it.")
     if options.task == "identification":
         listed = first_existing(corpus, options.split)
-        return {split: _identification(roots, listed, part) for part, split in PARTS.items()}
-    return _verification(corpus, roots, first_existing(corpus, options.trials), options.dev_speakers)
+        splits = {split: _identification(roots, listed, part) for part, split in PARTS.items()}
+    else:
+        splits = _verification(corpus, roots, first_existing(corpus, options.trials), options.dev_speakers)
+    if not options.trim_silence:
+        return splits
+    copies = corpus.to.absolute() / "audio"
+    return {split: (_without_silence(row, copies) for row in rows) for split, rows in splits.items()}
 
 
 def _identification(roots: list[Path], listed: Path, part: str) -> Iterator[RowOrSkipped]:
@@ -58,7 +71,8 @@ def _verification(
 ) -> dict[str, Iterator[RowOrSkipped]]:
     trials = [(kind, first.strip(), second.strip()) for kind, first, second in read_fields(listed, 3)]
     tested = {name.split("/")[0] for _, *names in trials for name in names}
-    names = sorted({path.relative_to(root).as_posix() for root in roots for path in find_files(root, ".wav")})
+    found = [path.relative_to(root) for root in roots for path in find_files(root, ".wav", ".m4a")]
+    names = sorted({path.with_suffix(".wav").as_posix() for path in found})
     others = [name for name in names if name.split("/")[0] not in tested]
     by_hash = sorted({name.split("/")[0] for name in others}, key=lambda name: hashlib.sha256(name.encode()).digest())
     dev = [name for name in others if name.split("/")[0] in by_hash[:held_back]]
@@ -96,6 +110,20 @@ def _row(roots: list[Path], name: str) -> RowOrSkipped:
     found = next((path for path in paths if path.is_file()), paths[0])
     speaker = name.split("/")[0]
     return Row(name.rpartition(".")[0], str(found), speaker=speaker, labels={"video": name.split("/")[1]})
+
+
+def _without_silence(row: RowOrSkipped, to: Path) -> RowOrSkipped:
+    """The row with a copy of its recording in which silence is taken out, next to the manifests."""
+    if isinstance(row, Skipped) or row.audio is None or not Path(row.audio).is_file():
+        return row
+    copy = to / f"{row.id}.flac"
+    if not copy.exists():
+        samples = remove_silence(read_audio(row.audio), SILENCE)
+        if not len(samples):
+            return row  # a trial may name it
+        with completed(copy) as partial:
+            soundfile.write(partial, samples, SAMPLE_RATE, subtype="PCM_16", format="FLAC")
+    return replace(row, audio=str(copy))
 
 
 CORPUS = Layout(read, Options)

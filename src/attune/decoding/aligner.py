@@ -21,7 +21,7 @@ from attune.batches.plan import Budget, plan_in_order
 from attune.contracts import FrameTimes, TaskModel, TextTask
 from attune.decoding import ctc_alignment, transducer_alignment
 from attune.decoding.forced import TextWindow, TokenText, TokenTimes, align_windows
-from attune.decoding.pauses import REACH, snap_to_pauses, speech_between
+from attune.decoding.pauses import REACH, snap_to_pauses, speech_between, without_strays
 from attune.decoding.words import WORD_BEGINS, word_bounds
 from attune.errors import DataError, ModelError
 from attune.scoring.edits import align as align_edits
@@ -195,7 +195,8 @@ class Aligner:
             confidence = math.exp(sum(logs) / len(logs))
             word = Word(read, times.starts[first], times.ends[last - 1], round(confidence, 4))
             sizes = [len(self._piece(token)) for token in text.tokens[first:last]]
-            words.append(_TimedWord(word, tuple(times.starts[first:last]), tuple(sizes)))
+            spans = zip(times.starts[first:last], times.ends[first:last], strict=True)
+            words.append(_TimedWord(word, tuple(Span(*each) for each in spans), tuple(sizes)))
         return words
 
     def _piece(self, token: int) -> str:
@@ -248,8 +249,8 @@ class Aligner:
 
     def _finished(self, one: AlignmentInput, text: _Text, found: Sequence[_TimedWord]) -> Alignment:
         """The words as they are written, where they are learned one by one, at the pauses of the audio."""
-        timed = [each.word for each in found]
         is_speech = speech_frames(one.samples)
+        timed = [without_strays(each.word, each.tokens, is_speech) for each in found]
         # Attention is with a word before it begins.
         reach = ATTENTION_REACH if self.task_model.scorer == "tokens" else REACH
         snapped = snap_to_pauses(timed, is_speech, reach=reach)
@@ -262,10 +263,10 @@ class Aligner:
 
 @dataclass(frozen=True, slots=True)
 class _TimedWord:
-    """A word, when each of its tokens begins, and how many characters each has."""
+    """A word, when each of its tokens is, and how many characters each has."""
 
     word: Word
-    starts: tuple[float, ...]
+    tokens: tuple[Span, ...]
     sizes: tuple[int, ...]
 
 
@@ -282,7 +283,7 @@ class _Chunk:
 
 def _characters(own: _TimedWord, word: Word) -> list[Word]:
     """The characters of a word: from the beginning of a token to that of the next, evenly within it."""
-    starts = [word.start, *(min(max(each, word.start), word.end) for each in own.starts[1:]), word.end]
+    starts = [word.start, *(min(max(each.start, word.start), word.end) for each in own.tokens[1:]), word.end]
     total, count = sum(own.sizes) or 1, len(word.text)
     places = np.concatenate([[0], np.cumsum(own.sizes)]) / total * count
     times = np.interp(np.arange(count + 1), places, np.maximum.accumulate(starts))

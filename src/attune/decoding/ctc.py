@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 HASH_FACTOR = np.int64(6_364_136_223_846_793_005)  # odd, and large enough to mix all 64 bits
-EMPTY = 1  # the hash of the empty prefix
+MOST_CANDIDATES = 1 << 22  # of one frame; utterances that have more together are searched one after the other
 
 
 def greedy(scorer: CtcScorer) -> list[Hypothesis]:
@@ -57,9 +57,13 @@ def beam_search(scorer: CtcScorer, beam: int, fusion: Fusion | None = None, nbes
     """
     lengths = np.asarray(scorer.lengths.tolist(), np.int64)
     order = np.argsort(-lengths, kind="stable")
-    log_probs = scorer.log_probs.detach().cpu()[torch.from_numpy(order)]
-    search = _Search(log_probs, lengths[order], beam, fusion.of(torch.from_numpy(order)) if fusion else None)
-    found = search.run(nbest)
+    together = max(1, MOST_CANDIDATES // (beam * scorer.log_probs.shape[2]))
+    found: list[list[Hypothesis]] = []
+    for first in range(0, len(order), together):
+        part = order[first : first + together]
+        rows = torch.from_numpy(part)
+        log_probs = scorer.log_probs.detach().cpu()[rows]
+        found += _Search(log_probs, lengths[part], beam, fusion.of(rows) if fusion else None).run(nbest)
     return [found[place] for place in np.argsort(order).tolist()]
 
 
@@ -160,8 +164,10 @@ class _Search:
         none = np.zeros((count, self.beam), np.int64)
         blank = np.full((count, self.beam), -np.inf)
         blank[:, 0] = 0.0
-        # The empty prefix has no last token: 0 is never extended with, and its parent is no prefix.
-        return _Beam(none + EMPTY, none, none, blank, np.full_like(blank, -np.inf), lm)
+        # The empty prefix has no last token: 0 is never extended with, and its parent is no prefix. Hashes differ
+        # between utterances, as they are looked up among those of all.
+        empty = _mixed(none, np.arange(count)[:, None])
+        return _Beam(empty, none, none, blank, np.full_like(blank, -np.inf), lm)
 
     def _candidates(self) -> Ints:
         """The tokens that may extend a prefix at each frame, (U, F, C), in their order.
@@ -187,7 +193,7 @@ class _Search:
         blank = total + frame[:, :1].astype(np.float64)
         token = np.where(beam.last == 0, -np.inf, beam.token + at_last)
         # A kept prefix that is also another one's extension is one prefix: its alignments add up.
-        row, child, parent = np.nonzero(_is_extension(beam, total))
+        row, child, parent = _extensions(beam, total)
         is_same = beam.last[row, parent] == beam.last[row, child]
         before = np.where(is_same, beam.blank[row, parent], total[row, parent])
         token[row, child] = np.logaddexp(token[row, child], before + at_last[row, child])
@@ -246,11 +252,17 @@ def _taken(frame: NDArray[np.float32], tokens: Ints) -> Floats:
     return np.take_along_axis(frame, tokens, 1).astype(np.float64)
 
 
-def _is_extension(beam: _Beam, total: Floats) -> NDArray[np.bool_]:
-    """Whether a prefix (first) is another one (second) with one more token, (U, K, K)."""
-    is_any = total > -np.inf
-    is_parent: NDArray[np.bool_] = beam.parents[..., None] == beam.hashes[:, None]
-    return is_parent & is_any[..., None] & is_any[:, None]
+def _extensions(beam: _Beam, total: Floats) -> tuple[Ints, Ints, Ints]:
+    """The prefixes that are another one with one more token: the utterance, which prefix, and of which."""
+    alive = np.flatnonzero(total > -np.inf)
+    hashes = beam.hashes.ravel()[alive]
+    order = np.argsort(hashes)
+    parents = beam.parents.ravel()[alive]
+    places = np.minimum(np.searchsorted(hashes, parents, sorter=order), len(order) - 1)
+    found = order[places]
+    is_there = hashes[found] == parents
+    row, child = np.divmod(alive[is_there], total.shape[1])
+    return row, child, alive[found[is_there]] % total.shape[1]
 
 
 def _mixed(hashes: Ints, tokens: Ints) -> Ints:

@@ -10,7 +10,7 @@ from attune.audio.vad import Span
 from attune.types import Word
 
 MARGIN = 0.2  # seconds of a pause that stay with a row
-LONGEST_PAUSE = 2.0  # inside a row
+LONGEST_PAUSE = 2.0  # seconds, inside a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +24,18 @@ class WordSpan:
 
 
 def cut_at_pauses(
-    words: Sequence[Word], seconds: float, longest: float, foreign: Sequence[Span] = ()
+    words: Sequence[Word],
+    seconds: float,
+    longest: float,
+    foreign: Sequence[Span] = (),
+    longest_pause: float = LONGEST_PAUSE,
 ) -> list[WordSpan]:
-    """The words of a recording of so many seconds as rows; none has `foreign` speech or a long pause inside.
+    """The words of a recording of so many seconds as rows; none has `foreign` speech or a longer pause inside.
 
     A full row ends at the longest pause of its later half.
     """
     rows: list[WordSpan] = []
-    for first, last in _stretches(words, foreign):
+    for first, last in _stretches(words, foreign, longest_pause):
         place = first
         while place < last:
             after = _end_of_row(words, place, last, longest)
@@ -40,12 +44,12 @@ def cut_at_pauses(
     return rows
 
 
-def _stretches(words: Sequence[Word], foreign: Sequence[Span]) -> Iterator[tuple[int, int]]:
+def _stretches(words: Sequence[Word], foreign: Sequence[Span], longest_pause: float) -> Iterator[tuple[int, int]]:
     """Words that may be in one row, however long it would be."""
     first = 0
     for place, (left, right) in enumerate(pairwise(words), 1):
         is_foreign = any(left.end <= each.end and each.start <= right.start for each in foreign)
-        if is_foreign or right.start - left.end > LONGEST_PAUSE:
+        if is_foreign or right.start - left.end > longest_pause:
             yield first, place
             first = place
     if words:

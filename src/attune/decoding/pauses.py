@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from attune.audio.vad import FRAMES_PER_SECOND
+from attune.audio.vad import FRAMES_PER_SECOND, Span
 from attune.types import Word
 
 SHORTEST_PAUSE = 6  # hundredths of a second; less is the closure of a plosive
@@ -24,6 +24,23 @@ FARTHEST = 60  # how far from its tokens a word may begin or end
 UNCOVERED = 50  # as much speech as this without a word is not in the text
 
 Frames = tuple[int, int]  # from, up to
+
+
+def without_strays(word: Word, tokens: Sequence[Span], is_speech: NDArray[np.bool_]) -> Word:
+    """The word from where to where most of its tokens are: a long pause is inside no word."""
+    parts: list[list[Span]] = [[tokens[0]]]
+    for left, right in pairwise(tokens):
+        first, last = (round(each.start * FRAMES_PER_SECOND) for each in (left, right))
+        if last - first >= LONG_PAUSE and _longest(~is_speech[first:last]) >= LONG_PAUSE:
+            parts.append([])
+        parts[-1].append(right)
+    kept = max(parts, key=len)
+    return replace(word, start=kept[0].start, end=kept[-1].end) if len(parts) > 1 else word
+
+
+def _longest(is_in: NDArray[np.bool_]) -> int:
+    edges = np.flatnonzero(np.diff(np.pad(is_in, 1).astype(np.int8))).reshape(-1, 2)
+    return int((edges[:, 1] - edges[:, 0]).max(initial=0))
 
 
 def snap_to_pauses(

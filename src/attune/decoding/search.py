@@ -17,7 +17,7 @@ from attune.decoding import ctc, ctc_alignment, fallback, labels, outputs, token
 from attune.decoding.ctc_prefix import JointScorer
 from attune.decoding.fusion import Fusion
 from attune.decoding.phrases import PhraseBook
-from attune.decoding.settings import FORMER, LENGTH_POWERS, USES, SearchName
+from attune.decoding.settings import FORMER, LENGTH_POWERS, USES, WIDEST, SearchName
 from attune.errors import ModelError
 from attune.scorers import ScorerKind, kind_of
 from attune.types import (
@@ -161,6 +161,8 @@ def require_usable(settings: Search, kind: ScorerKind) -> None:
 def _unusable(settings: Search, kind: ScorerKind) -> Iterator[str]:
     if settings.kind == "beam" and ("beam", kind) not in USES:
         yield f"decode.search=beam does not work with {NAMES[kind]}. Use greedy."
+    if settings.kind == "beam" and settings.beam > WIDEST.get(kind, settings.beam):
+        yield f"decode.beam={settings.beam} is too wide for {NAMES[kind]}. Use at most {WIDEST[kind]}."
     for name, value in settings.changed().items():
         if name not in USES.get((settings.kind, kind), ()):
             has_use = name in USES.get(("beam", kind), ())

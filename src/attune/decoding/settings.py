@@ -23,6 +23,9 @@ USES: Mapping[tuple[SearchName, ScorerKind], tuple[str, ...]] = {
     ("beam", "transducer"): ("beam", "length_power", *FUSED, "nbest"),
 }
 
+# The widest beams. A CTC model runs once for all hypotheses; the others run for each, with an output of its own.
+WIDEST: Mapping[ScorerKind, int] = {"ctc": 10_000, "tokens": 200, "transducer": 200}
+
 # Where a recipe leaves it open. At 1, attention models prefer stock phrases and loops to a short word; NeMo ranks
 # transducers by their mean.
 LENGTH_POWERS: Mapping[ScorerKind, float] = {"tokens": 0.5, "transducer": 1.0}
@@ -34,7 +37,9 @@ class SearchConfig:
     """How to search for the best hypothesis."""
 
     search: Annotated[SearchName, Field(description="Greedy or beam search.")] = "greedy"
-    beam: Annotated[int, Field(gt=0, le=10_000, description="Beam width: hypotheses to keep.")] = 8
+    beam: Annotated[
+        int, Field(gt=0, le=10_000, description="Beam width: hypotheses to keep; more than 200 with CTC only.")
+    ] = 8
     length_power: Annotated[
         float | None,
         Field(

@@ -19,9 +19,12 @@ from pathlib import Path
 
 from torch.distributed import DistError, TCPStore  # type: ignore[attr-defined]
 
-from attune.world import World
+from attune.errors import AttuneError, RankLost
+from attune.world import SOMEBODY, World
 
 HEARTBEAT_TIMEOUT = 60.0  # seconds; a heartbeat needs one thread only, however busy its rank is
+SILENT_PERIODS = 3.0  # without a heartbeat, once a collective has failed: this rank is gone
+RESUME = "All ranks stop. Run the same command to resume from the newest checkpoint."
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,8 @@ class RankMonitor:
         now = time.monotonic()
         self._last_exchange = now  # when the store last answered all requests
         self._heartbeats = {rank: _Heartbeat("", 0, now) for rank in self._peers}
+        self._reasons: dict[int, str] = {}  # why ranks have exited, by their own account
+        self._has_store = True
         self._closed = threading.Event()
         self._threads = [
             threading.Thread(target=work, daemon=True) for work in (self._exchange_heartbeats, self._monitor)
@@ -80,6 +85,39 @@ class RankMonitor:
         finally:
             self._waiting_since = None
 
+    def explain_loss(self) -> RankLost:
+        """Which rank is gone and why, when a collective has failed; found within a few heartbeats."""
+        give_up = time.monotonic() + 2 * SILENT_PERIODS * self._period
+        while not (gone := self._gone()) and time.monotonic() < give_up:
+            time.sleep(0.05)
+        if not gone:
+            return RankLost(SOMEBODY, self._rank == 0)
+        is_lowest = self._rank == min({self._rank, *self._peers} - set(gone))
+        # A rank of this machine has printed its own error in the same place.
+        is_known = all(rank in self._reasons and self._is_near(rank) for rank in gone)
+        return RankLost(" ".join(map(self._farewell, gone)), is_lowest and not is_known)
+
+    def _gone(self) -> list[int]:
+        if not self._has_store:
+            return [0]  # which hosts it
+        now, limit = time.monotonic(), SILENT_PERIODS * self._period
+        silent = [rank for rank, beat in dict(self._heartbeats).items() if now - beat.changed_at > limit]
+        dead = [rank for rank in self._heartbeats if self._is_near(rank) and not _is_alive(self._processes[rank].pid)]
+        return sorted({*self._reasons, *dead, *(silent if now - self._last_exchange < limit else ())})
+
+    def _farewell(self, rank: int) -> str:
+        reason = self._reasons.get(rank)
+        if reason:
+            return f"{self._describe(rank)} has exited: {reason}"
+        return f"{self._describe(rank)} was killed, or its machine is gone. {RESUME}"
+
+    def report_exit(self, reason: str) -> None:
+        """Let the other ranks know why this one is about to exit."""
+        with suppress(RuntimeError, DistError):
+            self._store.set(f"reason/{self._rank}", reason)
+        if self._rank == 0 and self._heartbeats:
+            time.sleep(1.5 * self._period)  # the store ends with this rank: the others read it first
+
     def close(self) -> None:
         """Sign off, so that the end of the heartbeat is not taken for a failure."""
         self._closed.set()
@@ -96,12 +134,17 @@ class RankMonitor:
                 self._last_exchange = time.monotonic()
             self._store.set(f"left/{self._rank}", "")
         except (RuntimeError, DistError):
+            self._has_store = False
             self._closed.set()  # the first rank has exited, which the process group reports where it matters
 
     def _read_heartbeat(self, rank: int) -> None:
+        if rank not in self._heartbeats:
+            return
+        if self._store.check([f"reason/{rank}"]):
+            self._reasons[rank] = self._store.get(f"reason/{rank}").decode()
         if self._store.check([f"left/{rank}"]):
-            self._heartbeats.pop(rank, None)
-        elif rank in self._heartbeats and self._store.check([f"beat/{rank}"]):
+            del self._heartbeats[rank]
+        elif self._store.check([f"beat/{rank}"]):
             text = self._store.get(f"beat/{rank}").decode()
             if text != self._heartbeats[rank].text:
                 self._heartbeats[rank] = _Heartbeat(text, int(text.split()[1]), time.monotonic())
@@ -113,7 +156,7 @@ class RankMonitor:
                 ranks, what = found
                 is_lowest = self._rank == min({self._rank, *self._peers} - set(ranks))
                 names = " and ".join(map(self._describe, ranks))
-                self._on_loss(f"{names} {what} Run the same command to resume from the newest checkpoint.", is_lowest)
+                self._on_loss(f"{names} {what} {RESUME}", is_lowest)
                 if not is_lowest:
                     time.sleep(4 * self._period)  # once the lost rank is killed, no rank can report
                 for rank in ranks:
@@ -122,7 +165,7 @@ class RankMonitor:
 
     def _unresponsive(self) -> tuple[list[int], str] | None:
         now = time.monotonic()
-        what = f"sent no heartbeat for {self._heartbeat_timeout:.0f} s: stopped or disconnected. All ranks stop."
+        what = f"sent no heartbeat for {self._heartbeat_timeout:.0f} s: stopped or disconnected."
         if now - self._last_exchange > self._heartbeat_timeout and self._rank:
             return [0], what  # it hosts the store, and the store does not answer
         silent = [
@@ -145,15 +188,19 @@ class RankMonitor:
             if now - heartbeat.changed_at < self._heartbeat_timeout / 2
         ]
         absent = [rank for rank, heartbeat in alive if heartbeat.collectives < self._collectives]
-        what = f"kept the others waiting for {self._timeout:.0f} s (--timeout). All ranks stop."
+        what = f"kept the others waiting for {self._timeout:.0f} s (--timeout)."
         return (absent, what) if absent else None
 
     def _describe(self, rank: int) -> str:
         return f"Rank {rank} (process {self._processes[rank].pid} on {self._processes[rank].host})"
 
+    def _is_near(self, rank: int) -> bool:
+        """Whether a rank is on this machine."""
+        return self._processes[rank].space == self._processes[self._rank].space
+
     def _kill_rank(self, rank: int) -> None:
         """Kill a rank of this machine: a stopped process does not react to its launcher's SIGTERM."""
-        if self._processes[rank].space == self._processes[self._rank].space:
+        if self._is_near(rank):
             with suppress(OSError):
                 os.kill(self._processes[rank].pid, signal.SIGKILL)
 
@@ -168,9 +215,22 @@ def monitored(world: World, timeout: float, on_loss: Callable[[str, bool], None]
     store = store or TCPStore(host, met[0][0], is_master=False, timeout=wait)
     watch = RankMonitor(store, world, [place for _, place in met], timeout, on_loss)
     try:
-        yield World(world.rank, world.size, world.device, watch.waiting)
+        yield World(world.rank, world.size, world.device, watch.waiting, watch.explain_loss)
+    except RankLost:
+        raise
+    except Exception as error:
+        watch.report_exit(str(error) if isinstance(error, AttuneError) else f"{type(error).__name__}: {error}")
+        raise
     finally:
         watch.close()
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process of this machine runs; one that has ended and waits for its parent does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return not Path("/proc/self").exists()  # without /proc nobody knows
 
 
 def _this_process() -> RankProcess:

@@ -10,7 +10,7 @@ from pathlib import Path
 from attune.errors import SourceError
 from attune.secrets import shown, without_secrets
 from attune.sources._archive import open_archive, read_member, require_inside, unpack
-from attune.sources._cache import Cache, DownloadProgress, Entry, File, entry_from, unwatched
+from attune.sources._cache import Cache, Entry, File, TransferProgress, Watch, entry_from, unwatched
 from attune.sources._content import audio_column, content_of, contents_of
 from attune.sources._fetch import Body, ListFiles, Listing, RemoteFile, fetch, with_file
 from attune.sources._lock import read_lock, write_lock
@@ -20,6 +20,7 @@ from attune.sources._retry import NotModified, RetryableError, RetryPolicy, with
 from attune.sources._s3_objects import ObjectStore, Refused, StoredObject
 from attune.sources._s3_push import replace_pushed
 from attune.sources._source import SOURCES, ByteRanges, Choose, Source, is_address, is_remote, source_of
+from attune.sources._uploads import UploadedBytes
 from attune.sources._verify import Hashes
 
 __all__ = [
@@ -29,7 +30,6 @@ __all__ = [
     "Cache",
     "CachedSource",
     "Choose",
-    "DownloadProgress",
     "Entry",
     "File",
     "Hashes",
@@ -44,6 +44,9 @@ __all__ = [
     "RetryableError",
     "Source",
     "StoredObject",
+    "TransferProgress",
+    "UploadedBytes",
+    "Watch",
     "audio_column",
     "content_of",
     "contents",
@@ -82,12 +85,12 @@ def locate(source: str, cache: Cache) -> Path:
     return source_of(source).find(source, cache)
 
 
-def push(folder: Path, source: str, message: str) -> str:
-    """Upload a folder to `source`, whole or not at all."""
+def push(folder: Path, source: str, message: str, watch: Watch = unwatched) -> str:
+    """Upload a folder to `source`, whole or not at all; `watch` gets how far it is."""
     upload = source_of(source).push
     if upload is None:
         raise SourceError(f"Cannot push to {shown(source)}. Use hf://ORG/NAME, s3://BUCKET/PREFIX/ or a folder.")
-    return upload(folder, source, message)
+    return upload(folder, source, message, watch)
 
 
 def locate_some(source: str, choose: Choose, cache: Cache, name: str | None = None) -> Path:

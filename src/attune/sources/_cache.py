@@ -52,8 +52,8 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class DownloadProgress:
-    """How much of a file has been downloaded, or scanned, and why nothing more comes at the moment."""
+class TransferProgress:
+    """How much of a file has been downloaded, scanned, written or uploaded, and why it goes no further just now."""
 
     source: str
     done: int
@@ -73,7 +73,10 @@ def short_hash(*words: str) -> str:
     return hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]
 
 
-def unwatched(progress: DownloadProgress) -> None:
+Watch = Callable[[TransferProgress], None]
+
+
+def unwatched(progress: TransferProgress) -> None:
     """Show no progress."""
 
 
@@ -84,7 +87,7 @@ class Cache:
     folder: Path
     is_offline: bool = False
     retry: RetryPolicy = RetryPolicy()
-    watch: Callable[[DownloadProgress], None] = unwatched
+    watch: Watch = unwatched
     locked: Mapping[str, Entry] = field(default_factory=dict)
     used: dict[str, Entry] = field(default_factory=dict)  # filled by `fetch`, for a run's lock file
 

@@ -45,12 +45,21 @@ class StoredObject:
 class ObjectStore:
     """The objects below `s3://BUCKET/PREFIX`, by their names there."""
 
-    def __init__(self, address: str, patience: float, report: Callable[[str], None]) -> None:
-        """A server that does not answer is waited for `patience` seconds; `report` hears of it."""
+    def __init__(
+        self,
+        address: str,
+        patience: float,
+        report: Callable[[str], None],
+        sent: Callable[[int], None] = lambda size: None,
+    ) -> None:
+        """A server that does not answer is waited for `patience` seconds; `report` hears of it.
+
+        `sent` gets the size of each part of a file that is there.
+        """
         self.address = address.rstrip("/")
         self.bucket, key = read_s3(f"{self.address}/")
         self.prefix = key
-        self._patience, self._report = patience, report
+        self._patience, self._report, self._sent = patience, report, sent
         self._lock = threading.Lock()
         self._client: Any = None
         self._away_since: float | None = None
@@ -93,6 +102,7 @@ class ObjectStore:
         size = path.stat().st_size
         if size <= PART_BYTES:
             self.write(name, path.read_bytes())
+            self._sent(size)
             return
         key = {"Bucket": self.bucket, "Key": self.prefix + name}
         upload = self._lasting(lambda client: client.create_multipart_upload(**key))["UploadId"]
@@ -150,7 +160,9 @@ class ObjectStore:
             _require_same(answer, content)
             return str(answer["ETag"])
 
-        return self._lasting(put)
+        tag = self._lasting(put)
+        self._sent(len(content))
+        return tag
 
     def _complete(self, client: Any, key: Mapping[str, str], upload: str, parts: Sequence[Any], size: int) -> None:
         from botocore.exceptions import ClientError

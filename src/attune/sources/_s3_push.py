@@ -5,7 +5,7 @@ two pushes to one prefix cannot mix: the first claim holds.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,13 @@ from attune.sources._s3_objects import ObjectStore
 BEGUN, FILES = "attune-begun.json", "attune-files.json"
 
 
-def push_folder(folder: Path, client: Any, bucket: str, prefix: str, address: str) -> None:
-    """Upload, or continue an interrupted upload of the same files."""
+def push_folder(folder: Path, client: Any, bucket: str, prefix: str, address: str, sent: Callable[[int], None]) -> None:
+    """Upload, or continue an interrupted upload of the same files; `sent` gets the bytes of each part."""
     listing, names = _listing(folder)
     _require_free(client, bucket, prefix, address)
     _claim(client, bucket, f"{prefix}{BEGUN}", listing, address)
     for name in names:
-        _upload(client, folder / name, bucket, f"{prefix}{name}")
+        _upload(client, folder / name, bucket, f"{prefix}{name}", sent)
     if not _put_if_absent(client, bucket, f"{prefix}{FILES}", listing):
         raise SourceError(f"{address}: another push finished first. Choose another prefix.")
     client.delete_object(Bucket=bucket, Key=f"{prefix}{BEGUN}")
@@ -50,11 +50,11 @@ def _listing(folder: Path) -> tuple[bytes, list[str]]:
     return json.dumps({"format": 1, "files": files}, indent=1).encode(), names
 
 
-def _upload(client: Any, path: Path, bucket: str, key: str) -> None:
+def _upload(client: Any, path: Path, bucket: str, key: str, sent: Callable[[int], None]) -> None:
     from boto3.exceptions import S3UploadFailedError
 
     try:
-        client.upload_file(str(path), bucket, key)
+        client.upload_file(str(path), bucket, key, Callback=sent)
     except S3UploadFailedError as error:
         raise error.__context__ or error from None  # the server's own error
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from attune import catalog
 from attune.errors import ConfigError, SourceError
 from attune.secrets import shown
-from attune.sources._cache import Cache
+from attune.sources._cache import Cache, Watch
 from attune.sources._fetch import ListFiles
 
 _SCHEME = re.compile(r"([a-z][\w.+-]*)://|(file):", re.IGNORECASE)
@@ -26,9 +26,12 @@ class Find(Protocol):
 
 
 class Push(Protocol):
-    """Uploads all files of a folder to an address, so that they appear there together; returns where to see them."""
+    """Uploads all files of a folder to an address, so that they appear there together; returns where to see them.
 
-    def __call__(self, folder: Path, address: str, message: str) -> str: ...
+    `watch` gets how far it is.
+    """
+
+    def __call__(self, folder: Path, address: str, message: str, watch: Watch) -> str: ...
 
 
 # Picks names out of those of all files of a folder.

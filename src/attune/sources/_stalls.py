@@ -2,11 +2,11 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from attune.sources._cache import DownloadProgress, unwatched
+from attune.sources._cache import TransferProgress, Watch, unwatched
 
 STALL_SECONDS = 5.0  # without a byte, before the first report and between any two
 SILENT = "no data from the server"
@@ -17,7 +17,7 @@ class Transfer:
     """How far a transfer is, and since when and why it is no further."""
 
     source: str
-    watch: Callable[[DownloadProgress], None]
+    watch: Watch
     reason: str = SILENT
     done: int = 0
     total: int | None = None
@@ -26,7 +26,7 @@ class Transfer:
     def advance(self, done: int, total: int | None) -> None:
         """Report the progress."""
         self.done, self.total, self.since, self.reason = done, total, time.monotonic(), SILENT
-        self.watch(DownloadProgress(self.source, done, total))
+        self.watch(TransferProgress(self.source, done, total))
 
     def wait_for(self, reason: str) -> None:
         """Note why there is no progress now."""
@@ -37,11 +37,11 @@ class Transfer:
         while not is_over.wait(STALL_SECONDS / 5):
             stalled = time.monotonic() - self.since
             if stalled >= STALL_SECONDS:
-                self.watch(DownloadProgress(self.source, self.done, self.total, f"{self.reason} ({stalled:.0f} s)"))
+                self.watch(TransferProgress(self.source, self.done, self.total, f"{self.reason} ({stalled:.0f} s)"))
 
 
 @contextmanager
-def watched(source: str, watch: Callable[[DownloadProgress], None], reason: str = SILENT) -> Iterator[Transfer]:
+def watched(source: str, watch: Watch, reason: str = SILENT) -> Iterator[Transfer]:
     """A transfer whose stalls are reported by a thread of its own, if anybody watches."""
     transfer, is_over = Transfer(source, watch, reason), threading.Event()
     if watch is unwatched:

@@ -7,9 +7,10 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from attune.errors import SourceError
-from attune.files import explain_write_errors
+from attune.files import explain_write_errors, folder_bytes
 from attune.sources import ByteRanges, Source, is_address
-from attune.sources._cache import Cache
+from attune.sources._cache import Cache, Watch, unwatched
+from attune.sources._uploads import UploadedBytes
 from attune.sources.hf import is_model
 
 _BARE = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")  # a relative path, and just as well a name on the Hub
@@ -32,7 +33,7 @@ def find(address: str, cache: Cache) -> Path:
     return path
 
 
-def push(folder: Path, address: str, message: str) -> str:
+def push(folder: Path, address: str, message: str, watch: Watch = unwatched) -> str:
     """Copy a folder to a path that is free yet; it appears whole."""
     to = _read_address(address) if is_address(address) else Path(address).expanduser()
     if _BARE.fullmatch(address) and not to.parent.is_dir():
@@ -42,7 +43,13 @@ def push(folder: Path, address: str, message: str) -> str:
     with explain_write_errors(to, "Choose another folder.", SourceError):
         to.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=to.parent, prefix=".") as scratch:
-            shutil.copytree(folder, Path(scratch) / "whole")
+            copied = UploadedBytes(address, folder_bytes(folder), watch, "copying")
+
+            def copy(source: str, target: str) -> None:
+                shutil.copy2(source, target)
+                copied(Path(target).stat().st_size)
+
+            shutil.copytree(folder, Path(scratch) / "whole", copy_function=copy)
             (Path(scratch) / "whole").rename(to)
     return str(to)
 

@@ -12,7 +12,7 @@ from attune.errors import SourceError
 from attune.secrets import without_secrets
 from attune.sources import Choose, Source
 from attune.sources._addresses import HubAddress, hub_endpoint, read_hub
-from attune.sources._cache import Cache, Entry
+from attune.sources._cache import Cache, Entry, Watch, unwatched
 from attune.sources._fetch import ListFiles, Listing, RemoteFile, fetch
 from attune.sources._http import WebFile, web_ranges
 from attune.sources._hub_api import HubFile, HubQuestion, hub_advice, hub_credentials
@@ -38,8 +38,11 @@ def find(address: str, cache: Cache) -> Path:
     return fetch(address, list_files, cache, hub.is_fixed)
 
 
-def push(folder: Path, address: str, message: str) -> str:
-    """Commit all files of a folder at once, to a repository that is created if there is none."""
+def push(folder: Path, address: str, message: str, watch: Watch = unwatched) -> str:
+    """Commit all files of a folder at once, to a repository that is created if there is none.
+
+    The Hub's library shows its own bars.
+    """
     hub = read_hub(address)
     if hub.path or hub.is_fixed:
         raise SourceError(f"Cannot push to {address}. Expected hf://ORG/NAME or hf://ORG/NAME@BRANCH.")

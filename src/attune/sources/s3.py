@@ -15,9 +15,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from attune.errors import SourceError
+from attune.files import folder_bytes
 from attune.sources import ByteRanges, Source
 from attune.sources._addresses import read_s3
-from attune.sources._cache import Cache, Entry
+from attune.sources._cache import Cache, Entry, Watch, unwatched
 from attune.sources._fetch import Body, ListFiles, Listing, RemoteFile, fetch
 from attune.sources._retry import NotModified, RetryableError, RetryPolicy, collect
 from attune.sources._s3_client import (
@@ -30,6 +31,7 @@ from attune.sources._s3_client import (
     translated_errors,
 )
 from attune.sources._s3_push import BEGUN, FILES, push_folder, read_files
+from attune.sources._uploads import UploadedBytes
 from attune.sources._verify import Hashes
 
 MOST_PAGES = 2000  # of a listing, with a thousand objects each
@@ -58,14 +60,15 @@ def find(address: str, cache: Cache) -> Path:
     return fetch(address, list_files, cache)
 
 
-def push(folder: Path, address: str, message: str) -> str:
+def push(folder: Path, address: str, message: str, watch: Watch = unwatched) -> str:
     """Upload all files of a folder below a prefix; they count as there when all of them are."""
     bucket, key = read_s3(address)
     prefix = key if key.endswith("/") or not key else f"{key}/"
     try:
         with translated_errors(address):
             # boto3 repeats each part of an upload; to begin the whole push again would send gigabytes twice.
-            push_folder(folder, open_client(RetryPolicy(), attempts=5), bucket, prefix, address)
+            sent = UploadedBytes(address, folder_bytes(folder), watch)
+            push_folder(folder, open_client(RetryPolicy(), attempts=5), bucket, prefix, address, sent)
     except RetryableError as failure:
         raise SourceError(
             f"Upload to {address} failed: {failure}. The model is not there yet. Check the network and "

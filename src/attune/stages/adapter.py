@@ -73,7 +73,9 @@ def base_of(folder: Path, site: Site) -> Path:
             return beside[0]
         if HUB_NAME.fullmatch(named):
             return locate(f"hf://{named}", site.cache)
-    raise SourceError(f"{folder} does not name its base where it can be found ({named!r}). Give it: --base MODEL")
+        if named.startswith(("attune://", "hf://")):
+            return locate(named, site.cache)
+    raise SourceError(f"Cannot find the base model of {folder} (adapter_config.json: {named!r}). Add --base MODEL.")
 
 
 def read_adapter(folder: Path) -> Adapter:
@@ -86,7 +88,7 @@ def read_adapter(folder: Path) -> Adapter:
         raise ModelError(f"{folder} is not plain LoRA ({found}). Merge it with peft, then import that.")
     rank, alpha = (_number(settings.get(key)) for key in ("r", "lora_alpha"))
     if not (rank > 0 and math.isfinite(alpha)):
-        raise ModelError(f"{folder / CONFIG}: r and lora_alpha must be numbers above 0. Fetch the adapter again.")
+        raise ModelError(f"{folder / CONFIG}: r and lora_alpha must be numbers above 0. Download the adapter again.")
     if not (folder / WEIGHTS).is_file():
         raise ModelError(f"{folder} has no {WEIGHTS}. Save the adapter with peft's default, safe_serialization=True.")
     scale = alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)
@@ -106,19 +108,19 @@ def export_adapter(source: str, to: Path, site: Site) -> int:
     """Write the LoRA additions of a run's best checkpoint alone; returns how many layers have some."""
     path = locate(source, site.cache)
     if to.exists():
-        raise ModelError(f"{to} is there already. Choose another folder.")
+        raise ModelError(f"{to} already exists. Choose another folder.")
     pretrained = open_pretrained(path)
     tensors = read_weights(pretrained.weights)
     layers = [name.removesuffix(DOWN) for name in tensors if name.endswith(DOWN)]
     if not layers:
         raise ModelError(
-            f"{source} has no LoRA additions of its own: it was trained without adapt.method=lora, or they are merged. "
-            "Name the run that was; leave --adapter out for the whole model."
+            f"{source} has no LoRA weights: it was trained without adapt.method=lora, or they are merged. "
+            "Name a run with adapt.method=lora, or export the whole model without --adapter."
         )
     if new := Run(path).start().new_tensors:
         raise ModelError(
-            f"{source} trained more than its additions ({', '.join(new[:3])} …), which an adapter would lose. Leave "
-            "--adapter out."
+            f"{source} trained more than LoRA weights ({', '.join(new[:3])} …), which an adapter does not have. "
+            "Export the whole model without --adapter."
         )
     weights = pretrained.recipe.model.config.weights
     written = {f"{PREFIX}{name}{LORA_A}": tensors[name + DOWN].contiguous() for name in layers}
@@ -168,9 +170,9 @@ def _settings(folder: Path) -> dict[str, Any]:
     try:
         settings = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{folder / CONFIG} cannot be read: {error}. Fetch the adapter again.") from error
+        raise ModelError(f"{folder / CONFIG} cannot be read: {error}. Download the adapter again.") from error
     if not isinstance(settings, dict):
-        raise ModelError(f"{folder / CONFIG} has no settings in it. Fetch the adapter again.")
+        raise ModelError(f"{folder / CONFIG} has no settings in it. Download the adapter again.")
     return settings
 
 
@@ -181,12 +183,12 @@ def _factors(path: Path) -> dict[str, tuple[Tensor, Tensor]]:
     lonely = [name for name in names if name + LORA_B not in tensors]
     flat = [name for name, tensor in tensors.items() if tensor.ndim != 2 or not tensor.is_floating_point()]
     if strange or lonely or flat or len(tensors) != 2 * len(names):
-        example = next(iter([*strange, *lonely, *flat]), "an addition without its other half")
+        example = next(iter([*strange, *lonely, *flat]), "lora_A without lora_B, or the other way round")
         raise ModelError(f"{path} has more than LoRA of linear layers: {example!r:.100}. Merge it with peft first.")
     pairs = {name.removeprefix(PREFIX): (tensors[name + LORA_A], tensors[name + LORA_B]) for name in names}
     for name, (down, up) in pairs.items():
         if up.shape[1] != down.shape[0]:
-            raise ModelError(f"{path}: the two halves of {name} do not fit together. Fetch the adapter again.")
+            raise ModelError(f"{path}: lora_A and lora_B of {name} do not fit together. Download the adapter again.")
     return pairs
 
 

@@ -22,7 +22,7 @@ from attune.audio.decode import read_utterance
 from attune.audio.vad import Span
 from attune.corpora import Row, fetch_manifest, open_corpus, write_row
 from attune.decoding.aligner import Alignment, AlignmentInput, mean_confidence
-from attune.decoding.cuts import WordSpan, cut_at_pauses
+from attune.decoding.cuts import LONGEST_PAUSE, WordSpan, cut_at_pauses
 from attune.errors import AttuneError, DataError
 from attune.report.lines import Lines
 from attune.report.timed import SPELLINGS, TimedText, timed_text
@@ -38,9 +38,10 @@ Align = Callable[[Sequence[AlignmentInput]], Sequence[Alignment]]
 
 @dataclass(frozen=True, slots=True)
 class CutRules:
-    """How long a row of training may be, and how well it must match its audio."""
+    """How long a row of training and a pause in it may be, and how well it must match its audio."""
 
     max_seconds: float
+    max_pause: float = LONGEST_PAUSE
     min_confidence: float = 0.05
     min_seconds: float = 0.3
 
@@ -218,7 +219,7 @@ def _cut(
         return
     words = [Word(**each) for each in found["words"]]
     foreign = [Span(**each) for each in found["foreign"]]
-    spans = cut_at_pauses(words, found["seconds"], rules.max_seconds, foreign)
+    spans = cut_at_pauses(words, found["seconds"], rules.max_seconds, foreign, rules.max_pause)
     for number, span in enumerate(spans):
         own = words[span.first : span.last]
         place = ((utterance.start or 0.0) + span.start, span.end - span.start)

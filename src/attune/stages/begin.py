@@ -201,7 +201,7 @@ def import_model(request: ImportRequest, site: Site) -> int:
         # Built under what the checkpoint recommends, which exporters write down.
         final = build_model(recipe, run.task, run.assets)
         final.task_model.module.load_state_dict(begun.loaded.task_model.module.state_dict())
-        export(folder, recipe, run, final.task_model)
+        export(folder, recipe, run, final.task_model, watch=site.cache.watch)
     return sum(weight.numel() for weight in final.task_model.model.parameters())
 
 
@@ -344,6 +344,8 @@ def _load_pretrained_weights(
         if remap and native.recipe.model.family == recipe.model.family:
             remapped = remap(model.model, tensors, native.folders.task, native.folders.assets)
             return _report(loaded, remapped, native.weights)
+        if native.recipe.task.name != recipe.task.name:  # the encoder is what two tasks have in common
+            tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("head.")}
         is_same = same_files(folders.task, native.folders.task)
         return InitReport(tuple(start_from(model.module, tensors, native.weights, is_same)))
     if imported and source.external:

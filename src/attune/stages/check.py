@@ -48,9 +48,10 @@ from attune.stages.data import (
     with_steps,
     worst_micro_batch,
 )
-from attune.stages.evaluate import Decoding, ScoreFloor, fetch_scoring_files, kept_metric, score_floor
+from attune.stages.evaluate import Decoding, fetch_scoring_files, kept_metric
 from attune.stages.language_models import search_of
 from attune.stages.pretrained import LoadedModel, ModelFolders
+from attune.stages.score_floor import ScoreFloor, score_floor
 from attune.text.tokenizers.characters import UNREADABLE
 from attune.training.adapt import Adapted
 from attune.types import Utterance

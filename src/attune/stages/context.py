@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.optim import Optimizer
 
 from attune.audio.decode import read_utterance
 from attune.batches.load import LoadedMicroBatch
@@ -32,6 +33,7 @@ from attune.training.loop import TrainingStep
 from attune.training.optimizer import OptimizerLike, make_optimizer
 from attune.training.patience import has_stalled
 from attune.training.progress import TrainingProgress
+from attune.training.saving import ShardedSaver
 from attune.training.schedule import NewBob, Schedule
 from attune.training.sharding import OwnPart, has_slices, share_weights, shares_of, whole_weights
 from attune.types import Metric, ScoringContext
@@ -65,6 +67,7 @@ class Stepped:
     step: TrainingStep
     audio_seconds_per_second: float
     memory_gib: float
+    slow_ranks: tuple[str, ...] = ()  # since this step, in words; on the first rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,7 @@ class TrainingContext:
     search: Search
     final_search: Search
     stop_requested: Callable[[], bool]
+    saver: ShardedSaver | None = None  # where ranks share the weights
 
     @property
     def has_stalled(self) -> bool:
@@ -287,6 +291,14 @@ def open_optimizer(recipe: Recipe, loaded: LoadedModel, fresh: Sequence[str], wo
         return made
     parameters = dict(model.named_parameters())
     return OwnPart(made, [[parameters[name] for name in share] for share in shares], world)
+
+
+def open_saver(loaded: LoadedModel, optimizer: OptimizerLike, place: RunPlace, world: World) -> ShardedSaver | None:
+    """What saves the slices of ranks that share the weights."""
+    model = loaded.task_model.module
+    if not has_slices(model) or not isinstance(optimizer, Optimizer):
+        return None
+    return ShardedSaver(place.run.checkpoints, model, optimizer, world, place.deliver)
 
 
 def usable_alone(loaded: LoadedModel, recipe: Recipe, run: Run, world: World) -> LoadedModel:

@@ -3,7 +3,6 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -16,14 +15,13 @@ from attune.contracts import SpeechModel, Task, TaskModel
 from attune.corpora import ChunkedCorpus, Corpus, CorpusSample
 from attune.decoding.predict import decode, share
 from attune.decoding.search import Search
-from attune.errors import AttuneError, ConfigError, DataError, Preempted
+from attune.errors import ConfigError, DataError, Preempted
 from attune.recipe import Recipe
 from attune.report.predictions import write_features, write_waveform
 from attune.report.tables import scores_html, scores_json, scores_table
 from attune.scoring.keywords import score_keywords
 from attune.site import Site
 from attune.sources import locate
-from attune.stages.data import read_back
 from attune.stages.pretrained import LoadedModel
 from attune.types import (
     Features,
@@ -52,6 +50,15 @@ class Decoding:
     split: str
     done: int
     total: int
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedPart:
+    """The predictions of a rank by row, what went wrong, and how long it took."""
+
+    predictions: dict[int, Prediction]
+    problems: list[str]
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -121,14 +128,6 @@ class Evaluation:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreFloor:
-    """The primary score of a model that predicts every target exactly, and what may keep it from being perfect."""
-
-    score: Score
-    causes: tuple[str, ...]
-
-
 def describe_sample(count: int, total: int) -> str:
     """How large a sample is, in words."""
     return f"{count:,} of {total:,} utterances, chosen by the seed"
@@ -158,27 +157,6 @@ def scoring_context(task: Task, corpus: Scored, folder: Path, site: Site) -> Sco
     whole = corpus.whole if isinstance(corpus, ChunkedCorpus) else corpus
     files = {name: locate(source, site.cache) for name, source in task.scoring_files(corpus.name).items()}
     return ScoringContext(corpus.name, folder, files, _by_id(whole))
-
-
-def score_floor(corpus: Corpus, loaded: LoadedModel, folder: Path, site: Site) -> ScoreFloor | None:
-    """The primary score of flawless predictions, which not every normalizer and vocabulary allows to be perfect.
-
-    None where it is perfect, or where a target cannot be read back as what it is compared with.
-    """
-    flawless, perfect = [], []
-    for utterance in corpus:
-        with suppress(DataError):  # `attune check` lists what is wrong with an utterance
-            reference, value = loaded.task.reference(utterance), read_back(utterance, loaded)
-            if type(value) is type(reference):
-                flawless.append(Prediction(utterance.id, value, reference))
-                perfect.append(Prediction(utterance.id, reference, reference))
-    with suppress(AttuneError):  # and what keeps scoring from working
-        context = scoring_context(loaded.task, corpus, folder, site)
-        reached, best = (loaded.task.score(each, context) for each in (flawless, perfect))
-        primary = loaded.task.metrics[0]
-        if primary.is_better(best.values[primary.name].value, reached.values[primary.name].value):
-            return ScoreFloor(reached.values[primary.name], (*reached.conditions, "vocabulary"))
-    return None
 
 
 def _by_id(corpus: Corpus | CorpusSample) -> Callable[[str], Utterance]:
@@ -242,22 +220,40 @@ def evaluate(
     A rank that is asked to stop decodes no further. All of them leave together, when the others have come too.
     """
     stopped: list[bool] = []
+    mine = yield from decode_part(loaded, corpus, _until(stop_requested, batches, stopped), search, context, world)
+    if any(world.gather(bool(stopped))):
+        raise Preempted(f"Stopped while decoding {corpus.name}. Run the same command to resume.")
+    return score_parts(loaded, corpus, world.gather(mine), search, context)
+
+
+def decode_part(
+    loaded: LoadedModel,
+    corpus: Scored,
+    batches: Iterable[LoadedMicroBatch],
+    search: Search,
+    context: ScoringContext,
+    world: World,
+) -> Generator[Decoding, None, DecodedPart]:
+    """Decode batches of a corpus; yields how far this rank has come."""
     mine: dict[int, Prediction] = {}
     problems: list[str] = []
     yield Decoding(corpus.name, 0, len(corpus))
     began = time.monotonic()
     with readers_watched():
-        for decoded in decode(loaded.task_model, _until(stop_requested, batches, stopped), search, world):
+        for decoded in decode(loaded.task_model, batches, search, world):
             problems.extend(decoded.problems)
             for row, output in zip(decoded.rows, decoded.outputs, strict=True):
                 mine[row] = _prediction(corpus[row], output, loaded, context)
             yield Decoding(corpus.name, min(len(corpus), len(mine) * world.size), len(corpus))
-    took = time.monotonic() - began
-    if any(world.gather(bool(stopped))):
-        raise Preempted(f"Stopped while decoding {corpus.name}. Run the same command to resume.")
-    parts = world.gather((mine, problems, took))
+    return DecodedPart(mine, problems, time.monotonic() - began)
+
+
+def score_parts(
+    loaded: LoadedModel, corpus: Scored, parts: Sequence[DecodedPart], search: Search, context: ScoringContext
+) -> Evaluation:
+    """Merge by row, and score."""
     whole = corpus.whole if isinstance(corpus, ChunkedCorpus) else corpus
-    by_rank = _by_rank(loaded, corpus, [part for part, _, _ in parts])
+    by_rank = by_row(loaded, corpus, [part.predictions for part in parts])
     together = {row: prediction for part in by_rank for row, prediction in part.items()}
     predictions = tuple(together[row] for row in range(len(whole)))
     scores = _with_keywords(loaded.task.score(predictions, context), predictions, whole, search)
@@ -267,11 +263,11 @@ def evaluate(
         scores=scores,
         rank_counts=_rank_counts(loaded.task, scores, by_rank, context),
         search=search,
-        problems=tuple(problem for _, found, _ in parts for problem in found),
+        problems=tuple(problem for part in parts for problem in part.problems),
         total=whole.total if isinstance(whole, CorpusSample) else None,
         sets=_by_set(whole, predictions, loaded.task, context),
         audio_seconds=float(corpus.seconds.sum()) if loaded.task.needs_audio else 0.0,
-        decoding_seconds=max(seconds for _, _, seconds in parts),
+        decoding_seconds=max(part.seconds for part in parts),
         layer_weights=_layer_weights(loaded.task_model.model),
     )
 
@@ -342,7 +338,7 @@ def _by_set(
     return {name: task.score(part, context) for name, part in own.items() if part}
 
 
-def _by_rank(loaded: LoadedModel, corpus: Scored, parts: list[dict[int, Prediction]]) -> list[dict[int, Prediction]]:
+def by_row(loaded: LoadedModel, corpus: Scored, parts: list[dict[int, Prediction]]) -> list[dict[int, Prediction]]:
     """Each rank's predictions by row of the whole corpus; an utterance in pieces is with the rank of its first."""
     times = Counter(row for part in parts for row in part)
     wrong = [corpus[row].id for row in range(len(corpus)) if times[row] != 1]

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from attune.catalog import NORMALIZERS, find
 from attune.contracts import TunedTask
-from attune.corpora import CorpusSample
+from attune.corpora import sample_corpus
 from attune.report.comparison import System, compare, describe_change
 from attune.report.predictions import read_predictions, write_predictions
 from attune.report.sets import kind_of
 from attune.report.tables import describe_score, scores_from_json
-from attune.run_report import BEFORE
+from attune.run_report import BEFORE, save_report
 from attune.stages.context import (
     Evaluated,
     Event,
@@ -46,7 +46,7 @@ def finish(training: TrainingContext, before: int, last: int) -> Iterator[Event]
     """
     recipe, run, world = training.recipe, training.run, training.world
     training.place.share(world)  # the first rank may still be writing the last checkpoint
-    if recipe.train.average:
+    if recipe.train.average or training.saver:
         training.place.fetch_tensors()
     final = _choose(training)
     # Built anew: what training added to the model (LoRA) is now in its weights.
@@ -57,7 +57,7 @@ def finish(training: TrainingContext, before: int, last: int) -> Iterator[Event]
     if recipe.data.dev and isinstance(training.loaded.task, TunedTask):
         yield from _tune(training.loaded.task, training)
     if world.is_first:
-        export(run.model, recipe, run, model)
+        export(run.model, recipe, run, model, watch=training.site.cache.watch)
     if recipe.train.eval_utterances:
         yield from _score_all_of("dev", training, final.steps[-1])
     if recipe.data.test:
@@ -123,7 +123,7 @@ def _score_all_of(split: str, training: TrainingContext, step: int, suffix: str 
 def _write_report(training: TrainingContext) -> Path | None:
     """The run's page. The run is done without it too, so whatever is wrong with it goes to the log."""
     try:
-        return training.run.report().path
+        return save_report(training.run).path
     except Exception as error:
         training.log.write("report_failed", reason=f"{type(error).__name__}: {error}")
         return None
@@ -142,7 +142,7 @@ def _decode_all_of(split: str, training: TrainingContext) -> Generator[Event, No
     """Decode and score a whole split with the final search."""
     recipe, run, world = training.recipe, training.run, training.world
     whole, count = open_split(recipe, split, run.data, training.site, world), recipe.train.final_utterances
-    chosen = CorpusSample(whole, count, recipe.seed) if count and count < len(whole) else whole
+    chosen = sample_corpus(whole, count, recipe.seed) if count and count < len(whole) else whole
     corpus = as_scored(chosen, training.loaded, recipe)
     batches = evaluation_batches(training.loaded, corpus, recipe.decode.final_batch, recipe, training.site, world)
     context = scoring_context(training.loaded.task, corpus, run.predictions_folder, training.site)

@@ -19,6 +19,7 @@ from attune.stages.data import TrainingSet
 from attune.stages.pairs import require_fit
 from attune.stages.place import PATIENT_SHARE
 from attune.stages.pretrained import is_native, locate_model, open_pretrained
+from attune.training.checkpoint import INDEX
 from attune.world import World
 
 
@@ -128,7 +129,8 @@ def _used(path: Path) -> Iterable[Path]:
         folders = [folder for folder in parts if folder.is_relative_to(path) and folder.is_dir()]
         inside = [file for folder in folders for file in sorted(folder.iterdir()) if file.is_file()]
         own = path / "recipe.yaml"  # a checkpoint has none: its run's goes on changing
-        return [*([own] if own.is_file() else []), model.weights, *inside]
+        shards = sorted(model.weights.parent.glob("model-*.safetensors")) if model.weights.name == INDEX else []
+        return [*([own] if own.is_file() else []), model.weights, *shards, *inside]
     return sorted(file for file in path.iterdir() if file.is_file())
 
 

@@ -121,7 +121,7 @@ def _is_current(request: NewRequest) -> bool:
     text, _, digest = there.rpartition(UNEDITED)
     if digest.strip() != _digest(text):
         raise ConfigError(
-            f"{request.recipe} is there already, was not made by `{request.command}`, and has been edited. Remove it, "
+            f"{request.recipe} already exists, was not made by `{request.command}`, and has been edited. Remove it, "
             f"choose another name (attune new --to FILE), or train it as it is: attune train {request.recipe}"
         )
     return False
@@ -152,7 +152,7 @@ def _starting_settings(request: NewRequest, site: Site) -> dict[str, Any]:
     family = family_of(path)
     if family is None:
         raise ModelError(
-            f"{request.model} is no model that attune reads: a run, a model folder, a .nemo file, a transformers "
+            f"{request.model} is not a model that attune reads: a run, a model folder, a .nemo file, a transformers "
             "folder of a Whisper model, or an OpenAI .pt file."
         )
     shipped = catalog.shipped_recipes().get(family)
@@ -209,7 +209,9 @@ def _manifests(request: NewRequest, site: Site) -> Generator[Preparing | Underst
         named = {"train": next(iter(found.values()))}
     if "dev" not in named:
         shares = {"dev": HELD_OUT} if "test" in named else {"test": HELD_OUT, "dev": HELD_OUT}
-        named |= _hold_out(named["train"], shares)
+        held_out = _hold_out(named["train"], shares)
+        yield Understood("", (f"{' and '.join(shares)}: {HELD_OUT:.0%} of the rows each, {held_out.kept_apart}",))
+        named |= held_out.manifests
     return {split: named[split] for split in SPLIT_NAMES if split in named}
 
 
@@ -234,13 +236,22 @@ def _by_role(found: Mapping[str, Path]) -> dict[str, Path | None]:
     return {role: next((found[name] for name in names if name in found), None) for role, names in SPLIT_NAMES.items()}
 
 
-def _hold_out(manifest: Path, shares: Mapping[str, float]) -> dict[str, Path]:
+@dataclass(frozen=True, slots=True)
+class _HeldOut:
+    manifests: Mapping[str, Path]
+    kept_apart: str  # what no two splits share, for people
+
+
+def _hold_out(manifest: Path, shares: Mapping[str, float]) -> _HeldOut:
     """Cut a manifest by speaker, or by recording where there are too few speakers; written beside it."""
     lines = manifest.read_text(encoding="utf-8").splitlines()
     rows = [(line, json.loads(line)) for line in lines if line.strip()]
     groups = [str(row.get("speaker") or row["audio"]) for _, row in rows]
+    kept_apart = "other speakers than in train"
+    if not any(row.get("speaker") for _, row in rows):
+        kept_apart = "speakers unknown (name their column: speaker=COLUMN)"
     if len(set(groups)) <= len(shares):
-        groups = [str(row["id"]) for _, row in rows]
+        groups, kept_apart = [str(row["id"]) for _, row in rows], "too few speakers to keep them apart"
     owners = assign_groups(Counter(groups), shares)
     written = {}
     for split in ("train", *shares):
@@ -249,7 +260,7 @@ def _hold_out(manifest: Path, shares: Mapping[str, float]) -> dict[str, Path]:
         with explain_write_errors(path, "Copy the data to a folder of your own first.", DataError):
             write_text(path, "".join(f"{line}\n" for line in own))
         written[split] = path
-    return written
+    return _HeldOut(written, kept_apart)
 
 
 def _require_field(request: NewRequest, task: str, manifest: Path) -> None:

@@ -1,5 +1,6 @@
 """Where a run lives: a folder that all ranks share, or an object store that each machine has a copy of."""
 
+import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from typing import Protocol
 
 from attune.run import Run
 from attune.run_mirror import Mirror, mirrored
-from attune.run_store import StoredRun, copy_folder, is_stored
+from attune.run_store import StoredRun, copy_folder, folder_key, is_stored
 from attune.site import Site
 from attune.sources import ObjectStore
 from attune.world import World
@@ -38,6 +39,9 @@ class RunPlace(Protocol):
     def fetch_tensors(self) -> None:
         """Have the tensors of every checkpoint here, not only of the newest and the best."""
 
+    def deliver(self, partial: Path, step: int) -> None:
+        """Bring this rank's files of a checkpoint that is being written to where the first rank's are."""
+
 
 class SharedFolder:
     """A folder that all ranks see: nothing is to be done."""
@@ -59,6 +63,9 @@ class SharedFolder:
 
     settle = fetch_tensors = publish
 
+    def deliver(self, partial: Path, step: int) -> None:
+        """They are there."""
+
 
 class StoredPlace:
     """A run in an object store, and this machine's copy of it."""
@@ -67,6 +74,7 @@ class StoredPlace:
         self._stored, self._report = stored, report
         self._mirror: Mirror | None = None  # of the first rank
         self._token = uuid.uuid4().hex
+        self._is_far = False  # from the first rank's folder
         self.run = stored.run
 
     @contextmanager
@@ -79,11 +87,11 @@ class StoredPlace:
     def share(self, world: World) -> None:
         """Bring what the first rank has written to machines that do not see its folder."""
         token, own = world.gather(self._token)[0], self.run.folder / WRITER
-        is_far = not (own.is_file() and own.read_text() == token)
-        if any(world.gather(is_far)):
+        self._is_far = not (own.is_file() and own.read_text() == token)
+        if any(world.gather(self._is_far)):
             self.settle()
             world.barrier()
-            if is_far:
+            if self._is_far:
                 self._stored.restore()
         world.barrier()
 
@@ -101,6 +109,13 @@ class StoredPlace:
     def fetch_tensors(self) -> None:
         """Download the tensors that are not here yet."""
         self._stored.fetch_tensors()
+
+    def deliver(self, partial: Path, step: int) -> None:
+        """Upload them from a machine that does not have the first rank's folder, whose manifest will name them."""
+        if self._is_far:
+            for path in partial.iterdir():
+                self._stored.store.upload(f"{folder_key(step)}{partial.name.rpartition('-')[2]}/{path.name}", path)
+            shutil.rmtree(partial)
 
 
 def open_place(address: str, site: Site, report: Callable[[str], None]) -> RunPlace:

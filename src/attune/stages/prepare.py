@@ -6,7 +6,7 @@ import json
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -48,10 +48,11 @@ class PrepareRequest:
 
 @dataclass(frozen=True, slots=True)
 class Preparing:
-    """How far a split has come."""
+    """How far the preparation is: rows of all splits, and about how many there will be, where that is known."""
 
     split: str
-    rows: int
+    done: int
+    total: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +87,12 @@ def prepare_corpus(
         replaces = _claim(to, claim, order.force)
         recognized = [f"{shown(order.source)}: read as {corpus}"] if order.corpus == AUTO else []
         yield Understood(corpus, (*recognized, *(layout.notes(paths, options) if layout.notes else ())))
-        prepared = []
+        total = layout.count(paths, options) if layout.count else None
+        prepared: list[Prepared] = []
         for split, found in splits.items():
+            begun = Preparing(split, sum(each.rows for each in prepared), total)
             steps = prepare_split(split, found, to, jobs, replaces)
-            prepared.append((yield from _progress_of(split, steps)))
+            prepared.append((yield from _progress_of(begun, steps)))
         if any(split.rows for split in prepared):
             if replaces:
                 remove_splits(to, splits)
@@ -134,10 +137,10 @@ def _unpacked(archive: Path, to: Path) -> Path:
     return unpacked_root(folder)
 
 
-def _progress_of(split: str, steps: Generator[int, None, Prepared]) -> Generator[Preparing, None, Prepared]:
+def _progress_of(begun: Preparing, steps: Generator[int, None, Prepared]) -> Generator[Preparing, None, Prepared]:
     while True:
         try:
-            yield Preparing(split, next(steps))
+            yield replace(begun, done=begun.done + next(steps))
         except StopIteration as end:
             result: Prepared = end.value
             return result

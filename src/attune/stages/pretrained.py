@@ -10,7 +10,8 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,13 +23,13 @@ from attune import catalog
 from attune import recipe as recipes
 from attune.contracts import Task, TaskModel
 from attune.errors import ModelError
-from attune.files import sync, write_text
+from attune.files import growing, sync, write_text
 from attune.plain_yaml import inline_yaml
 from attune.recipe import Recipe
 from attune.run import Run
 from attune.run_store import locate_stored
 from attune.seeds import derive
-from attune.sources import Cache, is_remote, locate
+from attune.sources import Cache, TransferProgress, Watch, is_remote, locate, unwatched
 from attune.stages.pairs import require_fit
 from attune.tensor_files import read_safetensors, write_safetensors
 from attune.training import checkpoint
@@ -57,7 +58,7 @@ class Pretrained:
 
     recipe: Recipe
     folders: ModelFolders
-    weights: Path
+    weights: Path  # a safetensors file, or the index of a checkpoint in shards
     step: int | None = None  # of the checkpoint, when it is one
     is_external: bool = False
     adapt: AdaptConfig = AdaptConfig()  # how they were trained, whatever recipe they are used under
@@ -139,8 +140,8 @@ def open_pretrained(folder: Path, trusted: Sequence[str] = ()) -> Pretrained:
         raise ModelError(
             f"{chosen} is damaged: {reason}. To choose another one as the best, run: attune train {run.name}"
         )
-    step = int(chosen.name.removeprefix("step-"))
-    return Pretrained(recipe, ModelFolders(run.task, run.assets), chosen / WEIGHTS, step, adapt=recipe.adapt)
+    step, weights = int(chosen.name.removeprefix("step-")), checkpoint.weights_file(chosen)
+    return Pretrained(recipe, ModelFolders(run.task, run.assets), weights, step, adapt=recipe.adapt)
 
 
 def recipe_to_evaluate(path: Path, overrides: Sequence[str]) -> Recipe:
@@ -217,18 +218,27 @@ def _copy(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> list[s
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file; half precision on disk is widened."""
-    tensors = read_safetensors(path)
+    """The tensors of a safetensors file, or of a checkpoint's index; half precision on disk is widened."""
+    tensors = checkpoint.tensors(path.parent) if path.name == checkpoint.INDEX else read_safetensors(path)
     return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
 
 
 def export(
-    folder: Path, recipe: Recipe, run: Run, model: TaskModel, add: Callable[[Path], None] = lambda partial: None
+    folder: Path,
+    recipe: Recipe,
+    run: Run,
+    model: TaskModel,
+    add: Callable[[Path], None] = lambda partial: None,
+    watch: Watch = unwatched,
 ) -> None:
-    """Write a model folder and what `add` puts into it; it appears whole, in place of the one before."""
+    """Write a model folder and what `add` puts into it; it appears whole, in place of the one before.
+
+    `watch` gets how far it is.
+    """
     partial = folder.parent / f".{folder.name}.{uuid.uuid4().hex[:8]}.part"
     try:
-        _write_model(partial, recipe, run, model)
+        with _watched_writing(partial, folder, model, watch):
+            _write_model(partial, recipe, run, model)
         add(partial)
         _put_in_place(partial, folder)
     except (OSError, SafetensorError) as error:  # safetensors hides the operating system's error in its own
@@ -238,6 +248,18 @@ def export(
     for suffix in ("part", "old"):  # what exports that were killed have left
         for leftover in folder.parent.glob(f".{glob.escape(folder.name)}.????????.{suffix}"):
             shutil.rmtree(leftover, ignore_errors=True)
+
+
+@contextmanager
+def _watched_writing(partial: Path, folder: Path, model: TaskModel, watch: Watch) -> Iterator[None]:
+    total = sum(each.numel() * each.element_size() for each in model.module.state_dict().values())
+
+    def show(done: int) -> None:
+        watch(TransferProgress(str(folder), min(done, total), total, verb="writing"))
+
+    with growing(partial, show):
+        yield
+    show(total)
 
 
 def _write_model(partial: Path, recipe: Recipe, run: Run, model: TaskModel) -> None:

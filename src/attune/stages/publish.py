@@ -14,7 +14,7 @@ from attune import recipe as recipes
 from attune.config import flatten
 from attune.contracts import HubTask, TaskModel
 from attune.errors import ModelError, SourceError
-from attune.files import completed, explain_write_errors, sync, write_text
+from attune.files import completed, explain_write_errors, folder_bytes, sync, write_text
 from attune.plain_yaml import inline_yaml
 from attune.recipe import Recipe
 from attune.report.card import LAYERS_FILE, CardFacts, layer_plot, model_card
@@ -23,7 +23,7 @@ from attune.run import Run
 from attune.run_mirror import put_whole
 from attune.run_store import StoredRun, is_stored, open_stored
 from attune.site import Site
-from attune.sources import ObjectStore, is_remote, locate, push, shown, without_secrets
+from attune.sources import ObjectStore, UploadedBytes, Watch, is_remote, locate, push, shown, without_secrets
 from attune.stages.begin import same_files
 from attune.stages.eval_target import load_eval_target
 from attune.stages.pretrained import (
@@ -71,9 +71,9 @@ def export_model(source: str, to: Path, site: Site, for_transformers: bool = Fal
                 if has_card:
                     _write_card(folder, _facts(run, run.recipe(), to.name, folder))
 
-            export(to, pretrained.recipe, run, model, add_card)
+            export(to, pretrained.recipe, run, model, add_card, site.cache.watch)
         else:
-            _export_for_others(to, pretrained.recipe, run, model, for_transformers)
+            _export_for_others(to, pretrained.recipe, run, model, for_transformers, site.cache.watch)
 
 
 def _require_free(to: Path, may_replace: bool) -> None:
@@ -92,7 +92,7 @@ def average_models(sources: Sequence[str], to: Path, site: Site) -> None:
     load_weights(model.module, tensors, first.weights)
     with explain_write_errors(to, "Choose another place.", ModelError):
         to.parent.mkdir(parents=True, exist_ok=True)
-        export(to, first.recipe, Run(first.folders.task.parent), model)
+        export(to, first.recipe, Run(first.folders.task.parent), model, watch=site.cache.watch)
 
 
 def _require_one_vocabulary(models: Sequence[Pretrained]) -> None:
@@ -106,10 +106,12 @@ def _require_one_vocabulary(models: Sequence[Pretrained]) -> None:
             )
 
 
-def _export_for_others(to: Path, recipe: Recipe, run: Run, model: TaskModel, for_transformers: bool) -> None:
+def _export_for_others(
+    to: Path, recipe: Recipe, run: Run, model: TaskModel, for_transformers: bool, watch: Watch
+) -> None:
     with tempfile.TemporaryDirectory(dir=to.parent, prefix=".") as scratch:
         folder = Path(scratch) / "model"
-        export(folder, recipe, run, model)
+        export(folder, recipe, run, model, watch=watch)
         if for_transformers:
             _in_transformers(recipe.model.family, model, folder).rename(to)
         else:
@@ -147,7 +149,7 @@ def push_model(source: str, address: str, site: Site) -> str:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / name
         make_bundle(path, folder, address, site)
-        return push(folder, address, f"{name}: {_headline(path)}")
+        return push(folder, address, f"{name}: {_headline(path)}", site.cache.watch)
 
 
 def make_bundle(path: Path, folder: Path, address: str, site: Site) -> None:
@@ -192,7 +194,10 @@ def push_run(source: str, address: str, site: Site, report: Callable[[str], None
     path = locate(source, site.cache)
     if not Run(path).checkpoints.is_dir() or not is_stored(address):
         raise SourceError(f"Cannot push {shown(source)} to {shown(address)} as a run. Give a run and s3://BUCKET/NAME.")
-    put_whole(StoredRun(ObjectStore(address, site.timeout, report), path), report)
+    size = folder_bytes(path)
+    sent = UploadedBytes(address, size, site.cache.watch)
+    put_whole(StoredRun(ObjectStore(address, site.timeout, report, sent), path), report)
+    sent(size)  # of what was not sent, such as locks
     return address
 
 

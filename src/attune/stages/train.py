@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from attune.batches.load import CachedBatches, LoadedMicroBatch, readers_watched
-from attune.corpora import Corpus, CorpusSample
+from attune.corpora import Corpus, CorpusSample, sample_corpus
 from attune.errors import CheckpointError, ConfigError, Preempted
 from attune.recipe import Difference, Recipe, is_observer
 from attune.run import Run, Start, claimed
@@ -24,7 +24,6 @@ from attune.stages.context import (
     Evaluated,
     Event,
     RunLog,
-    Saved,
     Started,
     Stepped,
     TrainingContext,
@@ -35,6 +34,7 @@ from attune.stages.context import (
     log_step,
     memory_gib,
     open_optimizer,
+    open_saver,
     schedule_of,
     usable_alone,
 )
@@ -63,12 +63,14 @@ from attune.stages.language_models import search_of
 from attune.stages.lock import extend_lock, gather_sources, require_same_data
 from attune.stages.place import PATIENT_SHARE, RunPlace, open_place
 from attune.stages.pretrained import LoadedModel, ModelFolders
+from attune.stages.rank_watch import RankWatch
+from attune.stages.saving import publish, save, settle
 from attune.training import checkpoint
 from attune.training.checkpoint import Checkpoint, Damage
 from attune.training.loop import StepRules, TrainingStep, take_steps
 from attune.training.precision import compile_layers, computing_exactly, first_scale
 from attune.training.progress import TrainingProgress
-from attune.training.sharding import load_whole, whole_state, whole_weights
+from attune.training.sharding import load_stored
 from attune.types import ScoringContext
 from attune.world import World
 
@@ -150,13 +152,14 @@ def _train(
         example=_show_first(training, data) if world.is_first and not resumes else None,
     )
     before = last = progress.position.step
-    with closing(training.log):
+    with closing(training.log), closing(training.saver) if training.saver else nullcontext():
         if world.is_first:
             training.log.write("started", step=before, steps=recipe.train.last_step)
         yield from score_before(training, begun.init.new_tensors, before)
         if before < recipe.train.last_step and not training.has_stalled:
             last = yield from _steps(training, progress, data.batches(progress.position, begun.loaded, site, world))
         data.close()
+        yield from settle(training)
         yield from finish(training, before, last)
 
 
@@ -198,6 +201,7 @@ def _open_context(
         search=search,
         final_search=search_of(recipe.decode.final, loaded.task_model, site, world) if recipe.decode.final else search,
         stop_requested=request.stop_requested,
+        saver=open_saver(loaded, optimizer, place, world),
     )
 
 
@@ -215,7 +219,7 @@ def _open_dev(recipe: Recipe, run: Run, site: Site, world: World) -> Corpus | Co
         return None
     dev = open_split(recipe, "dev", run.data, site, world)
     count = recipe.train.eval_utterances
-    return CorpusSample(dev, count, recipe.seed) if count and count < len(dev) else dev
+    return sample_corpus(dev, count, recipe.seed) if count and count < len(dev) else dev
 
 
 def _begin(recipe: Recipe, place: RunPlace, data: TrainingSet, site: Site, world: World, resumes: bool) -> BegunModel:
@@ -259,10 +263,13 @@ def _resume(training: TrainingContext, newest: Path | None, damaged: Sequence[Da
             training.log.write("damaged", folder=item.folder, reason=item.reason)
             if item.folder.exists():
                 checkpoint.set_aside(item.folder)  # train.keep_last counts sound ones
+        if damaged:
+            training.place.publish()  # a store has room for the step again before it is saved anew
     if newest is None:
         return TrainingProgress(scale=first_scale(training.recipe.train.precision))
     found = checkpoint.read(newest)
-    load_whole(training.loaded.task_model.module, training.optimizer, found.model, found.optimizer)
+    weights, state = checkpoint.tensors(newest), checkpoint.tensors(newest, checkpoint.OPTIMIZER)
+    load_stored(training.loaded.task_model.module, training.optimizer, weights, state)
     training.history.extend(found.history)
     # A kill may have come between the save and the record of the best.
     training.offer_best(found.scores, found.progress.position.step)
@@ -285,13 +292,15 @@ def _steps(
         nonfinite_patience=settings.nonfinite_patience,
         anneal=training.annealing,
     )
-    clock = time.perf_counter()
+    watch, clock = RankWatch(training), time.perf_counter()
     model = training.loaded.task_model.model
     for step in take_steps(model, training.optimizer, micros, rules, progress, world, training.stop_requested):
         now = time.perf_counter()
-        stepped = Stepped(step, step.audio_seconds / max(now - clock, 1e-9), memory_gib(world))
+        speed = step.audio_seconds / max(now - clock, 1e-9)
+        stepped = Stepped(step, speed, memory_gib(world), watch.after_step(step, now - clock))
         log_step(training, stepped)
         yield stepped
+        yield from settle(training, waits=False)
         if (yield from _after_step(training, step)):
             training.place.settle()
             world.barrier()  # a rank that leaves early is taken for lost, and the first may still be saving
@@ -323,20 +332,22 @@ def _after_step(training: TrainingContext, step: TrainingStep) -> Generator[Even
     is_last = number == settings.last_step
     judged = None
     if training.dev and training.dev_scoring and settings.eval_every and (number % settings.eval_every == 0 or is_last):
+        yield from settle(training)  # what is the best so far is known when it is on disk
         judged = yield from _judge(training, training.dev, training.dev_scoring)
     # Scoring takes long: whoever asked meanwhile does not wait for another step.
     stops = step.stop_requested or (judged is not None and any(training.world.gather(training.stop_requested())))
     is_best = judged is not None and judged.is_best
     is_due = number % settings.save_every == 0 or is_last or is_best or training.has_stalled
     if is_due or stops:
-        yield from _save(training, step.progress, judged.scores if judged else {}, is_stopgap=not is_due)
+        scores = judged.scores if judged else {}
+        yield from save(training, Checkpoint({}, {}, step.progress, scores, tuple(training.history), not is_due))
     if judged:
-        training.offer_best(judged.scores, number)
         log_scores(training, number, judged.evaluation, is_best)
         yield Evaluated(number, judged.evaluation, is_best)
-    if is_due or stops:
-        _prune(training)
-        training.place.publish()
+    if stops:
+        yield from settle(training)
+    if (is_due or stops) and training.saver is None:
+        publish(training)
     return stops
 
 
@@ -355,32 +366,6 @@ def _judge(training: TrainingContext, dev: Scored, context: ScoringContext) -> G
     training.history.append(scores[name])
     is_best = training.run.is_best(name, metric, scores[name])
     return _Judged(evaluation, scores, training.world.gather(is_best)[0])  # the first rank's record counts
-
-
-def _save(
-    training: TrainingContext, progress: TrainingProgress, scores: Mapping[str, float], is_stopgap: bool
-) -> Iterator[Event]:
-    model = training.loaded.task_model.module
-    weights, optimizer = whole_weights(model), whole_state(training.optimizer, model, training.world)
-    if not training.world.is_first:
-        return
-    state = Checkpoint(
-        model=weights,
-        optimizer=optimizer,
-        progress=progress,
-        scores=scores,
-        history=tuple(training.history),
-        is_stopgap=is_stopgap,
-    )
-    folder = checkpoint.save(training.run.checkpoints, state)
-    training.log.write("saved", step=progress.position.step)
-    yield Saved(progress.position.step, folder)
-
-
-def _prune(training: TrainingContext) -> None:
-    best = training.run.best()
-    if training.world.is_first:
-        checkpoint.prune(training.run.checkpoints, training.recipe.train.keep_last, {best.step} if best else set())
 
 
 def _dev_batches(

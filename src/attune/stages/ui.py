@@ -19,6 +19,7 @@ from attune.errors import AttuneError, ConfigError, DataError
 from attune.report.compare_page import compare_page
 from attune.report.page import make_page
 from attune.run import Run
+from attune.run_report import save_report
 from attune.site import Site
 from attune.stages.compare import compare_opened, open_systems
 from attune.stages.watch import find_runs, view_run
@@ -88,7 +89,7 @@ class RunsServer:
         made = run.folder / "report.html"
         sources = [path for name in ("scores.json", "log.jsonl") if (path := run.folder / name).exists()]
         if not made.exists() or any(path.stat().st_mtime > made.stat().st_mtime for path in sources):
-            run.report()
+            save_report(run)
         return Answer(200, "text/html", made.read_text(encoding="utf-8"))
 
     def _compare(self, query: Query) -> Answer:

@@ -165,7 +165,7 @@ def _fits_triton(parameter: Tensor, gradient: Tensor) -> bool:
 
 
 def whole_codes(name: str, codes: Tensor) -> Tensor:
-    """Codes in the shape of their parameter, as one rank that has all of it keeps them: in rows of BLOCK."""
+    """Codes as one rank that has all of a parameter keeps them: in rows of BLOCK, as they may be already."""
     # What fills up the last row was encoded too: a mean of nothing is 0, and a root is never less than 1.
     return F.pad(codes.flatten(), (0, -codes.numel() % BLOCK), value=int(name == "root")).view(-1, BLOCK)
 

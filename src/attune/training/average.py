@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from safetensors.torch import load_file
 from torch import Tensor
 
 from attune.errors import CheckpointError
@@ -37,11 +36,11 @@ def mean(models: Iterable[tuple[Path, Tensors]]) -> dict[str, Tensor]:
     }
 
 
-def _read(folder: Path) -> dict[str, Tensor]:
+def _read(folder: Path) -> Tensors:
     reason = checkpoint.damage(folder)
     if reason:
         raise CheckpointError(f"{folder} is damaged: {reason}. Leave it out of the average.")
-    return load_file(folder / "model.safetensors")
+    return checkpoint.tensors(folder)
 
 
 def _require_alike(first: Tensors, other: Tensors, folder: Path) -> None:

@@ -2,30 +2,36 @@
 
 `step-000400/` holds model.safetensors, optimizer.safetensors, progress.json and manifest.json. It is written under
 another name, fsynced and renamed; removed the same way. A damaged one is reported and passed over.
+
+Ranks that share the weights write a file each in place of the two, `model-00001-of-00002.safetensors`, and index.json
+says which rows of which tensor are where. Who reads a checkpoint need not know: tensors are read one by one.
 """
 
 import json
 import re
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from attune.batches.load import Position
 from attune.errors import CheckpointError
 from attune.files import sha256, sync, write_text
+from attune.stored_tensors import StoredPart, StoredTensor, StoredTensors, open_tensors
 from attune.tensor_files import write_safetensors
 from attune.training.precision import LossScale
 from attune.training.progress import TrainingProgress
 
 MANIFEST = "manifest.json"
-FILES = ("progress.json", "model.safetensors", "optimizer.safetensors")
+MODEL, OPTIMIZER = "model", "optimizer"
+PROGRESS, INDEX = "progress.json", "index.json"
+FILES = (PROGRESS, f"{MODEL}.safetensors", f"{OPTIMIZER}.safetensors")  # of a whole one
 STOPGAP = "stopgap"
 STEP = re.compile(r"step-(\d{6,})")
 FORMER_NAMES = {"heard": "epoch_seconds"}  # of fields of a position, before 0.1.0
@@ -35,12 +41,16 @@ FORMER_NAMES = {"heard": "epoch_seconds"}  # of fields of a position, before 0.1
 class Checkpoint:
     """All that a run needs to go on as if it had never stopped."""
 
-    model: Mapping[str, Tensor]
+    model: Mapping[str, Tensor]  # empty where ranks write their own slices of the tensors
     optimizer: Mapping[str, Tensor]
     progress: TrainingProgress
     scores: Mapping[str, float] = field(default_factory=dict)  # of the dev sets at this step, when they were scored
     history: tuple[float, ...] = ()  # of the score that decides which is best
     is_stopgap: bool = False  # saved only because the run was asked to stop: a run that was not has none
+
+    def with_tensors(self, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> "Checkpoint":
+        """The same with these tensors."""
+        return replace(self, model=model, optimizer=optimizer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,26 +73,61 @@ def is_step(folder: Path) -> bool:
 
 def save(checkpoints: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint; it appears under its name whole or not at all. One that is there and sound is kept."""
-    final = folder_of(checkpoints, checkpoint.progress.position.step)
-    if final.exists():
-        if damage(final) is None:
-            return final
-        set_aside(final)
-    partial = _unique(checkpoints, f".{final.name}.part")
+    step = checkpoint.progress.position.step
+    final = folder_of(checkpoints, step)
+    if _is_there(final):
+        return final
+    partial = partial_folder(checkpoints, step, uuid.uuid4().hex[:8])
     try:
-        checkpoints.mkdir(exist_ok=True)  # but not its parent: a run that was moved away is not begun again beside it
-        partial.mkdir()
-        _write(partial, checkpoint)
-        partial.rename(final)
-        sync(checkpoints)
+        begin_folder(partial)
+        sums = _write_tensors(partial, checkpoint)
+        return complete(partial, checkpoint, sums)
     except OSError as error:
-        raise CheckpointError(
-            f"Cannot write the checkpoint of step {checkpoint.progress.position.step}: {error.strerror}. Earlier "
-            f"checkpoints in {checkpoints} are intact. Free some space and run the same command again."
-        ) from error
+        raise cannot_write(checkpoints, step, str(error.strerror)) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def partial_folder(checkpoints: Path, step: int, token: str) -> Path:
+    """Where a checkpoint is written before it has its name."""
+    return checkpoints / f".step-{step:06d}.part-{token}"
+
+
+def begin_folder(partial: Path) -> None:
+    """Make the folder; several ranks may."""
+    partial.parent.mkdir(exist_ok=True)  # but not its parent: a run that was moved away is not begun again beside it
+    partial.mkdir(exist_ok=True)
+
+
+def cannot_write(checkpoints: Path, step: int, reason: str) -> CheckpointError:
+    """What to raise when a disk is full or gone."""
+    return CheckpointError(
+        f"Cannot write the checkpoint of step {step}: {reason}. Earlier checkpoints in {checkpoints} are intact. "
+        "Free some space and run the same command again."
+    )
+
+
+def complete(partial: Path, checkpoint: Checkpoint, sums: Mapping[str, str]) -> Path:
+    """Write the rest beside files of tensors with these sums, the manifest last, and give the folder its name."""
+    final = folder_of(partial.parent, checkpoint.progress.position.step)
+    if _is_there(final):
+        return final
+    write_text(partial / PROGRESS, _progress_json(checkpoint))
+    write_text(partial / MANIFEST, json.dumps({PROGRESS: sha256(partial / PROGRESS), **sums}, indent=1))
+    sync(partial)
+    partial.rename(final)
+    sync(partial.parent)
     return final
+
+
+def _is_there(final: Path) -> bool:
+    """Whether a checkpoint is there and sound; a damaged one gives way."""
+    if not final.exists():
+        return False
+    if damage(final) is None:
+        return True
+    set_aside(final)
+    return False
 
 
 def load(folder: Path) -> Checkpoint:
@@ -95,12 +140,54 @@ def load(folder: Path) -> Checkpoint:
 
 def read(folder: Path) -> Checkpoint:
     """A checkpoint that was found to be sound, as `newest` has it."""
-    state = json.loads((folder / "progress.json").read_text())
+    state = json.loads((folder / PROGRESS).read_text())
     progress = TrainingProgress(
         _position(state["position"]), LossScale(**state["scale"]), state["skipped"], state["skipped_in_a_row"]
     )
-    model, optimizer = load_file(folder / "model.safetensors"), load_file(folder / "optimizer.safetensors")
+    model, optimizer = tensors(folder, MODEL), tensors(folder, OPTIMIZER)
     return Checkpoint(model, optimizer, progress, state["scores"], tuple(state["history"]))
+
+
+def tensors(folder: Path, kind: str = MODEL) -> StoredTensors:
+    """The weights of a sound checkpoint, or the optimizer's state, to be read one by one."""
+    if not (folder / INDEX).is_file():
+        return open_tensors(folder / f"{kind}.safetensors")
+    listed = json.loads((folder / INDEX).read_text())[kind]
+    return StoredTensors(folder, {name: _stored(each) for name, each in listed.items()})
+
+
+def weights_file(folder: Path) -> Path:
+    """The file that a checkpoint's weights begin with: an index where they are in shards."""
+    index = folder / INDEX
+    return index if index.is_file() else folder / f"{MODEL}.safetensors"
+
+
+def index_json(listed: Mapping[str, Mapping[str, StoredTensor]], token: str) -> str:
+    """The content of an index: for each kind and tensor, its shape, its type and its rows' files.
+
+    `token` is under what ranks far from the first have put their files into an object store.
+    """
+    plain = {kind: {name: asdict(each) for name, each in found.items()} for kind, found in listed.items()}
+    return json.dumps({"format": 1, "token": token, **plain})
+
+
+def token_of(folder: Path) -> str | None:
+    """Under what far ranks have put their files of a checkpoint, if it is in shards."""
+    path = folder / INDEX
+    return str(json.loads(path.read_text())["token"]) if path.is_file() else None
+
+
+def sums_of(folder: Path) -> dict[str, str]:
+    """The files of a checkpoint with their sums, as its manifest has them; empty where that is damaged."""
+    try:
+        return dict(json.loads((folder / MANIFEST).read_text()))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _stored(saved: Mapping[str, Any]) -> StoredTensor:
+    parts = tuple(StoredPart(**part) for part in saved["parts"])
+    return StoredTensor(saved["dtype"], tuple(saved["shape"]), parts)
 
 
 def _position(saved: Mapping[str, float]) -> Position:
@@ -110,7 +197,7 @@ def _position(saved: Mapping[str, float]) -> Position:
 
 def scores(folder: Path) -> tuple[int, Mapping[str, float]]:
     """The step of a sound checkpoint, and the dev sets' scores at it; its tensors are not read."""
-    state = json.loads((folder / "progress.json").read_text())
+    state = json.loads((folder / PROGRESS).read_text())
     return state["position"]["step"], state["scores"]
 
 
@@ -136,14 +223,20 @@ def damage(folder: Path) -> str | None:
         listed = json.loads((folder / MANIFEST).read_text())
     except (OSError, ValueError, RecursionError):
         return f"{MANIFEST} is missing or unreadable"
-    if not isinstance(listed, dict) or not listed.keys() >= {*FILES}:
+    if not isinstance(listed, dict) or not is_complete(listed):
         return f"{MANIFEST} does not list every file"
-    for name in FILES:
+    for name in listed:
         if not (folder / name).is_file():
             return f"{name} is missing"
         if sha256(folder / name) != listed[name]:
             return f"{name} has a wrong SHA-256"
     return None
+
+
+def is_complete(names: Iterable[str]) -> bool:
+    """Whether these files, each in the checkpoint's own folder, can be all of a checkpoint."""
+    has_tensors = {*names} >= {PROGRESS, INDEX} or {*names} == {*FILES}
+    return has_tensors and all(Path(name).name == name for name in names)
 
 
 def set_aside(damaged: Path) -> None:
@@ -171,23 +264,25 @@ def prune(checkpoints: Path, keep_last: int, keep_steps: set[int]) -> None:
 
 def _is_stopgap(folder: Path) -> bool:
     try:
-        return STOPGAP in json.loads((folder / "progress.json").read_text())
+        return STOPGAP in json.loads((folder / PROGRESS).read_text())
     except (OSError, ValueError):
         return False  # damaged; who goes on from it says so
 
 
-def _write(folder: Path, checkpoint: Checkpoint) -> None:
+def _progress_json(checkpoint: Checkpoint) -> str:
     state = {**asdict(checkpoint.progress), "scores": dict(checkpoint.scores), "history": checkpoint.history}
     if checkpoint.is_stopgap:
         state[STOPGAP] = True
-    write_text(folder / "progress.json", json.dumps(state, indent=1))
-    sums = {"progress.json": sha256(folder / "progress.json")}
-    with ThreadPoolExecutor(2) as pool:  # training waits for this: write and hash both files at once
-        model = pool.submit(_save_tensors, checkpoint.model, folder / "model.safetensors")
-        optimizer = pool.submit(_save_tensors, checkpoint.optimizer, folder / "optimizer.safetensors")
-        sums |= {"model.safetensors": model.result(), "optimizer.safetensors": optimizer.result()}
-    write_text(folder / MANIFEST, json.dumps(sums, indent=1))
-    sync(folder)
+    return json.dumps(state, indent=1)
+
+
+def _write_tensors(folder: Path, checkpoint: Checkpoint) -> dict[str, str]:
+    """The SHA-256 of each file; training waits for this: both are written and hashed at once."""
+    kinds = {MODEL: checkpoint.model, OPTIMIZER: checkpoint.optimizer}
+    with ThreadPoolExecutor(2) as pool:
+        files = {f"{kind}.safetensors": each for kind, each in kinds.items()}
+        begun = {name: pool.submit(_save_tensors, each, folder / name) for name, each in files.items()}
+        return {name: each.result() for name, each in begun.items()}
 
 
 def _save_tensors(tensors: Mapping[str, Tensor], path: Path) -> str:

@@ -21,6 +21,7 @@ from attune.training.gradients import Gradients, Tree, sum_in_tree
 from attune.training.memory import is_out_of_memory, out_of_memory
 from attune.training.micro import Backward, Eager, backward_of
 from attune.training.optimizer import OptimizerLike, set_lr
+from attune.training.pace import RankTime, StepTimer
 from attune.training.precision import LossScale
 from attune.training.progress import TrainingProgress
 from attune.training.schedule import Schedule
@@ -44,7 +45,7 @@ class StepRules:
 
 @dataclass(frozen=True, slots=True)
 class TrainingStep:
-    """One optimizer step, as the caller sees it; the same on every rank."""
+    """One optimizer step, as the caller sees it; the same on every rank, apart from its time."""
 
     progress: TrainingProgress
     loss: float  # per counted unit
@@ -55,6 +56,7 @@ class TrainingStep:
     stop_requested: bool
     skipped_ids: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
+    time: RankTime = RankTime()  # this rank's
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ def take_steps(
     idle = _idle(gradients, tallied, world)
     # Ranks that share the weights meet in every layer, which no graph can hold.
     backward: Backward = (Eager if idle else backward_of)(model, rules.precision, world.device)
+    timer = StepTimer(world.device)
     steps = (list(group) for _, group in groupby(micros, key=lambda loaded: loaded.micro.position))
     following = next(steps, [])
     while following:
@@ -105,11 +108,14 @@ def take_steps(
         gradients.clear()
         for batch in idle.runs(slots) if idle else ():
             backward(batch, 0.0)  # adds nothing of its own, but its backward brings this rank's slices of the others'
-        ran = _run_micros(backward, gradients, slots, rules, progress.scale, world)
+        with timer.computing():
+            ran = _run_micros(backward, gradients, slots, rules, progress.scale, world.device)
+        _sum_gradients(gradients, rules, world)
         sums = _add_up(gradients.flat, slots, ran, world, stop_requested())
         norm = _settle(gradients, sums[1], rules, progress.scale, world)
         # The device is busy: now is the time to fetch what comes next.
-        following = next(steps, []) if position.step < rules.schedule.steps else []
+        with timer.loading():
+            following = next(steps, []) if position.step < rules.schedule.steps else []
         # The one look at the device in a step: until here work is only queued.
         seen = _Sums(*torch.cat([sums, norm.double()[None]]).tolist())
         if seen.starved:
@@ -133,6 +139,7 @@ def take_steps(
             dropped=_all(world, tuple(dropped.reason for slot in slots for dropped in slot.dropped))
             if seen.dropped
             else (),
+            time=timer.read(len(ran.losses)),
         )
         _check_patience(progress, rules)
 
@@ -153,15 +160,15 @@ def _run_micros(
     slots: list[LoadedMicroBatch],
     rules: StepRules,
     scale: LossScale,
-    world: World,
+    device: torch.device,
 ) -> _Ran:
-    """Run this rank's micro-batches, and add up the gradient over the ranks."""
+    """Run this rank's micro-batches."""
     tree = Tree()
     losses: list[tuple[LoadedMicroBatch, Loss]] = []
     starved: tuple[str, ...] = ()
     for slot in slots:
         if slot.batch is not None:
-            _seed_dropout(derive(rules.seed, "dropout", slot.micro.position.step, slot.micro.slot), world.device)
+            _seed_dropout(derive(rules.seed, "dropout", slot.micro.position.step, slot.micro.slot), device)
             try:
                 losses.append((slot, backward(slot.batch, scale.value)))
             except (MemoryError, RuntimeError) as error:
@@ -174,10 +181,15 @@ def _run_micros(
             tree.add(gradients.take() if slot.batch is not None else None)
     if rules.strict:
         gradients.put(tree.total())
+    return _Ran(losses, starved)
+
+
+def _sum_gradients(gradients: Gradients, rules: StepRules, world: World) -> None:
+    """Add up the gradient over the ranks; slices have been, in every layer."""
+    if rules.strict:
         sum_in_tree(world, gradients.flat)
     elif not gradients.are_slices:
         world.sum(gradients.flat)
-    return _Ran(losses, starved)
 
 
 def _seed_dropout(seed: int, device: torch.device) -> None:

@@ -1,26 +1,28 @@
 """Training on more memory than one device has: ranks share the optimizer's state, or the weights and gradients too.
 
 `optimizer` (ZeRO-1): each rank remembers for its own parameters alone, moves them, and sends them to the others.
-`full` (FSDP2): each rank keeps a slice of every tensor; a layer is put together when it is used. Checkpoints are whole
-and the same in both, so that any setting goes on from any other's.
+`full` (FSDP2): each rank keeps a slice of every tensor; a layer is put together when it is used. Its checkpoints
+are in shards, and any setting goes on from any other's.
 
 After "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models" (arXiv 1910.02054).
 """
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from attune.batches.load import LoadedMicroBatch
-from attune.errors import ConfigError
-from attune.training.adam8 import CODES, Adam8, whole_codes
+from attune.errors import CheckpointError, ConfigError
+from attune.stored_tensors import StoredTensors
+from attune.training.adam8 import BLOCK, CODES, whole_codes
 from attune.training.optimizer import OptimizerLike, load_state_by_name, state_by_name
 from attune.types import Batch
 from attune.world import World
@@ -92,30 +94,90 @@ def whole_state(optimizer: OptimizerLike, model: nn.Module, world: World) -> dic
     if isinstance(optimizer, OwnPart):
         own = {name: tensor.cpu() for name, tensor in state_by_name(optimizer.optimizer, model).items()}
         return {name: tensor for part in world.gather_to_first(own) for name, tensor in part.items()}
-    state = {name: _whole(tensor) for name, tensor in state_by_name(_plain(optimizer), model).items()}
-    if not has_slices(model) or not isinstance(optimizer, Adam8):
-        return state
-    parts = {name: name.rsplit("/", 1)[1] for name in state}
-    return {name: whole_codes(parts[name], state[name]) if parts[name] in CODES else state[name] for name in state}
+    return state_by_name(_plain(optimizer), model)
 
 
-def load_whole(
-    model: nn.Module, optimizer: OptimizerLike, weights: Mapping[str, Tensor], state: Mapping[str, Tensor]
-) -> None:
-    """Put back what `whole_weights` and `whole_state` gave, under this or any other way of sharing."""
-    own = model.state_dict()
-    model.load_state_dict({name: _like(tensor, own.get(name)) for name, tensor in weights.items()})
-    parameters: dict[str, Tensor] = dict(model.named_parameters())
+@dataclass(frozen=True, slots=True)
+class OwnSlice:
+    """The rows that this rank has of a tensor, as they are in memory."""
+
+    tensor: Tensor
+    first: int
+    shape: tuple[int, ...]  # of the whole
+
+
+def own_slices(tensors: Mapping[str, Tensor], rank: int) -> dict[str, OwnSlice]:
+    """What a rank writes of these tensors: its rows of each, and the first rank also what all have alike."""
+    slices = {}
+    for name, tensor in tensors.items():
+        if isinstance(tensor, DTensor):
+            slices[name] = OwnSlice(tensor.to_local().detach(), own_rows(tensor)[0], tuple(tensor.shape))
+        elif rank == 0:
+            slices[name] = OwnSlice(tensor.detach(), 0, tuple(tensor.shape))
+    return slices
+
+
+def load_stored(model: nn.Module, optimizer: OptimizerLike, weights: StoredTensors, state: StoredTensors) -> None:
+    """Go on from a checkpoint, whole or in shards, under this or any other way of sharing; each rank reads its own."""
+    load_weights(model, weights)
+    parameters = dict(model.named_parameters())
     inner = _plain(optimizer)
     held = {parameter for group in inner.param_groups for parameter in group["params"]}
     mine = {}
-    for name, tensor in state.items():
+    for name in state:
         parameter = parameters.get(name.rsplit("/", 1)[0])
         if parameter is None or parameter in held:
-            if isinstance(parameter, DTensor) and name.rsplit("/", 1)[1] in CODES:
-                tensor = tensor.flatten()[: parameter.numel()].view(parameter.shape)
-            mine[name] = _like(tensor, parameter)
+            mine[name] = _own_state(state, name, parameter)
     load_state_by_name(inner, model, mine)
+
+
+@torch.no_grad()
+def load_weights(model: nn.Module, weights: StoredTensors) -> None:
+    """Fill a model with exactly these weights; where ranks share, each reads the rows that are its own."""
+    own = model.state_dict()
+    differing = sorted(own.keys() ^ weights.keys())
+    if differing:
+        raise CheckpointError(f"The checkpoint is of another model: {', '.join(differing[:5])} differ.")
+    for name, tensor in own.items():
+        if isinstance(tensor, DTensor):
+            tensor.to_local().copy_(weights.rows(name, *own_rows(tensor)))
+        else:
+            tensor.copy_(weights[name])
+
+
+def own_rows(tensor: DTensor) -> tuple[int, int]:
+    """The first row that this rank has, and the one after its last; FSDP2 cuts as torch.chunk does."""
+    mesh, rows = tensor.device_mesh, tensor.shape[0]
+    each = -(-rows // mesh.size())
+    return min(mesh.get_local_rank() * each, rows), min((mesh.get_local_rank() + 1) * each, rows)
+
+
+def _own_state(state: StoredTensors, name: str, parameter: Tensor | None) -> Tensor:
+    """A parameter's state as this rank keeps it; 8-bit AdamW has its codes in rows of BLOCK where a rank has all."""
+    shape, key = state.stored(name).shape, name.rsplit("/", 1)[1]
+    if isinstance(parameter, DTensor) and (key in CODES or shape == parameter.shape):
+        first, last = own_rows(parameter)
+        if shape == parameter.shape:
+            return _as_slice(state.rows(name, first, last), parameter)
+        return _as_slice(_codes_between(state, name, parameter, first, last), parameter)
+    whole = state[name]
+    return whole_codes(key, whole) if key in CODES else whole
+
+
+def _codes_between(state: StoredTensors, name: str, parameter: DTensor, first: int, last: int) -> Tensor:
+    """Codes of some of a parameter's rows, out of rows of BLOCK."""
+    width = parameter.numel() // parameter.shape[0]
+    start, end = first * width, last * width
+    skipped = start // BLOCK
+    blocks = state.rows(name, skipped, max(skipped, -(-end // BLOCK)))
+    found = blocks.flatten()[start - skipped * BLOCK : end - skipped * BLOCK]
+    return found.view(last - first, *parameter.shape[1:])
+
+
+def _as_slice(own: Tensor, parameter: DTensor) -> Tensor:
+    mesh, placements = parameter.device_mesh, parameter.placements
+    own = own.to(parameter.device)
+    return DTensor.from_local(own, mesh, placements, shape=parameter.shape, stride=parameter.stride())
 
 
 def _plain(optimizer: OptimizerLike) -> Any:
@@ -124,13 +186,6 @@ def _plain(optimizer: OptimizerLike) -> Any:
 
 def _whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor().cpu() if isinstance(tensor, DTensor) else tensor
-
-
-def _like(tensor: Tensor, own: Tensor | None) -> Tensor:
-    """The slice of a whole tensor that this rank keeps, where its own is a slice; a count of steps is never one."""
-    if isinstance(own, DTensor) and tensor.shape == own.shape:
-        return distribute_tensor(tensor.to(own.device), own.device_mesh, own.placements, src_data_rank=None)
-    return tensor
 
 
 class Idle:
