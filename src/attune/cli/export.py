@@ -76,9 +76,9 @@ def _export_ctranslate2(arguments: Namespace) -> int:
 
 
 def _export_onnx(arguments: Namespace) -> int:
-    from attune.cli._downloads import with_progress
     from attune.site import this_site
     from attune.stages.onnx import export_onnx
+    from attune.transfers import with_progress
 
     if arguments.for_transformers or arguments.to.suffix == ".nemo":
         raise ConfigError("--for-onnx writes a folder of its own. Leave --for-transformers and .nemo out.")
