@@ -13,12 +13,11 @@ from torch import Tensor
 
 from attune.contracts import SpeechModel
 from attune.families.ssl.model import SslModel
-from attune.families.ssl.onnx import OnnxHead
+from attune.families.ssl.onnx import HeadGraph
 from attune.families.transducer.model import TransducerModel
-from attune.families.transducer.onnx import OnnxEncoder as TransducerEncoder
-from attune.families.transducer.onnx import start_states
+from attune.families.transducer.onnx import TransducerEncoderGraph, start_states
 from attune.families.whisper.model import WhisperModel
-from attune.families.whisper.onnx import OnnxEncoder as WhisperEncoder
+from attune.families.whisper.onnx import WhisperEncoderGraph
 from attune.families.whisper.scorer import WhisperScorer
 from attune.scorers import CtcScorer, LabelScorer
 from attune.types import Batch, Scorer, States
@@ -54,7 +53,7 @@ class OnnxModel:
 
     def largest_difference(self, batch: Batch) -> float:
         """By how much the first graph's output differs from what the model computes."""
-        kinds = {WhisperModel: WhisperEncoder, TransducerModel: TransducerEncoder, SslModel: OnnxHead}
+        kinds = {WhisperModel: WhisperEncoderGraph, TransducerModel: TransducerEncoderGraph, SslModel: HeadGraph}
         own = cast(Any, kinds[type(self.model)])(self.model)
         pairs = ((own(audio).numpy(), self._first(audio)) for audio in _rows(batch))
         return max(float(np.abs(ours - theirs).max()) for ours, theirs in pairs)

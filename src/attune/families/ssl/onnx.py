@@ -12,7 +12,7 @@ OUTPUTS: dict[ScorerKind, str] = {
 }  # fmt: skip
 
 
-class OnnxHead(nn.Module):
+class HeadGraph(nn.Module):
     """One utterance from samples to scores."""
 
     def __init__(self, model: SslModel) -> None:
@@ -36,4 +36,4 @@ class OnnxHead(nn.Module):
 def ssl_graphs(model: SslModel) -> list[OnnxGraph]:
     """The one graph of a model whose head is of a kind in OUTPUTS."""
     output = OUTPUTS[model.head.scorer_kind]
-    return [OnnxGraph("model", OnnxHead(model), {"audio": example_audio()}, (output,), {"audio": 1})]
+    return [OnnxGraph("model", HeadGraph(model), {"audio": example_audio()}, (output,), {"audio": 1})]

@@ -12,7 +12,7 @@ from attune.families.transducer.model import TransducerModel
 from attune.types import States
 
 
-class OnnxEncoder(nn.Module):
+class TransducerEncoderGraph(nn.Module):
     """Samples to frames in the joint's width."""
 
     def __init__(self, model: TransducerModel) -> None:
@@ -25,7 +25,7 @@ class OnnxEncoder(nn.Module):
         return frames
 
 
-class OnnxPredictor(nn.Module):
+class PredictorGraph(nn.Module):
     """The labels so far, in the joint's width."""
 
     def __init__(self, model: TransducerModel) -> None:
@@ -38,7 +38,7 @@ class OnnxPredictor(nn.Module):
         return self.model.joint.pred(predicted), *new
 
 
-class OnnxJoint(nn.Module):
+class JointGraph(nn.Module):
     """A frame and the labels so far, to tokens and durations."""
 
     def __init__(self, model: TransducerModel) -> None:
@@ -66,16 +66,16 @@ def transducer_graphs(model: TransducerModel) -> list[OnnxGraph]:
     frame, predicted = torch.zeros(2, 2, model.joint.enc.out_features)
     outputs = ("log_probs", "duration_log_probs") if model.lattice.durations else ("log_probs",)
     return [
-        OnnxGraph("encoder", OnnxEncoder(model), {"audio": example_audio()}, ("frames",), {"audio": 1}),
+        OnnxGraph("encoder", TransducerEncoderGraph(model), {"audio": example_audio()}, ("frames",), {"audio": 1}),
         OnnxGraph(
             "predictor",
-            OnnxPredictor(model),
+            PredictorGraph(model),
             {"label": label, **states},
             ("predicted", *(f"new_{name}" for name in states)),
             dict.fromkeys(("label", *states), 0),
             plain=1,
         ),
         OnnxGraph(
-            "joint", OnnxJoint(model), {"frame": frame, "predicted": predicted}, outputs, {"frame": 0, "predicted": 0}
+            "joint", JointGraph(model), {"frame": frame, "predicted": predicted}, outputs, {"frame": 0, "predicted": 0}
         ),
     ]

@@ -15,7 +15,7 @@ from attune.families.whisper.layers import GrowingPast, KeysValues
 from attune.families.whisper.model import WhisperModel
 
 
-class OnnxEncoder(nn.Module):
+class WhisperEncoderGraph(nn.Module):
     """Samples, ended with silence, to what each layer of the decoder looks at."""
 
     def __init__(self, model: WhisperModel) -> None:
@@ -28,7 +28,7 @@ class OnnxEncoder(nn.Module):
         return stacked(self.model.model.decoder.project_encoded(self.model.encode(batch)[1]))
 
 
-class OnnxDecoder(nn.Module):
+class WhisperDecoderGraph(nn.Module):
     """One step."""
 
     def __init__(self, model: WhisperModel) -> None:
@@ -59,6 +59,6 @@ def whisper_graphs(model: WhisperModel) -> list[OnnxGraph]:
         "past": torch.zeros(*heads, 3, width),
     }
     return [
-        OnnxGraph("encoder", OnnxEncoder(model), {"audio": audio}, ("encoded",), {"audio": 1}),
-        OnnxGraph("decoder", OnnxDecoder(model), step, ("logits", "present"), {"past": 4}),
+        OnnxGraph("encoder", WhisperEncoderGraph(model), {"audio": audio}, ("encoded",), {"audio": 1}),
+        OnnxGraph("decoder", WhisperDecoderGraph(model), step, ("logits", "present"), {"past": 4}),
     ]
