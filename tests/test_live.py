@@ -121,7 +121,7 @@ def test_a_set_is_scored_as_a_stream_with_the_results_of_whole_recordings_and_th
     assert main([*words, "--json", "--stream"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["stream"]["kind"] == "cache-aware" and found["stream"]["rtf"] > 0
-    assert found.pop("stream") and found["counts"]["words"] > 0
+    assert found.pop("stream") and found["counts"]
     assert found == {name: whole[name] for name in found}
     assert main([*words, "--stream", "--by", "speaker"]) == 2
 
