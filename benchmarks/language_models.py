@@ -12,6 +12,7 @@ import hashlib
 import json
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ import attune
 from attune.api import load
 from attune.catalog import NORMALIZERS, find
 from attune.cli._shell import main
-from attune.decoding import ctc
+from attune.decoding import ctc, search
 from attune.metrics import Prediction
 from attune.scoring.error_rates import word_errors
 from attune.scoring.keywords import score_keywords
@@ -190,33 +191,73 @@ def phrases(name: str, model: str | Path, work: Path) -> None:
     print(json.dumps(report), flush=True)
 
 
-def batched_beams(work: Path, beam: int = 16) -> None:
-    """The utterances per second of a beam over a batch, and over one at a time; the same hypotheses."""
+def ctc_beams(work: Path, beam: int = 16) -> None:
+    """A CTC beam over a batch and over one at a time, for two sizes of vocabulary; the same hypotheses."""
     torch.manual_seed(0)
     lengths = [round(100 * row["seconds"] / 3) for row in rows_of(work / "test.jsonl")[:64]]
     for vocabulary in (32, 1024):
         logits = torch.randn(len(lengths), max(lengths), vocabulary) * 3
         logits[..., 0] += 8
         scorer = CtcScorer(logits.log_softmax(-1), torch.tensor(lengths))
-        together, alone = float("inf"), float("inf")
-        for _ in range(3):
-            start = time.perf_counter()
-            found = ctc.beam_search(scorer, beam)
-            together = min(together, time.perf_counter() - start)
-            start = time.perf_counter()
-            single = [
-                ctc.beam_search(CtcScorer(row[None, :length], torch.tensor([length])), beam)[0]
-                for row, length in zip(scorer.log_probs, lengths, strict=True)
-            ]
-            alone = min(alone, time.perf_counter() - start)
-        report = {
-            "part": f"CTC beam {beam}, {len(lengths)} utterances, {vocabulary} tokens",
-            "together / s": round(len(lengths) / together, 1),
-            "alone / s": round(len(lengths) / alone, 1),
-            "times": round(alone / together, 1),
-            "equal": found == single,
-        }
-        print(json.dumps(report), flush=True)
+
+        def together(scorer: CtcScorer = scorer) -> list[Any]:
+            return ctc.beam_search(scorer, beam)
+
+        def alone(scorer: CtcScorer = scorer) -> list[Any]:
+            rows = zip(scorer.log_probs, lengths, strict=True)
+            return [ctc.beam_search(CtcScorer(row[None, :own], torch.tensor([own])), beam)[0] for row, own in rows]
+
+        show_beams(f"CTC, {vocabulary} tokens", len(lengths), (*best_time(together), *best_time(alone)))
+
+
+def best_time(call: Callable[[], list[Any]], times: int = 3) -> tuple[float, list[Any]]:
+    """The least processor time of some, and the result."""
+    least = float("inf")
+    for _ in range(times):
+        start = time.process_time()
+        found = call()
+        least = min(least, time.process_time() - start)
+    return least, found
+
+
+def show_beams(name: str, count: int, found: tuple[float, list[Any], float, list[Any]], **more: object) -> None:
+    """The utterances per second of both ways."""
+    together, both, alone, single = found
+    report = {
+        "part": f"beam 16, {name}, {count} utterances",
+        "together / s": round(count / together, 1),
+        "alone / s": round(count / alone, 1),
+        "times": round(alone / together, 1),
+        "equal": both == single,
+        **more,
+    }
+    print(json.dumps(report), flush=True)
+
+
+def model_beams(name: str, model: str | Path, work: Path, count: int = 32) -> None:
+    """A beam of a real model over a batch and over one at a time: the search alone, and all with the encoder."""
+    recognizer = load(model)
+    beam = replace(recognizer, search=replace(recognizer.search, kind="beam", beam=16))
+    audio = [row["audio"] for row in rows_of(work / "test.jsonl")[:count]]
+    spent = [0.0]
+    usual = search.search
+
+    def timed(*arguments: Any) -> Any:
+        start = time.process_time()
+        found = usual(*arguments)
+        spent[0] += time.process_time() - start
+        return found
+
+    search.search = timed
+    figures = []
+    for groups in ([audio], [[one] for one in audio]):
+        spent[0] = 0.0
+        whole, texts = best_time(lambda groups=groups: [text for group in groups for text in beam.transcribe(group)], 1)
+        figures.append((spent[0], texts, whole))
+    search.search = usual
+    (together, both, all_together), (alone, single, all_alone) = figures
+    more = {"with the encoder, together / s": round(count / all_together, 2), "alone / s": round(count / all_alone, 2)}
+    show_beams(name, count, (together, both, alone, single), **{"whole": more})
 
 
 def run() -> None:
@@ -224,8 +265,9 @@ def run() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("work", type=Path)
-    parser.add_argument("--whisper", help="a Whisper model, for phrases")
-    parser.add_argument("--transducer", help="a transducer, for phrases")
+    parser.add_argument("--whisper", help="a Whisper model, for phrases and beams")
+    parser.add_argument("--transducer", help="a transducer, for phrases and beams")
+    parser.add_argument("--aed", help="an attention model, for phrases and beams")
     parser.add_argument("--parts", default="lm,phrases,beams")
     arguments = parser.parse_args()
     work = arguments.work.absolute()
@@ -236,13 +278,21 @@ def run() -> None:
     parts = arguments.parts.split(",")
     if "lm" in parts:
         language_models(work)
+    models = {
+        "CTC": work / "ctc",
+        "transducer": arguments.transducer,
+        "Whisper": arguments.whisper,
+        "aed": arguments.aed,
+    }
     if "phrases" in parts:
-        models = {"CTC": work / "ctc", "transducer": arguments.transducer, "Whisper": arguments.whisper}
         for name, model in models.items():
             if model:
                 phrases(name, model, work)
     if "beams" in parts:
-        batched_beams(work)
+        ctc_beams(work)
+        for name, model in models.items():
+            if model:
+                model_beams(name, model, work)
 
 
 if __name__ == "__main__":

@@ -36,9 +36,10 @@ def test_the_template_runs_from_tokenizer_to_evaluation_and_kills_do_not_show(tm
     data = [f"data.train=[{train}]", f"data.dev=[{dev}]", f"data.test=[{test}]"]
     assert main(["tokenizer", "template-tokenizer", *data, "task.vocabulary=60"]) == 0
     steps = ["train.warmup=0", "train.save_every=1"]
+    speechbrains = ["model.size=tiny", "optimizer.name=adadelta", "optimizer.lr=1", "train.schedule=newbob"]
     assert main(["train", "template-lm", *data, *steps, "train.steps=4", "train.eval_every=2", *HERE]) == 0
 
-    asr = ["train", "template-asr", *data, *steps, "train.epochs=null", "train.steps=2", "train.eval_every=1", *HERE]
+    asr = ["train", "template-asr", *data, *steps, *speechbrains, "train.steps=2", "train.eval_every=1", *HERE]
     assert wait(start([*asr, "run=runs/template/other"])) == [0]
     assert wait(start(asr, before=lambda _: kill_when_saved("step-000001"))) == [-9]
     assert wait(start(asr)) == [0]

@@ -6,7 +6,7 @@ The searches are in `decoding/search.py`.
 # B batch, T samples, F frames, V vocabulary, C classes, S speakers or sources, R rows of a search
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
@@ -126,6 +126,15 @@ class CtcTokenScorer(TokenScorer, Protocol):
     @property
     def ctc(self) -> CtcScorer:
         """The CTC output for each utterance, blank being token 0."""
+
+
+@runtime_checkable
+class CombinedScorer(TokenScorer, Protocol):
+    """A TokenScorer whose log-probabilities are the sum of parts, such as attention and CTC."""
+
+    @property
+    def parts(self) -> Mapping[str, Tensor]:
+        """What the last log-probabilities consist of, by name (R, V) or (R, 1); the same names each time."""
 
 
 States = tuple["Tensor", ...]  # (R, …) each: the recurrent state of every row

@@ -21,6 +21,7 @@ from attune.metrics import Prediction as Prediction
 from attune.metrics import Score as Score
 from attune.metrics import Scores as Scores
 from attune.scorers import ActivityScorer as ActivityScorer
+from attune.scorers import CombinedScorer as CombinedScorer
 from attune.scorers import CtcScorer as CtcScorer
 from attune.scorers import CtcTokenScorer as CtcTokenScorer
 from attune.scorers import EmbeddingScorer as EmbeddingScorer

@@ -182,3 +182,10 @@ def test_with_a_language_model_neighbours_change_nothing():
     rows = zip(scorer.log_probs, scorer.lengths, strict=True)
     alone = [beam_search(CtcScorer(row[None, :length], length[None]), 4, fusion)[0] for row, length in rows]
     assert beam_search(scorer, 4, fusion) == alone != beam_search(scorer, 4)
+
+
+@pytest.mark.parametrize(("vocabulary", "count"), [(400, 5), (403, 17), (90, 5)])
+def test_the_best_tokens_of_a_large_vocabulary_are_those_of_a_full_sort(vocabulary, count):
+    log_probs = torch.randn(50, vocabulary, generator=torch.Generator().manual_seed(vocabulary))
+    expected = log_probs.argsort(1, descending=True)[:, :count].sort().values
+    assert torch.equal(ctc._best_tokens(log_probs, count), expected)

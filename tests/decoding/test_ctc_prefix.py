@@ -2,12 +2,14 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from attune.decoding import tokens
 from attune.decoding.ctc_prefix import CtcPrefixes, JointScorer
+from attune.decoding.search import Search, search
 from attune.scorers import CtcScorer
 
 BLANK = END = 0
@@ -106,3 +108,16 @@ def test_with_all_the_weight_a_joint_score_is_the_log_probability_of_the_text_by
                 log_probs[:, None].double(), target, [LENGTHS[number]], [target.shape[1]], reduction="sum"
             )
             assert found[0].score == pytest.approx(-float(loss), abs=1e-4)
+
+
+def test_the_parts_of_joint_hypotheses_add_up_to_what_they_are_ranked_by():
+    scorer = joint([0, 2], 0.3).scorer
+    for each in search(scorer, Search("beam", beam=4, length_power=0.5, nbest=4, ctc_weight=0.3)):
+        found = [replace(each, nbest=()), *each.nbest]
+        parts = [dict(one.parts) for one in found]
+        assert all([*own] == ["attention", "ctc", "length"] for own in parts)
+        scores = [own["attention"] + own["ctc"] for own in parts]
+        assert scores == pytest.approx([one.score for one in found], abs=1e-5)
+        ranks = [one.score / (len(one.tokens) + 1) ** 0.5 for one in found]
+        assert [sum(own.values()) for own in parts] == pytest.approx(ranks, abs=1e-5)
+        assert ranks == sorted(ranks, reverse=True)

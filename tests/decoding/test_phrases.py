@@ -159,6 +159,34 @@ def test_a_ctc_beam_finds_a_name_that_sounds_like_another_word():
     assert boosted[1].score == pytest.approx(unboosted.score, abs=0.01)  # some other alignments were kept
 
 
+def test_no_bonus_finds_a_phrase_that_the_audio_speaks_against():
+    """Others add to the WER of texts without any phrase, the more of them there are."""
+    scorer = scorer_of(spelled("eight men met anna", {}), spelled("call smyth now", {7: "i"}))
+    phrases = ("eighty", "eighth", "hannah", "johanna", "mentor", "amen", "Smyth", "caller", "smythe", "known", "snow")
+    fusion = Fusion(None, phrases=PhraseBook(TokenTexts(LETTERS), 5.0, phrases).booster(((), ()), CPU))
+    found = [text_of(best) for (best,) in ctc.beam_search(scorer, 16, fusion)]
+    assert found == ["eight men met anna", "call smyth now"]
+
+
+def test_a_letter_that_was_not_there_yet_may_come_later():
+    """A beam that is not full must not keep a prefix that nothing may join."""
+    silence = torch.full((2, len(LETTERS)), 1e-6)
+    silence[:, 0] = 1.0
+    scorer = scorer_of(torch.cat([silence.log().log_softmax(-1), spelled("anna", {})]))
+    fusion = Fusion(None, phrases=PhraseBook(TokenTexts(LETTERS), 1.0, ("anna",)).booster(((),), CPU))
+    ((found,),) = ctc.beam_search(scorer, 64, fusion)
+    assert text_of(found) == "anna"
+
+
+def test_a_token_of_a_phrase_must_be_near_the_best_one():
+    boosted = booster(PIECES, ["new york"])
+    log_probs = torch.zeros(1, len(PIECES)).index_fill(1, torch.tensor([PIECES.index("▁new")]), -3.9)
+    gains = boosted.bonuses(boosted.start(1), log_probs)[0]
+    assert gains[PIECES.index("▁new")] > 0 and gains[PIECES.index("▁york")] == 0
+    gains = boosted.bonuses(boosted.start(1), log_probs * 1.1)[0]
+    assert gains[PIECES.index("▁new")] == -torch.inf and gains[PIECES.index("▁ne")] > 0
+
+
 def test_no_bonus_makes_a_phrase_loop():
     book = PhraseBook(TokenTexts(LETTERS), 3.0, ("no",))
     fusion = Fusion(None, phrases=book.booster(((),), CPU))
@@ -200,7 +228,7 @@ def test_a_phrase_that_was_had_is_worth_nothing_on_the_way_either():
     rows = boosted.start(1)
     worth = []
     for token in ids(PIECES, "▁york", "▁york", "▁york"):
-        worth.append(float(boosted.bonuses(rows, len(PIECES))[0, token]))
+        worth.append(float(boosted.bonuses(rows, torch.zeros(1, len(PIECES)))[0, token]))
         rows = boosted.advance(rows, torch.tensor([token]), torch.ones(1, dtype=torch.bool))
     assert worth == pytest.approx([4.0, 0.0, 0.0])  # a loop is never ahead of the texts that have ended
     assert float(boosted.finish(rows)) == pytest.approx(0.0)

@@ -271,3 +271,14 @@ def test_phrases_are_found_where_they_are_nearly_as_probable_and_leave_other_tex
         assert all(before >= after - 1e-4 for before, after in itertools.pairwise(totals))
     gains = [fusion.of(torch.tensor([0])).parts([each.tokens], None)[0]["phrases"] for each in (found[0][0], plain[0])]
     assert gains[0] >= gains[1]
+
+
+def test_the_parts_of_a_fused_transducer_beam_add_up_to_its_ranks():
+    model, frames = random_transducer(tokens=5, seed=3, sharpness=1.5), random_frames([9, 14], 3)
+    book = PhraseBook(TokenTexts(("▁a", "b", "▁c", "d")), 2.0, ("ab", "cd"))
+    fusion = Fusion(random_bigrams(5), 0.4, phrases=book.booster([(), ()], torch.device("cpu")))
+    for each in search(model.scorer(frames), Search("beam", beam=6, nbest=6, lm="lm", fusion=fusion)):
+        parts = [dict(one.parts) for one in (each, *each.nbest)]
+        assert all([*own] == ["acoustic", "lm", "phrases", "length"] for own in parts)
+        ranks = [sum(own.values()) for own in parts]
+        assert ranks == sorted(ranks, reverse=True)

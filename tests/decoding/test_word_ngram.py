@@ -1,6 +1,8 @@
 """A word model scores each word of a CTC beam where it ends, and the sentence where the audio ends."""
 
+import itertools
 import math
+from collections import defaultdict
 
 import pytest
 import torch
@@ -59,6 +61,44 @@ def test_a_beam_finds_the_word_that_the_file_has(arpa):
     texts = ["".join(LETTERS[token] for token in each.tokens) for each in (plain, fused)]
     assert texts == ["ac▁c", "ab▁c"]
     assert math.isfinite(fused.score)
+
+
+def paths(log_probs):
+    """The log-probability of every text of a CTC lattice."""
+    texts = defaultdict(float)
+    for path in itertools.product(range(log_probs.shape[1]), repeat=len(log_probs)):
+        text = tuple(token for token, _ in itertools.groupby(path) if token)
+        texts[text] += math.exp(sum(float(row[token]) for row, token in zip(log_probs, path, strict=True)))
+    return texts
+
+
+@pytest.mark.parametrize("pieces", [("<blank>", "▁", "a", "b", "c"), ("<blank>", "▁ab", "▁a", "b", "▁c")])
+@pytest.mark.parametrize("weight", [0.4, 1.5])
+def test_a_wide_beam_ranks_texts_as_enumerating_them_does(model, arpa, pieces, weight):
+    log_probs = (2 * torch.randn(5, 5, generator=torch.Generator().manual_seed(4))).log_softmax(-1)
+    lm = read_word_arpa(arpa, pieces, CPU)
+    (found,) = ctc.beam_search(CtcScorer(log_probs[None], torch.tensor([5])), 2000, Fusion(lm, weight), nbest=25)
+
+    def rank(item):
+        words = "".join(pieces[token] for token in item[0]).replace("▁", " ").split()
+        known = ["Bc" if word == "bc" else word for word in words]
+        return math.log(item[1]) + weight * likelihood(model, [known]).log_prob
+
+    expected = sorted(paths(log_probs).items(), key=rank, reverse=True)[:25]
+    assert [each.tokens for each in found] == [tokens for tokens, _ in expected]
+    assert [each.score for each in found] == pytest.approx([math.log(own) for _, own in expected], abs=1e-4)
+
+
+def test_a_narrow_beam_keeps_what_begins_a_word_of_the_file(tmp_path):
+    write_arpa(estimate([["ab", "c"], ["c", "ab"], ["ab"]] * 20, 1), tmp_path / "words.arpa")
+    frames = torch.full((4, len(LETTERS)), 1e-3)
+    for place, probabilities in enumerate([{"a": 1.0}, {"c": 0.6, "<blank>": 0.3, "b": 0.1}, {"▁": 1.0}, {"c": 1.0}]):
+        for letter, probability in probabilities.items():
+            frames[place, LETTERS.index(letter)] = probability
+    scorer = CtcScorer(frames.log().log_softmax(-1)[None], torch.tensor([4]))
+    fusion = Fusion(read_word_arpa(tmp_path / "words.arpa", LETTERS, CPU), 1.0)
+    found = [ctc.beam_search(scorer, beam, fusion)[0][0] for beam in (2, 500)]
+    assert ["".join(LETTERS[token] for token in each.tokens) for each in found] == ["ab▁c", "ab▁c"]
 
 
 def test_words_that_the_tokens_cannot_spell_are_no_language_model_for_them(arpa):

@@ -105,6 +105,8 @@ def test_phrases_come_from_the_recipe_a_file_or_the_manifest_and_are_scored(run,
     assert main(["evaluate", str(run.folder), "decode.search=beam", "decode.phrase_bonus=4", *on]) == 0
     column = json.loads(capsys.readouterr().out)
     assert column["scores"] == found[0]["scores"]
+    assert main(["evaluate", str(run.folder), "decode.search=greedy", *on[:3]]) == 0
+    assert "not boosted by a greedy search, set decode.search=beam" in capsys.readouterr().out
     assert main(["evaluate", str(run.folder), f"decode.phrases=[{word}]", "decode.search=greedy", "--on", "dev"]) == 2
     assert "greedy search does not use it: set search: beam" in capsys.readouterr().err
 

@@ -21,6 +21,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 HASH_FACTOR = np.int64(6_364_136_223_846_793_005)  # odd, and large enough to mix all 64 bits
+GROUP = 8  # of tokens, to find the best
 MOST_CANDIDATES = 1 << 22  # of one frame; utterances that have more together are searched one after the other
 
 
@@ -61,10 +62,44 @@ def beam_search(scorer: CtcScorer, beam: int, fusion: Fusion | None = None, nbes
     found: list[list[Hypothesis]] = []
     for first in range(0, len(order), together):
         part = order[first : first + together]
-        rows = torch.from_numpy(part)
-        log_probs = scorer.log_probs.detach().cpu()[rows]
-        found += _Search(log_probs, lengths[part], beam, fusion.of(rows) if fusion else None).run(nbest)
+        frames = _Frames.of(scorer, part, lengths[part], None if fusion else beam)
+        found += _Search(frames, beam, fusion.of(torch.from_numpy(part)) if fusion else None).run(nbest)
     return [found[place] for place in np.argsort(order).tolist()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Frames:
+    """The frames of all utterances one after the other in time, nothing of their padding; longest utterances first."""
+
+    lengths: Ints  # (B,)
+    firsts: Ints  # (F + 1,) where the utterances' n-th frames begin
+    log_probs: NDArray[np.float32]  # (N, V)
+    tokens: Ints  # (N, C) those that may extend a prefix, in their order
+
+    @staticmethod
+    def of(scorer: CtcScorer, order: Ints, lengths: Ints, beam: int | None) -> _Frames:
+        """Without anything fused, a beam of K needs the best K + 1 tokens of each frame.
+
+        They hold the best K of every prefix: all are ranked as the frame ranks them, but for the last token, which
+        needs a blank in between.
+        """
+        is_own = np.arange(lengths.max(initial=0))[:, None] < lengths  # (F, B)
+        frames, utterances = (torch.from_numpy(each) for each in np.nonzero(is_own))
+        own = scorer.log_probs.detach().cpu()[torch.from_numpy(order)[utterances], frames].float()
+        vocabulary = own.shape[1]
+        if beam is None or vocabulary - 1 <= beam + 1:
+            tokens = np.broadcast_to(np.arange(1, vocabulary), (len(own), vocabulary - 1))
+        else:
+            blanks = own[:, 0].clone()
+            own[:, 0] = -torch.inf  # no prefix is extended with it
+            tokens = _best_tokens(own, beam + 1).numpy()
+            own[:, 0] = blanks
+        firsts = np.concatenate([[0], is_own.sum(1).cumsum()])
+        return _Frames(lengths, firsts, own.numpy(), tokens)
+
+    def at(self, frame: int) -> slice:
+        """Where the frames of one time are."""
+        return slice(self.firsts[frame], self.firsts[frame + 1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,69 +133,66 @@ class _Beam:
 
 @dataclass(frozen=True, slots=True)
 class _PrefixLm:
-    """What is fused: the gain of each prefix so far, and of each token after it."""
+    """What is fused: the gain of each prefix so far, and the rows that know what each token would add."""
 
     fusion: Fusion
     rows: LmRows
     prefixes: Floats  # (U, K)
-    next: Floats  # (U, K, V)
 
     @staticmethod
-    def start(fusion: Fusion, utterances: int, beam: int, vocabulary: int) -> _PrefixLm:
-        rows = fusion.start(utterances * beam)
-        prefixes = np.zeros((utterances, beam))
-        return _PrefixLm(fusion, rows, prefixes, _gains(fusion, rows, (utterances, beam, vocabulary)))
+    def start(fusion: Fusion, utterances: int, beam: int) -> _PrefixLm:
+        return _PrefixLm(fusion, fusion.start(utterances * beam), np.zeros((utterances, beam)))
 
     def first(self, utterances: int) -> _PrefixLm:
         rows = self.rows.select(torch.arange(utterances * self.prefixes.shape[1], device=self.rows.log_probs.device))
-        return _PrefixLm(self.fusion, rows, self.prefixes[:utterances], self.next[:utterances])
+        return _PrefixLm(self.fusion, rows, self.prefixes[:utterances])
+
+    def gains(self, frame: NDArray[np.float32]) -> Floats:
+        """What each token (U, K, V) would add at a frame (U, V)."""
+        count, beam = self.prefixes.shape
+        frames = torch.from_numpy(frame).to(self.rows.log_probs.device).repeat_interleave(beam, 0)
+        gains: Floats = self.fusion.gains(self.rows, frames).detach().cpu().numpy().astype(np.float64)
+        return gains.reshape(count, beam, -1)
 
     def ended(self) -> Floats:
         finish: Floats = self.fusion.finish(self.rows).cpu().numpy().astype(np.float64)
         return self.prefixes + finish.reshape(self.prefixes.shape)
 
-    def extended(self, source: Ints, last: Ints, is_new: NDArray[np.bool_]) -> _PrefixLm:
+    def extended(self, source: Ints, last: Ints, is_new: NDArray[np.bool_], gains: Floats) -> _PrefixLm:
         """The prefixes from these places, some with a new last token; (U, K) each."""
         device, (count, beam) = self.rows.log_probs.device, source.shape
         here = np.arange(count)[:, None]
-        prefixes = self.prefixes[here, source] + np.where(is_new, self.next[here, source, last], 0.0)
+        prefixes = self.prefixes[here, source] + np.where(is_new, gains[here, source, last], 0.0)
         flat = (here * beam + source).ravel()
         emitted, is_label = (torch.from_numpy(each.ravel()).to(device) for each in (last, is_new))
         rows = self.fusion.advance(self.rows.select(torch.from_numpy(flat).to(device)), emitted, is_label)
-        return _PrefixLm(self.fusion, rows, prefixes, _gains(self.fusion, rows, self.next.shape))
-
-
-def _gains(fusion: Fusion, rows: LmRows, shape: tuple[int, ...]) -> Floats:
-    gains: Floats = fusion.gains(rows, shape[-1]).detach().cpu().numpy().astype(np.float64)
-    return gains.reshape(shape)
+        return _PrefixLm(self.fusion, rows, prefixes)
 
 
 class _Search:
     """The frames of all utterances, longest first, and what was emitted so far."""
 
-    def __init__(self, log_probs: torch.Tensor, lengths: Ints, beam: int, fusion: Fusion | None) -> None:
-        self.log_probs, self.lengths, self.beam = log_probs, lengths, beam
-        self.frames: NDArray[np.float32] = log_probs.float().numpy()
-        self.fusion = fusion
+    def __init__(self, frames: _Frames, beam: int, fusion: Fusion | None) -> None:
+        self.frames, self.beam, self.fusion = frames, beam, fusion
         self.sources: list[Ints] = []  # of each frame (U, K): which prefix each continues
         self.tokens: list[Ints] = []  # and by which token; 0 is none
 
     def run(self, nbest: int) -> list[list[Hypothesis]]:
         """The best of each utterance."""
         beam, found = self._start(), list[list[Hypothesis]]()
-        candidates = self._candidates()
-        for frame in range(int(self.lengths.max(initial=0)) + 1):
-            active = int((self.lengths > frame).sum())
+        frames = self.frames
+        for frame in range(int(frames.lengths.max(initial=0)) + 1):
+            active = int((frames.lengths > frame).sum())
             found = [*self._ended(beam, active, nbest), *found]
             if not active:
                 break
             beam = beam.first(active) if active < len(beam.last) else beam
-            beam = self._advance(beam, self.frames[:active, frame], candidates[:active, frame])
+            beam = self._advance(beam, frames.log_probs[frames.at(frame)], frames.tokens[frames.at(frame)])
         return found
 
     def _start(self) -> _Beam:
-        count, vocabulary = len(self.lengths), self.log_probs.shape[2]
-        lm = _PrefixLm.start(self.fusion, count, self.beam, vocabulary) if self.fusion else None
+        count = len(self.frames.lengths)
+        lm = _PrefixLm.start(self.fusion, count, self.beam) if self.fusion else None
         none = np.zeros((count, self.beam), np.int64)
         blank = np.full((count, self.beam), -np.inf)
         blank[:, 0] = 0.0
@@ -168,18 +200,6 @@ class _Search:
         # between utterances, as they are looked up among those of all.
         empty = _mixed(none, np.arange(count)[:, None])
         return _Beam(empty, none, none, blank, np.full_like(blank, -np.inf), lm)
-
-    def _candidates(self) -> Ints:
-        """The tokens that may extend a prefix at each frame, (U, F, C), in their order.
-
-        Without anything fused, the best K + 1 hold the best K of every prefix: all are ranked as the frame ranks them,
-        but for the last token, which needs a blank in between.
-        """
-        vocabulary = self.log_probs.shape[2]
-        if self.fusion or vocabulary - 1 <= self.beam + 1:
-            return np.broadcast_to(np.arange(1, vocabulary), (*self.log_probs.shape[:2], vocabulary - 1))
-        best: Ints = self.log_probs[..., 1:].topk(self.beam + 1, dim=2, sorted=False).indices.sort(2).values.numpy()
-        return best + 1
 
     def _advance(self, beam: _Beam, frame: NDArray[np.float32], tokens: Ints) -> _Beam:
         """The best prefixes after one more frame: each kept as it is, or extended by each token."""
@@ -199,13 +219,18 @@ class _Search:
         token[row, child] = np.logaddexp(token[row, child], before + at_last[row, child])
         pair, place = np.nonzero(tokens[row] == beam.last[row, child][:, None])
         extended[row[pair], parent[pair], place] = -np.inf
-        return self._select(beam, blank, token, extended, tokens)
+        gains = beam.lm.gains(frame) if beam.lm else None
+        return self._select(beam, blank, token, extended, tokens, gains)
 
-    def _select(self, beam: _Beam, blank: Floats, token: Floats, extended: Floats, tokens: Ints) -> _Beam:
+    def _select(
+        self, beam: _Beam, blank: Floats, token: Floats, extended: Floats, tokens: Ints, gains: Floats | None
+    ) -> _Beam:
         scores = np.logaddexp(blank, token)
         ranks = np.concatenate([scores, extended.reshape(len(extended), -1)], 1)
-        if beam.lm:
-            following = np.take_along_axis(beam.lm.next, tokens[:, None], 2) + beam.lm.prefixes[..., None]
+        if beam.lm and gains is not None:
+            added = np.take_along_axis(gains, tokens[:, None], 2)
+            extended = np.where(added == -np.inf, -np.inf, extended)  # none at all, which later ones could join
+            following = added + beam.lm.prefixes[..., None]
             ranks = ranks + np.concatenate([beam.lm.prefixes, following.reshape(len(extended), -1)], 1)
         chosen = _best(ranks, self.beam)  # (U, K)
         here = np.arange(len(chosen))[:, None]
@@ -222,7 +247,7 @@ class _Search:
             last,
             np.where(is_kept, blank[here, source], -np.inf),
             np.where(is_kept, token[here, source], extended[here, row, column]),
-            beam.lm.extended(source, last, ~is_kept) if beam.lm else None,
+            beam.lm.extended(source, last, ~is_kept, gains) if beam.lm and gains is not None else None,
         )
 
     def _ended(self, beam: _Beam, active: int, nbest: int) -> list[list[Hypothesis]]:
@@ -245,6 +270,22 @@ class _Search:
                 reversed_tokens.append(int(tokens[row, place]))
             place = int(sources[row, place])
         return tuple(reversed(reversed_tokens))
+
+
+def _best_tokens(log_probs: Tensor, count: int) -> Tensor:
+    """The best tokens of each frame (N, count), in their order.
+
+    They are in the groups with the best maxima: of a large vocabulary, most tokens are never compared.
+    """
+    vocabulary = log_probs.shape[1]
+    if vocabulary < 2 * GROUP * count:
+        return log_probs.topk(count, sorted=False).indices.sort().values
+    padded = torch.nn.functional.pad(log_probs, (0, -vocabulary % GROUP), value=-torch.inf)
+    groups = padded.view(len(padded), -1, GROUP)
+    best = groups.amax(2).topk(count, sorted=False).indices  # (N, count)
+    among = groups.gather(1, best[..., None].expand(-1, -1, GROUP)).flatten(1)
+    places = among.topk(count, sorted=False).indices
+    return (best.gather(1, places // GROUP) * GROUP + places % GROUP).sort().values
 
 
 def _taken(frame: NDArray[np.float32], tokens: Ints) -> Floats:

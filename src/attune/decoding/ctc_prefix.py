@@ -9,14 +9,14 @@ tokens are a matrix product: nothing loops over frames. All of it is in float64,
 # U utterances, K rows of each, R = U × K rows, F frames, V vocabulary
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attune.scorers import CtcScorer, CtcTokenScorer, LogitFilter
+from attune.scorers import CombinedScorer, CtcScorer, CtcTokenScorer, LogitFilter
 
 BLANK = 0
 LEAST = -1e4  # log-probability: anything less would only make the cumulative sums coarse
@@ -144,6 +144,7 @@ class JointScorer:
         self.ctc = CtcPrefixes(scorer.ctc, scorer.end)
         self.begins = torch.tensor([len(prefix) for prefix in scorer.prefixes], device=scorer.device)  # (R,)
         self.position = 0
+        self.parts: Mapping[str, Tensor] = {}
 
     def advance(self, tokens: Tensor) -> Tensor:
         """Feed each row its next tokens (R, n): the joint log-probabilities (R, V) of what follows them."""
@@ -151,11 +152,19 @@ class JointScorer:
         for token in tokens.unbind(1):
             self.ctc.advance(token, self.begins <= self.position)
             self.position += 1
-        joint = (1 - self.weight) * by_attention + self.weight * self.ctc.log_probs()
+        parts = self.scorer.parts if isinstance(self.scorer, CombinedScorer) else {"attention": by_attention}
+        by_ctc = self.weight * self.ctc.log_probs()
+        self.parts = {
+            **{name: (1 - self.weight) * part for name, part in parts.items()},
+            "ctc": by_ctc,
+        }
+        joint = (1 - self.weight) * by_attention + by_ctc
         return joint.masked_fill(by_attention == NEVER, NEVER)  # whatever CTC thinks of what is ruled out
 
     def select(self, rows: Tensor) -> None:
         """Row i continues from what row `rows[i]` is now."""
+        if len(rows) != len(self.begins):  # else they are those of a step that is over
+            self.parts = {name: part[rows] for name, part in self.parts.items()}
         self.scorer.select(rows)
         self.ctc.select(rows)
         self.begins = self.begins[rows]

@@ -78,10 +78,10 @@ class Fusion:
         labels = tokens.masked_fill(~is_label, 0)
         return LmRows(*advance_where(self._score, labels, is_label, rows.log_probs, rows.states), phrases)
 
-    def gains(self, rows: LmRows, vocabulary: int) -> Tensor:
-        """What each token would add to the rank of each row (R, V)."""
-        gains = self.weight * rows.padded(vocabulary)
-        return gains + self.phrases.bonuses(rows.phrases, vocabulary) if self.phrases and rows.phrases else gains
+    def gains(self, rows: LmRows, log_probs: Tensor) -> Tensor:
+        """What each token would add to the rank of each row, for which the searched model has these (R, V)."""
+        gains = self.weight * rows.padded(log_probs.shape[1])
+        return gains + self.phrases.bonuses(rows.phrases, log_probs) if self.phrases and rows.phrases else gains
 
     def finish(self, rows: LmRows) -> Tensor:
         """What the end of the audio adds to each row (R,), of models that have no token for it."""
@@ -111,7 +111,8 @@ class Fusion:
             is_own = torch.tensor([place < len(tokens) for tokens in ended], device=totals.device)
             here = [tokens[place] if place < len(tokens) else 0 for tokens in ended]
             labels = torch.tensor(here, device=totals.device)
-            gains = self.gains(rows, max(size, rows.log_probs.shape[1])).gather(1, labels[:, None])[:, 0]
+            alike = totals.new_zeros(len(ended), max(size, rows.log_probs.shape[1]))
+            gains = self.gains(rows, alike).gather(1, labels[:, None])[:, 0]
             totals = totals + gains.masked_fill(~is_own, 0)
             rows = self.advance(rows, labels, is_own)
         found: list[float] = (totals if end is not None else totals + self.finish(rows)).tolist()

@@ -11,16 +11,18 @@ otherwise one that repeats it would be ahead of all others for as long as it goe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from attune.decoding._phrase_tree import BOUNDARY, INSIDE, PhraseTree, TokenTexts, grow_tree
 
 Phrases = tuple[str, ...]
 MOST_TREES = 256
+REACH = 4.0  # log-probability that a token of a phrase may be below the best one
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class PhraseBook:
     texts: TokenTexts = field(repr=False)
     bonus: float  # log-probability for each character
     phrases: Phrases = ()
+    reach: float = REACH
     trees: dict[tuple[Phrases, float], PhraseTree] = field(
         default_factory=dict, repr=False, compare=False
     )  # grown so far
@@ -59,7 +62,7 @@ class PhraseBook:
             if (each, self.bonus) not in self.trees:
                 self.trees[each, self.bonus] = grow_tree(each, self.texts, self.bonus)
         tables = PhraseTables([self.trees[each, self.bonus] for each in known], self.texts, device)
-        return PhraseBooster(tables, torch.tensor([known.index(each) for each in lists], device=device))
+        return PhraseBooster(tables, torch.tensor([known.index(each) for each in lists], device=device), self.reach)
 
 
 class PhraseTables:
@@ -133,10 +136,11 @@ class PhraseBooster:
 
     tables: PhraseTables
     lists: Tensor  # (U,)
+    reach: float
 
     def of(self, utterances: Tensor) -> PhraseBooster:
         """Those of some utterances, in this order."""
-        return PhraseBooster(self.tables, self.lists[utterances])
+        return replace(self, lists=self.lists[utterances])
 
     def start(self, rows: int) -> PhraseRows:
         """Rows before any token."""
@@ -144,19 +148,27 @@ class PhraseBooster:
         had = torch.zeros(rows, self.tables.phrases + 1, dtype=torch.bool, device=lists.device)
         return PhraseRows(torch.full_like(lists, BOUNDARY), lists, had)
 
-    def bonuses(self, rows: PhraseRows, vocabulary: int) -> Tensor:
-        """What each token would add to each row (R, V)."""
+    def bonuses(self, rows: PhraseRows, log_probs: Tensor) -> Tensor:
+        """What each token would add to each row (R, V), of which the model itself thinks so (R, V).
+
+        A phrase is not looked for where the audio speaks against it: none of its tokens may be far below the best one.
+        """
         tables = self.tables
         after = tables.defaults[rows.lists, tables.at_boundary[rows.nodes].long()]  # (R, V)
         tokens, nodes = (each[rows.nodes] for each in tables.edges)  # (R, E)
-        after = torch.nn.functional.pad(after, (0, 1)).scatter(1, tokens, nodes)[:, :-1]
+        after = F.pad(after, (0, 1)).scatter(1, tokens, nodes)[:, :-1]
         ended = self._ended(rows)
         is_had = torch.where(tables.is_break, _had(ended, tables.owners[after]), _had(rows.had, tables.owners[after]))
-        gains = tables.potentials[after].masked_fill(is_had, 0) + self._kept(rows)[:, None] * tables.is_break
+        potentials = tables.potentials[after].masked_fill(is_had, 0)
+        gains = potentials + self._kept(rows)[:, None] * tables.is_break
+        vocabulary = log_probs.shape[1]
         missing = vocabulary - gains.shape[1]  # they write nothing, such as timestamps
         if missing > 0:
             gains = torch.cat([gains, self._kept(rows)[:, None].expand(-1, missing)], 1)
-        return gains[:, :vocabulary] - self._potentials(rows)[:, None]
+            potentials = F.pad(potentials, (0, missing))
+        is_far = log_probs < log_probs.amax(1, keepdim=True) - self.reach
+        gains = gains[:, :vocabulary] - self._potentials(rows)[:, None]
+        return gains.masked_fill(is_far & (potentials[:, :vocabulary] > 0), -torch.inf)
 
     def advance(self, rows: PhraseRows, tokens: Tensor, is_emitted: Tensor) -> PhraseRows:
         """The rows after one more token each (R,), where one is emitted (R,)."""

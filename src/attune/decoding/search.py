@@ -6,7 +6,7 @@ Every kind of scorer has its search, chosen here and nowhere else. An output doe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -104,7 +104,7 @@ class Search:
         names = ("beam", "length_power", "fallback", "nbest", "ctc_weight")
         values = {name: getattr(self, name) for name in names}
         found: dict[str, object] = {
-            name: value for name, value in values.items() if value not in (getattr(USUAL, name), FORMER.get(name))
+            name: value for name, value in values.items() if value not in (getattr(USUAL, name), *FORMER.get(name, ()))
         }
         if self.phrases and self.phrases.phrases:
             found["phrases"] = ", ".join(self.phrases.phrases)
@@ -216,7 +216,7 @@ def _search_tokens(scorer: TokenScorer, settings: Search) -> list[Hypothesis]:
         scorer = _joint(scorer, settings.ctc_weight)
     nbest = max(1, settings.nbest)
     power = LENGTH_POWERS["tokens"] if settings.length_power is None else settings.length_power
-    return _best(tokens.beam_search(scorer, settings.beam, power, nbest, settings.fusion), settings, scorer.end)
+    return _best(tokens.beam_search(scorer, settings.beam, power, nbest, settings.fusion), settings, power, scorer.end)
 
 
 def _joint(scorer: TokenScorer, weight: float) -> TokenScorer:
@@ -230,25 +230,43 @@ def _search_transducer(scorer: TransducerScorer, settings: Search) -> list[Hypot
         return transducer.greedy(scorer, graphed=scorer.device.type == "cuda")
     power = LENGTH_POWERS["transducer"] if settings.length_power is None else settings.length_power
     beam = transducer_beam.Beam(settings.beam, power, fusion=settings.fusion)
-    return _best(transducer_beam.beam_search(scorer, beam), settings)
+    return _best(transducer_beam.beam_search(scorer, beam), settings, power)
 
 
-def _best(ranked: list[list[Hypothesis]], settings: Search, end: int | None = None) -> list[Hypothesis]:
+def _best(
+    ranked: list[list[Hypothesis]], settings: Search, power: float = 0.0, end: int | None = None
+) -> list[Hypothesis]:
     """The best of each utterance with the next best; scores that are NaN leave an utterance without any."""
     if not all(ranked):
         raise ModelError(DIVERGED)
-    if settings.nbest:
-        ranked = [_with_parts(found[: settings.nbest], settings.fusion, row, end) for row, found in enumerate(ranked)]
-    return [replace(found[0], nbest=tuple(found[1:])) if settings.nbest else found[0] for found in ranked]
-
-
-def _with_parts(found: list[Hypothesis], fusion: Fusion | None, row: int, end: int | None) -> list[Hypothesis]:
-    """An utterance's hypotheses with what each part of the search added to their ranks."""
-    own = fusion.of(torch.tensor([row])).parts([each.tokens for each in found], end) if fusion else [{}] * len(found)
-    return [
-        replace(each, parts=(("acoustic", each.score), *each.parts, *more.items()))
-        for each, more in zip(found, own, strict=True)
+    if not settings.nbest:
+        return [replace(found[0], parts=()) for found in ranked]
+    listed = [
+        _with_parts(
+            found[: settings.nbest], settings.fusion.of(torch.tensor([row])) if settings.fusion else None, power, end
+        )
+        for row, found in enumerate(ranked)
     ]
+    return [replace(found[0], nbest=tuple(found[1:])) for found in listed]
+
+
+def _with_parts(found: list[Hypothesis], fusion: Fusion | None, power: float, end: int | None) -> list[Hypothesis]:
+    """An utterance's hypotheses with what each part of the search added to their ranks; the sum is the rank."""
+    own = fusion.parts([each.tokens for each in found], end) if fusion else [{}] * len(found)
+    return [
+        replace(each, parts=tuple(_parts(each, more, power).items())) for each, more in zip(found, own, strict=True)
+    ]
+
+
+def _parts(hypothesis: Hypothesis, more: Mapping[str, float], power: float) -> dict[str, float]:
+    parts = {**(dict(hypothesis.parts) or {"acoustic": hypothesis.score}), **more}
+    fused = parts.pop("fused", None)
+    if fused is not None and "lm" in parts:  # in a transducer, it changes what blanks weigh too
+        parts["lm"] = fused - parts.get("phrases", 0.0)
+    if power:
+        total = sum(parts.values())
+        parts["length"] = total / (len(hypothesis.tokens) + 1) ** power - total
+    return parts
 
 
 def _is_nan(output: Output) -> bool:

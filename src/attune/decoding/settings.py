@@ -29,7 +29,8 @@ WIDEST: Mapping[ScorerKind, int] = {"ctc": 10_000, "tokens": 200, "transducer": 
 # Where a recipe leaves it open. At 1, attention models prefer stock phrases and loops to a short word; NeMo ranks
 # transducers by their mean.
 LENGTH_POWERS: Mapping[ScorerKind, float] = {"tokens": 0.5, "transducer": 1.0}
-FORMER = {"length_power": 1.0}  # was the default of all: recipes of older runs have it written out
+# Were defaults: recipes of older runs have them written out.
+FORMER: Mapping[str, tuple[object, ...]] = {"length_power": (1.0,), "phrase_bonus": (0.5, 1.0)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +141,7 @@ def unused_settings(decode: DecodeConfig) -> Iterator[tuple[str, str]]:
             continue
         if config.search == "greedy":
             for name in _of_beams():
-                if getattr(config, name) not in (getattr(usual, name), FORMER.get(name)):
+                if getattr(config, name) not in (getattr(usual, name), *FORMER.get(name, ())):
                     yield f"{key}.{name}", "greedy search does not use it: set search: beam, or leave it out"
         elif config.lm is None:
             for name in ("lm_weight", "lm_temperature"):

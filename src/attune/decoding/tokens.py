@@ -10,7 +10,7 @@ has one.
 
 # U utterances, K hypotheses of each, R = U × K rows, N positions, V vocabulary
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from attune.decoding._token_search import HypothesisBuffer, run_search
 from attune.decoding.fusion import Fusion, LmRows
-from attune.types import Hypothesis, TokenScorer
+from attune.types import CombinedScorer, Hypothesis, TokenScorer
 
 NEVER = -torch.inf
 
@@ -114,6 +114,7 @@ class _Candidates:
 
     ranks: Tensor
     scores: Tensor
+    parts: Tensor  # (U, 2K, P)
     parents: Tensor
     tokens: Tensor
 
@@ -134,6 +135,9 @@ class _BeamSearch:
         # What the filters leave of the probability, log
         self.masses, self.ended_masses = torch.zeros_like(self.ranks), torch.zeros_like(self.ranks)
         self.scores, self.ended_scores = torch.zeros_like(self.ranks), torch.zeros_like(self.ranks)
+        # What the scores consist of, of a scorer that says so; known with its first log-probabilities
+        self.names: tuple[str, ...] = ()
+        self.parts = self.ended_parts = self.ranks.new_zeros(*self.ranks.shape, 0)  # (U, K, P)
         self.ranks[:, 0] = 0
 
     def step(self, log_probs: Tensor) -> None:
@@ -146,7 +150,7 @@ class _BeamSearch:
         is_forced = buffer.position < begins
         lengths = (buffer.position + 1 - begins).clamp(min=1) ** self.length_power
         ended = found.ranks.masked_fill(~is_end | is_forced, NEVER)[:, :beam] / lengths
-        self._end(ended, found.scores[:, :beam], masses, found.parents[:, :beam])
+        self._end(ended, found, masses)
 
         # A row has one end among its continuations, so there are always enough others.
         ranks, best = found.ranks.masked_fill(is_end, NEVER).topk(beam)
@@ -157,7 +161,21 @@ class _BeamSearch:
     def _candidates(self, allowed: Tensor) -> _Candidates:
         ranks, places = (self.ranks[..., None] + self._fused(allowed)).flatten(1).topk(2 * self.buffer.beam)
         scores = ranks if self.lm is None else (self.scores[..., None] + allowed).flatten(1).gather(1, places)
-        return _Candidates(ranks, scores, places // allowed.shape[2], places % allowed.shape[2])
+        parents, tokens = places // allowed.shape[2], places % allowed.shape[2]
+        return _Candidates(ranks, scores, self._parts_of(parents, tokens), parents, tokens)
+
+    def _parts_of(self, parents: Tensor, tokens: Tensor) -> Tensor:
+        """What the scores of continuations consist of (U, 2K, P)."""
+        scorer = self.buffer.scorer
+        if not isinstance(scorer, CombinedScorer):
+            return _picked(self.parts, parents)
+        if not self.names:
+            self.names = tuple(scorer.parts)
+            self.parts = self.ended_parts = self.ranks.new_zeros(*self.ranks.shape, len(self.names))
+        rows = self.buffer.beam * torch.arange(len(parents), device=parents.device)[:, None] + parents
+        # One that is the same for all tokens has a single column.
+        own = [part[rows, tokens.clamp(max=part.shape[1] - 1)] for part in scorer.parts.values()]
+        return _picked(self.parts, parents) + torch.stack(own, 2)
 
     def _continue(self, found: _Candidates, best: Tensor, masses: Tensor, is_forced: Tensor) -> None:
         """Write the next token of the best candidates (U, K); a row that is still in its prompt follows that."""
@@ -166,6 +184,7 @@ class _BeamSearch:
         own = torch.arange(buffer.beam, device=best.device)
         parents = torch.where(is_forced, own, found.parents.gather(1, best))
         self.masses = torch.where(is_forced, self.masses, masses.gather(1, parents))
+        self.parts = torch.where(is_forced[..., None], self.parts, _picked(found.parts, best))
         rows = buffer.reorder(parents)
         emitted = torch.where(is_forced, forced, found.tokens.gather(1, best)).flatten()
         buffer.tokens[:, buffer.position] = emitted
@@ -177,7 +196,8 @@ class _BeamSearch:
         return self.ranks[:, 0] == NEVER
 
     def hypotheses(self, indices: Sequence[int]) -> list[list[Hypothesis]]:
-        ended = torch.stack([self.ended_ranks, self.ended_scores, self.ended_masses], 2)
+        sums = torch.stack([self.ended_ranks, self.ended_scores, self.ended_masses], 2)
+        ended = torch.cat([sums, self.ended_parts], 2)
         tokens = self.ended_tokens[indices, : self.nbest].tolist()
         rows = zip(indices, ended[indices, : self.nbest].tolist(), tokens, strict=True)
         return [self._hypotheses(*each) for each in rows]
@@ -189,6 +209,7 @@ class _BeamSearch:
         )
         self.ended_tokens = self.ended_tokens[kept]
         self.masses, self.ended_masses = self.masses[kept], self.ended_masses[kept]
+        self.parts, self.ended_parts = self.parts[kept], self.ended_parts[kept]
         if self.lm:
             self.scores, self.lm = self.scores[kept], self.lm.select(rows)
 
@@ -204,19 +225,28 @@ class _BeamSearch:
         """The allowed log-probabilities (U, K, V) with the gains of what is fused."""
         if self.fusion is None or self.lm is None:
             return allowed
-        return allowed + self._by_utterance(self.fusion.gains(self.lm, allowed.shape[2]))
+        return allowed + self._by_utterance(self.fusion.gains(self.lm, allowed.flatten(0, 1)))
 
-    def _end(self, ranks: Tensor, scores: Tensor, masses: Tensor, parents: Tensor) -> None:
-        """Count these (U, K) among what has ended, and remember the best."""
+    def _end(self, ranks: Tensor, found: _Candidates, masses: Tensor) -> None:
+        """Count the first candidates among what has ended, by these ranks (U, K), and remember the best."""
+        beam = ranks.shape[1]
+        parents = found.parents[:, :beam]
         tokens = torch.cat([self.ended_tokens, _picked(self._emitted(), parents)], 1)
-        self.ended_ranks, best = torch.cat([self.ended_ranks, ranks], 1).topk(ranks.shape[1])
-        self.ended_scores = torch.cat([self.ended_scores, scores], 1).gather(1, best)
+        self.ended_ranks, best = torch.cat([self.ended_ranks, ranks], 1).topk(beam)
+        self.ended_scores = torch.cat([self.ended_scores, found.scores[:, :beam]], 1).gather(1, best)
         self.ended_masses = torch.cat([self.ended_masses, masses.gather(1, parents)], 1).gather(1, best)
+        self.ended_parts = _picked(torch.cat([self.ended_parts, found.parts[:, :beam]], 1), best)
         self.ended_tokens = F.pad(_picked(tokens, best), (0, 1), value=self.buffer.scorer.end)
 
     def _hypotheses(self, index: int, ended: list[list[float]], tokens: list[list[int]]) -> list[Hypothesis]:
         found = [(own, row) for (rank, *own), row in zip(ended, tokens, strict=True) if rank != NEVER]
-        return [_hypothesis(self.buffer.emitted(index, row), *own) for own, row in found]
+        return [
+            replace(
+                _hypothesis(self.buffer.emitted(index, row), score, mass),
+                parts=tuple(zip(self.names, parts, strict=True)),
+            )
+            for (score, mass, *parts), row in found
+        ]
 
     def _cannot_win(self, best: Tensor) -> Tensor:
         # A phrase may still come: only without any do ranks fall with every token.

@@ -60,7 +60,7 @@ def beam_search(scorer: TransducerScorer, beam: Beam) -> list[list[Hypothesis]]:
     if beam.fusion and rows.lm:
         ranks = ranks + beam.fusion.finish(rows.lm).view_as(ranks)
     utterances = zip(labels, rows.scores.tolist(), ranks.tolist(), strict=True)
-    return [_ranked(*each, beam.length_power) for each in utterances]
+    return [_ranked(*each, beam) for each in utterances]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class _Search:
             return log_probs
         weight, blanks = fusion.weight, log_probs[:, self.scorer.blank, None]
         is_label = (-blanks.exp().clamp(max=1 - LEAST_LABEL)).log1p()
-        fused = log_probs + weight * is_label + fusion.gains(lm, log_probs.shape[1])
+        fused = log_probs + weight * is_label + fusion.gains(lm, log_probs)
         fused[:, self.scorer.blank, None] = (1 + weight) * blanks
         return fused
 
@@ -251,10 +251,12 @@ def _ranked(
     labels: Sequence[Sequence[tuple[int, int, float]]],
     scores: Sequence[float],
     ranks: Sequence[float],
-    length_power: float,
+    beam: Beam,
 ) -> list[Hypothesis]:
     """An utterance's hypotheses, best first; of equally good ones, the order of their tokens decides."""
     every = zip(labels, scores, ranks, strict=True)
     found = [(rank, hypothesis(own, score)) for own, score, rank in every if rank > NEVER]
-    found.sort(key=lambda each: (-each[0] / (len(each[1].tokens) + 1) ** length_power, each[1].tokens))
-    return [each for _, each in found]
+    found.sort(key=lambda each: (-each[0] / (len(each[1].tokens) + 1) ** beam.length_power, each[1].tokens))
+    if beam.fusion is None:
+        return [each for _, each in found]
+    return [replace(each, parts=(("acoustic", each.score), ("fused", rank - each.score))) for rank, each in found]

@@ -1,11 +1,12 @@
 """A word n-gram model in a beam over smaller tokens: it scores each word where the word ends.
 
 The letters of a word that is not over yet are a hash, which each token continues; where a word ends, its hash is looked
-up among those of the model's words. So nothing is scored within a word, and a word that the model does not have counts
-as its <unk>.
+up among those of the model's words, and one that the model does not have counts as its <unk>. Within a word, a beam
+would know nothing of that and lose the right one: so letters cost what the most frequent word that they begin is less
+frequent than any, until the word itself takes the place of that.
 """
 
-# R rows, V tokens, W words of the model
+# R rows, V tokens, W words of the model, P beginnings of words
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -33,12 +34,29 @@ class WordNGram:
         order = sorted(range(len(words)), key=hashes.__getitem__)
         self.hashes = torch.tensor([hashes[place] for place in order], device=device)  # (W,)
         self.places = torch.tensor(order, device=device)
+        self._look_ahead(words)
         surfaces = [surface or b"" for surface in texts.surfaces]
         letters = [surface.strip(b" ") for surface in surfaces]
         self.is_break = torch.tensor([surface[:1] == b" " for surface in surfaces], device=device)  # (V,)
         # What each token does to the hash of a word
         self.added = torch.tensor([_hash(each) for each in letters], device=device)
         self.factors = torch.tensor([_signed(pow(FACTOR, len(each), 2**64)) for each in letters], device=device)
+
+    def _look_ahead(self, words: Sequence[str]) -> None:
+        """What each beginning of a word is worth (P,): its most frequent word, as compared with that of all."""
+        places = torch.arange(len(words), device=self.hashes.device)
+        alone: list[float] = self.model.log_prob(torch.zeros_like(places), places).tolist()
+        best: dict[int, float] = {}
+        for word, log_prob in zip(words, alone, strict=True):
+            found = 0
+            for byte in folded(word) if word not in (UNKNOWN, END) else b"":
+                found = _hash(bytes([byte]), found)
+                best[found] = max(best.get(found, log_prob), log_prob)
+        known = sorted(best)
+        self.beginnings = torch.tensor(known, device=self.hashes.device)
+        # The last is that of letters which begin no word.
+        worths = torch.tensor([*(best[each] for each in known), alone[self.unknown]], device=self.hashes.device)
+        self.worths = (worths - worths.max()).clamp(max=0)
 
     def start(self, rows: int) -> tuple[Tensor, States]:
         """Nothing is over yet."""
@@ -56,13 +74,21 @@ class WordNGram:
     def finish(self, states: States) -> Tensor:
         """The last word, and the end of the sentence."""
         nodes, hashes = states
-        last = self._word(nodes, hashes)
+        last = self._word(nodes, hashes) - self._begun(hashes)
         nodes = torch.where(hashes != 0, self.model.after(nodes, self._words(hashes)), nodes)
         return last + self.model.log_prob(nodes, torch.full_like(nodes, self.end))
 
     def _gains(self, nodes: Tensor, hashes: Tensor) -> Tensor:
-        """What each token adds (R, V): the log-probability of the word that it ends."""
-        return self._word(nodes, hashes)[:, None] * self.is_break
+        """What each token adds (R, V): the log-probability of the word that it ends, and what it begins is worth."""
+        longer = self._begun(hashes[:, None] * self.factors + self.added)
+        ended = self._word(nodes, hashes)[:, None] + self._begun(self.added)
+        return torch.where(self.is_break, ended, longer) - self._begun(hashes)[:, None]
+
+    def _begun(self, hashes: Tensor) -> Tensor:
+        """What letters are worth that may begin a word."""
+        at = torch.searchsorted(self.beginnings, hashes)
+        is_known = self.beginnings[at.clamp(max=len(self.beginnings) - 1)] == hashes
+        return self.worths[torch.where(is_known, at, len(self.beginnings))].masked_fill(hashes == 0, 0)
 
     def _word(self, nodes: Tensor, hashes: Tensor) -> Tensor:
         """The log-probability of the word so far, if it ended here (R,)."""
@@ -87,8 +113,8 @@ def read_word_arpa(path: Path, pieces: Sequence[str], device: torch.device) -> W
     return WordNGram(known, read_arpa(path, known, device, known.index(END)), texts)
 
 
-def _hash(text: bytes) -> int:
-    found = 0
+def _hash(text: bytes, found: int = 0) -> int:
+    """That of some letters, after those of a hash."""
     for byte in text:
         found = (found * FACTOR + byte + 1) % 2**64
     return _signed(found)

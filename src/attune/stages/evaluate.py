@@ -281,7 +281,10 @@ def _with_keywords(
     if "normalizer" not in scores.conditions or not any(expected):
         return scores
     found = score_keywords(predictions, expected, find(NORMALIZERS, scores.conditions["normalizer"]))
-    return Scores({**scores.values, **found.values}, scores.counts, {**scores.conditions, **found.conditions})
+    conditions = {**scores.conditions, **found.conditions}
+    if search.kind == "greedy":
+        conditions["phrases"] += "; not boosted by a greedy search, set decode.search=beam"
+    return Scores({**scores.values, **found.values}, scores.counts, conditions)
 
 
 def _layer_weights(model: SpeechModel) -> Mapping[int, float]:

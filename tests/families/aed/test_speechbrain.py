@@ -170,7 +170,7 @@ def test_hypotheses_are_speechbrains_alone_and_the_same_in_any_batch(name):
 @pytest.mark.parametrize("weight", [0.3, 1.0])
 def test_joint_ctc_decoding_is_the_same_alone_and_in_any_batch(weight):
     model, settings = golden().built.model, Search("beam", 4, ctc_weight=weight, nbest=4)
-    model.rules = rules_of(AedConfig(weights="x", **USUAL))
+    model.rules = rules_of(AedConfig(weights="x", **USUAL, coverage=1.5))
     alone = [search(model.scorer(golden().batch([number])), settings)[0] for number in range(4)]
     for order in ([0, 1, 2, 3], [3, 1, 2, 0]):
         found = dict(zip(order, search(model.scorer(golden().batch(order)), settings), strict=True))
@@ -178,6 +178,10 @@ def test_joint_ctc_decoding_is_the_same_alone_and_in_any_batch(weight):
             both = [(each, *each.nbest) for each in (found[number], expected)]
             assert [each.tokens for each in both[0]] == [each.tokens for each in both[1]]
             assert [each.score for each in both[0]] == pytest.approx([each.score for each in both[1]], abs=1e-3)
+            parts = [dict(each.parts) for each in both[0]]
+            assert all([*own] == ["attention", "coverage", "ctc", "length"] for own in parts)
+            ranks = [sum(own.values()) for own in parts]
+            assert ranks == sorted(ranks, reverse=True)
 
 
 def test_references_are_resolved_and_nothing_is_made(tmp_path):

@@ -54,6 +54,7 @@ class RuledScorer:
         self.covered: Tensor | None = None  # (R, F) attention so far
         self.peaks: Tensor | None = None  # (R,)
         self.steps = 0
+        self.parts: dict[str, Tensor] = {}
 
     @property
     def prefixes(self) -> Sequence[Sequence[int]]:
@@ -80,11 +81,17 @@ class RuledScorer:
         if self.rules.end_threshold is not None:
             is_weak = log_probs[:, self.end] <= self.rules.end_threshold * log_probs.amax(1)
             log_probs[:, self.end] = log_probs[:, self.end].masked_fill(is_weak, NEVER)
-        return log_probs - self.rules.coverage * self._penalty()[:, None] if self.rules.coverage else log_probs
+        self.parts = {"attention": log_probs}
+        if not self.rules.coverage:
+            return log_probs
+        self.parts["coverage"] = -self.rules.coverage * self._penalty()[:, None]
+        return log_probs + self.parts["coverage"]
 
     def select(self, rows: Tensor) -> None:
         """Row i goes on from what row `rows[i]` is now."""
         self.scorer.select(rows)
+        if self.peaks is not None and len(rows) != len(self.peaks):  # else they are those of a step that is over
+            self.parts = {name: part[rows] for name, part in self.parts.items()}
         self.covered = None if self.covered is None else self.covered[rows]
         self.peaks = None if self.peaks is None else self.peaks[rows]
 

@@ -7,7 +7,14 @@ from pydantic import Field
 
 EPOCHS_COUNTED = 2
 Size = Literal[
-    "librispeech", "transformer", "conformer-small", "conformer-large", "tiny", "tiny-transformer", "tiny-conformer"
+    "librispeech",
+    "transformer",
+    "conformer-small",
+    "conformer-large",
+    "small",
+    "tiny",
+    "tiny-transformer",
+    "tiny-conformer",
 ]
 
 
@@ -22,7 +29,8 @@ class AedConfig:
         Size | None,
         Field(
             description="The size of a new model, as in SpeechBrain's LibriSpeech recipes: librispeech is the CRDNN "
-            "with a GRU decoder, the others have Transformer decoders. Tiny ones are to try things with."
+            "with a GRU decoder, small the same for an hour of speech and a CPU; the others have Transformer decoders. "
+            "Tiny ones are to try things with."
         ),
     ] = None
     tokens: Annotated[

@@ -107,6 +107,10 @@ TINY_GRU = GruDecoderShape(embedding=16, width=32, attention_width=24)
 TINY_TRANSFORMER = TransformerDecoderShape(layers=2, heads=2, inner=64)
 PRESETS = {
     "librispeech": AedShape(),
+    "small": AedShape(
+        encoder=CrdnnShape(channels=(16, 32), rnn_layers=2, rnn_width=128, width=128),
+        decoder=GruDecoderShape(embedding=32, width=128, attention_width=128),
+    ),
     "tiny": AedShape(encoder=CrdnnShape(channels=(8, 16), rnn_layers=1, rnn_width=32, width=32), decoder=TINY_GRU),
     "transformer": AedShape(
         mels=80,

@@ -32,6 +32,7 @@ SIZES = {
         "medium": _Sizes(512, 23, 0, 640, 5),
         "small": _Sizes(256, 23, 0, 640, 2),
         "shallow": _Sizes(672, 8, 0, 640, 2, repeat=2, halves=(1, 2, 3)),
+        "tiny": _Sizes(144, 8, 0, 128, 2, repeat=2, halves=(1, 2)),
         "dummy": _Sizes(112, 2, 0, 72, 2),
     },
     "conformer": {
@@ -39,6 +40,7 @@ SIZES = {
         "medium": _Sizes(256, 16, 4, 640),
         "small": _Sizes(176, 16, 4, 320),
         "shallow": _Sizes(288, 6, 4, 640),
+        "tiny": _Sizes(96, 4, 4, 128),
         "dummy": _Sizes(48, 2, 4, 64),
     },
 }

@@ -18,10 +18,11 @@ class TransducerConfig:
         Field(description="Encoder of a new model (without a .nemo file)."),
     ] = None
     size: Annotated[
-        Literal["large", "medium", "small", "shallow", "dummy"] | None,
+        Literal["large", "medium", "small", "shallow", "tiny", "dummy"] | None,
         Field(
             description="Size of a new model: 115 to 145, 31 to 41 or 14 million weights; shallow: 10 to 20 "
-            "million in few layers, for training from scratch with little data; dummy: for tests."
+            "million in few layers, for training from scratch with little data; tiny: under a million, to try things "
+            "on a CPU; dummy: for tests."
         ),
     ] = None
     prediction: Annotated[
