@@ -1,4 +1,4 @@
-"""A set heard as a microphone would give it: the scores of its final results, and how late the words were."""
+"""A set in pieces, as a microphone would give it: the scores of its final results, and how late the words were."""
 
 from __future__ import annotations
 
