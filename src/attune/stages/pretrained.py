@@ -255,9 +255,9 @@ def _watched_writing(partial: Path, folder: Path, model: TaskModel, watch: Watch
     total = sum(each.numel() * each.element_size() for each in model.module.state_dict().values())
 
     def show(done: int) -> None:
-        watch(TransferProgress(str(folder), min(done, total), total, verb="writing"))
+        watch(TransferProgress(str(folder), done, total, verb="writing"))
 
-    with growing(partial, show):
+    with growing(partial, lambda done: show(min(done, total - 1))):
         yield
     show(total)
 
