@@ -23,7 +23,7 @@ from attune.scorers import CtcScorer, LabelScorer
 from attune.types import Batch, Scorer, States
 
 
-class Session(Protocol):
+class OnnxSession(Protocol):
     """An `onnxruntime.InferenceSession`."""
 
     def run(self, names: None, inputs: Mapping[str, object]) -> list[Any]:
@@ -35,7 +35,7 @@ class OnnxModel:
     """The graphs of a model, which stands by for what is not in them: prompts, limits and rules of decoding."""
 
     model: SpeechModel
-    sessions: Mapping[str, Session]
+    sessions: Mapping[str, OnnxSession]
 
     def scorer(self, batch: Batch) -> Scorer:
         """What a search can search."""
@@ -72,7 +72,7 @@ class OnnxTokens:
     """A TokenScorer over a decoder's graph, one row after the other."""
 
     def __init__(
-        self, session: Session, encoded: list[Tensor], rules: WhisperScorer, rows: list[tuple[int, Tensor | None]]
+        self, session: OnnxSession, encoded: list[Tensor], rules: WhisperScorer, rows: list[tuple[int, Tensor | None]]
     ) -> None:
         self.session = session
         self.encoded = encoded
@@ -105,7 +105,7 @@ class OnnxTokens:
 class OnnxTransducer:
     """A TransducerScorer over the graphs of a prediction network and a joint."""
 
-    def __init__(self, model: TransducerModel, sessions: Mapping[str, Session], frames: list[Tensor]) -> None:
+    def __init__(self, model: TransducerModel, sessions: Mapping[str, OnnxSession], frames: list[Tensor]) -> None:
         self.model = model
         self.sessions = sessions
         self.frames = torch.nn.utils.rnn.pad_sequence(frames, batch_first=True)  # (B, F, J)
