@@ -101,7 +101,7 @@ class SearchConfig:
             "nobody uttered.",
             json_schema_extra={"since": "0.2"},
         ),
-    ] = 0.5
+    ] = 2.0
     batch: Annotated[
         int | None,
         Field(
