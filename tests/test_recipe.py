@@ -293,7 +293,7 @@ def test_differences_are_named_by_dotted_keys(folder):
         "decode.final.lm_weight": (None, 0.3),
         "decode.final.lm_temperature": (None, 1.0),
         "decode.final.phrases": (None, []),
-        "decode.final.phrase_bonus": (None, 2.0),
+        "decode.final.phrase_bonus": (None, 1.0),
     }
 
 
