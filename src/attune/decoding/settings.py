@@ -97,7 +97,7 @@ class SearchConfig:
         Field(
             ge=0,
             le=1000,
-            description="Log-probability added per character of a phrase that is complete; too much finds phrases that "
+            description="Most log-probability that a complete phrase gains per character; too much finds phrases that "
             "nobody uttered.",
             json_schema_extra={"since": "0.2"},
         ),

@@ -179,7 +179,8 @@ class _Search:
         log_probs = tokens[origins].gather(1, choice.tokens.view(-1, 1)).view_as(choice.ranks)
         step = self._step(choice, rows.frames.gather(1, choice.parents), log_probs)
         scores = self._scores(rows, choice, log_probs, durations[origins]) if self.beam.fusion else choice.ranks
-        return self._merged(self._continued(rows, choice, scores, origins)), step
+        gaps = tokens.amax(1)[origins] - log_probs.flatten() if self.beam.fusion else origins
+        return self._merged(self._continued(rows, choice, scores, origins, gaps)), step
 
     def _step(self, choice: _Choice, frames: Tensor, log_probs: Tensor) -> _Step:
         """What was taken, by all utterances: those that have been let go stay as they are."""
@@ -238,7 +239,7 @@ class _Search:
         advances = self.durations[places % len(self.durations)] if self.scorer.durations else (tokens == blank).long()
         return _Choice(best, parents, tokens, advances.masked_fill(is_stay, 0), is_stay, places)
 
-    def _continued(self, rows: _Rows, choice: _Choice, scores: Tensor, origins: Tensor) -> _Rows:
+    def _continued(self, rows: _Rows, choice: _Choice, scores: Tensor, origins: Tensor, gaps: Tensor) -> _Rows:
         is_label = choice.tokens != self.scorer.blank
         frames, repeats, counts, hashes = (
             each.gather(1, choice.parents) for each in (rows.frames, rows.repeats, rows.counts, rows.hashes)
@@ -254,13 +255,13 @@ class _Search:
             torch.where(is_label, _mixed(hashes, choice.tokens), hashes),
             predicted,
             states,
-            self._advance_lm(rows.lm, tokens, origins),
+            self._advance_lm(rows.lm, tokens, origins, gaps),
         )
 
-    def _advance_lm(self, lm: LmRows | None, tokens: Tensor, origins: Tensor) -> LmRows | None:
+    def _advance_lm(self, lm: LmRows | None, tokens: Tensor, origins: Tensor, gaps: Tensor) -> LmRows | None:
         if self.beam.fusion is None or lm is None:
             return None
-        return self.beam.fusion.advance(lm.select(origins), tokens, tokens != self.scorer.blank)
+        return self.beam.fusion.advance(lm.select(origins), tokens, tokens != self.scorer.blank, gaps)
 
     def _merged(self, rows: _Rows) -> _Rows:
         """Give the best of equal hypotheses all their probability, and the others none."""
