@@ -1,24 +1,26 @@
-"""torchrun with a range of nodes: one that dies is done without, one that joins takes part, and the bits stay."""
+"""A range of nodes: one that dies is done without, one that joins takes part, and the bits stay."""
 
 import json
 import os
 import re
-import subprocess
+import signal
 import sys
 import time
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 
 from attune.files import sha256
+from attune.launch import nodes
 
-from processes import free_port, saved, start, wait, wait_for_step
+from processes import free_port, kill, start, wait
 from tiny import write_recipe
 
 pytestmark = pytest.mark.recipe
 
 STEPS = 400
-PATIENT = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3,join_timeout=60"
+HAS_ALL_FAULTS = "ATTUNE_TEST_ALL_FAULTS" in os.environ  # then a node is preempted, too
 
 
 def words(recipe: Path, run: Path) -> list[str]:
@@ -27,39 +29,34 @@ def words(recipe: Path, run: Path) -> list[str]:
     return ["train", str(recipe), f"run={run}", *settings, *quiet, "--device=cpu"]
 
 
-class Node:
-    """A machine of a cluster: torchrun's agent on it, and what was printed there."""
-
-    def __init__(self, folder: Path, name: str, port: int, command: list[str], is_host: bool) -> None:
-        self.printed = folder / f"{name}.txt"
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1:2", "--nproc-per-node=1"]
-        rendezvous = [f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-backend=c10d", "--rdzv-id=elastic"]
-        rendezvous += [f"--rdzv-conf={PATIENT},is_host={int(is_host)}", "--max-restarts=3", "--local-addr=127.0.0.1"]
-        with self.printed.open("w") as file:
-            self.agent = subprocess.Popen(
-                [*torchrun, *rendezvous, "-m", "attune", *command],
-                stdout=file,
-                stderr=file,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
-            )
-
-    def kill(self) -> None:
-        """As a power cut: kill -9; the kernel ends the ranks of an agent that is gone."""
-        self.agent.kill()
-        self.agent.wait()
+def by_attune(port: int, command: list[str]):
+    (launcher,) = start([*command, "--nodes=1-2", f"--rendezvous=127.0.0.1:{port}", "--restarts=5"], 1, settle)
+    return launcher
 
 
-def ranks_at(run: Path) -> list[int]:
-    """The world sizes with which a run was resumed."""
-    lines = map(json.loads, (run / "log.jsonl").read_text().splitlines())
-    return [line["ranks"] for line in lines if line["event"] == "resumed"]
+def settle(_) -> None:
+    nodes.LAST_CALL_SECONDS = 1
+    os.environ["OMP_NUM_THREADS"] = "1"
+    for number in (1, 2):  # of the ranks, too
+        os.dup2(os.open(PRINTED[0], os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1) for number in (1, 2))
 
 
-def wait_until_resumed(run: Path, times: int, seconds: float = 120) -> None:
+PRINTED: list[Path] = []  # where the next launcher prints
+
+
+def worlds(run: Path) -> list[int]:
+    """How many ranks have trained, one number after the other."""
+    log = run / "log.jsonl"
+    lines = map(json.loads, log.read_text().splitlines() if log.exists() else ())
+    return [size for size, _ in groupby(len(line["micros"]) for line in lines if line["event"] == "ranks")]
+
+
+def wait_for_ranks(run: Path, count: int, seconds: float = 180) -> None:
     deadline = time.monotonic() + seconds
-    while len(ranks_at(run)) < times and time.monotonic() < deadline:
+    while worlds(run)[-1:] != [count] and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert len(ranks_at(run)) == times
+    assert worlds(run)[-1:] == [count], PRINTED[0].read_text()
 
 
 def bits(run: Path) -> list[str]:
@@ -69,23 +66,27 @@ def bits(run: Path) -> list[str]:
 
 def test_a_node_that_dies_is_done_without_and_one_that_joins_takes_part(tmp_path):
     recipe, run, port = write_recipe(tmp_path), tmp_path / "run", free_port()
-    command = words(recipe, run)
-    nodes = [Node(tmp_path, "a", port, command, is_host=True), Node(tmp_path, "b", port, command, is_host=False)]
+    PRINTED[:] = [tmp_path / "printed.txt"]
+    started = [by_attune(port, words(recipe, run))]
     try:
-        wait_for_step(run, 5, 120)
-        nodes[1].kill()
-        wait_until_resumed(run, 1)
-        wait_for_step(run, saved(run) + 5)
-        nodes.append(Node(tmp_path, "c", port, command, is_host=False))
-        assert nodes[0].agent.wait(240) == 0
-        assert nodes[2].agent.wait(60) == 0
+        started.append(by_attune(port, words(recipe, run)))
+        wait_for_ranks(run, 2)
+        kill(started[1:])  # as a power cut: the kernel ends the ranks of a launcher that is gone
+        wait_for_ranks(run, 1)
+        started.append(by_attune(port, words(recipe, run)))
+        if HAS_ALL_FAULTS:
+            wait_for_ranks(run, 2)
+            os.kill(started[2].pid, signal.SIGTERM)
+        codes = wait([started[0], started[2]], 300)
     finally:
-        for node in nodes:
-            node.kill()
-    printed = [node.printed.read_text() for node in nodes]
-    assert ranks_at(run) == [1, 2], printed
-    assert re.search(r"Rank \d \(process \d+ on \S+\) was killed, or its machine is gone\.", printed[0])
-    assert "Exception raised from" not in "".join(printed)  # no C++ stacks
+        kill(started)
+    printed = PRINTED[0].read_text()
+    assert codes == [0, 75 if HAS_ALL_FAULTS else 0], printed
+    sizes = [2, 1, 2, 1] if HAS_ALL_FAULTS else [2, 1, 2]
+    assert worlds(run)[-len(sizes) :] == sizes, printed
+    assert re.search(r"Rank 1 \(process \d+ on \S+\) was killed, or its machine is gone\.", printed)
+    assert "Meeting the other nodes again" in printed
+    assert "Exception raised from" not in printed and "Traceback" not in printed  # no stacks, of C++ or Python
     quiet = tmp_path / "quiet"
     assert wait(start(words(recipe, quiet))) == [0]
     assert bits(run) == bits(quiet)

@@ -1,4 +1,4 @@
-"""The notebook of the documentation runs offline, and what it shows is there to see: a bar, tables, a transcript."""
+"""The notebook of the documentation runs offline, and shows what it should: bar, tables, report, transcript."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def shown(notebook) -> str:
 
 @pytest.mark.recipe
 @pytest.mark.filterwarnings("default")  # of jupyter's own packages
-def test_the_notebook_runs_and_shows_bar_table_and_transcript(tmp_path, monkeypatch):
+def test_the_notebook_runs_and_shows_bar_table_report_and_transcript(tmp_path, monkeypatch):
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -34,10 +34,12 @@ def test_the_notebook_runs_and_shows_bar_table_and_transcript(tmp_path, monkeypa
     text = shown(notebook)
     assert "training: 100%" in text and "best so far" in text
     assert text.count("<table>") == 2 and "dev.wer" in text
+    assert '<iframe title="clips-model · attune report"' in text
     assert (tmp_path / "runs/clips-model/model/model.safetensors").is_file()
 
 
 def test_the_saved_notebook_has_its_outputs_and_no_path_of_a_machine():
     text = shown(json.loads(NOTEBOOK.read_text(encoding="utf-8")))
     assert "training: 100%" in text and "<table>" in text
+    assert '<iframe title="clips-model · attune report"' in text
     assert "/home/" not in text and "/work/" not in text and "/tmp/" not in text

@@ -192,9 +192,8 @@ def test_shards_are_decoded_by_workers_and_a_second_time_only_what_is_missing(
     here = json.loads(attune("evaluate", run, "--on", "dev", "--json").stdout)
     predicted = (run / "predictions/dev.jsonl").read_bytes()
     (run / "predictions/dev.jsonl").unlink()
-    words = ["evaluate", run, "--on", "dev", "--json", "--shards", "s3://speech/decoded/", "--launch", "ray"]
-    words += ["--address", cluster.address, "--devices", "1-2"]
-    done = attune(*words, **variables)
+    words = ["evaluate", run, "--on", "dev", "--json", "--shards", "s3://speech/decoded/"]
+    done = attune(*words, "--launch", "ray", "--address", cluster.address, "--devices", "1-2", **variables)
     assert done.returncode == 0 and "2 shards in s3://speech/decoded/, 2 of them new" in done.stderr, done.stderr
     assert json.loads(done.stdout)["scores"] == here["scores"]
     assert (run / "predictions/dev.jsonl").read_bytes() == predicted

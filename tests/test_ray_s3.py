@@ -62,7 +62,7 @@ class Scene:
     home: list[dict[str, str]] = field(default_factory=list)
 
     def store(self) -> ObjectStore:
-        return ObjectStore("s3://speech/run", 30.0, lambda _: None)
+        return ObjectStore("s3://speech/run", 300.0, lambda _: None)
 
     def newest(self) -> int:
         names = (name for name in self.store().list("checkpoints/") if name.endswith("/manifest.json"))

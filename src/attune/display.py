@@ -11,7 +11,7 @@ from textwrap import fill, indent
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from attune.report.tables import brief_score, brief_value, sets_table
-from attune.styles import Style, styled
+from attune.styles import Style, duration, styled
 
 if TYPE_CHECKING:
     from attune.stages.context import Evaluated, Event, Finished, Started, Stepped
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 LINE_EVERY_SECONDS = 10.0
 LINE_WIDTH = 100
+TRAINING = "training"  # the bar of all steps
 MOST_PROBLEMS = 10  # to show of an evaluation
 HOPELESS = 100.0  # a word error rate in percent
 T = TypeVar("T")
@@ -80,7 +81,7 @@ class Display:
             self.say_once(f"dropped: {reason}", "warning")
         for text in event.slow_ranks:
             self.say(text, "warning")
-        self._advance("training", number, steps, "step", figures)
+        self._advance(TRAINING, number, steps, "step", figures)
 
     def _advance(self, what: str, done: int, total: int | None, unit: str, figures: str) -> None:
         if self.is_live:
@@ -99,8 +100,14 @@ class Display:
         if self._bar is None or self._what != what:
             self.close()
             self._what = what
-            options = {"file": self.stream, "leave": False, "miniters": 1, "mininterval": 0.2, "dynamic_ncols": True}
-            self._bar = bar_type(self.is_notebook)(total=total, initial=done, desc=what, unit=f" {unit}", **options)
+            if what != TRAINING or what not in self._began:  # evaluations do not restart the clock of the training
+                self._began[what] = (time.time(), done)
+            start, first = self._began[what]
+            shown_at_first = {"initial": first, "total": total, "desc": what, "unit": f" {unit}"}
+            options = {"leave": False, "miniters": 1, "mininterval": 0.2, "dynamic_ncols": True, "delay": 1e-6}
+            self._bar = bar_type(self.is_notebook)(file=self.stream, **shown_at_first, **options)
+            self._bar.start_t, self._bar.n, self._bar.last_print_n = start, done, done
+            self._bar.set_postfix_str(figures)
         self._bar.set_postfix_str(figures, refresh=False)
         self._bar.update(done - self._bar.n)
 
@@ -108,7 +115,7 @@ class Display:
         """End the bar, if there is one."""
         if self._bar is not None:
             # A notebook keeps what it shows: of the bars, the one of the whole training.
-            self._bar.leave = self.is_notebook and self._what == "training" and self._bar.n >= self._bar.total
+            self._bar.leave = self.is_notebook and self._what == TRAINING and self._bar.n >= self._bar.total
             self._bar.close()
         self._bar = None
 
@@ -203,7 +210,7 @@ def _show_start(event: Started, display: Display) -> None:
     display.say(f"training set: {_training_set(event)}; model: {_parameters(event.parameters)}")
     for share in event.mix:
         display.say(
-            f"  {share.name}: {share.utterances:,} utterances, {share.seconds / 3600:.2f} h; per epoch "
+            f"  {share.name}: {share.utterances:,} utterances, {duration(share.seconds)}; per epoch "
             f"{share.drawn:,} utterances ({share.times:.4g}×), {share.part:.1%} of the audio"
         )
     for leak in event.leaks:
@@ -230,7 +237,7 @@ def _training_set(event: Started) -> str:
     if not kept:
         return "a stream of shards"
     lost = f" (left out: {kept.too_long:,} too long, {kept.too_short:,} too short)" if kept.left_out_seconds else ""
-    return f"{len(kept.rows):,} utterances, {kept.seconds / 3600:.2f} h{lost}"
+    return f"{len(kept.rows):,} utterances, {duration(kept.seconds)}{lost}"
 
 
 def _where_it_is(step: int, steps: int) -> str:

@@ -60,7 +60,7 @@ def test_problems_are_listed_by_line_the_first_ten_of_them(recipe, capsys):
 
 def test_it_is_said_what_is_left_out_of_training_and_that_evaluation_is_whole(recipe, capsys):
     out = printed(capsys, recipe, "--no-audio", "data.max_seconds=1.2", code=0)
-    assert "longer than 1.2 s, 0 shorter than 0.1 s; skipped, 0.00 h in total" in out
+    assert "longer than 1.2 s, 0 shorter than 0.1 s; skipped, " in out
     assert "\ndev: 2 longer than 1.2 s; scored anyway\n" in out
 
 

@@ -94,3 +94,15 @@ def test_the_languages_that_a_model_detected_are_told(tmp_path, transcriber, cap
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert found["languages"] and sum(found["languages"].values()) == len(lines) == 6
     assert found["groups"].keys() == found["languages"].keys() == {line["language"] for line in lines}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--launch=ray"], "--launch ray needs --shards s3://BUCKET/PREFIX/"),
+        (["--shards=decoded"], "--shards decoded is not in an object store"),
+        (["--shards=s3://speech/decoded/", "--devices=2"], "--shards decodes in one process here"),
+    ],
+)
+def test_shards_and_launchers_that_do_not_go_together_are_refused(transcriber, capsys, words, message):
+    assert message in evaluated(capsys, transcriber, *words, code=2).err

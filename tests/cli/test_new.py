@@ -36,7 +36,7 @@ def test_a_csv_becomes_a_fine_tuned_whisper_and_a_transcript_by_two_commands(her
     words = ["train", "recordings/clips.csv", "--model", "tiny", "model.window=trimmed", *QUICK]
     assert main(words) == 0
     out, err = capsys.readouterr()
-    assert "text = Satz" in err and "test and dev: 10% of the rows each, speakers unknown" in err
+    assert "text = Satz" in err and "dev and test: 10 % of the rows each, speakers unknown" in err
     assert "train: 16 utterances" in err and "recipe: clips-tiny.yaml written" in err
     assert "done: runs/clips-tiny/model" in out
     assert main(["transcribe", "runs/clips-tiny", "recordings/audio/00000.wav", "--device=cpu"]) == 0

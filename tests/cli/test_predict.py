@@ -95,6 +95,8 @@ def test_captions_are_a_file_per_recording(transcriber, recordings, capsys):
     assert 0 <= first["start"] < first["end"] and number == "1"
     assert times.startswith(f"00:00:{first['start']:06.3f} --> ".replace(".", ","))
     assert lines[0].split()[0] == first["text"]
+    attune(capsys, "transcribe", transcriber, "audio/00000.wav", "--out", "one.srt")
+    assert (recordings / "one.srt").read_text() == (recordings / "captions/00000.srt").read_text()
     (recordings / "captions/00001.srt").unlink()
     again = attune(capsys, "transcribe", transcriber, "audio", "--out", "captions", "--format", "srt").out
     assert [line.split("\t")[0] for line in again.splitlines()] == ["audio/00001.wav"]

@@ -2,6 +2,7 @@
 
 import io
 import math
+import time
 
 import pytest
 
@@ -10,7 +11,7 @@ from attune.decoding.search import Search
 from attune.display import Display, real_time, show_preparing, shown
 from attune.scoring.error_rates import CER, WER
 from attune.stages.context import Evaluated, Stepped
-from attune.stages.evaluate import Evaluation
+from attune.stages.evaluate import Decoding, Evaluation
 from attune.stages.prepare import Preparing, Understood
 from attune.styles import styled
 from attune.training.loop import TrainingStep
@@ -98,6 +99,15 @@ def test_colors_are_for_terminals_and_not_where_no_color_is_set(monkeypatch):
     assert "\x1b" not in "\n".join(lines_of(evaluated()))
     monkeypatch.setenv("NO_COLOR", "1")
     assert styled("text", "error", Terminal()) == "text"
+
+
+def test_an_evaluation_does_not_restart_the_time_left_of_the_training(monkeypatch):
+    display, now = Display(Terminal()), time.time()
+    monkeypatch.setattr("attune.display.time.time", lambda: now - 60)  # when the training began
+    display.stepped(step(1), steps=11)
+    display.decoding(Decoding("dev", 3, 6))
+    display.stepped(step(6), steps=11)
+    assert "6/11 [01:00<01:00" in display.stream.getvalue()
 
 
 def test_a_preparation_that_takes_long_has_a_bar_or_lines_with_the_time_left(monkeypatch):

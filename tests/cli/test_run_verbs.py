@@ -68,13 +68,15 @@ def test_a_finished_run_says_so(attune, recipe, trained):
     assert code == 0 and f"{trained}: finished, 6 steps\n" in out and "resuming" not in out
 
 
-def test_a_torch_that_cannot_use_the_gpu_is_a_loud_line(attune, trained, monkeypatch):
+def test_a_torch_that_cannot_use_the_gpu_is_a_loud_line(attune, recipe, trained, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     wrong = TorchBuild("2.9", None, "6.4", (), "", has_nvidia=True, has_amd=False, driver=None)
     monkeypatch.setattr("attune.launch.doctor.inspect_torch", lambda: wrong)
     _, _, err = attune("evaluate", trained / "model", "--on", "dev", "--workers=0")
     assert err.startswith("WARNING: running on the CPU. This machine has an NVIDIA GPU, but torch is built for ROCm.")
     assert attune("evaluate", trained / "model", "--on", "dev", "--workers=0", "--device=cpu")[2] == ""
+    again = ["train", recipe, f"run={trained}", "train.steps=6", "train.eval_every=3", "--workers=0"]
+    assert "WARNING: running on the CPU." in attune(*again)[2]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without a GPU")

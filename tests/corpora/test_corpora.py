@@ -345,7 +345,7 @@ def test_the_verb_prepares_keeps_what_is_finished_and_refuses_another_source(tmp
     words = ["prepare", "librispeech", "--from", str(source), "--to", str(tmp_path / "to"), "--jobs", "2"]
     assert main(words) == 0
     out = capsys.readouterr().out
-    assert "train-clean-100.jsonl: 3 utterances, 0.00 h" in out and "skipped 1: missing audio file" in out
+    assert "train-clean-100.jsonl: 3 utterances, 0.0 min" in out and "skipped 1: missing audio file" in out
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "to").glob("*.jsonl")}
     assert main([*words, "--json"]) == 0
     again = json.loads(capsys.readouterr().out)

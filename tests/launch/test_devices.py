@@ -5,7 +5,7 @@ from argparse import ArgumentTypeError, Namespace
 import pytest
 import torch
 
-from attune.cli._ranks import cluster_of, devices, ranks_wanted
+from attune.cli._ranks import cluster_of, devices, ranks_wanted, start_node
 from attune.errors import ConfigError
 from attune.site import this_site
 
@@ -47,3 +47,10 @@ def test_ranks_on_one_machine_share_its_cores(monkeypatch):
     assert this_site().workers == 15
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     assert this_site().workers == 3
+
+
+@pytest.mark.parametrize(("nodes", "rendezvous"), [("2-4", None), (None, "host:29400"), ("auto", "host:29400")])
+def test_nodes_need_a_place_to_meet(nodes, rendezvous):
+    given = Namespace(**vars(asked("1")), nodes=nodes, rendezvous=rendezvous)
+    with pytest.raises(ConfigError, match="--nodes and --rendezvous go together"):
+        start_node(given, "runs/x")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from attune.launch.group import Outcome, _outcome, _Stop
+from attune.launch.group import Outcome, StopRequest, outcome_of
 
 torch_errors = pytest.importorskip("torch.distributed.elastic.multiprocessing.errors")
 
@@ -29,5 +29,5 @@ def failure(rank, code, tmp_path, word=None):
     ],
 )
 def test_the_reason_is_what_a_rank_said_itself_or_how_it_was_ended(failures, reason, tmp_path):
-    failed = [failure(rank, code, tmp_path, word) for rank, code, word in failures]
-    assert _outcome(failed, _Stop("run", [])) == Outcome(1, *reason)
+    failed = {rank: failure(rank, code, tmp_path, word) for rank, code, word in failures}
+    assert outcome_of(failed, StopRequest("run", [])) == Outcome(1, *reason)

@@ -38,7 +38,7 @@ def test_a_slow_rank_is_named_with_what_it_does(tmp_path, where, name, doing):
             os.dup2(os.open(printed, os.O_WRONLY | os.O_CREAT), 1)
             sys.stdout = os.fdopen(1, "w", buffering=1)
 
-    settings = ["train.steps=24", "train.eval_every=null", "train.keep_best=null", "data.test=[]", "train.log_every=5"]
+    settings = ["train.steps=16", "train.eval_every=null", "train.keep_best=null", "data.test=[]", "train.log_every=5"]
     assert wait(start(["train", str(recipe), f"run={run}", *settings, "--workers=0"], 2, before)) == [0, 0]
     lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     [figures] = [line for line in lines if line["event"] == "ranks"]

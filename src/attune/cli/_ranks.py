@@ -71,6 +71,35 @@ def add_launch(parser: ArgumentParser) -> None:
     add_ray(parser, "Ray cluster HOST:PORT (default: RAY_ADDRESS, or a local cluster)")
 
 
+def add_nodes(parser: ArgumentParser) -> None:
+    """Take --nodes and --rendezvous."""
+    parser.add_argument(
+        "--nodes", type=devices, metavar="N|MIN-MAX", help="machines of a job that runs this command on each"
+    )
+    parser.add_argument("--rendezvous", metavar="HOST:PORT", help="where they meet: one of them, and any free port")
+
+
+def start_node(arguments: Namespace, run: str) -> int:
+    """Start this machine's ranks of a job on several machines."""
+    import hashlib
+
+    from attune.launch.nodes import Meeting, run_node
+
+    if not (arguments.nodes and arguments.rendezvous) or arguments.nodes == AUTO:
+        raise ConfigError("--nodes and --rendezvous go together: --nodes 2-4 --rendezvous HOST:29400.")
+    least, _, most = arguments.nodes.partition("-")
+    name = hashlib.sha256(run.encode()).hexdigest()[:12]
+    meeting = Meeting(arguments.rendezvous, name, (int(least), int(most or least)), site_of(arguments).timeout)
+    outcome = run_node(meeting, ranks_wanted(arguments), arguments.words, arguments.restarts, _log)
+    if outcome.code == 1 and not outcome.error_kind:
+        _log(outcome.reason)
+    return outcome.code
+
+
+def _log(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
 def cluster_of(arguments: Namespace) -> Cluster:
     """The Ray cluster of the command line."""
     from attune.launch.ray import LOCAL, Cluster
@@ -136,12 +165,9 @@ def start_ranks(
     """Start this command as several ranks; restart it up to `restarts` times."""
     from attune.launch.group import start_group
 
-    def log(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-    outcome = start_group(lambda: ranks_wanted(arguments), arguments.words, restarts, may_restart, log)
+    outcome = start_group(lambda: ranks_wanted(arguments), arguments.words, restarts, may_restart, _log)
     if outcome.code == 1 and not outcome.error_kind:  # a rank that had no words of its own: it was killed
-        log(f"{outcome.reason} Run the same command to resume; if memory ran out, try `attune check --fit` first.")
+        _log(f"{outcome.reason} Run the same command to resume; if memory ran out, try `attune check --fit` first.")
     return outcome
 
 

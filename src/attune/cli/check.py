@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from attune.cli._terminal import add_json, add_overrides, at_least, print_json, wrapped
 from attune.errors import ConfigError
+from attune.styles import duration
 
 if TYPE_CHECKING:
     from attune.corpora import RowProblem
@@ -194,7 +195,7 @@ def _length_lines(split: SplitCheck, recipe: Recipe) -> Iterator[str]:
             yield f"{split.rows.name}: {long}; scored anyway"
     elif split.too_long or split.too_short:
         lengths = short if recipe.data.max_seconds is None else f"{long}, {short}"
-        yield f"train: {lengths}; skipped, {split.outside_seconds / 3600:.2f} h in total"
+        yield f"train: {lengths}; skipped, {duration(split.outside_seconds)} in total"
         if split.too_long_at:
             more = " …" if split.too_long > len(split.too_long_at) else ""
             yield f"  too long: {', '.join(split.too_long_at)}{more}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from attune.cli._terminal import add_json, print_json
 from attune.errors import ConfigError
+from attune.styles import duration
 
 if TYPE_CHECKING:
     from attune.stages.new import Drafted, NewRequest
@@ -78,7 +79,7 @@ def draft(request: NewRequest) -> Drafted:
     drafted = drain(draft_recipe(request, with_progress(this_site())), show_preparing(display))
     display.close()
     for name, split in drafted.splits.items():
-        print(f"{name}: {split.rows:,} utterances, {split.hours:.2f} h", file=sys.stderr)
+        print(f"{name}: {split.rows:,} utterances, {duration(3600 * split.hours)}", file=sys.stderr)
     kept = "already exists, used unchanged" if drafted.was_there else "written"
     print(f"recipe: {drafted.path} {kept}", file=sys.stderr)
     return drafted

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attune.cli._terminal import add_json, at_least, print_json
+from attune.styles import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -89,7 +90,7 @@ def _lines(prepared: Iterable[Prepared]) -> list[str]:
     lines = []
     for split in prepared:
         kept = ", already prepared" if split.was_there else ""
-        lines.append(f"{split.manifest}: {split.rows:,} utterances, {split.seconds / 3600:.2f} h{kept}")
+        lines.append(f"{split.manifest}: {split.rows:,} utterances, {duration(split.seconds)}{kept}")
         lines += [f"  skipped {count:,}: {reason}" for reason, count in split.left_out.items()]
         lines += [f"    {example}" for example in split.examples[:3]]
     return lines

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from attune.cli._ranks import (
     add_launch,
+    add_nodes,
     add_per_rank,
     add_site,
     cluster_of,
@@ -21,6 +22,7 @@ from attune.cli._ranks import (
     report_loss,
     report_wait,
     site_of,
+    start_node,
     start_ranks,
 )
 from attune.cli._terminal import add_json, add_overrides, at_least, print_json
@@ -60,6 +62,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
     add_site(parser)
     add_launch(parser)
+    add_nodes(parser)
     parser.add_argument(
         "--restarts", type=at_least(0), default=0, metavar="N", help="restart up to N times when a rank dies"
     )
@@ -86,6 +89,8 @@ def run(arguments: Namespace) -> int:
     loaded = recipe.load(arguments.recipe, arguments.overrides)  # its errors are printed before any rank starts
     if arguments.launch == "ray":
         return _train_on_ray(arguments, loaded.recipe)
+    if not is_rank() and (arguments.nodes or arguments.rendezvous):
+        return start_node(arguments, loaded.recipe.run)
     if is_rank() or (not arguments.restarts and ranks_wanted(arguments) == 1):
         return in_world(arguments, lambda site, world: _train_here(arguments, loaded.recipe, site, world))
     return _train_group(arguments, loaded.recipe.run)

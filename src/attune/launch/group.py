@@ -42,7 +42,7 @@ def start_group(
     log: Callable[[str], None] = lambda text: None,
 ) -> Outcome:
     """Run `attune ARGUMENTS` as a rank on each of `devices()`; restart up to `restarts` times when a rank is lost."""
-    with _forward_stop_signals() as stop:
+    with forward_stop_signals() as stop:
         while True:
             outcome = _run_once(devices(), arguments, stop)
             if outcome.code != 1 or stop.received or not restarts or not may_restart(outcome):
@@ -51,7 +51,7 @@ def start_group(
             log(f"{outcome.reason} Restarting on {devices()} ranks ({restarts} restarts left).")
 
 
-def _run_once(count: int, arguments: Sequence[str], stop: "_Stop") -> Outcome:
+def _run_once(count: int, arguments: Sequence[str], stop: "StopRequest") -> Outcome:
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -75,26 +75,31 @@ def _run_once(count: int, arguments: Sequence[str], stop: "_Stop") -> Outcome:
             os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // count)))
             elastic_launch(config, sys.executable)("-P", "-m", "attune", *arguments)  # -P: no code of this folder
     except ChildFailedError as error:
-        return _outcome(list(error.failures.values()), stop)
+        return outcome_of(error.failures, stop)
     except SignalException as interrupt:
         return Outcome(128 + int(interrupt.sigval), f"Stopped by {interrupt.sigval.name}.")
     return Outcome(0)
 
 
-def _outcome(failures: Sequence[Any], stop: "_Stop") -> Outcome:
-    """Exit codes 2 and 75 are a rank's own; 1 and signals may be the consequence of another rank's failure."""
-    codes = [failure.exitcode for failure in failures]
+def outcome_of(failures: Mapping[int, Any], stop: "StopRequest") -> Outcome:
+    """What the failures of some ranks come to.
+
+    Exit codes 2 and 75 are a rank's own; 1 and signals may be the consequence of another rank's failure.
+    """
+    codes = [failure.exitcode for failure in failures.values()]
     code = next((code for code in (2, 75) if code in codes), 1)
     if stop.received and code != 75:
         return Outcome(
             128 + stop.received[0], f"Stopped by {signal.Signals(stop.received[0]).name} before it could save."
         )
     killed = [
-        f"Rank {each.local_rank} was killed by {_signal(-each.exitcode)}." for each in failures if each.exitcode < 0
+        f"Rank {rank} was killed by {_signal(-each.exitcode)}." for rank, each in failures.items() if each.exitcode < 0
     ]
-    words = [word for each in failures if each.exitcode > 0 and any(word := _error_message(each.error_file_data))]
+    words = [
+        word for each in failures.values() if each.exitcode > 0 and any(word := _error_message(each.error_file_data))
+    ]
     own = [word for word in words if word[1] != RankLost.__name__]
-    ended = [f"Rank {each.local_rank} exited with code {each.exitcode}." for each in failures]
+    ended = [f"Rank {rank} exited with code {each.exitcode}." for rank, each in failures.items()]
     reason, error_kind = [*own, *((text, "") for text in killed), *words, *((text, "") for text in ended)][0]
     return Outcome(code, reason, error_kind)
 
@@ -115,7 +120,7 @@ def _signal(number: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stop:
+class StopRequest:
     """The id of the launch, and the stop signals received."""
 
     run: str
@@ -123,13 +128,13 @@ class _Stop:
 
 
 @contextmanager
-def _forward_stop_signals() -> Iterator[_Stop]:
+def forward_stop_signals() -> Iterator[StopRequest]:
     """Forward the first stop signal to every rank; more are ignored, so that saving is not interrupted.
 
     Only a second Ctrl-C ends everything at once. A first one is forwarded as SIGTERM: a terminal sends Ctrl-C to the
     ranks too, and for them it would be the second.
     """
-    stop = _Stop(uuid.uuid4().hex[:12], [])
+    stop = StopRequest(uuid.uuid4().hex[:12], [])
     received, over = threading.Event(), threading.Event()
 
     def remember(number: int, _: FrameType | None) -> None:

@@ -210,7 +210,9 @@ def _manifests(request: NewRequest, site: Site) -> Generator[Preparing | Underst
     if "dev" not in named:
         shares = {"dev": HELD_OUT} if "test" in named else {"test": HELD_OUT, "dev": HELD_OUT}
         held_out = _hold_out(named["train"], shares)
-        yield Understood("", (f"{' and '.join(shares)}: {HELD_OUT:.0%} of the rows each, {held_out.kept_apart}",))
+        yield Understood(
+            "", (f"{' and '.join(sorted(shares))}: {100 * HELD_OUT:.0f} % of the rows each, {held_out.kept_apart}",)
+        )
         named |= held_out.manifests
     return {split: named[split] for split in SPLIT_NAMES if split in named}
 
@@ -356,7 +358,7 @@ def _explained(plain: Mapping[str, Plain]) -> list[str]:
 
 def _brief(meaning: str) -> str:
     """A comment of one line: details are left to `attune explain`."""
-    return meaning if len(meaning) <= LONGEST_COMMENT else f"{re.split(r'[:;.]( |$)', meaning)[0]}."
+    return meaning if len(meaning) <= LONGEST_COMMENT else f"{re.split(r' [(]|[:;.]( |$)', meaning)[0]}."
 
 
 def _commented(line: str, meaning: str) -> list[str]:

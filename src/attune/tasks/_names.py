@@ -26,5 +26,5 @@ def read_list(path: Path) -> list[object]:
     try:
         names: list[object] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ModelError(f"Cannot read the {path.stem} {path}: {error}. Prepare the run again.") from error
+        raise ModelError(f"Cannot read {path}: {error}. Restore the file, or train in a new folder (run=…).") from error
     return names
