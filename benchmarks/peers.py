@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,23 +27,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-WORDS = [
-    "one",
-    "two",
-    "three",
-    "the",
-    "a",
-    "house",
-    "Mr.",
-    "colour",
-    "don't",
-    "£5",
-    "twenty",
-    "1,000",
-    "naïve",
-    "…",
-    "x-ray",
-]
+WORDS = (
+    *("one", "two", "three", "the", "a", "house", "Mr.", "colour"),
+    *("don't", "£5", "twenty", "1,000", "naïve", "…", "x-ray"),
+)
 
 
 @dataclass(frozen=True)
@@ -329,7 +317,7 @@ def with_pyctcdecode() -> Iterator[Found]:
 
 
 def with_nemo() -> Iterator[Found]:
-    """Its front end, as FastConformers have it."""
+    """Its front end, as FastConformers have it, and its beams."""
     from nemo.collections.asr.modules import AudioToMelSpectrogramPreprocessor
 
     from attune.families.transducer.front_end import FrontEnd
@@ -346,6 +334,46 @@ def with_nemo() -> Iterator[Found]:
     ours, counts = FrontEnd(read_shape(described).front_end).eval()(audio, lengths)
     count = int(counts[0])
     yield Found("log-mel features", farthest(ours[..., :count], expected[..., :count]), "largest difference", 1e-4)
+    yield Found("RNN-T, beam 4", sum(_other_beams((), seed) for seed in range(10)), "of 100 transcripts")
+    # The guide says what differs: endings beyond the last frame, and blanks of no duration (here improbable).
+    tdt = sum(_other_beams((0, 1, 2, 3, 4), seed) for seed in range(10))
+    yield Found("TDT, beam 4", tdt, "of 100 transcripts", 10)
+
+
+def _other_beams(durations: tuple[int, ...], seed: int) -> int:
+    """How many of ten best hypotheses are not those of NeMo's `malsd_batch`, for a model with random weights."""
+    from nemo.collections.asr.modules import RNNTDecoder, RNNTJoint
+    from nemo.collections.asr.parts.submodules.rnnt_beam_decoding import BeamBatchedRNNTInfer
+    from nemo.collections.asr.parts.submodules.tdt_beam_decoding import BeamBatchedTDTInfer
+
+    from attune.decoding.search import Search, search
+    from attune.families.transducer.model import TransducerModel
+    from attune.families.transducer.presets import preset
+    from attune.families.transducer.settings import TransducerConfig
+    from attune.families.transducer.shape import read_shape
+    from attune.families.transducer.weights import to_nemo
+
+    torch.manual_seed(seed)
+    described = preset(TransducerConfig(encoder="fastconformer", size="dummy", tokens="task", durations=durations))
+    model = TransducerModel(read_shape(described), tuple("abcdefgh"), described).eval()
+    blank = len("abcdefgh")
+    with torch.no_grad():
+        model.joint.output.weight.mul_(4)
+        model.joint.output.bias[blank] += 2
+        model.joint.output.bias[blank + 1 : blank + 2] -= 6  # a duration of 0
+    decoder = RNNTDecoder(described["decoder"]["prednet"], blank).eval()
+    joint = RNNTJoint(described["joint"]["jointnet"], blank, num_extra_outputs=len(durations)).eval()
+    weights = to_nemo(model.state_dict(), model.shape)
+    for module, prefix in ((decoder, "decoder."), (joint, "joint.")):
+        own = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+        module.load_state_dict(own)
+    settings = {"blank_index": blank, "beam_size": 4, "max_symbols_per_step": 10, "allow_cuda_graphs": False}
+    kind = partial(BeamBatchedTDTInfer, durations=[*durations]) if durations else BeamBatchedRNNTInfer
+    frames, lengths = 3 * torch.randn(10, 20, 48), torch.arange(11, 21)
+    with torch.no_grad():
+        theirs = kind(decoder, joint, **settings)(encoder_output=frames.transpose(1, 2), encoded_lengths=lengths)[0]
+        ours = search(model._scorer(frames, lengths), Search("beam", 4))
+    return sum([*each.tokens] != [*map(int, other.y_sequence)] for each, other in zip(ours, theirs, strict=True))
 
 
 PEERS: dict[str, tuple[str, Check]] = {

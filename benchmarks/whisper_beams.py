@@ -1,6 +1,6 @@
 """What a beam over Whisper ranks by, on clips under a second and on AN4: WER by `decode.length_power`.
 
-    python -P benchmarks/whisper_beams.py WHISPER_FOLDER AN4/dev.jsonl [--powers 0,0.5,1] [--detect] [--out TEXTS.json]
+    python -P benchmarks/whisper_beams.py WHISPER_FOLDER AN4/dev.jsonl [--powers 0,0.3,1] [--detect] [--out TEXTS.json]
 
 The folder is one of transformers. The short clips are digits of six espeak-ng voices, made here. The encoder's states
 are computed once, and every rule searches them; OpenAI's is openai-whisper's own, with the same weights and states, if
@@ -51,11 +51,11 @@ class Clip:
 Rule = Callable[[Batch, Windows, Tensor], list[str]]
 
 
-def digits() -> list[Clip]:
+def digits(voices: Sequence[str]) -> list[Clip]:
     """The digits by each voice, all under a second."""
     clips = []
     with tempfile.TemporaryDirectory() as folder:
-        for voice in VOICES:
+        for voice in voices:
             for word in DIGITS:
                 path = Path(folder, f"{voice}-{word}.wav")
                 subprocess.run(["espeak-ng", "-v", voice, "-w", path, word], check=True)
@@ -126,13 +126,16 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("manifest", type=Path)
     parser.add_argument("--beam", type=int, default=5)
-    parser.add_argument("--powers", type=lambda text: [float(each) for each in text.split(",")], default=[0, 0.5, 1])
+    parser.add_argument(
+        "--powers", type=lambda text: [float(each) for each in text.split(",")], default=[0, 0.3, 0.5, 1]
+    )
+    parser.add_argument("--voices", type=lambda text: text.split(","), default=VOICES, help="of espeak-ng")
     parser.add_argument("--detect", action="store_true", help="leave the language open")
     parser.add_argument("--out", type=Path, help="where to keep the texts, as JSON")
     given = parser.parse_args()
     model = load(given.model, device="cpu", language=None if given.detect else "en")
     every = rules(model.loaded.task_model.model, model.loaded.task_model.codec.read, given.beam, given.powers)
-    sets = {"digits": digits(), "AN4 dev": recordings(given.manifest)}
+    sets = {"digits": digits(given.voices), given.manifest.stem: recordings(given.manifest)}
     found = {name: transcribe(model, clips, every) for name, clips in sets.items()}
     if given.out:
         given.out.write_text(json.dumps(found, indent=1))

@@ -31,6 +31,17 @@ def test_in_a_file_a_large_download_is_a_line_now_and_then_and_a_small_one_none(
     ]
 
 
+def test_in_a_file_what_is_written_at_once_has_no_line_and_what_takes_long_has_some():
+    now = [0.0]
+    stream = io.StringIO()
+    watch = Transfers(stream, clock=lambda: now[0])
+    for name, seconds in (("quick", 1.0), ("slow", 20.0)):
+        for done in (1, 5, 10):
+            watch(TransferProgress(name, done * MB, 10 * MB, verb="writing"))
+            now[0] += seconds
+    assert stream.getvalue().splitlines() == ["writing slow: 5 of 10 MB, ETA 0:00:25", "writing slow: 10 of 10 MB"]
+
+
 def test_on_a_terminal_there_is_a_bar_for_each_file_and_it_goes_away():
     stream = Terminal()
     watch = Transfers(stream)

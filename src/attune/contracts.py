@@ -347,6 +347,7 @@ class Exporters:
     """
 
     beside: Callable[[SpeechModel, Path, Path], None] | None = None
+    beside_has_weights: bool = False  # True: `beside` needs the model with its weights, not only its shape
     to_transformers: Callable[[SpeechModel, Path, Path], None] | None = None
 
 

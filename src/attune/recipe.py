@@ -57,7 +57,7 @@ OBSERVED = ("train.save_every", "train.keep_last", "train.log_every", "train.tra
 OBSERVER_KEYS = frozenset({*OBSERVED, "data.retained"})
 SCORE_KEYS = frozenset({"train.eval_every", "train.eval_utterances"})  # and `decode`, unless the learning rate does
 # How a run uses its devices: nothing that it computes depends on these.
-DEVICE_KEYS = frozenset({"train.shard"})
+DEVICE_KEYS = frozenset({"train.shard", "train.offload"})
 
 Manifests = tuple[Annotated[str, Field(min_length=1)], ...]
 Count = Annotated[int, Field(gt=0, le=10**9)]
@@ -387,11 +387,12 @@ def is_observer(key: str, train: TrainConfig) -> bool:
 
 
 def _disagreements_in_sharing(train: TrainConfig, optimizer: OptimizerConfig | None) -> Iterator[tuple[str, str]]:
-    if train.shard != "full":
+    if train.offload and not train.shares_weights:
+        yield "train.offload", "needs `shard: full` or `shard: gradients`"
+    if not train.shares_weights:
         return
-    if train.strict:
-        yield "train.shard", "full does not work with strict; use `shard: optimizer`"
-    if optimizer and optimizer.name == "adafactor":
-        yield "train.shard", "full does not work with adafactor; use `shard: optimizer`"
-    if optimizer and optimizer.name == "bitsandbytes":
-        yield "train.shard", "full does not work with bitsandbytes; use `shard: optimizer`, or adamw8bit"
+    for name in (["strict"] if train.strict else []) + ([optimizer.name] if optimizer else []):
+        if name in ("strict", "adafactor", "bitsandbytes"):
+            yield "train.shard", f"{train.shard} does not work with {name}; use `shard: optimizer`"
+    if optimizer and optimizer.name == "adamw8bit" and train.offload:
+        yield "train.offload", "does not work with adamw8bit; use adamw"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SMALL = 1 << 20  # bytes; smaller files need no bar
 LINE_EVERY_SECONDS = 10.0
+NETWORK = ("downloading", "uploading")
 
 
 def with_progress(site: Site, stream: TextIO | None = None) -> Site:
@@ -63,10 +64,12 @@ class Transfers:
     def _print_line(self, progress: TransferProgress) -> None:
         now = self._clock()
         is_done = progress.done == progress.total
-        self._began.setdefault(progress.source, (now, progress.done))
+        start, _ = self._began.setdefault(progress.source, (now, progress.done))
         first_line = now if progress.stalled else now + LINE_EVERY_SECONDS
         if now < self._next_line.setdefault(progress.source, first_line) and not is_done:
             return
+        if is_done and now < start + LINE_EVERY_SECONDS and progress.verb not in NETWORK:
+            return  # what was on the disk at once is not worth a line
         self._next_line[progress.source] = now + LINE_EVERY_SECONDS
         if progress.stalled:
             self._say(f"waiting for {progress.source}: {progress.stalled}")

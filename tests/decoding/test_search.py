@@ -70,7 +70,7 @@ def test_tokens_are_searched_one_by_one_or_by_a_beam():
 
 def test_a_beams_hypotheses_are_compared_by_their_score_per_token_or_by_the_score_alone():
     certain_once_begun = [[1.0, 0.0, 0.0, 0.0], [0.45, 0.0, 0.35, 0.2], [0.1, 0.0, 0.0, 0.9], [0.9, 0.0, 0.1, 0.0]]
-    assert search(TokenTable(certain_once_begun), Search("beam", 3))[0].tokens == (2, 3)
+    assert search(TokenTable(certain_once_begun), Search("beam", 3, length_power=1.0))[0].tokens == (2, 3)
     assert search(TokenTable(certain_once_begun), Search("beam", 3, length_power=0.0))[0].tokens == ()
 
 

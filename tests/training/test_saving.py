@@ -8,34 +8,44 @@ from attune.batches.load import Position
 from attune.testing.ranks import run_ranks
 from attune.training import checkpoint
 from attune.training.checkpoint import Checkpoint
+from attune.training.deferred import Deferred
 from attune.training.optimizer import make_optimizer
 from attune.training.progress import TrainingProgress
 from attune.training.saving import ShardedSaver
-from attune.training.sharding import load_stored, share_weights
+from attune.training.sharding import fill_slices, load_stored, share_weights
+
+WIDTH = 130  # as large as tensors are that are built without their memory
 
 
 class Small(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(65, 65) for _ in range(2))
-        self.norm = nn.BatchNorm1d(65)
-        self.output = nn.Linear(65, 2)
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(2))
+        self.norm = nn.BatchNorm1d(WIDTH)
+        self.output = nn.Linear(WIDTH, 2)
 
     def loss(self, inputs):
         return self.output(self.norm(self.layers[1](self.layers[0](inputs)))).square().sum()
 
 
-def made(world, name="adamw"):
+def made(world, name="adamw", offloads=False):
     torch.manual_seed(5)
-    model = Small()
-    if world.size > 1:
-        share_weights(model, world)
+    if world.size == 1 and not offloads:
+        model = Small()
+    else:
+        deferred = Deferred()
+        with deferred:
+            model = Small()
+        tensors = deferred.tensors(model)
+        assert sum(each.device.type == "meta" for each in model.parameters()) == 2
+        share_weights(model, world, offloads=offloads)
+        fill_slices(model, tensors, world.device, offloads)
     return model, make_optimizer(name, model, 0.1, 0.0, (0.9, 0.99))
 
 
 def step(model, optimizer):
     optimizer.zero_grad()
-    model.loss(torch.randn(4, 65, generator=torch.Generator().manual_seed(3))).backward()
+    model.loss(torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(3))).backward()
     optimizer.step()
 
 
@@ -46,6 +56,20 @@ def values(model, optimizer):
         each.full_tensor() if hasattr(each, "full_tensor") else each for each in [*model.state_dict().values(), *state]
     ]
     return [each.detach().clone() for each in whole]
+
+
+def trained(world, offloads: bool, steps: int):
+    model, optimizer = made(world, offloads=offloads)
+    for _ in range(steps):
+        step(model, optimizer)
+    return values(model, optimizer)
+
+
+def test_slices_that_are_filled_one_by_one_are_the_whole_model_and_train_the_same_when_offloaded():
+    whole, found = (run_ranks(ranks, trained, False, 0)[0] for ranks in (1, 2))
+    assert all(torch.equal(one, other) for one, other in zip(whole, found, strict=True))
+    here, offloaded = (run_ranks(2, trained, offloads, 3)[0] for offloads in (False, True))
+    assert all(torch.equal(one, other) for one, other in zip(here, offloaded, strict=True))
 
 
 def saved_while_training(world, folder: Path, name: str):

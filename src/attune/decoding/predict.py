@@ -17,6 +17,7 @@ from attune.batches.plan import Plan
 from attune.contracts import HalfPrecisionModel, QuantizedModel, SpeechModel, TaskModel
 from attune.decoding.search import Search, decode_batch
 from attune.errors import ModelError
+from attune.kernels.cuda_graph import is_sharded
 from attune.kernels.int8 import int8_copy
 from attune.types import Output
 from attune.world import HALF_PRECISION, World
@@ -78,7 +79,8 @@ def _decode_one(task_model: TaskModel, loaded: LoadedMicroBatch, settings: Searc
     problems = tuple(dropped.reason for dropped in loaded.dropped)
     if loaded.batch is None:
         return DecodedBatch(rows, (None,) * len(rows), problems)
-    with torch.inference_mode():
+    # Layers that are put together from ranks' slices take part in training too.
+    with torch.no_grad() if is_sharded(task_model.model) else torch.inference_mode():
         found = iter(decode_batch(task_model, loaded.batch.to(world.device), settings))
     missing = {dropped.row for dropped in loaded.dropped}
     return DecodedBatch(rows, tuple(None if row in missing else next(found) for row in rows), problems)

@@ -28,7 +28,7 @@ WIDEST: Mapping[ScorerKind, int] = {"ctc": 10_000, "tokens": 200, "transducer": 
 
 # Where a recipe leaves it open. At 1, attention models prefer stock phrases and loops to a short word; NeMo ranks
 # transducers by their mean.
-LENGTH_POWERS: Mapping[ScorerKind, float] = {"tokens": 0.5, "transducer": 1.0}
+LENGTH_POWERS: Mapping[ScorerKind, float] = {"tokens": 0.3, "transducer": 1.0}
 # Were defaults: recipes of older runs have them written out.
 FORMER: Mapping[str, tuple[object, ...]] = {"length_power": (1.0,), "phrase_bonus": (0.5,)}
 
@@ -47,7 +47,7 @@ class SearchConfig:
             ge=0,
             le=100,
             description="Length normalization: hypotheses rank by score / length ** length_power; 0 prefers short ones "
-            "(default: 0.5 for attention models, 1 for transducers). Not for CTC.",
+            "(default: 0.3 for attention models, 1 for transducers). Not for CTC.",
         ),
     ] = None
     fallback: Annotated[

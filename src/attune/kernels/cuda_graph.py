@@ -1,12 +1,25 @@
 """CUDA graphs: capture the launches of a function; replayed, a thousand launches cost one."""
 
 import functools
-from collections.abc import Callable
-from typing import Any, TypeVar
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, TypeVar
 
 import torch
+from torch import Tensor
 
 Result = TypeVar("Result")
+
+
+class _HasParameters(Protocol):
+    def parameters(self) -> Iterator[Tensor]: ...
+
+
+def is_sharded(model: _HasParameters) -> bool:
+    """Whether ranks put layers of a model together as they are called, which no graph can hold."""
+    sharding = sys.modules.get("torch.distributed.tensor")  # who shares has loaded it, which takes a second
+    return sharding is not None and any(isinstance(parameter, sharding.DTensor) for parameter in model.parameters())
+
 
 ENOUGH_FREE = 0.5  # of a device's memory: with this much free, the cache need not be emptied
 

@@ -17,7 +17,14 @@ from attune.sources._s3_objects import ObjectStore
 BEGUN, FILES = "attune-begun.json", "attune-files.json"
 
 
-def push_folder(folder: Path, client: Any, bucket: str, prefix: str, address: str, sent: Callable[[int], None]) -> None:
+def push_folder(
+    folder: Path,
+    client: Any,
+    bucket: str,
+    prefix: str,
+    address: str,
+    sent: Callable[[int], None] = lambda size: None,
+) -> None:
     """Upload, or continue an interrupted upload of the same files; `sent` gets the bytes of each part."""
     listing, names = _listing(folder)
     _require_free(client, bucket, prefix, address)

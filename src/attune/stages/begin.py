@@ -8,7 +8,7 @@ import filecmp
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TypeVar
@@ -39,6 +39,7 @@ from attune.stages.pretrained import (
     start_from,
 )
 from attune.training.adapt import Adapted, adapt
+from attune.training.deferred import Deferred
 from attune.types import Utterance
 from attune.world import World
 
@@ -81,6 +82,7 @@ class BegunModel:
     loaded: LoadedModel
     init: InitReport
     adapted: Adapted
+    deferred: Deferred | None = None  # what fills the tensors, where it was built without their memory
 
 
 def begin_model(
@@ -90,30 +92,37 @@ def begin_model(
     site: Site,
     world: World,
     share: Callable[[World], None] = World.barrier,
+    deferred: Deferred | None = None,
 ) -> BegunModel:
     """Prepare the folders, build the model, load its pretrained weights and add its adapters.
 
     The folders are written by the first rank, and every rank has them after `share`; each is complete as soon as it
     is there. What an earlier attempt left is replaced: the utterances, or the weights, may have been others.
+    With `deferred` large tensors have no memory yet, and it knows their values.
     """
     require_fit(recipe)
     local = with_local_files(recipe, site)
     source = open_pretrained_source(local, site)
     if world.is_first:
         _replace_folder(folders.task, lambda folder: _prepare_task(local, source, utterances, folder))
-    imported = _collect_assets(local, source, folders.assets, site, world)
+    with deferred or nullcontext():
+        imported = _collect_assets(local, source, folders.assets, site, world)
     share(world)
-    loaded = build_model(recipe, folders.task, folders.assets)
-    init = _load_pretrained_weights(loaded, local, source, imported, folders)
-    if source.adapter:
-        read_adapter(source.adapter).apply(loaded.task_model.module)
-    return BegunModel(loaded, init, _adapt(loaded, recipe, init.new_tensors))
+    with deferred or nullcontext():
+        loaded = build_model(recipe, folders.task, folders.assets)
+        init = _load_pretrained_weights(loaded, local, source, imported, folders)
+        if source.adapter:
+            read_adapter(source.adapter).apply(loaded.task_model.module)
+        return BegunModel(loaded, init, _adapt(loaded, recipe, init.new_tensors), deferred)
 
 
-def rebuild_model(recipe: Recipe, folders: ModelFolders, new_tensors: tuple[str, ...]) -> BegunModel:
+def rebuild_model(
+    recipe: Recipe, folders: ModelFolders, new_tensors: tuple[str, ...], deferred: Deferred | None = None
+) -> BegunModel:
     """The model of a run that began before, to be filled from a checkpoint."""
-    loaded = build_model(recipe, folders.task, folders.assets)
-    return BegunModel(loaded, InitReport(new_tensors), _adapt(loaded, recipe, new_tensors))
+    with deferred or nullcontext():
+        loaded = build_model(recipe, folders.task, folders.assets)
+        return BegunModel(loaded, InitReport(new_tensors), _adapt(loaded, recipe, new_tensors), deferred)
 
 
 def _adapt(loaded: LoadedModel, recipe: Recipe, new_tensors: tuple[str, ...]) -> Adapted:

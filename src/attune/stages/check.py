@@ -35,7 +35,7 @@ from attune.errors import AttuneError, DataError, TooLong
 from attune.recipe import Recipe
 from attune.site import Site
 from attune.stages.begin import BegunModel, begin_model
-from attune.stages.context import open_optimizer, schedule_of
+from attune.stages.context import schedule_of
 from attune.stages.data import (
     Example,
     first_example,
@@ -52,6 +52,7 @@ from attune.stages.evaluate import Decoding, fetch_scoring_files, kept_metric
 from attune.stages.language_models import search_of
 from attune.stages.pretrained import LoadedModel, ModelFolders
 from attune.stages.score_floor import ScoreFloor, score_floor
+from attune.stages.sharing import open_optimizer
 from attune.text.tokenizers.characters import UNREADABLE
 from attune.training.adapt import Adapted
 from attune.types import Utterance

@@ -25,17 +25,16 @@ from attune.sources import content_of
 from attune.stages.data import Example
 from attune.stages.evaluate import Decoding, Evaluation, Scored
 from attune.stages.place import RunPlace
-from attune.stages.pretrained import LoadedModel, build_model, load_weights
-from attune.training.adapt import Adapted, merge_lora
+from attune.stages.pretrained import LoadedModel
+from attune.training.adapt import Adapted
 from attune.training.checkpoint import Damage
-from attune.training.depth import layer_factors
 from attune.training.loop import TrainingStep
-from attune.training.optimizer import OptimizerLike, make_optimizer
+from attune.training.optimizer import OptimizerLike
 from attune.training.patience import has_stalled
 from attune.training.progress import TrainingProgress
 from attune.training.saving import ShardedSaver
 from attune.training.schedule import NewBob, Schedule
-from attune.training.sharding import OwnPart, has_slices, share_weights, shares_of, whole_weights
+from attune.training.sharding import has_slices
 from attune.types import Metric, ScoringContext
 from attune.world import World
 
@@ -277,39 +276,12 @@ def as_before(recipe: Recipe, changes: Sequence[Difference]) -> Recipe:
     return replace(recipe, train=replace(recipe.train, **train), optimizer=replace(recipe.optimizer, **lr))  # type: ignore[arg-type]
 
 
-def open_optimizer(recipe: Recipe, loaded: LoadedModel, fresh: Sequence[str], world: World) -> OptimizerLike:
-    """The recipe's optimizer; where ranks share, each has its own part of it."""
-    settings, model = recipe.optimizer, loaded.task_model.module
-    shard = recipe.train.shard if world.size > 1 else "none"
-    factors = layer_factors(model, settings.layer_decay, fresh) if settings.layer_decay else None
-    if shard == "full":
-        share_weights(model, world)
-    shares = shares_of(model, world.size) if shard == "optimizer" else None
-    own = shares[world.rank] if shares else None
-    made = make_optimizer(settings.name, model, settings.lr, settings.weight_decay, settings.betas, factors, own)
-    if shares is None:
-        return made
-    parameters = dict(model.named_parameters())
-    return OwnPart(made, [[parameters[name] for name in share] for share in shares], world)
-
-
 def open_saver(loaded: LoadedModel, optimizer: OptimizerLike, place: RunPlace, world: World) -> ShardedSaver | None:
     """What saves the slices of ranks that share the weights."""
     model = loaded.task_model.module
     if not has_slices(model) or not isinstance(optimizer, Optimizer):
         return None
     return ShardedSaver(place.run.checkpoints, model, optimizer, world, place.deliver)
-
-
-def usable_alone(loaded: LoadedModel, recipe: Recipe, run: Run, world: World) -> LoadedModel:
-    """The model with all its weights on every rank: ranks decode as many batches as they have, without the others."""
-    if not has_slices(loaded.task_model.module):
-        return loaded
-    weights = merge_lora(whole_weights(loaded.task_model.module), recipe.adapt)
-    alone = build_model(recipe, run.task, run.assets)
-    load_weights(alone.task_model.module, weights, run.checkpoints)
-    alone.task_model.module.to(world.device)
-    return alone
 
 
 def memory_gib(world: World) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from attune.catalog import NORMALIZERS, find
+from attune.catalog import FAMILIES, NORMALIZERS, find
 from attune.contracts import TunedTask
 from attune.corpora import sample_corpus
 from attune.report.comparison import System, compare, describe_change
@@ -22,7 +22,6 @@ from attune.stages.context import (
     Finished,
     TrainingContext,
     log_scores,
-    usable_alone,
 )
 from attune.stages.data import open_split
 from attune.stages.evaluate import (
@@ -33,9 +32,11 @@ from attune.stages.evaluate import (
     scoring_context,
 )
 from attune.stages.pretrained import build_model, export, load_weights, open_pretrained
+from attune.stages.sharing import decoding_world, deferral, usable
 from attune.training import checkpoint
 from attune.training.adapt import merge_lora
 from attune.training.average import average
+from attune.training.deferred import Deferred
 from attune.types import ScoringContext
 
 
@@ -86,10 +87,9 @@ def score_before(training: TrainingContext, new_tensors: Sequence[str], step: in
     recipe = training.recipe
     if not recipe.data.retained or recipe.model.config.weights is None or new_tensors or step:
         return
-    loaded = usable_alone(training.loaded, recipe, training.run, training.world)
     # Layers are compiled for training's shapes and modes; a search has others.
     with torch.compiler.set_stance("force_eager") if recipe.train.compile else nullcontext():
-        yield from _score_all_of("retained", replace(training, loaded=loaded), 0, BEFORE)
+        yield from _score_all_of("retained", training, 0, BEFORE)
 
 
 def _retained_line(training: TrainingContext) -> str:
@@ -143,13 +143,20 @@ def _decode_all_of(split: str, training: TrainingContext) -> Generator[Event, No
     recipe, run, world = training.recipe, training.run, training.world
     whole, count = open_split(recipe, split, run.data, training.site, world), recipe.train.final_utterances
     chosen = sample_corpus(whole, count, recipe.seed) if count and count < len(whole) else whole
-    corpus = as_scored(chosen, training.loaded, recipe)
-    batches = evaluation_batches(training.loaded, corpus, recipe.decode.final_batch, recipe, training.site, world)
+    corpus, search = as_scored(chosen, training.loaded, recipe), training.final_search
     context = scoring_context(training.loaded.task, corpus, run.predictions_folder, training.site)
-    evaluation = yield from evaluate(
-        training.loaded, corpus, batches, training.final_search, context, world, training.stop_requested
-    )
+    deciders = decoding_world(training.loaded, recipe, search, world)
+    with usable(training.loaded, recipe, search, run, world) as loaded:
+        batches = evaluation_batches(loaded, corpus, recipe.decode.final_batch, recipe, training.site, deciders)
+        stops = training.stop_requested if deciders is world else lambda: any(world.gather(training.stop_requested()))
+        evaluation = yield from evaluate(loaded, corpus, batches, search, context, deciders, stops)
     return evaluation, context
+
+
+def _deferral(training: TrainingContext) -> Deferred | None:
+    """What the final model is built under: as it was trained, unless its files for others need all of it."""
+    exporters = find(FAMILIES, training.recipe.model.family).exporters
+    return None if exporters.beside_has_weights else deferral(training.recipe, training.world)
 
 
 @dataclass(frozen=True, slots=True)

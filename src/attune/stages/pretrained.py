@@ -31,6 +31,7 @@ from attune.run_store import locate_stored
 from attune.seeds import derive
 from attune.sources import Cache, TransferProgress, Watch, is_remote, locate, unwatched
 from attune.stages.pairs import require_fit
+from attune.stored_tensors import TensorToWrite, write_tensors
 from attune.tensor_files import read_safetensors, write_safetensors
 from attune.training import checkpoint
 from attune.training.adapt import merge_lora
@@ -230,15 +231,16 @@ def export(
     model: TaskModel,
     add: Callable[[Path], None] = lambda partial: None,
     watch: Watch = unwatched,
+    weights: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write a model folder and what `add` puts into it; it appears whole, in place of the one before.
 
-    `watch` gets how far it is.
+    `watch` gets how far it is. `weights` are written where the model has only this process's slices of them.
     """
     partial = folder.parent / f".{folder.name}.{uuid.uuid4().hex[:8]}.part"
     try:
         with _watched_writing(partial, folder, model, watch):
-            _write_model(partial, recipe, run, model)
+            _write_model(partial, recipe, run, model, weights)
         add(partial)
         _put_in_place(partial, folder)
     except (OSError, SafetensorError) as error:  # safetensors hides the operating system's error in its own
@@ -255,26 +257,36 @@ def _watched_writing(partial: Path, folder: Path, model: TaskModel, watch: Watch
     total = sum(each.numel() * each.element_size() for each in model.module.state_dict().values())
 
     def show(done: int) -> None:
-        watch(TransferProgress(str(folder), min(done, total), total, verb="writing"))
+        watch(TransferProgress(str(folder), done, total, verb="writing"))
 
-    with growing(partial, show):
+    with growing(partial, lambda done: show(min(done, total - 1))):
         yield
     show(total)
 
 
-def _write_model(partial: Path, recipe: Recipe, run: Run, model: TaskModel) -> None:
+def _write_model(
+    partial: Path, recipe: Recipe, run: Run, model: TaskModel, weights: Mapping[str, Tensor] | None
+) -> None:
     for part in (run.task, run.assets):
         if part.is_dir():  # empty folders get lost on hubs and in buckets
             shutil.copytree(part, partial / part.name)
         (partial / part.name).mkdir(parents=True, exist_ok=True)
     plain = replace(recipe, adapt=AdaptConfig())  # the exported weights have all additions added in
     write_text(partial / "recipe.yaml", recipes.resolved_yaml(plain))
-    write_safetensors(model.module.state_dict(), partial / WEIGHTS, FORMAT)
+    own = model.module.state_dict()
+    if weights is None:
+        write_safetensors(own, partial / WEIGHTS, FORMAT)
+    else:
+        write_tensors(partial / WEIGHTS, {name: _later(own[name], name, weights) for name in own}, FORMAT)
     write_beside = catalog.find(catalog.FAMILIES, recipe.model.family).exporters.beside
     if write_beside:
         write_beside(model.model, run.assets, partial)
     sync(partial / WEIGHTS)
     sync(partial)
+
+
+def _later(like: Tensor, name: str, weights: Mapping[str, Tensor]) -> TensorToWrite:
+    return TensorToWrite(like.dtype, tuple(like.shape), lambda write: write(weights[name]))
 
 
 def _put_in_place(partial: Path, folder: Path) -> None:

@@ -33,10 +33,8 @@ from attune.stages.context import (
     log_scores,
     log_step,
     memory_gib,
-    open_optimizer,
     open_saver,
     schedule_of,
-    usable_alone,
 )
 from attune.stages.data import (
     Example,
@@ -65,6 +63,7 @@ from attune.stages.place import PATIENT_SHARE, RunPlace, open_place
 from attune.stages.pretrained import LoadedModel, ModelFolders
 from attune.stages.rank_watch import RankWatch
 from attune.stages.saving import publish, save, settle
+from attune.stages.sharing import decoding_world, deferral, open_optimizer, share_model, usable
 from attune.training import checkpoint
 from attune.training.checkpoint import Checkpoint, Damage
 from attune.training.loop import StepRules, TrainingStep, take_steps
@@ -174,9 +173,9 @@ def _open_context(
 ) -> TrainingContext:
     """All that training needs. A metric, a trial list or a language model that is missing stops the run here."""
     loaded, run = begun.loaded, place.run
-    loaded.task_model.module.to(world.device)
     if recipe.train.compile:
         compile_layers(loaded.task_model.module)
+    share_model(loaded, recipe, world, begun.deferred)
     optimizer = open_optimizer(recipe, loaded, begun.init.new_tensors, world)
     scored = as_scored(dev, loaded, recipe) if dev else None
     metric = kept_metric(recipe, loaded.task)
@@ -193,7 +192,9 @@ def _open_context(
         loaded=loaded,
         optimizer=optimizer,
         dev=scored,
-        dev_batches=_dev_batches(recipe, loaded, scored, site, world) if scored else (),
+        dev_batches=_dev_batches(recipe, loaded, scored, site, decoding_world(loaded, recipe, search, world))
+        if scored
+        else (),
         dev_scoring=scoring_context(loaded.task, scored, run.predictions_folder, site) if scored else None,
         log=RunLog(run, recipe),
         metric=metric,
@@ -228,8 +229,10 @@ def _begin(recipe: Recipe, place: RunPlace, data: TrainingSet, site: Site, world
     recordings = recordings_of(recipe, site)
     if resumes:
         require_same_data(run, data, recordings)
-        return rebuild_model(recipe, ModelFolders(run.task, run.assets), run.start().new_tensors)
-    begun = begin_model(recipe, data, ModelFolders(run.task, run.assets), site, world, place.share)
+        folders = ModelFolders(run.task, run.assets)
+        return rebuild_model(recipe, folders, run.start().new_tensors, deferral(recipe, world))
+    folders = ModelFolders(run.task, run.assets)
+    begun = begin_model(recipe, data, folders, site, world, place.share, deferral(recipe, world))
     if world.is_first:
         run.remember_start(Start(data.fingerprint, begun.init.new_tensors, recordings, data.parts))
     return begun
@@ -353,10 +356,14 @@ def _after_step(training: TrainingContext, step: TrainingStep) -> Generator[Even
 
 def _judge(training: TrainingContext, dev: Scored, context: ScoringContext) -> Generator[Decoding, None, _Judged]:
     """Score the dev sets, and remember the score that decides which checkpoint is best."""
-    loaded = usable_alone(training.loaded, training.recipe, training.run, training.world)
+    recipe, search = training.recipe, training.search
+    world = decoding_world(training.loaded, recipe, search, training.world)
     # Layers are compiled for training's shapes and modes; a search has others.
-    with torch.compiler.set_stance("force_eager") if training.recipe.train.compile else nullcontext():
-        evaluation = yield from evaluate(loaded, dev, training.dev_batches, training.search, context, training.world)
+    with (
+        torch.compiler.set_stance("force_eager") if recipe.train.compile else nullcontext(),
+        usable(training.loaded, recipe, search, training.run, training.world) as loaded,
+    ):
+        evaluation = yield from evaluate(loaded, dev, training.dev_batches, search, context, world)
     scores = {f"dev.{name}": score.value for name, score in evaluation.scores.values.items()}
     name, metric = training.recipe.train.keep_best, training.metric
     if name is None or metric is None:

@@ -57,7 +57,7 @@ class Gradients:
 
     def norm(self, world: World) -> Tensor:
         """The norm of all gradients together, on the device."""
-        own: Tensor = torch.linalg.vector_norm(self.gradient)
+        own: Tensor = torch.linalg.vector_norm(self.gradient).to(world.device)
         return world.sum(own.double().square()).sqrt() if self.are_slices else own
 
     def put(self, total: Tensor | None) -> None:

@@ -111,7 +111,7 @@ def take_steps(
         with timer.computing():
             ran = _run_micros(backward, gradients, slots, rules, progress.scale, world.device)
         _sum_gradients(gradients, rules, world)
-        sums = _add_up(gradients.flat, slots, ran, world, stop_requested())
+        sums = _add_up(slots, ran, world, stop_requested())
         norm = _settle(gradients, sums[1], rules, progress.scale, world)
         # The device is busy: now is the time to fetch what comes next.
         with timer.loading():
@@ -199,11 +199,11 @@ def _seed_dropout(seed: int, device: torch.device) -> None:
         torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(seed)
 
 
-def _add_up(flat: Tensor, slots: list[LoadedMicroBatch], ran: _Ran, world: World, stop: bool) -> Tensor:
+def _add_up(slots: list[LoadedMicroBatch], ran: _Ran, world: World, stop: bool) -> Tensor:
     """The sums of all ranks (7,), in the order of `_Sums`, still on the device."""
     samples = sum(float(slot.batch.lengths.sum()) for slot in slots if slot.batch is not None)
     dropped = float(sum(len(slot.dropped) for slot in slots))
-    sums = torch.zeros(7, dtype=torch.float64, device=flat.device)
+    sums = torch.zeros(7, dtype=torch.float64, device=world.device)
     for place, known in ((2, samples), (4, float(stop)), (5, dropped), (6, float(bool(ran.starved)))):
         sums[place] += known  # a copy of host memory would wait for the device
     for _, loss in ran.losses:
@@ -215,9 +215,10 @@ def _add_up(flat: Tensor, slots: list[LoadedMicroBatch], ran: _Ran, world: World
 
 def _settle(gradients: Gradients, count: Tensor, rules: StepRules, scale: LossScale, world: World) -> Tensor:
     """Divide the summed gradient once, clip it, and return its norm before clipping."""
-    gradients.gradient.div_(count.clamp(min=1) * scale.value)
+    gradient = gradients.gradient  # in main memory where weights are offloaded
+    gradient.div_((count.clamp(min=1) * scale.value).to(gradient.device))
     norm = gradients.norm(world)
-    gradients.gradient.mul_(torch.where(norm > rules.clip, rules.clip / (norm + 1e-6), 1.0))
+    gradient.mul_(torch.where(norm > rules.clip, rules.clip / (norm + 1e-6), 1.0).to(gradient.device))
     return norm
 
 

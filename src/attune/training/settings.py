@@ -104,9 +104,16 @@ class TrainConfig:
     clip: Annotated[float, Field(gt=0, description="Largest gradient norm (gradient clipping).")] = 1.0
     strict: Annotated[bool, Field(description="Same bits on any number of devices, at some cost in speed.")] = False
     shard: Annotated[
-        Literal["none", "optimizer", "full"],
-        Field(description="Shard the optimizer state over the ranks, or the weights too."),
+        Literal["none", "optimizer", "gradients", "full"],
+        Field(
+            description="Shard the optimizer state over the ranks (ZeRO-1), the gradients too (ZeRO-2), or the weights "
+            "too (ZeRO-3, FSDP)."
+        ),
     ] = "none"
+    offload: Annotated[
+        bool,
+        Field(description="Keep weights, gradients and optimizer state in host memory; needs shard gradients or full."),
+    ] = False
     eval_every: Annotated[Count | None, Field(description="Evaluate on the dev sets every N steps.")] = None
     eval_utterances: Annotated[
         Count | None, Field(description="Evaluate on N dev utterances, chosen by the seed; the final scores use all.")
@@ -133,6 +140,11 @@ class TrainConfig:
     nonfinite_patience: Annotated[
         Count, Field(description="Stop after N steps in a row with a non-finite loss or gradient.")
     ] = 5
+
+    @property
+    def shares_weights(self) -> bool:
+        """Whether a rank has slices of the tensors between two steps."""
+        return self.shard in ("gradients", "full")
 
     @property
     def anneals(self) -> bool:

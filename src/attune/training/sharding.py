@@ -1,21 +1,31 @@
 """Training on more memory than one device has: ranks share the optimizer's state, or the weights and gradients too.
 
 `optimizer` (ZeRO-1): each rank remembers for its own parameters alone, moves them, and sends them to the others.
-`full` (FSDP2): each rank keeps a slice of every tensor; a layer is put together when it is used. Its checkpoints
-are in shards, and any setting goes on from any other's.
+`full` (ZeRO-3, FSDP2): each rank keeps a slice of every tensor; a layer is put together when it is used.
+`gradients` (ZeRO-2): the same, but what the forward pass has put together stays so until the backward pass.
+Their checkpoints are in shards; any setting goes on from any other's.
 
 After "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models" (arXiv 1910.02054).
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch._C._distributed_c10d import HashStore
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    OffloadPolicy,
+    fully_shard,
+    register_fsdp_forward_method,
+)
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
@@ -63,20 +73,83 @@ def shares_of(model: nn.Module, ranks: int) -> list[list[str]]:
     return shares
 
 
-def share_weights(model: nn.Module, world: World) -> None:
-    """Leave each rank its slice of every tensor. A layer of a stack is one unit, and what is left over is another."""
+def share_weights(model: nn.Module, world: World, regathers: bool = True, offloads: bool = False) -> None:
+    """Leave each rank its slice of every tensor. A layer of a stack is one unit, and what is left over is another.
+
+    With `regathers` a unit is put together for the forward pass and again for the backward pass; without, it stays
+    whole in between (ZeRO-2). With `offloads`, slices are in main memory.
+    """
     # An LSTM's output is a view of its buffer; nothing here changes one in place, which is what torch warns of.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor", category=UserWarning)
+    if not dist.is_initialized():  # one rank, for the sake of main memory
+        dist.init_process_group(store=HashStore(), rank=0, world_size=1)
     mesh = init_device_mesh(world.device.type, (world.size,))
-    stacks = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    pinned = CPUOffloadPolicy(pin_memory=world.device.type == "cuda")
+    how: dict[str, Any] = {"mesh": mesh, "offload_policy": pinned if offloads else OffloadPolicy()}
+    if not regathers:
+        how["reshard_after_forward"] = False
+    # A task's head is small, and scoring copies it: it belongs to the rest.
+    head = {module for name, module in model.named_modules() if name.split(".")[0] == "head"}
+    stacks = [module for module in model.modules() if isinstance(module, nn.ModuleList) and module not in head]
     for layer in [layer for stack in stacks for layer in stack if any(True for _ in layer.parameters())]:
         if not isinstance(layer, nn.ModuleList):
-            fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+            fully_shard(layer, **how)
+    fully_shard(model, **how)
     for unit in (module for module in model.modules() if isinstance(module, FSDPModule)):
         unit.set_gradient_divide_factor(1.0)  # losses are sums, and the loop divides once
         unit.set_force_sum_reduction_for_comms(True)  # gloo can do nothing else
-    register_fsdp_forward_method(model, "loss")
+    for name in ("loss", "scorer"):
+        if callable(getattr(model, name, None)):
+            register_fsdp_forward_method(model, name)
+
+
+@torch.no_grad()
+def fill_slices(model: nn.Module, tensors: Mapping[str, Tensor], device: torch.device, offloads: bool) -> None:
+    """Give a shared model that was built without memory this rank's rows of these tensors, one tensor at a time."""
+    filled: dict[Tensor, nn.Parameter] = {}
+    for prefix, module in model.named_modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            if parameter.device.type == "meta" and isinstance(parameter, DTensor):
+                if parameter not in filled:
+                    first, last = own_rows(parameter)
+                    own = tensors[f"{prefix}.{name}" if prefix else name][first:last].clone()
+                    slice_ = _as_slice(own if offloads else own.to(device), parameter)
+                    filled[parameter] = nn.Parameter(slice_, parameter.requires_grad)
+                setattr(module, name, filled[parameter])
+        for name, buffer in module.named_buffers(recurse=False):
+            if buffer.device.type == "meta":
+                module._buffers[name] = tensors[f"{prefix}.{name}" if prefix else name].to(device)
+
+
+@contextmanager
+def decoding_in_shards(model: nn.Module) -> Iterator[None]:
+    """Meanwhile a layer is put together when a part of it is called, by any method; the rest of the model stays so.
+
+    Ranks meet in every layer: all must call the same parts in the same order.
+    """
+    if not isinstance(model, FSDPModule):
+        raise RuntimeError("the model is whole")
+    owners: dict[nn.Module, FSDPModule] = {}
+    for unit in (module for module in model.modules() if isinstance(module, FSDPModule) and module is not model):
+        owners |= dict.fromkeys(cast(nn.Module, unit).modules(), unit)
+    used: list[FSDPModule] = []
+
+    def put_together(module: nn.Module, _: object) -> None:
+        unit = owners[module]
+        if used and used[-1] is not unit:
+            used.pop().reshard()
+        used[:] = [unit]
+        unit.unshard()
+
+    handles = [module.register_forward_pre_hook(put_together) for module in owners]
+    model.unshard()
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+        for whole in (*used, model):
+            whole.reshard()
 
 
 def has_slices(model: nn.Module) -> bool:
@@ -158,8 +231,8 @@ def _own_state(state: StoredTensors, name: str, parameter: Tensor | None) -> Ten
     if isinstance(parameter, DTensor) and (key in CODES or shape == parameter.shape):
         first, last = own_rows(parameter)
         if shape == parameter.shape:
-            return _as_slice(state.rows(name, first, last), parameter)
-        return _as_slice(_codes_between(state, name, parameter, first, last), parameter)
+            return _as_slice(state.rows(name, first, last).to(parameter.device), parameter)
+        return _as_slice(_codes_between(state, name, parameter, first, last).to(parameter.device), parameter)
     whole = state[name]
     return whole_codes(key, whole) if key in CODES else whole
 
@@ -176,7 +249,6 @@ def _codes_between(state: StoredTensors, name: str, parameter: DTensor, first: i
 
 def _as_slice(own: Tensor, parameter: DTensor) -> Tensor:
     mesh, placements = parameter.device_mesh, parameter.placements
-    own = own.to(parameter.device)
     return DTensor.from_local(own, mesh, placements, shape=parameter.shape, stride=parameter.stride())
 
 

@@ -111,9 +111,11 @@ def test_label_smoothing_spreads_a_part_of_each_learned_token_over_the_vocabular
 
 
 @pytest.mark.recipe
-@pytest.mark.parametrize(("window", "rounding"), [("full", 5e-6), ("trimmed", 5e-5)])
+@pytest.mark.parametrize(("window", "rounding"), [("full", 1e-6), ("trimmed", 5e-5)])
 def test_so_it_is_for_real_weights_on_real_speech(tmp_path, window, rounding):
     built = build(real("whisper-tiny"), tmp_path, window)
+    # Two clips: most of the gradient is the output layer's, a product over all tokens of a batch, whose sums round
+    # otherwise with every clip more. With four it comes to 1.3e-6 of the norm, and to 2e-15 in double precision.
     corpus = list(open_manifest(real_data("an4") / "train.jsonl", tmp_path / "index"))[:320:160]
     assert all(share <= rounding for _, share in differences(built, corpus))
     if window == "trimmed":

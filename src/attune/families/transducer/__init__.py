@@ -67,7 +67,7 @@ FAMILY = Family(
     config=TransducerConfig,
     build=build,
     importer=Importer(lambda path: path.suffix.lower() == ".nemo", read),
-    exporters=Exporters(beside=export, to_transformers=to_transformers),
+    exporters=Exporters(beside=export, beside_has_weights=True, to_transformers=to_transformers),
     vocabulary=VocabularyRules(is_own=lambda config: config.tokens == "own", remap=remap_vocabulary),
     architecture_settings=("encoder", "size", "prediction", "durations", "look_aheads", "tokens"),
     lora_targets=(("linear_q", "linear_v"), ("joint.enc", "joint.pred")),  # ContextNet has no attention

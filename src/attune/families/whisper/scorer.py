@@ -11,6 +11,7 @@ from attune.families.whisper.labels import UNKNOWN_LANGUAGE, DecoderPrompt
 from attune.families.whisper.layers import Decoder, KeysValues, Past
 from attune.families.whisper.replay import ReplayedStep, Scene
 from attune.families.whisper.windows import Windows, attention_kernels
+from attune.kernels.cuda_graph import is_sharded
 from attune.text.filters import pair_timestamps, suppress, suppress_first
 from attune.types import SAMPLE_RATE, Batch, LogitFilter
 
@@ -65,7 +66,7 @@ class WhisperScorer:
             self._grow(places.stop)
         self.position = places.stop
         with attention_kernels(self.window == "full", self.device):
-            if self.device.type == "cuda" and tokens.shape[1] == 1:
+            if self.device.type == "cuda" and tokens.shape[1] == 1 and not is_sharded(self.decoder):
                 self.step = self.step or ReplayedStep(self.decoder, Scene(self.encoded, self.mask, self.cache))
                 return self.step(tokens, places.start)
             past = [Past(cached, places) for cached in self.cache]

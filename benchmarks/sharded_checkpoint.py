@@ -1,0 +1,219 @@
+"""What a checkpoint in shards costs: memory of a rank against its share, step time meanwhile, seconds to save and load.
+
+    .venv/bin/python benchmarks/sharded_checkpoint.py [large|medium|small] [--ranks 2] [--bf16] [--whole]
+
+Whisper's shapes with SGD and momentum; in bf16, large (1.5 B) fits into 12 GiB of a CPU's memory. The weights
+are random numbers in a safetensors file, which every rank reads slice by slice. `--whole` also saves and loads as one
+file, as a model does that is not shared.
+"""
+
+import argparse
+import json
+import multiprocessing
+import re
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attune.batches.load import Position
+from attune.families.whisper.layers import EncoderDecoder
+from attune.families.whisper.shape import WhisperShape
+from attune.stored_tensors import TensorToWrite, open_tensors, write_tensors
+from attune.testing.ranks import run_ranks
+from attune.training import checkpoint
+from attune.training.checkpoint import Checkpoint
+from attune.training.deferred import Deferred
+from attune.training.gradients import Gradients
+from attune.training.optimizer import state_by_name
+from attune.training.progress import TrainingProgress
+from attune.training.saving import ShardedSaver
+from attune.training.sharding import fill_slices, load_stored, share_weights, whole_weights
+from attune.world import World
+
+WIDTHS = {"small": (768, 12), "medium": (1024, 24), "large": (1280, 32)}  # width, layers of each half
+FRAMES, TOKENS = 64, 16
+STEPS = 3  # of each kind
+
+
+class Whisper(nn.Module):
+    """Both halves, with a loss of random features and tokens."""
+
+    def __init__(self, size: str) -> None:
+        super().__init__()
+        width, layers = WIDTHS[size]
+        heads = width // 64
+        sizes = (layers, heads, 4 * width)
+        shape = WhisperShape(51866, 128, width, *sizes, *sizes, 1500, 448, 0.0, 0.0, 0.0)
+        with torch.device("meta"):
+            self.model = EncoderDecoder(shape, saves_memory=True, plans=False).to(torch.get_default_dtype())
+        self.model.to_empty(device="cpu")
+
+    def loss(self, seed: int) -> Tensor:
+        """The summed loss of one utterance."""
+        random = torch.Generator().manual_seed(seed)
+        mels = torch.randn(1, 128, FRAMES, generator=random)
+        tokens = torch.randint(0, 50000, (1, TOKENS), generator=random)
+        logits = self.model.decoder(tokens, self.model.encoder(mels, None), None)
+        return nn.functional.cross_entropy(logits.flatten(0, 1).float(), tokens.flatten(), reduction="sum")
+
+
+class Peak:
+    """The most anonymous memory that this process has had since the last look, in bytes."""
+
+    def __init__(self) -> None:
+        self.start, self._most = self.now(), 0
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    @staticmethod
+    def now() -> int:
+        """What is in use; pages of files, which the kernel can take back, are not counted."""
+        found = re.search(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text())
+        return int(found[1]) * 1024 if found else 0
+
+    def _watch(self) -> None:
+        while True:
+            self._most = max(self._most, self.now())
+            time.sleep(0.01)
+
+    def take(self) -> int:
+        """The most so far, above the interpreter's own."""
+        most, self._most = max(self._most, self.now()) - self.start, 0
+        return most
+
+
+def seconds(run: Callable[[], Any]) -> float:
+    """How long something takes."""
+    began = time.perf_counter()
+    run()
+    return round(time.perf_counter() - began, 2)
+
+
+def rank(world: World, folder: Path, size: str, has_whole: bool) -> dict[str, Any]:
+    """Everything on one rank."""
+    peak, found = Peak(), {}
+    deferred = Deferred()
+
+    def begin() -> Whisper:
+        with deferred:
+            model = Whisper(size)
+            stored = open_tensors(folder / "pretrained.safetensors")
+            with torch.no_grad():
+                for name, parameter in model.named_parameters():
+                    parameter.copy_(stored[name])
+        tensors = deferred.tensors(model)
+        share_weights(model, world)
+        fill_slices(model, tensors, world.device, offloads=False)
+        return model
+
+    began = time.perf_counter()
+    model = begin()
+    found["begin_s"], found["begin_peak"] = round(time.perf_counter() - began, 2), peak.take()
+    trained = [each for each in model.parameters() if each.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=1e-4, momentum=0.9)
+    gradients = Gradients(trained)
+    total = sum(each.numel() for each in model.parameters())
+    found |= {
+        "parameters": total,
+        "share": 3 * gradients.flat.itemsize * total // world.size,
+    }  # weights, gradients, momentum
+    saver = ShardedSaver(folder / "checkpoints", model, optimizer, world, lambda *_: None)
+    seeds = iter(range(1000))
+
+    def step() -> None:
+        gradients.clear()
+        model.loss(next(seeds)).backward()
+        optimizer.step()
+        world.barrier()
+
+    step()
+    found["step_s"] = [seconds(step) for _ in range(STEPS)]
+    found["step_peak"] = peak.take()
+    world.barrier()
+    began = time.perf_counter()
+    saver.begin(Checkpoint({}, {}, TrainingProgress(Position(1))))
+    found["begin_save_s"] = round(time.perf_counter() - began, 3)
+    during = []
+    while not during or not all(world.gather(saver.is_written)):
+        during.append(seconds(step))
+    found["saving_step_s"], found["saving_peak"] = during, peak.take()
+    saver.finish()
+    found["save_s"] = round(time.perf_counter() - began, 2)
+    newest = checkpoint.folder_of(folder / "checkpoints", 1)
+    world.barrier()
+    found["verify_s"] = seconds(lambda: checkpoint.damage(newest))
+    peak.take()
+    load = lambda: load_stored(model, optimizer, checkpoint.tensors(newest), checkpoint.tensors(newest, "optimizer"))  # noqa: E731
+    found["load_s"], found["load_peak"] = seconds(load), peak.take()
+    if has_whole:
+        found |= whole(world, folder, model, optimizer, peak)
+    saver.close()
+    return found
+
+
+def whole(world: World, folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, peak: Peak) -> dict[str, Any]:
+    """The same as one file, which the first rank writes while the others wait."""
+
+    def save() -> None:
+        weights = whole_weights(model)
+        state = {name: each.full_tensor() for name, each in state_by_name(optimizer, model).items()}
+        if world.is_first:
+            checkpoint.save(folder / "whole", Checkpoint(weights, state, TrainingProgress(Position(1))))
+        world.barrier()
+
+    found: dict[str, Any] = {"whole_save_s": seconds(save), "whole_save_peak": peak.take()}
+    newest = checkpoint.folder_of(folder / "whole", 1)
+    load = lambda: load_stored(model, optimizer, checkpoint.tensors(newest), checkpoint.tensors(newest, "optimizer"))  # noqa: E731
+    return found | {"whole_load_s": seconds(load), "whole_load_peak": peak.take()}
+
+
+def write_pretrained(size: str, path: Path) -> None:
+    """Random weights, one tensor at a time."""
+    with Deferred():
+        shapes = {name: each.shape for name, each in Whisper(size).named_parameters()}
+    torch.manual_seed(0)
+    later = {
+        name: TensorToWrite(torch.get_default_dtype(), tuple(shape), _drawn(shape)) for name, shape in shapes.items()
+    }
+    write_tensors(path, later)
+
+
+def _drawn(shape: torch.Size) -> Callable[[Callable[[Tensor], None]], None]:
+    return lambda write: write(torch.full(shape, 0.01) if len(shape) < 2 else torch.randn(shape).mul_(0.02))
+
+
+def main() -> None:
+    """Measure, and print one line of JSON for each rank and a summary."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("size", nargs="?", choices=WIDTHS, default="small")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--bf16", action="store_true")
+    parser.add_argument("--whole", action="store_true")
+    arguments = parser.parse_args()
+    torch.set_default_dtype(torch.bfloat16 if arguments.bf16 else torch.float32)  # of the gradients' buffer too
+    multiprocessing.set_start_method("fork", force=True)
+    folder = Path(tempfile.mkdtemp(prefix="sharded-"))
+    try:
+        (folder / "checkpoints").mkdir()
+        (folder / "whole").mkdir()
+        write_pretrained(arguments.size, folder / "pretrained.safetensors")
+        ranks = run_ranks(arguments.ranks, rank, folder, arguments.size, arguments.whole)
+    finally:
+        shutil.rmtree(folder)
+    for found in ranks:
+        print(json.dumps(found))
+    share = ranks[0]["share"]
+    peaks = {name: max(each[name] for each in ranks) / share for name in ranks[0] if name.endswith("peak")}
+    print({name: f"{value:.2f} × the share" for name, value in peaks.items()})
+    slowest = sorted(ranks[0]["saving_step_s"])
+    print(f"step {min(ranks[0]['step_s'])} s, while saving {slowest[0]} to {slowest[-1]} s")
+
+
+if __name__ == "__main__":
+    main()
