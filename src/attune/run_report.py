@@ -22,7 +22,7 @@ from attune.recipe import Recipe
 from attune.report.page import Page
 from attune.report.predictions import read_predictions
 from attune.report.run_page import RunFacts, report_page
-from attune.report.sets import ScoredSet, kind_of
+from attune.report.sets import ScoredSet, SpeakerTrial, kind_of
 from attune.report.sounds import sound_of_file
 from attune.report.tables import scores_from_json
 from attune.report.trials import trials_data
@@ -45,6 +45,7 @@ class _Opened:
     recipe: Recipe
     task: Task
     site: Site
+    most_scored: int | None = MOST_SCORED_ROWS
 
     def corpus(self, name: str, saved: Mapping[str, Any]) -> Corpus:
         """The set of a name in scores.json."""
@@ -97,8 +98,8 @@ def require_run(run: Run) -> None:
 
 
 def scored_set(run: Run, name: str, site: Site) -> ScoredSet:
-    """One set that a run predicted, with its utterances where they can be found."""
-    return _scored_set(name, _open(run, site), None, EMBEDDED, [])
+    """One set that a run predicted, with its utterances where they can be found, and every row's score."""
+    return _scored_set(name, replace(_open(run, site), most_scored=None), None, EMBEDDED, [])
 
 
 def _open(run: Run, site: Site) -> _Opened:
@@ -176,12 +177,14 @@ def _with_task_parts(scored: ScoredSet, opened: _Opened) -> ScoredSet:
     context = ScoringContext(split, opened.run.predictions_folder, files, _finder(scored))
     match kind:
         case "trials":
-            return replace(scored, extras={"trials": _trials(scored, files.get("trials"))})
+            trials = _trials(scored, files.get("trials"))
+            curve = trials_data([each.score for each in trials], [each.is_target for each in trials])
+            return replace(scored, trials=trials, extras={"trials": curve})
         case "segments":
             scored = replace(scored, extras={"timelines": [_timeline(each) for each in scored.predictions]})
         case "audio":
             scored = replace(scored, extras={"made": _made(scored, opened.run.predictions_folder)})
-    return replace(scored, values=_row_scores(scored, opened.task, context))
+    return replace(scored, values=_row_scores(scored, opened, context))
 
 
 def _finder(scored: ScoredSet) -> Callable[[str], Utterance]:
@@ -195,11 +198,14 @@ def _finder(scored: ScoredSet) -> Callable[[str], Utterance]:
     return find
 
 
-def _trials(scored: ScoredSet, listed: Path | None) -> Json:
+def _trials(scored: ScoredSet, listed: Path | None) -> list[SpeakerTrial]:
     from attune.tasks.verify_speaker import scored_trials, trials_of
 
-    found = scored_trials(scored.predictions, trials_of(scored.predictions, listed))
-    return trials_data([cosine for _, cosine in found], [trial[0] for trial, _ in found])
+    speakers = {each.id: str(each.reference) for each in scored.predictions}
+    return [
+        SpeakerTrial(f"{one} {other}", is_target, (speakers[one], speakers[other]), cosine)
+        for (is_target, one, other), cosine in scored_trials(scored.predictions, trials_of(scored.predictions, listed))
+    ]
 
 
 def _timeline(prediction: Prediction) -> Json:
@@ -218,9 +224,10 @@ def _made(scored: ScoredSet, folder: Path) -> Json:
     return {str(row): found for row, file in files if (found := sound_of_file(folder / file))}
 
 
-def _row_scores(scored: ScoredSet, task: Task, context: ScoringContext) -> list[float | None]:
+def _row_scores(scored: ScoredSet, opened: _Opened, context: ScoringContext) -> list[float | None]:
     """The first score of each row alone; of very many rows, or where only a whole set has one, none."""
-    if task.scored_over == "set" or len(scored.predictions) > MOST_SCORED_ROWS:
+    task, most = opened.task, opened.most_scored
+    if task.scored_over == "set" or (most is not None and len(scored.predictions) > most):
         return []
     name = next(iter(scored.scores.values))
     return [

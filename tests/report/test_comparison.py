@@ -2,13 +2,19 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from attune.errors import DataError
 from attune.metrics import Prediction
 from attune.report.comparison import System, compare, comparison_json, comparison_table, describe_change, slots
 from attune.report.diffs import WordCounts, diff
+from attune.report.score_comparison import ScoredRows, ScoredTrials, compare_rows, compare_trials
+from attune.report.sets import SpeakerTrial
+from attune.scoring.detection import score_trials
+from attune.scoring.diarization import DER
 from attune.scoring.error_rates import score_texts
+from attune.scoring.signals import SI_SDR
 from attune.scoring.significance import stretches
 
 from browser import browser
@@ -130,3 +136,73 @@ def test_a_comparison_of_one_system_or_of_different_sets_says_what_to_do(pages, 
     assert "two systems" in attune("compare", str(folder / "a")).stderr
     done = attune("compare", str(folder / "a"), str(folder / "b"), "--on", "dev")
     assert done.returncode == 2 and "attune evaluate" in done.stderr
+
+
+def test_scores_of_utterances_are_compared_by_their_mean_in_the_direction_of_the_metric():
+    values = np.random.default_rng(5).normal(10, 2, 60)
+    rows = [Prediction(str(row), "x", None) for row in range(60)]
+    scored = [ScoredRows(System(name, rows), own) for name, own in (("a", values), ("b", [*(values[1:] + 1), None]))]
+    found = compare_rows("test", scored, SI_SDR)
+    pair = found.pairs[0]
+    assert len(found.ids) == 59 and found.left_out == 1
+    assert pair.difference.value == pytest.approx((values[1:] + 1).mean() - values[:59].mean())
+    twin = compare_rows("test", [ScoredRows(System(name, rows), values) for name in "ab"], SI_SDR).pairs[0]
+    assert twin.difference == (0, 0, 0, 1) and twin.won == twin.lost == 0
+    better = compare_rows("test", [scored[0], ScoredRows(System("c", rows), values + 0.5)], SI_SDR).pairs[0]
+    assert (better.won, better.lost) == (60, 0) and better.difference.low == pytest.approx(0.5)
+    worse = compare_rows("test", [scored[0], ScoredRows(System("c", rows), values + 0.5)], DER).pairs[0]
+    assert (worse.won, worse.lost) == (0, 60) and "mean DER" in comparison_table(
+        compare_rows("test", [scored[0], scored[0]], DER)
+    )
+
+
+def trials(noise, seed):
+    """All pairs of 60 utterances of 12 speakers, scored with some noise."""
+    random = np.random.default_rng(seed)
+    pairs = [(one, other) for one in range(60) for other in range(one)]
+    return [
+        SpeakerTrial(f"u{one} u{other}", one % 12 == other % 12, (f"s{one % 12}", f"s{other % 12}"), score)
+        for one, other in pairs
+        if (score := float((one % 12 == other % 12) + random.normal(0, noise))) is not None
+    ]
+
+
+def test_trials_are_compared_by_eer_and_speakers_are_resampled():
+    systems = [
+        ScoredTrials(System(name, ()), trials(noise, seed)) for name, noise, seed in (("a", 0.6, 1), ("b", 0.3, 2))
+    ]
+    found = compare_trials("test", systems)
+    for each, scored in zip(found.systems, systems, strict=True):
+        alone = score_trials([one.score for one in scored.trials], [one.is_target for one in scored.trials], found.ids)
+        assert each.score.value == pytest.approx(alone["eer"].value)
+        assert 100 * each.wrong.mean() == pytest.approx(each.score.value, abs=1.5)  # at the threshold of the EER
+    pair = found.pairs[0]
+    assert pair.difference.high < 0 and pair.is_significant and pair.won > pair.lost
+    assert pair.difference.value == pytest.approx(found.systems[1].score.value - found.systems[0].score.value)
+    assert not compare_trials("test", [systems[0], systems[0]]).pairs[0].is_significant
+
+
+def test_runs_of_any_task_and_files_of_trials_can_be_compared(tmp_path):
+    task = "{name: verify_speaker}"
+    for name, size in (("a", 1.0), ("b", 0.1)):
+        make_run(tmp_path, lambda each, number, size=size: embedding(each, number, size), task=task).folder.rename(
+            tmp_path / name
+        )
+    page = tmp_path / "compare.html"
+    done = attune("compare", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(page))
+    assert done.returncode == 0 and "trials in common" in done.stdout and "EER" in done.stdout, done.stderr
+    lines = [{"id": each.name, "value": each.score, "reference": each.is_target} for each in trials(0.5, 3)]
+    for name in ("one.jsonl", "other.jsonl"):
+        (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = attune("compare", str(tmp_path / "one.jsonl"), str(tmp_path / "other.jsonl"), "--json")
+    assert json.loads(done.stdout)["pairs"][0]["difference"] == 0
+    with browser() as tab:
+        tab.open(f"file://{page}")
+        tab.run("document.querySelector('[data-kind=won]').click()")
+        assert "trial" in tab.run("document.querySelector('[role=status]').textContent") and tab.problems == []
+
+
+def embedding(utterance, number, noise):
+    random = np.random.default_rng(number)
+    own = np.random.default_rng(len(utterance.speaker) + ord(utterance.speaker[-1])).normal(size=8)
+    return [float(each) for each in own + noise * random.normal(size=8)]

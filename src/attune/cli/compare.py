@@ -58,7 +58,7 @@ def run(arguments: Namespace) -> int:
         return 0
     for comparison, _ in compared:
         left_out = f" ({comparison.left_out:,} not in all of them)" if comparison.left_out else ""
-        print(f"{comparison.split}: {len(comparison.ids):,} utterances in common{left_out}")
+        print(f"{comparison.split}: {len(comparison.ids):,} {comparison.unit}s in common{left_out}")
         print(comparison_table(comparison) + "\n")
     if arguments.retained:
         for (comparison, _), noun in zip(compared, ("here", "retained"), strict=True):

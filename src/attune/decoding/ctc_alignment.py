@@ -19,7 +19,7 @@ from attune.types import CtcScorer, Hypothesis
 
 BLANK = 0
 STAY, NEXT, SKIP = range(3)  # how a state was reached: from itself, from the one before, or past a blank
-FOREIGN_COST = 3.0  # nats a frame for speech between words that the text does not have
+FOREIGN_COST = 2.0  # nats a frame for speech between words that the text does not have
 
 
 @dataclass(frozen=True, slots=True)

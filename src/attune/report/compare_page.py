@@ -13,8 +13,7 @@ from attune.report.comparison import SIGNIFICANT, TESTS, Compared, Comparison, c
 from attune.report.page import Page, make_page
 from attune.report.sets import ScoredSet, coded, columns_of, groups_of, labels_of
 from attune.report.sounds import sound_of
-from attune.report.tables import metric_label
-from attune.scoring.significance import holm, paired_bootstrap
+from attune.scoring.significance import Counts, holm, paired_bootstrap
 
 SLICE_RESAMPLES = 2000
 FEWEST = 5  # utterances of a slice that is compared
@@ -39,13 +38,14 @@ def _set_data(comparison: Comparison, scored: ScoredSet) -> dict[str, Json]:
     labels = labels_of(scored.utterances)
     return {
         **comparison_json(comparison),
-        "label": metric_label(comparison.metric.name),
+        "label": comparison.label,
         "kind": comparison.kind,
+        "isGood": comparison.metric.higher_is_better,
         **columns,
         "labels": {name: coded(values) for name, values in labels.items()},
         "references": list(comparison.references),
         "sizes": comparison.sizes.tolist(),
-        "wrong": [each.wrong.tolist() for each in comparison.systems],
+        "wrong": [each.wrong.round(3).tolist() for each in comparison.systems],
         "found": [_found(each, comparison) for each in comparison.systems],
         "vocabulary": list(word_points(comparison)),
         "slices": _slices(comparison, {**labels, **groups_of(columns)}),
@@ -70,19 +70,26 @@ def _sounds(comparison: Comparison, scored: ScoredSet) -> Json:
 def _slices(comparison: Comparison, groups: Mapping[str, Sequence[str | None]]) -> list[Json]:
     """Where the last system differs from the first: kind, name, utterances, both rates, difference, interval, p."""
     first, last = comparison.systems[0], comparison.systems[-1]
-    sign = -1 if comparison.metric.higher_is_better else 1
+    scale = 1.0 if comparison.kind == "values" else 100.0
     found: list[list[Any]] = []
     for kind, names in groups.items():
         for name, rows in _members(names):
             sizes = comparison.sizes[rows]
-            change = paired_bootstrap(first.wrong[rows], last.wrong[rows], sizes, SLICE_RESAMPLES)
-            rates = [100 * each.wrong[rows].sum() / max(1, sizes.sum()) for each in (first, last)]
-            shown = rates if sign > 0 else [100 - rate for rate in rates]
-            bounds = sorted((sign * change.low, sign * change.high))
-            figures = [round(float(each), 2) for each in (*shown, sign * change.value, *bounds)]
+            change = paired_bootstrap(first.wrong[rows], last.wrong[rows], sizes, SLICE_RESAMPLES, scale)
+            rates = [_rate(each.wrong[rows], sizes, comparison) for each in (first, last)]
+            change = change.negated if comparison.metric.higher_is_better else change
+            figures = [round(float(each), 2) for each in (*rates, change.value, change.low, change.high)]
             found.append([kind, name, len(rows), *figures, change.p])
     adjusted = holm([each[-1] for each in found])
     return [[*each[:-1], round(p, 4), p < SIGNIFICANT] for each, p in zip(found, adjusted, strict=True)]
+
+
+def _rate(wrong: Counts, sizes: Counts, comparison: Comparison) -> float:
+    """The metric of some rows, from what each adds to it."""
+    rate = float(wrong.sum()) / max(1, int(sizes.sum()))
+    if comparison.kind == "values":
+        return -rate if comparison.metric.higher_is_better else rate
+    return 100 * (1 - rate if comparison.metric.higher_is_better else rate)
 
 
 def _members(names: Sequence[str | None]) -> list[tuple[str, np.ndarray]]:

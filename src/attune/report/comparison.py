@@ -18,7 +18,19 @@ from attune.report.tables import aligned, metric_label, with_unit
 from attune.scoring import bootstrap
 from attune.scoring.accuracy import ACCURACY
 from attune.scoring.error_rates import WER
-from attune.scoring.significance import RateDifference, Slots, holm, mapsswe, mcnemar, paired_bootstrap, stretches
+from attune.scoring.significance import (
+    Counts,
+    RateDifference,
+    Slots,
+    holm,
+    mapsswe,
+    mcnemar,
+    paired_bootstrap,
+    stretches,
+)
+
+ComparedKind = Literal["text", "labels", "values", "trials"]
+PairTests = tuple[RateDifference, dict[str, float]]  # the difference, and p by test
 
 TESTS = {"bootstrap": "paired bootstrap", "mapsswe": "MAPSSWE", "mcnemar": "McNemar"}
 SIGNIFICANT = 0.05
@@ -39,7 +51,7 @@ class Compared:
 
     system: System
     score: Score
-    wrong: NDArray[np.int64]
+    wrong: Counts  # errors, or scores such that less is better
     values: Sequence[str]
     diffs: Sequence[Diff]
     words: WordCounts
@@ -68,7 +80,7 @@ class Comparison:
     """All systems on one set."""
 
     split: str
-    kind: Literal["text", "labels"]
+    kind: ComparedKind
     metric: Metric
     ids: Sequence[str]
     references: Sequence[str]
@@ -76,6 +88,17 @@ class Comparison:
     systems: Sequence[Compared]
     pairs: Sequence[PairResult]
     left_out: int  # utterances that not all systems have
+
+    @property
+    def label(self) -> str:
+        """What is compared, as it is printed."""
+        label = metric_label(self.metric.name)
+        return f"mean {label}" if self.kind == "values" else label
+
+    @property
+    def unit(self) -> str:
+        """What a row is."""
+        return "trial" if self.kind == "trials" else "utterance"
 
 
 def compare(
@@ -100,7 +123,7 @@ def compare(
         references,
         sizes,
         compared,
-        _pairs(compared, references, sizes, kind),
+        pair_results(compared, lambda one, other: _tests(compared[one], compared[other], references, sizes, kind)),
         total - len(ids),
     )
 
@@ -139,11 +162,10 @@ def _compared(
     return Compared(system, bootstrap.percent(metric, wrong, sizes), wrong, values, diffs, words)
 
 
-def _pairs(
-    systems: Sequence[Compared], references: Sequence[str], sizes: NDArray[np.int64], kind: str
-) -> list[PairResult]:
+def pair_results(systems: Sequence[Compared], test: Callable[[int, int], PairTests]) -> list[PairResult]:
+    """Every pair of systems; `test` compares two of them by their places."""
     places = list(combinations(range(len(systems)), 2))
-    found = [_tests(systems[one], systems[other], references, sizes, kind) for one, other in places]
+    found = [test(*each) for each in places]
     adjusted = {name: holm([tests[name] for _, tests in found]) for name in found[0][1]}
     return [
         PairResult(
@@ -161,19 +183,23 @@ def _pairs(
 
 def _tests(
     first: Compared, second: Compared, references: Sequence[str], sizes: NDArray[np.int64], kind: str
-) -> tuple[RateDifference, dict[str, float]]:
+) -> PairTests:
     difference = paired_bootstrap(first.wrong, second.wrong, sizes)
     if kind == "labels":  # the difference of accuracies, not of errors
-        value, low, high, p = difference
-        difference = RateDifference(-value, -high, -low, p)
+        difference = difference.negated
     tests = {"bootstrap": difference.p}
     if kind == "text":
         found = zip(references, first.diffs, second.diffs, strict=True)
         segments = [each for text, one, other in found for each in stretches(slots(len(text.split()), one, other))]
         tests["mapsswe"] = mapsswe(segments)
-    right, others = first.wrong == 0, second.wrong == 0
-    tests["mcnemar"] = mcnemar(int((right & ~others).sum()), int((others & ~right).sum()))
+    tests["mcnemar"] = mcnemar_of(first, second)
     return difference, tests
+
+
+def mcnemar_of(first: Compared, second: Compared) -> float:
+    """McNemar's test of which rows only one of two systems has right."""
+    right, others = first.wrong == 0, second.wrong == 0
+    return mcnemar(int((right & ~others).sum()), int((others & ~right).sum()))
 
 
 def slots(words: int, first: Diff, second: Diff) -> Slots:
@@ -201,12 +227,12 @@ def _errors(words: int, code: str) -> list[int]:
 
 def comparison_table(comparison: Comparison) -> str:
     """Scores and differences for a terminal; of more than two systems, every pair."""
-    label = metric_label(comparison.metric.name)
+    label, unit = comparison.label, comparison.metric.unit
     rows = [["", f"{label} [95 % CI]", "speed"]]
     for each in comparison.systems:
         score = each.score
         speed = f"{each.system.speed:.0f}×" if each.system.speed else ""
-        rows.append([each.system.name, f"{with_unit(score.value, '%')} [{score.low:.2f}, {score.high:.2f}]", speed])
+        rows.append([each.system.name, f"{with_unit(score.value, unit)} [{score.low:.2f}, {score.high:.2f}]", speed])
     names = [each.system.name for each in comparison.systems]
     tests = list(comparison.pairs[0].tests)
     head = ["second − first", f"Δ {label} [95 % CI]", *(f"p {TESTS[name]}" for name in tests), "won", "lost", ""]
@@ -248,6 +274,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
     return {
         "set": comparison.split,
         "metric": comparison.metric.name,
+        "unit": comparison.metric.unit,
         "utterances": len(comparison.ids),
         "left_out": comparison.left_out,
         "systems": systems,
@@ -277,7 +304,7 @@ def describe_change(comparison: Comparison, noun: str) -> str:
     verdict = ("better" if is_better else "worse") if pair.is_significant else "no significant change"
     p = p_text(pair.adjusted["bootstrap"])
     return (
-        f"{noun}: {metric_label(comparison.metric.name)} {first.value:.2f} → {with_unit(second.value, '%')}, "
+        f"{noun}: {comparison.label} {first.value:.2f} → {with_unit(second.value, comparison.metric.unit)}, "
         f"{delta.value:+.2f} [{delta.low:+.2f}, {delta.high:+.2f}], p {p if p.startswith('<') else f'= {p}'}: {verdict}"
     )
 

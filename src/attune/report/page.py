@@ -19,7 +19,7 @@ from pathlib import Path
 from attune.files import write_text
 from attune.metrics import Json
 
-SHARED = ("dom.js", "charts.js", "table.js", "sound.js")
+SHARED = ("dom.js", "charts.js", "table.js", "sound.js", "browse.js")
 STYLES = ("page.css",)
 INLINE_LIMIT = 8_000_000  # characters of a page that a notebook shows; larger ones are only named there
 INLINE_HEIGHT = 760  # pixels

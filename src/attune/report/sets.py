@@ -33,6 +33,16 @@ ESTIMATED = 400  # recordings whose noise is estimated
 
 
 @dataclass(frozen=True, slots=True)
+class SpeakerTrial:
+    """Two sides, who speaks on each, and the score that they are one speaker."""
+
+    name: str
+    is_target: bool
+    speakers: tuple[str, str]
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
 class ScoredSet:
     """Predictions of a set with all that is known about them; utterances are in the order of the predictions."""
 
@@ -44,6 +54,7 @@ class ScoredSet:
     normalize: Callable[[str], str] | None = None
     vocabulary: frozenset[str] | None = None  # the words of the training texts
     values: Sequence[float | None] = ()  # a score of each row alone, where the task has one
+    trials: Sequence[SpeakerTrial] = ()
     extras: Mapping[str, Json] = field(default_factory=dict)  # what its task adds
     embedded: int = 50  # recordings inside the page, of the worst rows
 

@@ -38,7 +38,11 @@ class Trials:
 
     def rates(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """False accepts and false rejects, both falling from or rising to 1, of the trials in `rows`."""
-        weights = np.bincount(rows, minlength=len(self.order))[self.order]
+        return self.weighted_rates(np.bincount(rows, minlength=len(self.order)))
+
+    def weighted_rates(self, weights: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The same of trials that count so many times each."""
+        weights = weights[self.order]
         targets, impostors = weights * self.is_target, weights * ~self.is_target
         if not targets.any() or not impostors.any():
             nothing = np.full(1, math.nan)
@@ -46,6 +50,12 @@ class Trials:
         accepts = np.concatenate([[0], np.cumsum(impostors)[self.ends]]) / impostors.sum()
         rejects = 1 - np.concatenate([[0], np.cumsum(targets)[self.ends]]) / targets.sum()
         return accepts, rejects
+
+    def eer_threshold(self, scores: NDArray[np.float64]) -> float:
+        """The score from which on trials are accepted where both rates are about equal."""
+        accepts, rejects = self.weighted_rates(np.ones(len(self.order), np.int64))
+        place = int(np.argmax(rejects <= accepts))
+        return float(scores[self.order[self.ends[max(place - 1, 0)]]])
 
 
 def equal_error_rate(accepts: NDArray[np.float64], rejects: NDArray[np.float64]) -> float:

@@ -1,14 +1,15 @@
 """Whether one system is better than another on the same utterances, or only happened to be.
 
-The paired bootstrap resamples utterances; MAPSSWE (Gillick and Cox, "Some statistical issues in the comparison of
-speech recognition algorithms", ICASSP 1989) compares stretches between words that both have right; McNemar's test
-counts the utterances that only one of them has right. All tests are two-sided. `holm` corrects for many at once.
+The paired bootstrap resamples utterances, or speakers for trials of verification; MAPSSWE (Gillick and Cox, "Some
+statistical issues in the comparison of speech recognition algorithms", ICASSP 1989) compares stretches between words
+that both have right; McNemar's test counts the utterances that only one of them has right. All tests are two-sided.
+`holm` corrects for many at once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,8 +18,11 @@ from numpy.typing import NDArray
 from attune.scoring.bootstrap import BLOCKS, SEED
 
 RESAMPLES = 10_000
+STATISTIC_RESAMPLES = 2000  # each of which is computed anew
 GOOD = 2  # words in a row that both systems have right end a stretch
 
+Counts = NDArray[np.int64] | NDArray[np.float64]
+Statistic = Callable[[NDArray[np.int64]], float]  # of weighted units
 Slots = list[tuple[int, int]]  # errors of both systems, by turns between and at reference words
 
 
@@ -30,23 +34,63 @@ class RateDifference(NamedTuple):
     high: float
     p: float
 
+    @property
+    def negated(self) -> RateDifference:
+        """The same where more is better and errors were counted."""
+        return RateDifference(-self.value, -self.high, -self.low, self.p)
+
 
 def paired_bootstrap(
-    first: NDArray[np.int64], second: NDArray[np.int64], sizes: NDArray[np.int64], resamples: int = RESAMPLES
+    first: Counts, second: Counts, sizes: NDArray[np.int64], resamples: int = RESAMPLES, scale: float = 100.0
 ) -> RateDifference:
-    """The difference of two rates in percent, such as WER: errors of both by utterance, over the same words."""
+    """The difference of two rates in percent, such as WER: errors of both by utterance, over the same words.
+
+    With a scale of 1 and sizes of 1 it is the difference of two means.
+    """
     if not len(sizes):
         return RateDifference(math.nan, math.nan, math.nan, math.nan)
     random = np.random.default_rng(SEED)
     units = _blocks(np.stack([second - first, sizes]), random)
-    differences = np.concatenate([_resampled(units, random, many) for many in _shares(resamples, units.shape[1])])
-    low, high = np.percentile(differences, [2.5, 97.5])
-    tail = min((differences <= 0).mean(), (differences >= 0).mean())
-    value = 100 * float(units[0].sum()) / max(1, int(units[1].sum()))
-    return RateDifference(value, float(low), float(high), min(1.0, max(2 * float(tail), 1 / resamples)))
+    portions = [_resampled(units, random, many, scale) for many in _shares(resamples, units.shape[1])]
+    value = scale * float(units[0].sum()) / max(1, int(units[1].sum()))
+    return _difference(value, np.concatenate(portions))
 
 
-def _blocks(pairs: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.int64]:
+def paired_statistic(
+    first: Statistic, second: Statistic, draws: Callable[[np.random.Generator], NDArray[np.int64]], everything: int
+) -> RateDifference:
+    """The difference of any statistic of weighted units; `draws` makes the weights of a resample, the same for both."""
+    random = np.random.default_rng(SEED)
+    weights = [draws(random) for _ in range(STATISTIC_RESAMPLES)]
+    found = np.array([second(each) - first(each) for each in weights])
+    whole = np.ones(everything, np.int64)
+    return _difference(second(whole) - first(whole), found[np.isfinite(found)])
+
+
+def speaker_weights(
+    speakers: Sequence[tuple[str, str]],
+) -> Callable[[np.random.Generator], NDArray[np.int64]]:
+    """Resamples of speakers, as weights of the trials between them: trials of one speaker are not independent."""
+    names = {name: number for number, name in enumerate(sorted({each for pair in speakers for each in pair}))}
+    one, other = np.array([[names[name] for name in pair] for pair in speakers], np.int64).T
+
+    def draw(random: np.random.Generator) -> NDArray[np.int64]:
+        times = np.bincount(random.integers(len(names), size=len(names)), minlength=len(names))
+        weights: NDArray[np.int64] = np.where(one == other, times[one], times[one] * times[other])
+        return weights
+
+    return draw
+
+
+def _difference(value: float, resampled: NDArray[np.float64]) -> RateDifference:
+    if not len(resampled):
+        return RateDifference(value, math.nan, math.nan, math.nan)
+    low, high = np.percentile(resampled, [2.5, 97.5])
+    tail = min((resampled <= 0).mean(), (resampled >= 0).mean())
+    return RateDifference(value, float(low), float(high), min(1.0, max(2 * float(tail), 1 / len(resampled))))
+
+
+def _blocks(pairs: Counts, random: np.random.Generator) -> Counts:
     """Random blocks of very many utterances, as `bootstrap` has them."""
     if pairs.shape[1] <= BLOCKS:
         return pairs
@@ -61,10 +105,10 @@ def _shares(resamples: int, units: int) -> Iterator[int]:
         yield min(portion, resamples - start)
 
 
-def _resampled(units: NDArray[np.int64], random: np.random.Generator, many: int) -> NDArray[np.float64]:
+def _resampled(units: Counts, random: np.random.Generator, many: int, scale: float) -> NDArray[np.float64]:
     draws = random.integers(units.shape[1], size=(many, units.shape[1]))
     sums = units.take(draws, axis=1).sum(axis=2)
-    found: NDArray[np.float64] = 100 * sums[0] / np.maximum(sums[1], 1)
+    found: NDArray[np.float64] = scale * sums[0] / np.maximum(sums[1], 1)
     return found
 
 

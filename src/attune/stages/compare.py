@@ -3,13 +3,14 @@
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from attune import catalog
 from attune.errors import ConfigError, DataError
+from attune.metrics import Prediction, Scores
 from attune.report.comparison import Comparison, System, compare
 from attune.report.predictions import read_predictions
-from attune.report.sets import ScoredSet, kind_of
+from attune.report.score_comparison import ScoredRows, ScoredTrials, compare_rows, compare_trials
+from attune.report.sets import ScoredSet, SpeakerTrial, kind_of
 from attune.run import Run
 from attune.run_report import scored_set
 from attune.scoring.error_rates import score_transcripts
@@ -17,6 +18,7 @@ from attune.scoring.texts import texts_of
 from attune.site import Site
 from attune.stages.eval_target import evaluate_target, open_eval_target
 from attune.stages.evaluate import Decoding
+from attune.types import Utterance
 from attune.world import World
 
 PREFERRED = ("test", "dev")
@@ -85,30 +87,75 @@ def _common_set(runs: Sequence[Run], on: str | None) -> str:
 
 def _file_set(path: Path, normalizer: str) -> ScoredSet:
     predictions = read_predictions(path)
+    unknown: list[Utterance | None] = [None] * len(predictions)
+    if all(isinstance(each.reference, bool) for each in predictions):
+        trials = [_file_trial(each, path) for each in predictions]
+        return ScoredSet(path.stem, predictions, Scores({}, {}), unknown, trials=trials)
     normalize = catalog.find(catalog.NORMALIZERS, normalizer)
     scores = score_transcripts(*texts_of(predictions), normalize, normalizer)
-    return ScoredSet(path.stem, predictions, scores, [None] * len(predictions), normalize=normalize)
+    return ScoredSet(path.stem, predictions, scores, unknown, normalize=normalize)
+
+
+def _file_trial(prediction: Prediction, path: Path) -> SpeakerTrial:
+    """A trial of a score file, whose speakers are not known: each side stands for its own."""
+    sides = prediction.id.split()
+    if len(sides) != 2 or not isinstance(prediction.value, int | float):
+        raise DataError(
+            f"{path}: expected a trial `ID ID` with a score, found {prediction.id!r}: {prediction.value!r}."
+        )
+    return SpeakerTrial(prediction.id, bool(prediction.reference), (sides[0], sides[1]), float(prediction.value))
 
 
 def compare_opened(opened: Sequence[Opened]) -> tuple[Comparison, ScoredSet]:
-    """The comparison, and the utterances of it in its order."""
+    """The comparison, and its rows in its order."""
     first = opened[0].scored
-    kinds = {kind_of(each.scored.predictions, each.scored.scores) for each in opened}
-    if len(kinds) > 1 or not kinds <= {"text", "labels"}:
-        raise ConfigError(
-            f"Only texts and labels can be compared utterance by utterance; these are {', '.join(sorted(kinds))}. "
-            "`attune report RUN RUN` shows their scores in one page."
-        )
-    kind: Literal["text", "labels"] = "text" if kinds == {"text"} else "labels"
     systems = [System(each.name, each.scored.predictions, each.speed) for each in opened]
-    comparison = compare(first.name, systems, kind, first.normalize or _unchanged)
-    rows = {each.id: row for row, each in enumerate(first.predictions)}
+    kinds = {
+        "trials" if each.scored.trials else kind_of(each.scored.predictions, each.scored.scores) for each in opened
+    }
+    if len(kinds) > 1:
+        raise ConfigError(f"The systems do different tasks: their predictions are {', '.join(sorted(kinds))}.")
+    match kinds.pop():
+        case "text":
+            comparison = compare(first.name, systems, "text", first.normalize or _unchanged)
+        case "labels":
+            comparison = compare(first.name, systems, "labels", _unchanged)
+        case "trials":
+            return _compare_trials(first.name, systems, [each.scored.trials for each in opened])
+        case _:
+            comparison = _compare_values(systems, [each.scored for each in opened])
+    return comparison, _rows_of(first, comparison)
+
+
+def _compare_values(systems: Sequence[System], scored: Sequence[ScoredSet]) -> Comparison:
+    for system, each in zip(systems, scored, strict=True):
+        if not each.values:
+            raise ConfigError(
+                f"{system.name} has no score for each utterance of {each.name}: its metric is that of a whole set, or "
+                "its manifest cannot be read. `attune report RUN RUN` shows their scores in one page."
+            )
+    metric = next(iter(scored[0].scores.values.values())).metric
+    rows = [ScoredRows(system, each.values) for system, each in zip(systems, scored, strict=True)]
+    return compare_rows(scored[0].name, rows, metric)
+
+
+def _compare_trials(
+    split: str, systems: Sequence[System], trials: Sequence[Sequence[SpeakerTrial]]
+) -> tuple[Comparison, ScoredSet]:
+    comparison = compare_trials(split, [ScoredTrials(*each) for each in zip(systems, trials, strict=True)])
+    predictions = [Prediction(name, None, None) for name in comparison.ids]
+    return comparison, ScoredSet(split, predictions, Scores({}, {}), [None] * len(predictions))
+
+
+def _rows_of(scored: ScoredSet, comparison: Comparison) -> ScoredSet:
+    """The utterances of a set that are compared."""
+    rows = {each.id: row for row, each in enumerate(scored.predictions)}
     order = [rows[name] for name in comparison.ids]
-    return comparison, replace(
-        first,
-        predictions=[first.predictions[row] for row in order],
-        utterances=[first.utterances[row] for row in order],
-        origins=[first.origins[row] for row in order] if first.origins else (),
+    return replace(
+        scored,
+        predictions=[scored.predictions[row] for row in order],
+        utterances=[scored.utterances[row] for row in order],
+        origins=[scored.origins[row] for row in order] if scored.origins else (),
     )
 
 

@@ -165,7 +165,7 @@ function detCurve(points, eer) {
   return svg("svg", { class: "chart det", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `DET curve, equal error rate ${number(eer)} %` },
     ...grid, svg("line", { class: "diagonal", x1: x(0.0005), y1: y(0.0005), x2: x(0.6), y2: y(0.6) }), line,
     svg("circle", { class: "point chosen", cx: x(at), cy: y(at), r: 4.5 }, svg("title", {}, `EER ${number(eer)} %`)),
-    svg("text", { class: "tick name", x: x(at) + 9, y: y(at) - 7 }, `EER ${number(eer)} %`),
+    svg("text", { class: "tick name", x: x(at) + (eer > 15 ? -9 : 9), y: y(at) + (eer > 15 ? 16 : -7), "text-anchor": eer > 15 ? "end" : "start" }, `EER ${number(eer)} %`),
     svg("text", { class: "axis", x: (width + left) / 2, y: height - 6, "text-anchor": "middle" }, "false accepts, %"),
     svg("text", { class: "axis", transform: `translate(13 ${(height - bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, "false rejects, %"));
 }
@@ -188,7 +188,7 @@ function histogram({ edges, targets, impostors }) {
 function timeline(wanted, found, seconds) {
   const lanes = (segments) => [...new Set(segments.map(([, , speaker]) => speaker))].sort();
   const rows = [...lanes(wanted).map((name) => ["reference", name, wanted]), ...lanes(found).map((name) => ["hypothesis", name, found])];
-  const [width, lane, left] = [900, 24, 130];
+  const [width, lane, left] = [420, 24, 84];
   const height = rows.length * lane + 30;
   const end = Math.max(seconds || 0, ...wanted.map((each) => each[1]), ...found.map((each) => each[1]), 0.1);
   const x = (time) => left + (time / end) * (width - left - 10);
@@ -197,6 +197,6 @@ function timeline(wanted, found, seconds) {
     svg("line", { class: "grid", x1: left, x2: width - 10, y1: row * lane + 26, y2: row * lane + 26 }),
     ...segments.filter((each) => each[2] === name).map(([from, to]) => svg("rect", { class: `segment ${kind}`, x: x(from), y: row * lane + 7, width: Math.max(1, x(to) - x(from)), height: lane - 8, rx: 3 }, svg("title", {}, `${name}: ${number(from)}–${number(to)} s`))),
   ]);
-  const ticks = niceTicks(0, end, 8).map((tick) => svg("text", { class: "tick", x: x(tick), y: height - 4, "text-anchor": "middle" }, `${short(tick)} s`));
+  const ticks = niceTicks(0, end, 6).map((tick) => svg("text", { class: "tick", x: x(tick), y: height - 4, "text-anchor": "middle" }, `${short(tick)} s`));
   return svg("svg", { class: "chart timeline", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Who speaks when: reference above hypothesis" }, ...parts, ...ticks);
 }

@@ -3,10 +3,13 @@
 class Comparison {
   constructor(data) {
     this.data = data;
-    this.state = { set: "0", pair: "0", q: "", show: "all", by: "", group: "", sort: "", id: "", ...readHash() };
+    this.address = new AddressState({ set: "0", pair: "0", q: "", show: "all", by: "", group: "", sort: "", id: "" }, () => this.open());
     this.open();
-    document.addEventListener("keydown", (event) => this.onKey(event));
-    window.addEventListener("hashchange", () => { this.state = { ...this.state, ...readHash() }; this.open(); });
+    listenToKeys(() => this.browser);
+  }
+
+  get state() {
+    return this.address.values;
   }
 
   open() {
@@ -18,33 +21,27 @@ class Comparison {
     this.render();
   }
 
-  change(values) {
-    Object.assign(this.state, values);
-    writeHash(this.state);
-  }
-
   render() {
     replaceContent(document.getElementById("page"), this.header(), this.scores(), this.speed(), this.slices(), this.words(), this.utterances(),
       el("footer", {}, el("div", { class: "command" }, el("code", {}, this.data.command), copyButton(() => this.data.command)),
-        el("p", { class: "muted" }, `Made by attune on ${this.data.made}. Keys: / search, ↑ ↓ choose, Enter play, t light or dark, Esc clear.`)));
-    this.refresh({ keepsRow: true });
+        keysNote(this.data.made)));
+    this.browser.refresh({ keepsRow: true });
   }
 
   header() {
-    const choose = (name, options, value) => options.length < 2 ? null : el("label", {}, el("span", { class: "visually-hidden" }, name),
-      el("select", { id: name, onchange: (event) => { this.change({ [name]: event.target.value, id: "" }); this.open(); } }, options.map((label, place) => el("option", { value: String(place), selected: String(place) === value }, label))));
+    const choose = (name, labels) => chooser(name, labels.map((label, place) => [String(place), label]), this.state[name], (value) => { this.address.change({ [name]: value, id: "" }); this.open(); });
     return el("header", {},
-      el("div", { class: "title" }, el("h1", {}, this.set.systems.map((each) => each.name).join(" vs. ")), el("p", { class: "muted" }, `${this.set.set} · ${plural(this.set.utterances, "utterance")} in common${this.set.left_out ? `, ${count(this.set.left_out)} left out` : ""}`)),
-      el("div", { class: "controls" }, choose("set", this.data.sets.map((each, place) => (place ? `retained: ${each.set}` : each.set)), this.state.set),
-        choose("pair", this.set.pairs.map((each) => `${each.second} − ${each.first}`), this.state.pair), copyButton(() => location.href, "copy link"), themeButton()));
+      el("div", { class: "title" }, el("h1", {}, this.set.systems.map((each) => each.name).join(" vs. ")), el("p", { class: "muted" }, `${this.set.set} · ${plural(this.set.utterances, this.rowName())} in common${this.set.left_out ? `, ${count(this.set.left_out)} left out` : ""}`)),
+      el("div", { class: "controls" }, choose("set", this.data.sets.map((each, place) => (place ? `retained: ${each.set}` : each.set))),
+        choose("pair", this.set.pairs.map((each) => `${each.second} − ${each.first}`)), copyButton(() => location.href, "copy link"), themeButton()));
   }
 
   scores() {
-    const { systems, pairs, label } = this.set;
-    const isGood = this.set.kind === "labels";
-    const most = Math.max(100 * isGood, ...systems.map((each) => each.high ?? each.value), 1);
+    const { systems, pairs, label, isGood } = this.set;
+    const highest = Math.max(...systems.map((each) => each.high ?? each.value), 1e-9);
+    const most = this.set.unit === "%" ? Math.max(100 * isGood, highest) : 1.15 * highest;
     const cards = systems.map((each, place) => el("div", { class: `card metric${place === this.second ? " first" : ""}` }, el("p", { class: "label" }, each.name),
-      el("p", { class: "value" }, number(each.value), el("small", {}, ` % ${label}`)), intervalBar(each.value, each.low, each.high, most, isGood ? "good" : ""),
+      el("p", { class: "value" }, number(each.value), el("small", {}, ` ${this.set.unit} ${label}`)), intervalBar(each.value, each.low, each.high, most, isGood ? "good" : ""),
       el("p", { class: "muted" }, `95 % interval ${number(each.low)} – ${number(each.high)}`)));
     const tests = Object.keys(this.pair.p);
     const table = smallTable([
@@ -61,8 +58,8 @@ class Comparison {
   speed() {
     const known = this.set.systems.filter((each) => each.speed);
     if (known.length < 2) return null;
-    const points = known.map((each) => ({ x: each.speed, y: each.value, size: 6, name: each.name, title: `${each.name}: ${number(each.value)} %, ${number(each.speed, 0)} × real time`, class: "chosen" }));
-    return section("speed", `${this.set.label} against speed`, "as measured when each was scored", el("figure", { class: "card" }, scatter(points, { x: "× real time", y: `${this.set.label}, %`, logX: true, labels: true, width: 900, height: 300 })));
+    const points = known.map((each) => ({ x: each.speed, y: each.value, size: 6, name: each.name, title: `${each.name}: ${withUnit(each.value, this.set.unit)}, ${number(each.speed, 0)} × real time`, class: "chosen" }));
+    return section("speed", `${this.set.label} against speed`, "as measured when each was scored", el("figure", { class: "card" }, scatter(points, { x: "× real time", y: [this.set.label, this.set.unit].filter(Boolean).join(", "), logX: true, labels: true, width: 900, height: 300 })));
   }
 
   slices() {
@@ -75,7 +72,7 @@ class Comparison {
       { title: first, value: (row) => row[3], show: (row) => number(row[3]) }, { title: last, value: (row) => row[4], show: (row) => number(row[4]) },
       { title: "difference", value: (row) => Math.abs(row[5]), show: (row) => signed(row[5]) },
       { title: "95 % interval", value: (row) => row[6], show: (row) => `${signed(row[6])} – ${signed(row[7])}` },
-      { title: "p, Holm", value: (row) => row[8], show: (row) => el("span", { class: row[9] ? (row[5] < 0) === (this.set.kind === "text") ? "won" : "lost" : "muted" }, pText(row[8])) },
+      { title: "p, Holm", value: (row) => row[8], show: (row) => el("span", { class: row[9] ? (row[5] < 0) === !this.set.isGood ? "won" : "lost" : "muted" }, pText(row[8])) },
     ], rows, { sort: 4, label: "Slices where the systems differ", onpick: (row) => this.filter({ by: row[0], group: row[1] }) }));
   }
 
@@ -97,61 +94,57 @@ class Comparison {
     return this.set.wrong[this.first][row] - this.set.wrong[this.second][row];
   }
 
+  rowName() {
+    return this.set.kind === "trials" ? "trial" : "utterance";
+  }
+
+  // What a system makes of a row, in a word.
+  verdict(row, system) {
+    const { kind, wrong, sizes, found } = this.set;
+    if (kind === "values") return found[system][row];
+    if (kind === "text") return `${wrong[system][row]} / ${sizes[row]}`;
+    return wrong[system][row] ? "wrong" : "right";
+  }
+
   aligned(row, system, most) {
-    const [reference, found] = [this.set.references[row], this.set.found[system][row]];
-    if (this.set.kind === "text") return alignment(alignedPairs(reference, found), most);
-    return el("span", { class: `plain ${reference === found ? "right" : "wrong"}` }, reference === found ? reference : `${reference} → ${found}`);
+    const { kind, references, found, wrong } = this.set;
+    if (kind === "text") return alignment(alignedPairs(references[row], found[system][row]), most);
+    const isRight = kind !== "values" && !wrong[system][row];
+    const shown = kind === "labels" && !isRight ? `${references[row]} → ${found[system][row]}` : found[system][row];
+    return el("span", { class: `plain ${kind === "values" ? "" : isRight ? "right" : "wrong"}` }, shown);
   }
 
   together(row) {
     const { references, found, kind } = this.set;
     const pair = [this.first, this.second];
     if (kind === "text") return jointAlignment(pair.map((system) => alignedPairs(references[row], found[system][row])), 22);
-    return el("span", { class: "plain" }, [references[row], ...pair.map((system) => found[system][row])].join(" · "));
+    return el("span", { class: "plain" }, [references[row], ...pair.map((system) => found[system][row])].filter(Boolean).join(" · "));
   }
 
   utterances() {
     const { set } = this;
+    const digits = set.kind === "values" ? 2 : 0;
+    const mark = (row) => (this.gain(row) > 0 ? "won" : this.gain(row) < 0 ? "lost" : "muted");
     const columns = [
-      { key: "id", title: "utterance", value: (row) => set.ids[row], show: (row) => el("span", { class: "id" }, set.ids[row]) },
-      { key: "gain", title: "won", numeric: true, value: (row) => this.gain(row), show: (row) => el("span", { class: this.gain(row) > 0 ? "won" : this.gain(row) < 0 ? "lost" : "muted" }, signed(this.gain(row), 0)) },
-      ...[this.first, this.second].map((system, place) => ({ key: `system${place}`, title: set.systems[system].name, numeric: true, value: (row) => set.wrong[system][row], show: (row) => (set.kind === "text" ? `${set.wrong[system][row]} / ${set.sizes[row]}` : set.wrong[system][row] ? "wrong" : "right") })),
-      { key: "text", title: `reference, ${this.pair.first}, ${this.pair.second}`, value: (row) => set.references[row], show: (row) => this.together(row) },
-    ];
-    this.table = new UtteranceTable({ columns, label: "Utterances", onsort: (key) => this.sortBy(key), onselect: (row) => { this.change({ id: set.ids[row] }); this.showDetail(row); } });
-    this.detail = el("aside", { class: "detail", "aria-label": "The chosen utterance", "aria-live": "polite" });
-    this.found = el("span", { class: "muted", role: "status" });
-    this.search = el("input", { type: "search", id: "search", placeholder: "search texts and ids  ( / )", "aria-label": "Search texts and ids", value: this.state.q, oninput: (event) => this.filter({ q: event.target.value }, { jump: false }) });
+      { key: "id", title: this.rowName(), value: (row) => set.ids[row], show: (row) => el("span", { class: "id" }, set.ids[row]) },
+      { key: "gain", title: "won", numeric: true, value: (row) => this.gain(row), show: (row) => el("span", { class: mark(row) }, signed(this.gain(row), digits)) },
+      ...[this.first, this.second].map((system, place) => ({ key: `system${place}`, title: set.systems[system].name, numeric: true, value: (row) => set.wrong[system][row], show: (row) => this.verdict(row, system) })),
+      set.kind === "values" ? null : { key: "text", title: `reference, ${this.pair.first}, ${this.pair.second}`, value: (row) => set.references[row], show: (row) => this.together(row) },
+    ].filter(Boolean);
     this.kinds = ["all", "won", "lost", "different"].map((kind) => el("button", { type: "button", class: "tab", "data-kind": kind, onclick: () => this.filter({ show: kind }, { jump: false }) }, kind));
-    return section("utterances", "Utterances", `won: ${this.pair.second} has fewer errors than ${this.pair.first}`,
-      el("div", { class: "toolbar" }, this.search, ...this.kinds, el("button", { type: "button", class: "quiet", onclick: () => { this.change({ q: "", show: "all", by: "", group: "", id: "" }); this.render(); } }, "clear"), this.found),
-      el("div", { class: "master" }, this.table.node, this.detail));
+    this.browser = new UtteranceBrowser({
+      address: this.address, ids: set.ids, unit: this.rowName(), columns, defaultSort: "-gain", matching: () => this.matching(), detail: (row) => this.details(row),
+      status: () => (this.state.group ? ` · ${this.state.by}: ${this.state.group}` : ""),
+      onrefresh: () => this.kinds.forEach((button) => button.setAttribute("aria-pressed", String(button.dataset.kind === this.state.show))),
+    });
+    const meaning = { text: "has fewer errors than", values: "has a better score than" }[set.kind] || "is right, unlike";
+    return section("utterances", set.kind === "trials" ? "Trials" : "Utterances", `won: ${this.pair.second} ${meaning} ${this.pair.first}`,
+      el("div", { class: "toolbar" }, this.browser.search, ...this.kinds, el("button", { type: "button", class: "quiet", onclick: () => { this.address.change({ q: "", show: "all", by: "", group: "", id: "" }); this.render(); } }, "clear"), this.browser.found),
+      this.browser.node);
   }
 
-  filter(values, { jump = true } = {}) {
-    this.change({ ...values, id: "" });
-    if (this.search.value !== this.state.q) this.search.value = this.state.q;
-    this.refresh();
-    if (jump) document.getElementById("utterances").scrollIntoView({ behavior: "smooth" });
-  }
-
-  sortBy(key) {
-    const now = this.state.sort || "-gain";
-    this.change({ sort: now === `-${key}` ? key : `-${key}` });
-    this.refresh();
-  }
-
-  refresh({ keepsRow = false } = {}) {
-    const chosen = this.state.sort || "-gain";
-    const column = this.table.columns.find((each) => each.key === chosen.replace("-", "")) || this.table.columns[1];
-    const sign = chosen.startsWith("-") ? -1 : 1;
-    const rows = this.matching().map((row) => [column.value(row), row]).sort(([a, x], [b, y]) => sign * (a < b ? -1 : a > b ? 1 : 0) || x - y).map(([, row]) => row);
-    this.table.show(rows, { sort: column.key, descending: sign < 0 });
-    this.kinds.forEach((button) => button.setAttribute("aria-pressed", String(button.dataset.kind === this.state.show)));
-    this.found.textContent = `${count(rows.length)} of ${plural(this.set.ids.length, "utterance")}${this.state.group ? ` · ${this.state.by}: ${this.state.group}` : ""}`;
-    const place = keepsRow && this.state.id ? Math.max(0, rows.indexOf(this.set.ids.indexOf(this.state.id))) : 0;
-    if (rows.length) { this.table.select(place, { quiet: true }); this.showDetail(rows[place]); }
-    else replaceContent(this.detail, el("p", { class: "muted" }, "No utterance fits."));
+  filter(values, options) {
+    this.browser.filter(values, options);
   }
 
   matching() {
@@ -164,13 +157,14 @@ class Comparison {
     return set.ids.map((_, row) => row).filter((row) => fits(row) && isInGroup(row) && (!wanted || this.haystack[row].includes(wanted)));
   }
 
-  showDetail(row) {
+  details(row) {
     const { set } = this;
     const link = linkTo(set.places[row] ? null : set.audio[row], this.data.folder, set.starts[row], set.seconds[row]);
-    const both = set.systems.map((system, place) => el("div", { class: "card" }, el("h4", {}, `${system.name}: ${set.kind === "text" ? plural(set.wrong[place][row], "error") : set.wrong[place][row] ? "wrong" : "right"}`), el("div", { class: "aligned" }, this.aligned(row, place, Infinity))));
+    const verdict = (place) => (set.kind === "text" ? plural(set.wrong[place][row], "error") : this.verdict(row, place));
+    const both = set.systems.map((system, place) => el("div", { class: "card" }, el("h4", {}, `${system.name}: ${verdict(place)}`), set.kind === "values" ? null : el("div", { class: "aligned" }, this.aligned(row, place, Infinity))));
     this.keepInSync(both);
-    replaceContent(this.detail, el("h3", {}, set.ids[row]), player(set.sounds[row], link, `Recording of ${set.ids[row]}`), el("div", { class: "side" }, both),
-      el("dl", { class: "facts" }, [["seconds", number(set.seconds[row])], ["speaker", nameOf(set.speakers, row)], ["language", nameOf(set.languages, row)], ["audio", set.audio[row]]].filter(([, value]) => value && value !== "–").map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]).flat()));
+    return [el("h3", {}, set.ids[row]), set.kind === "trials" ? el("p", { class: "muted" }, set.references[row]) : player(set.sounds[row], link, `Recording of ${set.ids[row]}`), el("div", { class: "side" }, both),
+      factList([["seconds", number(set.seconds[row])], ["speaker", nameOf(set.speakers, row)], ["language", nameOf(set.languages, row)], ["audio", set.audio[row]]])];
   }
 
   // Pointing at a reference word marks the same word in every system.
@@ -181,17 +175,6 @@ class Comparison {
     });
     const mark = (place) => words.flat().forEach(([own, pair]) => pair.classList.toggle("pointed", place >= 0 && own === place));
     words.flat().forEach(([place, pair]) => { pair.addEventListener("pointerenter", () => mark(place)); pair.addEventListener("pointerleave", () => mark(-1)); });
-  }
-
-  onKey(event) {
-    if (event.key === "Escape") { this.search.blur(); this.filter({ q: "" }, { jump: false }); return; }
-    if (isTyping(event)) return;
-    if (event.key === "/") { event.preventDefault(); this.search.focus(); }
-    else if (event.key === "t") switchTheme();
-    else if (event.key === "Enter" && event.target === this.table.view) {
-      const audio = this.detail.querySelector("audio");
-      if (audio) { event.preventDefault(); audio.paused ? audio.play().catch(() => {}) : audio.pause(); }
-    }
   }
 }
 

@@ -5,10 +5,13 @@ const ERRORS = ["insertions", "deletions", "substitutions"];
 class Report {
   constructor(data) {
     this.data = data;
-    this.state = { run: "0", set: "", q: "", flag: "", by: "", group: "", from: "", to: "", errors: "", sort: "", id: "", ...readHash() };
+    this.address = new AddressState({ run: "0", set: "", q: "", flag: "", by: "", group: "", from: "", to: "", errors: "", sort: "", id: "" }, () => this.open());
     this.open();
-    document.addEventListener("keydown", (event) => this.onKey(event));
-    window.addEventListener("hashchange", () => { this.state = { ...this.state, ...readHash() }; this.open(); });
+    listenToKeys(() => this.browser);
+  }
+
+  get state() {
+    return this.address.values;
   }
 
   open() {
@@ -17,13 +20,8 @@ class Report {
     if (!names.includes(this.state.set)) this.state.set = names.includes("test") ? "test" : names[0] || "";
     this.set = this.run.sets.find((each) => each.name === this.state.set) || null;
     this.haystack = null;
-    this.table = null;
+    this.browser = null;
     this.render();
-  }
-
-  change(values) {
-    Object.assign(this.state, values);
-    writeHash(this.state);
   }
 
   render() {
@@ -33,12 +31,10 @@ class Report {
       set ? this.summary() : el("p", { class: "muted" }, "Nothing has been scored yet."),
       this.curves(), set ? this.slices() : null, set ? this.errors() : null, set ? this.taskPart() : null,
       set ? this.utterances() : null, set ? this.normalizer() : null, this.origin(), this.footer());
-    if (set) this.refresh({ keepsRow: true });
+    if (set) this.browser.refresh({ keepsRow: true });
   }
 
   header() {
-    const choose = (name, options, value, change) => options.length < 2 ? null
-      : el("label", {}, el("span", { class: "visually-hidden" }, name), el("select", { id: name, onchange: (event) => change(event.target.value) }, options.map(([key, label]) => el("option", { value: key, selected: key === value }, label))));
     const runs = this.data.runs.map((each, place) => [String(place), each.name]);
     const sets = this.run.sets.map((each) => [each.name, `${each.name} · ${plural(each.ids.length, "utterance")}`]);
     const links = [["summary", "Summary"], ["curves", "Curves"], ["slices", "Slices"], ["errors", "Errors"], ["utterances", "Utterances"], ["origin", "Origin"]];
@@ -46,13 +42,13 @@ class Report {
       el("div", { class: "title" }, el("h1", {}, this.run.name), el("p", { class: "muted" }, [this.run.task, this.run.model, this.run.state, this.run.best].filter(Boolean).join(" · "))),
       el("nav", { "aria-label": "Sections" }, links.map(([id, title]) => el("a", { href: `#${id}`, onclick: (event) => { event.preventDefault(); document.getElementById(id)?.scrollIntoView({ behavior: "smooth" }); } }, title))),
       el("div", { class: "controls" },
-        choose("run", runs, this.state.run, (value) => { this.reset(); this.change({ run: value, set: "" }); this.open(); }),
-        choose("set", sets, this.state.set, (value) => { this.reset(); this.change({ set: value }); this.open(); }),
+        chooser("run", runs, this.state.run, (value) => { this.reset(); this.address.change({ run: value, set: "" }); this.open(); }),
+        chooser("set", sets, this.state.set, (value) => { this.reset(); this.address.change({ set: value }); this.open(); }),
         copyButton(() => location.href, "copy link"), themeButton()));
   }
 
   reset() {
-    this.change({ q: "", flag: "", by: "", group: "", from: "", to: "", errors: "", id: "" });
+    this.address.change({ q: "", flag: "", by: "", group: "", from: "", to: "", errors: "", id: "" });
   }
 
   summary() {
@@ -68,7 +64,7 @@ class Report {
     const facts = [...Object.entries(conditions), ...Object.entries(counts).map(([name, value]) => [name.replaceAll("_", " "), count(value)])];
     return section("summary", "Summary", `${this.set.name}, ${plural(this.set.ids.length, "utterance")}${this.hours()}`,
       el("div", { class: "cards" }, cards), errors,
-      el("details", {}, el("summary", {}, "Counts and conditions"), el("dl", { class: "facts" }, facts.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]).flat())));
+      el("details", {}, el("summary", {}, "Counts and conditions"), factList(facts)));
   }
 
   hours() {
@@ -168,7 +164,7 @@ class Report {
       { key: "seconds", title: "seconds", numeric: true, value: (row) => set.seconds[row], show: (row) => number(set.seconds[row], 1) },
       isText ? { key: "errors", title: "errors", numeric: true, value: (row) => this.errorCount(row), show: (row) => `${this.errorCount(row)} / ${set.words[row]}` } : null,
       isText || set.kind === "labels" || values ? { key: "rate", title: isText ? this.rateName() : values ? set.metrics[0].label : "error, %", numeric: true, value: (row) => this.rate(row), show: (row) => number(this.rate(row), values ? 2 : 0) } : null,
-      { key: "text", title: isText ? "reference over hypothesis" : "reference → predicted", value: (row) => String(set.texts[row][0]), show: (row) => this.shortText(row) },
+      { key: "text", title: isText ? "reference over hypothesis" : set.kind === "trials" ? "reference" : "reference → predicted", value: (row) => String(set.texts[row][0]), show: (row) => this.shortText(row) },
     ].filter(Boolean);
   }
 
@@ -185,61 +181,31 @@ class Report {
   shortText(row) {
     const text = this.set.texts[row];
     if (this.set.kind === "text") return alignment(alignedPairs(text[0], text[1]), 24);
+    if (this.set.kind === "trials") return el("span", { class: "plain" }, String(text[0] ?? "–"));
+    if (this.set.timelines) return el("span", { class: "plain" }, this.set.timelines[row].map((each) => plural(each.length, "segment")).join(" → "));
     const isRight = this.set.kind === "labels" && text[0] === text[1];
     return el("span", { class: `plain ${this.set.kind === "labels" ? (isRight ? "right" : "wrong") : ""}` }, String(text[0] ?? "–"), isRight ? "" : ` → ${text[1] ?? "–"}`);
   }
 
   utterances() {
-    this.table = new UtteranceTable({ columns: this.columns(), label: "Utterances", onsort: (key) => this.sortBy(key), onselect: (row) => { this.change({ id: this.set.ids[row] }); this.showDetail(row); } });
-    this.detail = el("aside", { class: "detail", "aria-label": "The chosen utterance", "aria-live": "polite" });
-    this.found = el("span", { class: "muted", role: "status" });
+    const sorts = { text: "-errors", labels: "-rate" };
+    this.browser = new UtteranceBrowser({
+      address: this.address, ids: this.set.ids, columns: this.columns(), defaultSort: sorts[this.set.kind] || "id", matching: () => this.matching(), detail: (row) => this.details(row),
+      status: (rows) => this.foundRate(rows), onrefresh: (rows) => { this.drawChips(); this.print(rows); },
+    });
     this.chips = el("div", { class: "chips" });
-    this.search = el("input", { type: "search", id: "search", placeholder: "search texts and ids  ( / )", "aria-label": "Search texts and ids", value: this.state.q, oninput: (event) => this.filter({ q: event.target.value }, { jump: false }) });
     const bound = (name, label) => el("input", { type: "number", id: name, placeholder: label, "aria-label": label, value: this.state[name], oninput: (event) => this.filter({ [name]: event.target.value }, { jump: false }) });
     const hasRate = this.set.kind === "text";
     this.printed = el("div", { class: "printed" });
     return section("utterances", "Utterances", "",
-      el("div", { class: "toolbar" }, this.search, hasRate ? [bound("from", "least error %"), bound("to", "most error %")] : null,
+      el("div", { class: "toolbar" }, this.browser.search, hasRate ? [bound("from", "least error %"), bound("to", "most error %")] : null,
         el("button", { type: "button", class: "quiet", onclick: () => { this.reset(); this.render(); } }, "clear"),
-        el("button", { type: "button", id: "export", onclick: () => this.exportManifest() }, "export as manifest"), this.found),
-      this.chips, el("div", { class: "master" }, this.table.node, this.detail), this.printed);
+        el("button", { type: "button", id: "export", onclick: () => this.exportManifest() }, "export as manifest"), this.browser.found),
+      this.chips, this.browser.node, this.printed);
   }
 
-  filter(values, { jump = true } = {}) {
-    this.change({ ...values, id: "" });
-    if (this.search.value !== this.state.q) this.search.value = this.state.q;
-    this.refresh();
-    if (jump) document.getElementById("utterances").scrollIntoView({ behavior: "smooth" });
-  }
-
-  sortBy(key) {
-    const { key: now, descending } = this.sorting();
-    const first = key !== "id" && key !== "text";
-    this.change({ sort: (now === key ? !descending : first) ? `-${key}` : key });
-    this.refresh();
-  }
-
-  sorting() {
-    const chosen = this.state.sort || (this.set.kind === "text" ? "-errors" : this.set.kind === "labels" ? "-rate" : "id");
-    return { key: chosen.replace("-", ""), descending: chosen.startsWith("-") };
-  }
-
-  refresh({ keepsRow = false } = {}) {
-    const { key, descending } = this.sorting();
-    const column = this.table.columns.find((each) => each.key === key) || this.table.columns[0];
-    const rows = this.matching();
-    const values = rows.map(column.value);
-    const order = rows.map((_, place) => place);
-    const sign = descending ? -1 : 1;
-    order.sort(typeof values[0] === "string" ? (a, b) => sign * (values[a] < values[b] ? -1 : values[a] > values[b] ? 1 : 0) || a - b : (a, b) => sign * ((values[a] ?? -Infinity) - (values[b] ?? -Infinity)) || a - b);
-    const sorted = order.map((place) => rows[place]);
-    this.table.show(sorted, { sort: column.key, descending });
-    this.found.textContent = `${count(rows.length)} of ${plural(this.set.ids.length, "utterance")}${this.foundRate(rows)}`;
-    this.drawChips();
-    const chosen = keepsRow && this.state.id ? sorted.indexOf(this.set.ids.indexOf(this.state.id)) : 0;
-    if (sorted.length) { this.table.select(Math.max(0, chosen), { quiet: true }); this.showDetail(sorted[Math.max(0, chosen)]); }
-    else replaceContent(this.detail, el("p", { class: "muted" }, "No utterance fits."));
-    this.print(sorted);
+  filter(values, options) {
+    this.browser.filter(values, options);
   }
 
   foundRate(rows) {
@@ -291,20 +257,20 @@ class Report {
     replaceContent(this.chips, chips);
   }
 
-  showDetail(row) {
+  details(row) {
     const { set } = this;
     const text = set.texts[row];
     const link = linkTo(set.places[row] ? null : set.audio[row], this.run.folder, set.starts[row], set.seconds[row]);
     const facts = [["seconds", number(set.seconds[row])], ["speaker", nameOf(set.speakers, row)], ["language", nameOf(set.languages, row)], ["data set", nameOf(set.sets, row)],
       ["SNR", set.snr[row] === null || set.snr[row] === undefined ? null : `${number(set.snr[row], 1)} dB`], ["score", set.scores[row] === null ? null : number(set.scores[row], 3)], ["audio", set.audio[row]]];
     const made = set.made && set.made[row];
-    replaceContent(this.detail,
+    return [
       el("h3", {}, set.ids[row], this.flagMarks(row)),
       player(set.sounds[row], link, `Recording of ${set.ids[row]}`),
       made ? [el("h4", {}, "Made by the model"), player(made, null, `Output for ${set.ids[row]}`)] : null,
       set.timelines ? timeline(set.timelines[row][0], set.timelines[row][1], set.seconds[row]) : null,
-      set.kind === "text" ? this.textDetail(row, text) : el("p", { class: "plain" }, `${text[0] ?? "–"} → ${text[1] ?? "–"}`),
-      el("dl", { class: "facts" }, facts.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]).flat()));
+      set.kind === "text" ? this.textDetail(row, text) : set.timelines || set.kind === "trials" ? null : el("p", { class: "plain" }, `${text[0] ?? "–"} → ${text[1] ?? "–"}`),
+      factList(facts)].flat();
   }
 
   textDetail(row, [reference, code, rawReference, raw]) {
@@ -315,7 +281,7 @@ class Report {
 
   exportManifest() {
     const { set } = this;
-    const lines = this.table.rows.map((row) => {
+    const lines = this.browser.table.rows.map((row) => {
       const text = set.texts[row];
       const fields = { id: set.ids[row], audio: set.audio[row], ...(set.places[row] || {}), start: set.starts[row], seconds: set.seconds[row], text: set.kind === "text" ? text[2] || text[0] : null,
         speaker: nameOf(set.speakers, row), language: nameOf(set.languages, row), ...(set.kind === "text" ? { hypothesis: text[3] || hypothesisOf(text[0], text[1]) } : { reference: text[0], predicted: text[1] }) };
@@ -354,18 +320,7 @@ class Report {
   }
 
   footer() {
-    return el("footer", {}, el("p", { class: "muted" }, `Made by attune on ${this.data.made}. Keys: / search, ↑ ↓ choose, Enter play, t light or dark, Esc clear.`));
-  }
-
-  onKey(event) {
-    if (event.key === "Escape" && this.set) { if (event.target !== this.search || !this.search.value) this.search.blur(); this.filter({ q: "" }, { jump: false }); return; }
-    if (isTyping(event)) return;
-    if (event.key === "/" && this.search) { event.preventDefault(); this.search.focus(); }
-    else if (event.key === "t") switchTheme();
-    else if ((event.key === "Enter" || event.key === " ") && event.target === this.table?.view) {
-      const audio = this.detail.querySelector("audio");
-      if (audio) { event.preventDefault(); audio.paused ? audio.play().catch(() => {}) : audio.pause(); }
-    }
+    return el("footer", {}, keysNote(this.data.made));
   }
 }
 
