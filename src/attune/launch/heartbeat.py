@@ -68,6 +68,7 @@ class RankMonitor:
         self._heartbeats = {rank: _Heartbeat("", 0, now) for rank in self._peers}
         self._reasons: dict[int, str] = {}  # why ranks have exited, by their own account
         self._has_store = True
+        self._is_reported = False
         self._closed = threading.Event()
         self._threads = [
             threading.Thread(target=work, daemon=True) for work in (self._exchange_heartbeats, self._monitor)
@@ -95,6 +96,7 @@ class RankMonitor:
         is_lowest = self._rank == min({self._rank, *self._peers} - set(gone))
         # A rank of this machine has printed its own error in the same place.
         is_known = all(rank in self._reasons and self._is_near(rank) for rank in gone)
+        is_known = is_known or self._is_reported  # by the monitor, which has ended it since
         return RankLost(" ".join(map(self._farewell, gone)), is_lowest and not is_known)
 
     def _gone(self) -> list[int]:
@@ -156,6 +158,7 @@ class RankMonitor:
                 ranks, what = found
                 is_lowest = self._rank == min({self._rank, *self._peers} - set(ranks))
                 names = " and ".join(map(self._describe, ranks))
+                self._is_reported = True
                 self._on_loss(f"{names} {what} {RESUME}", is_lowest)
                 if not is_lowest:
                     time.sleep(4 * self._period)  # once the lost rank is killed, no rank can report
