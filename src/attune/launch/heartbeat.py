@@ -170,7 +170,9 @@ class RankMonitor:
                     time.sleep(4 * self._period)  # once the lost rank is killed, no rank can report
                 for rank in ranks:
                     self._kill_rank(rank)
-                time.sleep(self._period)  # whoever is gone before the others have looked is taken for the lost rank
+                # Whoever is gone before the others have looked is taken for the lost rank.
+                if self._closed.wait(self._period):
+                    return  # the main thread got out by itself
                 os._exit(1)  # the main thread may wait in the network library, where no exception reaches it
 
     def _unresponsive(self) -> tuple[list[int], str] | None:
