@@ -1,11 +1,12 @@
 """Whisper on the CPU: seconds and WER of attune, openai-whisper, transformers and faster-whisper, in one run.
 
-    python benchmarks/cpu_inference.py MODEL DATA [--threads 1] [--repeats 3] [--clips 40] [--systems NAME …]
+    python benchmarks/cpu_inference.py MODEL DATA [--threads 1] [--rounds 3] [--clips 20] [--systems NAME …]
 
 MODEL is a Whisper in transformers' format; DATA holds an4/ and sentences/ with their manifests. Every system gets the
-same samples, transcribes English greedily without timestamps, and runs in a process of its own. Printed are CPU seconds
-(of all threads) and wall seconds, the least of the repeats, without loading; other work on the machine inflates wall
-seconds far more than CPU seconds. Peers are skipped where they are not installed.
+same samples, transcribes English greedily without timestamps, and runs in a process of its own. The systems take turns,
+so that other work on the machine hits all of them alike. Printed are CPU seconds (of all threads) and wall seconds, the
+least of all rounds, without loading, and both as multiples of the quickest peer's. Peers that are not installed are
+skipped.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -27,64 +29,105 @@ RATE = 16_000
 
 
 def main() -> None:
-    """Measure each system in a process of its own, and print a table."""
+    """Let the systems take turns, each in a process of its own, and print a table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("model", type=Path)
     parser.add_argument("data", type=Path)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--clips", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--clips", type=int, default=20)
     parser.add_argument("--systems", nargs="*", default=list(SYSTEMS), choices=SYSTEMS)
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.alone:
-        print(json.dumps(measure(arguments)))
+        answer_rounds(arguments)
         return
-    print(f"| system | AN4 dev, {arguments.clips} clips: CPU s, wall s, WER | one recording: CPU s, wall s, WER |")
-    print("|---|---|---|")
-    for system in arguments.systems:
-        print(f"| {system} | {' | '.join(measured_apart(system, arguments.threads))} |", flush=True)
+    processes = {system: started(system, arguments.threads) for system in arguments.systems}
+    found = {system: rounds for system in processes if (rounds := Rounds.ready(processes[system]))}
+    for _ in range(arguments.rounds):
+        for rounds in found.values():
+            rounds.ask()
+    sets = (f"AN4 dev, {arguments.clips} clips", "one recording of 62 s")
+    for index, name in enumerate(sets):
+        print_table(name, {system: rounds.best(index) for system, rounds in found.items()})
+    for process in processes.values():
+        process.communicate()
 
 
-def measured_apart(system: str, threads: int) -> list[str]:
-    """The cells of a system's row."""
+def started(system: str, threads: int) -> "subprocess.Popen[str]":
+    """A process that measures one system, a round for each line that it reads."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
     environment = {**os.environ, **dict.fromkeys(names, str(threads))}
-    done = subprocess.run(
-        [sys.executable, *sys.argv, "--alone", system], env=environment, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        return [done.stderr.strip().splitlines()[-1], ""]
-    found = json.loads(done.stdout.splitlines()[-1])
-    return [f"{each['cpu']:.2f}, {each['wall']:.2f}, {each['wer']:.2f} %" for each in found]
+    command = [sys.executable, *sys.argv, "--alone", system]
+    return subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
-def measure(arguments: argparse.Namespace) -> list[dict[str, float]]:
-    """The seconds and WER of one system, for clips and for a long recording."""
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A set in one round."""
+
+    cpu: float
+    wall: float
+    wer: float
+
+
+@dataclass(slots=True)
+class Rounds:
+    """What a system's process answered."""
+
+    process: "subprocess.Popen[str]"
+    rounds: list[list[Measured]] = field(default_factory=list)
+
+    @classmethod
+    def ready(cls, process: "subprocess.Popen[str]") -> "Rounds | None":
+        """Once it has loaded its model; None if it could not."""
+        return cls(process) if process.stdout and process.stdout.readline() else None
+
+    def ask(self) -> None:
+        """One more round."""
+        if self.process.stdin and self.process.stdout:
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+            self.rounds.append([Measured(**each) for each in json.loads(self.process.stdout.readline())])
+
+    def best(self, index: int) -> Measured:
+        """The least seconds of all rounds."""
+        own = [each[index] for each in self.rounds]
+        return Measured(min(each.cpu for each in own), min(each.wall for each in own), own[-1].wer)
+
+
+def print_table(name: str, found: dict[str, Measured]) -> None:
+    """A line for each system; times as multiples of the quickest peer's too."""
+    peers = [each for system, each in found.items() if not system.startswith("attune")] or list(found.values())
+    cpu, wall = min(each.cpu for each in peers), min(each.wall for each in peers)
+    print(f"| {name} | CPU s | × quickest peer | wall s | × | WER |\n|---|---|---|---|---|---|")
+    for system, each in found.items():
+        times = f"{each.cpu:.2f} | {each.cpu / cpu:.2f} | {each.wall:.2f} | {each.wall / wall:.2f}"
+        print(f"| {system} | {times} | {each.wer:.1f} % |", flush=True)
+
+
+def answer_rounds(arguments: argparse.Namespace) -> None:
+    """Load one system, then transcribe both sets for every line that comes."""
     import torch
 
     torch.set_num_threads(arguments.threads)
+    sets = clips(arguments.data, arguments.clips), recording(arguments.data)
     with tempfile.TemporaryDirectory() as folder:
         transcribe = SYSTEMS[arguments.alone](arguments.model, arguments.threads, Path(folder))
-        return [
-            timed(transcribe, *data, arguments.repeats)
-            for data in (clips(arguments.data, arguments.clips), recording(arguments.data))
-        ]
+        transcribe(sets[0][0][:1])
+        print("ready", flush=True)
+        for _ in sys.stdin:
+            print(json.dumps([asdict(timed(transcribe, *data)) for data in sets]), flush=True)
 
 
-def timed(transcribe: Transcribe, audio: list[Samples], texts: list[str], repeats: int) -> dict[str, float]:
-    """The least seconds of all repeats, after one that is not counted."""
+def timed(transcribe: Transcribe, audio: list[Samples], texts: list[str]) -> Measured:
+    """One set, once."""
     from attune.api import score
 
-    transcribe(audio[:1])
-    cpu, wall, found = [], [], []
-    for _ in range(repeats):
-        started = time.process_time(), time.perf_counter()
-        found = transcribe(audio)
-        cpu.append(time.process_time() - started[0])
-        wall.append(time.perf_counter() - started[1])
-    wer = score(texts, found, "english").values["wer"].value
-    return {"cpu": min(cpu), "wall": min(wall), "wer": wer}
+    began = time.process_time(), time.perf_counter()
+    found = transcribe(audio)
+    cpu, wall = time.process_time() - began[0], time.perf_counter() - began[1]
+    return Measured(cpu, wall, score(texts, found, "english").values["wer"].value)
 
 
 def clips(data: Path, count: int) -> tuple[list[Samples], list[str]]:
@@ -122,6 +165,7 @@ def openai_whisper(model: Path, threads: int, folder: Path) -> Transcribe:
     import torch
     from safetensors.torch import load_file
 
+    sys.path.remove(str(Path(__file__).resolve().parent))  # there is a whisper.py beside this file
     import whisper
 
     shape = json.loads((model / "config.json").read_text())

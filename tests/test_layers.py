@@ -20,7 +20,7 @@ ROWS = """
     __main__
     cli
     serve
-    __init__ api recognizer recordings transcripts live display transfers styles
+    __init__ api recognizer recordings transcripts live live_scores display transfers styles
     launch
     stages
     recipe recipe_keys site run run_report lease run_store run_mirror

@@ -112,6 +112,29 @@ def test_the_command_prints_results_and_how_late_they_are(run, tmp_path, capsys)
     assert main(["transcribe", str(run), "x.wav", "--stream", "--out", "x.csv"]) == 2
 
 
+@pytest.mark.parametrize("look_ahead", [0, 1])
+def test_a_set_is_scored_as_a_stream_with_the_results_of_whole_recordings_and_their_latency(run, look_ahead, capsys):
+    (data,) = (run.parent / "data").glob("*.jsonl")
+    words = ["evaluate", str(run / "model"), f"model.look_ahead={look_ahead}", "--on", str(data), "--device", "cpu"]
+    assert main([*words, "--json"]) == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert main([*words, "--json", "--stream"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["stream"]["kind"] == "cache-aware" and found["stream"]["rtf"] > 0
+    assert found.pop("stream") and found["counts"]
+    assert found == {name: whole[name] for name in found}
+    assert main([*words, "--stream", "--by", "speaker"]) == 2
+
+
+def test_a_model_of_whole_utterances_reports_when_its_first_and_last_words_came(capsys, tmp_path):
+    rows = [{**row, "audio": str(path)} for path, row in demo_clips()[:3]]
+    (tmp_path / "few.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    words = ["evaluate", str(DEMO / "model"), "--on", str(tmp_path / "few.jsonl"), "--stream", "--device", "cpu"]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert "agreement streams" in shown and "first word:" in shown and "last word:" in shown and "WER" in shown
+
+
 def test_a_streaming_model_goes_to_nemo_and_back(run, tmp_path, recognizer):
     assert main(["export", str(run), "--to", str(tmp_path / "model")]) == 0
     back = attune.load(tmp_path / "model" / "model.nemo").loaded.task_model.model

@@ -253,6 +253,8 @@ def test_what_greedy_search_does_not_use_is_refused(folder, section, setting):
 
 def test_the_former_default_is_no_setting_where_an_older_run_has_it_written_out(folder):
     assert load(Path("whole.yaml"), ["decode.search=greedy", "decode.length_power=1"]).recipe.decode.length_power == 1
+    for bonus in (0.5, 1.0):
+        load(Path("whole.yaml"), ["decode.search=greedy", f"decode.phrase_bonus={bonus}"])
 
 
 def test_a_weight_needs_a_language_model(folder):
@@ -291,7 +293,7 @@ def test_differences_are_named_by_dotted_keys(folder):
         "decode.final.lm_weight": (None, 0.3),
         "decode.final.lm_temperature": (None, 1.0),
         "decode.final.phrases": (None, []),
-        "decode.final.phrase_bonus": (None, 0.5),
+        "decode.final.phrase_bonus": (None, 1.0),
     }
 
 

@@ -54,7 +54,10 @@ def test_the_template_runs_from_tokenizer_to_evaluation_and_kills_do_not_show(tm
     assert sha256(tuned) != before[1]
 
     capsys.readouterr()
-    assert main(["evaluate", "template-evaluate", *data, "--on", "test", "--per-rank", "--json", *HERE]) == 0
+    assert (
+        main(["evaluate", "template-evaluate", *speechbrains[:1], *data, "--on", "test", "--per-rank", "--json", *HERE])
+        == 0
+    )
     scored = json.loads(capsys.readouterr().out)
     assert scored["utterances"] == 6 and scored["search"]["lm"] == "runs/template/finetune-lm"
 

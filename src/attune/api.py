@@ -29,10 +29,10 @@ from attune.report.page import Page
 from attune.run import Run
 from attune.run_report import save_report
 from attune.scoring.error_rates import score_transcripts
-from attune.site import this_site
+from attune.site import Site, this_site
 from attune.sources import locate
 from attune.stages import drain
-from attune.stages.eval_target import evaluate_target, load_eval_target, open_eval_target, record
+from attune.stages.eval_target import EvalTarget, evaluate_target, load_eval_target, open_eval_target, record
 from attune.stages.evaluate import Evaluation
 from attune.stages.language_models import read_phrases, search_of
 from attune.stages.lock import as_locked
@@ -86,6 +86,19 @@ def load(
     if chunking == "timestamps":
         _require_timestamps(target.pretrained.recipe)
         target = open_eval_target(str(source), [*changes, "model.timestamps=true"], site)
+    recognizer = recognizer_of(target, site, world, chunking, fallback, precision)
+    return recognizer.expecting(read_phrases(phrases, site)) if phrases else recognizer
+
+
+def recognizer_of(
+    target: EvalTarget,
+    site: Site,
+    world: World,
+    chunking: Chunking = "vad",
+    fallback: bool | None = None,
+    precision: DecodingPrecision | None = None,
+) -> Recognizer:
+    """What is opened for an evaluation, ready to use, with the recipe's final search."""
     pretrained = target.pretrained
     loaded, decode = load_eval_target(pretrained, site, world), pretrained.recipe.decode
     locked = as_locked(target.locked_by, site) if target.locked_by else site
@@ -95,8 +108,7 @@ def load(
     if precision is not None:
         settings = replace(settings, precision=precision)
     task_model = prepare_for_decoding(loaded.task_model, settings)
-    recognizer = Recognizer(pretrained.recipe, replace(loaded, task_model=task_model), settings, world, chunking)
-    return recognizer.expecting(read_phrases(phrases, site)) if phrases else recognizer
+    return Recognizer(pretrained.recipe, replace(loaded, task_model=task_model), settings, world, chunking)
 
 
 def load_upstream(name: str, weights: str | Path | None = None, device: str = "auto") -> FeatureExtractor:

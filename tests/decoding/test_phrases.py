@@ -10,6 +10,7 @@ from attune.decoding import ctc
 from attune.decoding._phrase_tree import TokenTexts
 from attune.decoding.fusion import Fusion
 from attune.decoding.phrases import PhraseBook
+from attune.decoding.search import Search, search
 from attune.errors import ModelError
 from attune.types import CtcScorer
 
@@ -217,10 +218,20 @@ def test_the_ranks_of_a_beam_are_the_sums_of_its_parts():
     scorer = scorer_of(torch.randn(6, 5).log_softmax(-1))
     pieces = ("<blank>", "▁", "a", "b", "c")
     fusion = Fusion(random_bigrams(5), 0.4, phrases=booster(pieces, ["ab", "c"]))
-    (found,) = ctc.beam_search(scorer, 400, fusion, nbest=400)
-    parts = fusion.parts([each.tokens for each in found], None)
-    totals = [each.score + sum(own.values()) for each, own in zip(found, parts, strict=True)]
+    (best,) = search(scorer, Search("beam", beam=400, nbest=400, lm="lm", fusion=fusion))
+    totals = [sum(dict(each.parts).values()) for each in (best, *best.nbest)]
+    assert [*dict(best.parts)] == ["acoustic", "lm", "phrases"] and len(totals) > 100
     assert all(before >= after - 1e-5 for before, after in itertools.pairwise(totals))
+
+
+def test_a_phrase_gains_what_it_needed_and_hardly_more():
+    """So one more phrase never makes a text better than the text that the model would write."""
+    boosted = booster(PIECES, ["new york"], 5.0)
+    for gap, gained in ((0.0, 0.5), (1.5, 3.5), (100.0, 35.0)):  # two tokens, and no more than the bonus
+        rows = boosted.start(1)
+        for token in ids(PIECES, "▁new", "▁york"):
+            rows = boosted.advance(rows, torch.tensor([token]), torch.ones(1, dtype=torch.bool), torch.tensor([gap]))
+        assert float(boosted.finish(rows)) == pytest.approx(gained - 35.0)  # the rest of the bonus is taken back
 
 
 def test_a_phrase_that_was_had_is_worth_nothing_on_the_way_either():
@@ -229,6 +240,6 @@ def test_a_phrase_that_was_had_is_worth_nothing_on_the_way_either():
     worth = []
     for token in ids(PIECES, "▁york", "▁york", "▁york"):
         worth.append(float(boosted.bonuses(rows, torch.zeros(1, len(PIECES)))[0, token]))
-        rows = boosted.advance(rows, torch.tensor([token]), torch.ones(1, dtype=torch.bool))
+        rows = boosted.advance(rows, torch.tensor([token]), torch.ones(1, dtype=torch.bool), torch.full((1,), 9.0))
     assert worth == pytest.approx([4.0, 0.0, 0.0])  # a loop is never ahead of the texts that have ended
     assert float(boosted.finish(rows)) == pytest.approx(0.0)

@@ -260,6 +260,7 @@ def test_prometheus_reads_what_was_counted(server, clips):
 
 
 def test_corrected_transcripts_become_rows_that_attune_can_read(recognizer, clips, tmp_path):
+    from attune.cli import main
     from attune.corpora import open_manifest
 
     with running({"demo": recognizer}, ServerSettings(collect=tmp_path / "rows")) as address:
@@ -268,6 +269,7 @@ def test_corrected_transcripts_become_rows_that_attune_can_read(recognizer, clip
             assert answer.status_code == 201
         post(address, "/collect", file=("x.opus", clips[1].read_bytes()), text="grumpy camel")
         assert post(address, "/collect", file=("x.opus", clips[1].read_bytes()), text=" ").status_code == 400
+    assert main(["check", str(tmp_path / "rows" / "manifest.jsonl")]) == 0
     rows = list(open_manifest(tmp_path / "rows" / "manifest.jsonl", tmp_path / "index"))
     assert [row.text for row in rows] == ["tiny walruses", "grumpy camel"]
     assert all(Path(row.audio).is_file() for row in rows)

@@ -84,9 +84,10 @@ def normalize(frames: Tensor, lengths: Tensor) -> Tensor:
 
 def stack_frames(frames: Tensor, lengths: Tensor, factor: int) -> tuple[Tensor, Tensor]:
     """Join `factor` neighbouring frames into one (B, F / factor, D × factor); zeros complete a row's last one."""
-    frames = F.pad(mask_padding(frames, lengths), (0, 0, 0, -frames.shape[1] % factor))
-    rows, count, width = frames.shape
-    return frames.reshape(rows, count // factor, width * factor), -(-lengths // factor)
+    rows, size, width = frames.shape
+    count = (size + factor - 1) // factor
+    frames = F.pad(mask_padding(frames, lengths), (0, 0, 0, count * factor - size))
+    return frames.reshape(rows, count, width * factor), (lengths + factor - 1) // factor
 
 
 def within(lengths: Tensor, size: int) -> Tensor:

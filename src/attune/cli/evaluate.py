@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attune.cli._eval_shards import evaluate_shards, require_shards
+from attune.cli._eval_stream import evaluate_streams, require_stream_options
 from attune.cli._ranks import add_launch, add_per_rank, add_site, in_world, site_of
 from attune.cli._terminal import add_json, add_overrides, at_least, print_json, print_normalizer_hint
 from attune.errors import ConfigError
@@ -60,6 +61,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="s3://BUCKET/PREFIX/",
         help="keep what is decoded here, in shards; the same command decodes only those that are missing",
     )
+    parser.add_argument(
+        "--stream",
+        action="store_true",
+        help="feed recordings as a microphone would, and report how late the first and the last word were",
+    )
     add_launch(parser)
     add_per_rank(parser)
     add_site(parser)
@@ -74,8 +80,12 @@ def run(arguments: Namespace) -> int:
     if len(arguments.on or ()) > 1 and (arguments.out or arguments.alignments):
         raise ConfigError("--out and --alignments need a single --on. Evaluate the sets one by one.")
     require_shards(arguments)
+    if arguments.stream:
+        require_stream_options(arguments)
     site = with_progress(site_of(arguments))
     subject = open_eval_target(arguments.subject, arguments.overrides, site)
+    if arguments.stream:
+        return evaluate_streams(arguments, subject, site)
     require_places(subject, arguments.out, arguments.alignments)
     if arguments.shards:
         return _evaluate_shards(arguments, subject, site)

@@ -23,6 +23,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--for-ctranslate2", action="store_true", help="write a folder for CTranslate2 and faster-whisper (Whisper)"
     )
+    parser.add_argument(
+        "--for-onnx", action="store_true", help="write graphs for ONNX Runtime (Whisper, transducers, CTC and more)"
+    )
     parser.add_argument("--adapter", action="store_true", help="write the LoRA adapter alone, as peft loads it")
 
 
@@ -33,11 +36,13 @@ def run(arguments: Namespace) -> int:
     from attune.stages.publish import export_model
     from attune.transfers import with_progress
 
-    others = arguments.for_transformers or arguments.for_ctranslate2
+    others = arguments.for_transformers or arguments.for_ctranslate2 or arguments.for_onnx
     if arguments.adapter and (others or arguments.to.suffix == ".nemo"):
         raise ConfigError("--adapter writes a folder for peft. Leave --for-… out, and give --to a folder.")
     if arguments.for_ctranslate2:
         return _export_ctranslate2(arguments)
+    if arguments.for_onnx:
+        return _export_onnx(arguments)
     if arguments.adapter:
         layers = export_adapter(arguments.run, arguments.to, with_progress(this_site(device="cpu")))
         print(f"exported the LoRA adapter of {layers} layers to {arguments.to}")
@@ -58,8 +63,8 @@ def _export_ctranslate2(arguments: Namespace) -> int:
     from attune.stages.ctranslate2 import export_ctranslate2
     from attune.transfers import with_progress
 
-    if arguments.for_transformers or arguments.to.suffix == ".nemo":
-        raise ConfigError("--for-ctranslate2 writes a folder of its own. Leave --for-transformers and .nemo out.")
+    if arguments.for_transformers or arguments.for_onnx or arguments.to.suffix == ".nemo":
+        raise ConfigError("--for-ctranslate2 writes a folder of its own. Leave other --for-… and .nemo out.")
     found = export_ctranslate2(arguments.run, arguments.to, with_progress(this_site(device="cpu")))
     print(f"exported to {arguments.to}")
     print(
@@ -67,4 +72,20 @@ def _export_ctranslate2(arguments: Namespace) -> int:
         f"{found.largest_difference:.1e}"
     )
     print(f"Load it: faster_whisper.WhisperModel({str(arguments.to)!r}, compute_type='int8')")
+    return 0
+
+
+def _export_onnx(arguments: Namespace) -> int:
+    from attune.site import this_site
+    from attune.stages.onnx import export_onnx
+    from attune.transfers import with_progress
+
+    if arguments.for_transformers or arguments.to.suffix == ".nemo":
+        raise ConfigError("--for-onnx writes a folder of its own. Leave --for-transformers and .nemo out.")
+    found = export_onnx(arguments.run, arguments.to, with_progress(this_site(device="cpu")))
+    print(f"exported to {arguments.to}: {', '.join(found.files)}, and model.json, which says how to run them")
+    print(
+        f"compared on {found.check.samples} synthetic samples: the same results; scores differ by up to "
+        f"{found.check.largest_difference:.1e}"
+    )
     return 0

@@ -158,14 +158,17 @@ class _PrefixLm:
         finish: Floats = self.fusion.finish(self.rows).cpu().numpy().astype(np.float64)
         return self.prefixes + finish.reshape(self.prefixes.shape)
 
-    def extended(self, source: Ints, last: Ints, is_new: NDArray[np.bool_], gains: Floats) -> _PrefixLm:
+    def extended(
+        self, source: Ints, last: Ints, is_new: NDArray[np.bool_], gains: Floats, frame: NDArray[np.float32]
+    ) -> _PrefixLm:
         """The prefixes from these places, some with a new last token; (U, K) each."""
         device, (count, beam) = self.rows.log_probs.device, source.shape
         here = np.arange(count)[:, None]
         prefixes = self.prefixes[here, source] + np.where(is_new, gains[here, source, last], 0.0)
         flat = (here * beam + source).ravel()
-        emitted, is_label = (torch.from_numpy(each.ravel()).to(device) for each in (last, is_new))
-        rows = self.fusion.advance(self.rows.select(torch.from_numpy(flat).to(device)), emitted, is_label)
+        below = frame.max(1)[:, None] - np.take_along_axis(frame, last, 1)
+        emitted, is_label, gaps = (torch.from_numpy(each.ravel()).to(device) for each in (last, is_new, below))
+        rows = self.fusion.advance(self.rows.select(torch.from_numpy(flat).to(device)), emitted, is_label, gaps)
         return _PrefixLm(self.fusion, rows, prefixes)
 
 
@@ -220,10 +223,17 @@ class _Search:
         pair, place = np.nonzero(tokens[row] == beam.last[row, child][:, None])
         extended[row[pair], parent[pair], place] = -np.inf
         gains = beam.lm.gains(frame) if beam.lm else None
-        return self._select(beam, blank, token, extended, tokens, gains)
+        return self._select(beam, blank, token, extended, tokens, gains, frame)
 
     def _select(
-        self, beam: _Beam, blank: Floats, token: Floats, extended: Floats, tokens: Ints, gains: Floats | None
+        self,
+        beam: _Beam,
+        blank: Floats,
+        token: Floats,
+        extended: Floats,
+        tokens: Ints,
+        gains: Floats | None,
+        frame: NDArray[np.float32],
     ) -> _Beam:
         scores = np.logaddexp(blank, token)
         ranks = np.concatenate([scores, extended.reshape(len(extended), -1)], 1)
@@ -247,7 +257,7 @@ class _Search:
             last,
             np.where(is_kept, blank[here, source], -np.inf),
             np.where(is_kept, token[here, source], extended[here, row, column]),
-            beam.lm.extended(source, last, ~is_kept, gains) if beam.lm and gains is not None else None,
+            beam.lm.extended(source, last, ~is_kept, gains, frame) if beam.lm and gains is not None else None,
         )
 
     def _ended(self, beam: _Beam, active: int, nbest: int) -> list[list[Hypothesis]]:
@@ -259,8 +269,13 @@ class _Search:
         for row in range(active, len(ranks)):
             places = np.argsort(-ranks[row], kind="stable")[:nbest]
             own = [place for place in places.tolist() if ranks[row, place] > -np.inf]
-            found.append([Hypothesis(self._trace(row, place), float(totals[row, place])) for place in own])
+            found.append([self._hypothesis(row, place, totals[row, place], ranks[row, place]) for place in own])
         return found
+
+    def _hypothesis(self, row: int, place: int, total: np.float64, rank: np.float64) -> Hypothesis:
+        score = float(total)
+        parts = (("acoustic", score), ("fused", float(rank) - score)) if self.fusion else ()
+        return Hypothesis(self._trace(row, place), score, parts=parts)
 
     def _trace(self, row: int, place: int) -> tuple[int, ...]:
         """The tokens of a prefix, from the last frame back."""

@@ -67,11 +67,14 @@ class Fusion:
         log_probs, states = self.model.start(rows)
         return LmRows(self._tempered(log_probs), states, phrases)
 
-    def advance(self, rows: LmRows, tokens: Tensor, is_emitted: Tensor) -> LmRows:
-        """The rows after one more token each (R,), where one is emitted (R,)."""
+    def advance(self, rows: LmRows, tokens: Tensor, is_emitted: Tensor, gaps: Tensor) -> LmRows:
+        """The rows after one more token each (R,), where one is emitted (R,).
+
+        By `gaps` (R,), the searched model found them less probable than the best token.
+        """
         phrases = rows.phrases
         if self.phrases and phrases:
-            phrases = self.phrases.advance(phrases, tokens, is_emitted)
+            phrases = self.phrases.advance(phrases, tokens, is_emitted, gaps)
         if self.model is None:
             return replace(rows, phrases=phrases)
         is_label = is_emitted & (tokens < rows.log_probs.shape[1])
@@ -91,7 +94,7 @@ class Fusion:
         return gains + self.phrases.finish(rows.phrases) if self.phrases and rows.phrases else gains
 
     def parts(self, hypotheses: Sequence[Sequence[int]], end: int | None) -> list[dict[str, float]]:
-        """What the language model and the phrases add to the rank of each hypothesis of one utterance.
+        """What the language model adds to the rank of each hypothesis of one utterance, and the phrases at most.
 
         `end` is the token that ends them, if there is one.
         """
@@ -114,7 +117,7 @@ class Fusion:
             alike = totals.new_zeros(len(ended), max(size, rows.log_probs.shape[1]))
             gains = self.gains(rows, alike).gather(1, labels[:, None])[:, 0]
             totals = totals + gains.masked_fill(~is_own, 0)
-            rows = self.advance(rows, labels, is_own)
+            rows = self.advance(rows, labels, is_own, torch.full_like(totals, torch.inf))
         found: list[float] = (totals if end is not None else totals + self.finish(rows)).tolist()
         return found
 

@@ -1,10 +1,11 @@
 """Phrase boosting: names and terms that are expected, which a beam search then finds more easily.
 
 A hypothesis that has begun a phrase gets a share of its bonus at every token, so that it stays in the beam. Where the
-phrase breaks off, all of that is taken back; where it is complete, at the end of a word, the bonus stays, once for each
-phrase. So what a finished hypothesis gains is the sum of the bonuses of the phrases in it: texts without any rank as
-they would without phrases. A phrase that a hypothesis has had already is worth nothing there, not even on the way:
-otherwise one that repeats it would be ahead of all others for as long as it goes on.
+phrase breaks off, all of that is taken back. Where it is complete, at the end of a word, it keeps what it needed, once
+for each phrase: as much as its tokens were less probable than the best ones, and hardly more. So texts without any rank
+as they would without phrases, and a phrase draws level with what the model would write instead, no further. None is
+looked for where the audio speaks against it. A phrase that a hypothesis has had already is worth nothing there, not
+even on the way: otherwise one that repeats it would be ahead of all others for as long as it goes on.
 """
 
 # R rows, U utterances, V tokens, L lists of phrases, M nodes, P phrases, E edges of a node, C phrases at a node
@@ -22,6 +23,7 @@ from attune.decoding._phrase_tree import BOUNDARY, INSIDE, PhraseTree, TokenText
 
 Phrases = tuple[str, ...]
 MOST_TREES = 256
+EDGE = 0.5  # log-probability that a phrase keeps beyond what it needed
 REACH = 4.0  # log-probability that a token of a phrase may be below the best one
 
 
@@ -32,10 +34,11 @@ class PhraseRows:
     nodes: Tensor  # (R,)
     lists: Tensor  # (R,)
     had: Tensor  # (R, P + 1) the last stands for none
+    behind: Tensor  # (R,) how much less probable than the best ones the tokens of its match were
 
     def select(self, rows: Tensor) -> PhraseRows:
         """The rows that continue from these (R,)."""
-        return PhraseRows(self.nodes[rows], self.lists[rows], self.had[rows])
+        return PhraseRows(self.nodes[rows], self.lists[rows], self.had[rows], self.behind[rows])
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,7 @@ class PhraseBooster:
         """Rows before any token."""
         lists = self.lists.repeat_interleave(rows // max(1, len(self.lists)))
         had = torch.zeros(rows, self.tables.phrases + 1, dtype=torch.bool, device=lists.device)
-        return PhraseRows(torch.full_like(lists, BOUNDARY), lists, had)
+        return PhraseRows(torch.full_like(lists, BOUNDARY), lists, had, torch.zeros(rows, device=lists.device))
 
     def bonuses(self, rows: PhraseRows, log_probs: Tensor) -> Tensor:
         """What each token would add to each row (R, V), of which the model itself thinks so (R, V).
@@ -170,8 +173,8 @@ class PhraseBooster:
         gains = gains[:, :vocabulary] - self._potentials(rows)[:, None]
         return gains.masked_fill(is_far & (potentials[:, :vocabulary] > 0), -torch.inf)
 
-    def advance(self, rows: PhraseRows, tokens: Tensor, is_emitted: Tensor) -> PhraseRows:
-        """The rows after one more token each (R,), where one is emitted (R,)."""
+    def advance(self, rows: PhraseRows, tokens: Tensor, is_emitted: Tensor, gaps: Tensor) -> PhraseRows:
+        """The rows after one more token each (R,), where one is emitted (R,), so far below the best one (R,)."""
         tables, last = self.tables, len(self.tables.is_break) - 1
         known = tokens.clamp(max=last)
         is_break = tables.is_break[known] | (tokens > last)
@@ -182,7 +185,12 @@ class PhraseBooster:
         nodes = torch.where(is_edge.any(1), (targets * is_edge).sum(1), default)
         is_ended = (is_emitted & is_break)[:, None]
         had = torch.where(is_ended, self._ended(rows), rows.had)
-        return PhraseRows(torch.where(is_emitted, nodes, rows.nodes), rows.lists, had)
+        # A match that a token begins anew owes nothing to what was before it.
+        before = rows.behind.masked_fill(~is_edge.any(1) | (tables.potentials[rows.nodes] == 0), 0)
+        behind = (before + gaps).masked_fill(tables.potentials[nodes] == 0, 0)
+        return PhraseRows(
+            torch.where(is_emitted, nodes, rows.nodes), rows.lists, had, torch.where(is_emitted, behind, rows.behind)
+        )
 
     def finish(self, rows: PhraseRows) -> Tensor:
         """What the end adds to each row (R,): the phrase at its end stays, one that has only begun does not."""
@@ -202,7 +210,8 @@ class PhraseBooster:
     def _kept(self, rows: PhraseRows) -> Tensor:
         """What each row would keep of the phrases that end here (R,), if the word ended too."""
         ended = self.tables.complete[rows.nodes]  # (R, C)
-        return self.tables.worths[ended].masked_fill(rows.had.gather(1, ended), 0).sum(1)
+        worths = self.tables.worths[ended].masked_fill(rows.had.gather(1, ended), 0).sum(1)
+        return worths.minimum(rows.behind + EDGE)
 
 
 def _had(had: Tensor, phrases: Tensor) -> Tensor:

@@ -259,10 +259,10 @@ def _with_parts(found: list[Hypothesis], fusion: Fusion | None, power: float, en
 
 
 def _parts(hypothesis: Hypothesis, more: Mapping[str, float], power: float) -> dict[str, float]:
-    parts = {**(dict(hypothesis.parts) or {"acoustic": hypothesis.score}), **more}
-    fused = parts.pop("fused", None)
-    if fused is not None and "lm" in parts:  # in a transducer, it changes what blanks weigh too
-        parts["lm"] = fused - parts.get("phrases", 0.0)
+    parts = dict(hypothesis.parts) or {"acoustic": hypothesis.score}
+    fused = parts.pop("fused", 0.0)
+    # What phrases needed is known to the search alone; a transducer's language model changes what blanks weigh too.
+    parts |= {"lm": more["lm"], "phrases": fused - more["lm"]} if len(more) == 2 else dict.fromkeys(more, fused)
     if power:
         total = sum(parts.values())
         parts["length"] = total / (len(hypothesis.tokens) + 1) ** power - total

@@ -30,7 +30,7 @@ WIDEST: Mapping[ScorerKind, int] = {"ctc": 10_000, "tokens": 200, "transducer": 
 # transducers by their mean.
 LENGTH_POWERS: Mapping[ScorerKind, float] = {"tokens": 0.3, "transducer": 1.0}
 # Were defaults: recipes of older runs have them written out.
-FORMER: Mapping[str, tuple[object, ...]] = {"length_power": (1.0,), "phrase_bonus": (0.5, 1.0)}
+FORMER: Mapping[str, tuple[object, ...]] = {"length_power": (1.0,), "phrase_bonus": (0.5,)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +97,11 @@ class SearchConfig:
         Field(
             ge=0,
             le=1000,
-            description="Log-probability added per character of a phrase that is complete; too much finds phrases that "
+            description="Most log-probability that a complete phrase gains per character; too much finds phrases that "
             "nobody uttered.",
             json_schema_extra={"since": "0.2"},
         ),
-    ] = 0.5
+    ] = 1.0
     batch: Annotated[
         int | None,
         Field(

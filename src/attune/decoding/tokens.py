@@ -117,6 +117,7 @@ class _Candidates:
     parts: Tensor  # (U, 2K, P)
     parents: Tensor
     tokens: Tensor
+    gaps: Tensor  # how far each is below the best of its row
 
 
 class _BeamSearch:
@@ -162,7 +163,10 @@ class _BeamSearch:
         ranks, places = (self.ranks[..., None] + self._fused(allowed)).flatten(1).topk(2 * self.buffer.beam)
         scores = ranks if self.lm is None else (self.scores[..., None] + allowed).flatten(1).gather(1, places)
         parents, tokens = places // allowed.shape[2], places % allowed.shape[2]
-        return _Candidates(ranks, scores, self._parts_of(parents, tokens), parents, tokens)
+        gaps = ranks
+        if self.lm:
+            gaps = allowed.amax(2).gather(1, parents) - allowed.flatten(1).gather(1, places)
+        return _Candidates(ranks, scores, self._parts_of(parents, tokens), parents, tokens, gaps)
 
     def _parts_of(self, parents: Tensor, tokens: Tensor) -> Tensor:
         """What the scores of continuations consist of (U, 2K, P)."""
@@ -190,7 +194,8 @@ class _BeamSearch:
         buffer.tokens[:, buffer.position] = emitted
         if self.fusion and self.lm:
             self.scores = torch.where(is_forced, self.scores, found.scores.gather(1, best))
-            self.lm = self.fusion.advance(self.lm.select(rows), emitted, buffer.begins <= buffer.position)
+            gaps = found.gaps.gather(1, best).flatten()
+            self.lm = self.fusion.advance(self.lm.select(rows), emitted, buffer.begins <= buffer.position, gaps)
 
     def finished(self) -> Tensor:
         return self.ranks[:, 0] == NEVER
@@ -239,14 +244,16 @@ class _BeamSearch:
         self.ended_tokens = F.pad(_picked(tokens, best), (0, 1), value=self.buffer.scorer.end)
 
     def _hypotheses(self, index: int, ended: list[list[float]], tokens: list[list[int]]) -> list[Hypothesis]:
-        found = [(own, row) for (rank, *own), row in zip(ended, tokens, strict=True) if rank != NEVER]
-        return [
-            replace(
-                _hypothesis(self.buffer.emitted(index, row), score, mass),
-                parts=tuple(zip(self.names, parts, strict=True)),
-            )
-            for (score, mass, *parts), row in found
-        ]
+        found = [(own, row) for own, row in zip(ended, tokens, strict=True) if own[0] != NEVER]
+        return [self._ended(self.buffer.emitted(index, row), *own) for own, row in found]
+
+    def _ended(self, tokens: tuple[int, ...], rank: float, score: float, mass: float, *sums: float) -> Hypothesis:
+        """A hypothesis with what its rank consists of, but for the length."""
+        parts = tuple(zip(self.names, sums, strict=True))
+        if self.fusion:
+            fused = rank * (len(tokens) + 1) ** self.length_power - score
+            parts = (*(parts or (("acoustic", score),)), ("fused", fused))
+        return replace(_hypothesis(tokens, score, mass), parts=parts)
 
     def _cannot_win(self, best: Tensor) -> Tensor:
         # A phrase may still come: only without any do ranks fall with every token.

@@ -26,6 +26,7 @@ from attune.types import Hypothesis, States, TransducerScorer
 
 NEVER = -torch.inf
 LEAST_LABEL = 1e-2  # of the probability that a label comes, where a language model weighs it; as in NeMo
+SHARE_TO_KEEP = 0.8  # of the utterances; while more go on, those that have ended are cheaper to keep
 HASH_FACTOR = 6_364_136_223_846_793_005  # odd, and large enough to mix all 64 bits
 
 
@@ -50,16 +51,18 @@ def beam_search(scorer: TransducerScorer, beam: Beam) -> list[list[Hypothesis]]:
     """
     search = _Search(scorer, beam)
     rows, steps = search.start(), []
+    ended = _Ended.none(len(scorer.lengths), beam.size, scorer.device)
     steps_at_once = transducer.steps_between_syncs(scorer.device)
-    while search.is_any_active(rows):
+    while len(active := search.active(rows)):
+        if search.is_worth_pruning(active):
+            ended.keep(search, rows)
+            rows = search.prune(rows, active)
         for _ in range(steps_at_once):
             rows, step = search.step(rows)
             steps.append(step)
-    labels = _trace(steps, rows.ranks.shape, scorer.blank)
-    ranks = rows.ranks
-    if beam.fusion and rows.lm:
-        ranks = ranks + beam.fusion.finish(rows.lm).view_as(ranks)
-    utterances = zip(labels, rows.scores.tolist(), ranks.tolist(), strict=True)
+    ended.keep(search, rows)
+    labels = _trace(steps, ended.ranks.shape, scorer.blank)
+    utterances = zip(labels, ended.scores.tolist(), ended.ranks.tolist(), strict=True)
     return [_ranked(*each, beam) for each in utterances]
 
 
@@ -76,6 +79,37 @@ class _Rows:
     predicted: Tensor  # (R, P)
     states: States
     lm: LmRows | None
+
+    def select(self, utterances: Tensor) -> _Rows:
+        """The hypotheses of some utterances."""
+        size = self.ranks.shape[1]
+        rows = (utterances[:, None] * size + torch.arange(size, device=utterances.device)).flatten()
+        ranks, frames, repeats, counts, hashes = (
+            each[utterances] for each in (self.ranks, self.frames, self.repeats, self.counts, self.hashes)
+        )
+        scores = self.scores[utterances] if self.lm else ranks
+        states = tuple(each[rows] for each in self.states)
+        lm = self.lm.select(rows) if self.lm else None
+        return _Rows(ranks, scores, frames, repeats, counts, hashes, self.predicted[rows], states, lm)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """What the hypotheses of all utterances are worth where the audio ends (U, K)."""
+
+    ranks: Tensor
+    scores: Tensor
+
+    @staticmethod
+    def none(utterances: int, size: int, device: torch.device) -> _Ended:
+        return _Ended(*(torch.full((utterances, size), NEVER, device=device) for _ in range(2)))
+
+    def keep(self, search: _Search, rows: _Rows) -> None:
+        """Those of the rows that are left, with what the end adds; some may still go on and are kept again."""
+        ranks, fusion = rows.ranks, search.beam.fusion
+        if fusion and rows.lm:
+            ranks = ranks + fusion.finish(rows.lm).view_as(ranks)
+        self.ranks[search.places], self.scores[search.places] = ranks, rows.scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +137,16 @@ class _Choice:
 class _Search:
     def __init__(self, scorer: TransducerScorer, beam: Beam) -> None:
         self.scorer, self.beam = scorer, beam
-        self.ends = scorer.lengths[:, None]
-        count = len(scorer.lengths)
-        self.utterances = torch.arange(count, device=scorer.device).repeat_interleave(beam.size)
-        self.firsts = torch.arange(0, count * beam.size, beam.size, device=scorer.device)[:, None]
+        self.own = torch.arange(beam.size, device=scorer.device)
+        self._search_in(torch.arange(len(scorer.lengths), device=scorer.device))
         self.durations = torch.tensor(scorer.durations or (0,), device=scorer.device)
+
+    def _search_in(self, places: Tensor) -> None:
+        """Go on with the utterances at these places."""
+        self.places = places
+        self.ends = self.scorer.lengths[places, None]
+        self.utterances = places.repeat_interleave(self.beam.size)
+        self.firsts = self.beam.size * torch.arange(len(places), device=places.device)[:, None]
 
     def start(self) -> _Rows:
         count, size = len(self.scorer.lengths), self.beam.size
@@ -118,9 +157,18 @@ class _Search:
         lm = self.beam.fusion.start(count * size) if self.beam.fusion else None
         return _Rows(ranks, ranks, none, none, none, none, predicted, states, lm)
 
-    def is_any_active(self, rows: _Rows) -> bool:
-        """Whether any hypothesis has frames left; the device is waited for."""
-        return bool(self._is_active(rows).any())
+    def active(self, rows: _Rows) -> Tensor:
+        """Those of the utterances that have hypotheses with frames left; the device is waited for."""
+        return self._is_active(rows).any(1).nonzero()[:, 0]
+
+    def is_worth_pruning(self, active: Tensor) -> bool:
+        """Whether so many have ended that going on without them takes less time."""
+        return self.scorer.device.type == "cpu" and len(active) <= SHARE_TO_KEEP * len(self.places)
+
+    def prune(self, rows: _Rows, active: Tensor) -> _Rows:
+        """Go on with these of the utterances alone."""
+        self._search_in(self.places[active])
+        return rows.select(active)
 
     def step(self, rows: _Rows) -> tuple[_Rows, _Step]:
         """Let each utterance's hypotheses take one more token."""
@@ -129,9 +177,22 @@ class _Search:
         choice = self._choose(rows, self._fused(tokens, rows.lm), durations)
         origins = (self.firsts + choice.parents).flatten()  # (R,) the row that each continues
         log_probs = tokens[origins].gather(1, choice.tokens.view(-1, 1)).view_as(choice.ranks)
-        step = _Step(choice.parents, choice.tokens, rows.frames.gather(1, choice.parents), log_probs)
+        step = self._step(choice, rows.frames.gather(1, choice.parents), log_probs)
         scores = self._scores(rows, choice, log_probs, durations[origins]) if self.beam.fusion else choice.ranks
-        return self._merged(self._continued(rows, choice, scores, origins)), step
+        gaps = tokens.amax(1)[origins] - log_probs.flatten() if self.beam.fusion else origins
+        return self._merged(self._continued(rows, choice, scores, origins, gaps)), step
+
+    def _step(self, choice: _Choice, frames: Tensor, log_probs: Tensor) -> _Step:
+        """What was taken, by all utterances: those that have been let go stay as they are."""
+        count = len(self.scorer.lengths)
+        if len(self.places) == count:
+            return _Step(choice.parents, choice.tokens, frames, log_probs)
+        tokens = torch.full((count, len(self.own)), self.scorer.blank, device=frames.device)
+        whole = _Step(self.own.repeat(count, 1), tokens, torch.zeros_like(tokens), torch.zeros_like(tokens).float())
+        for all_of, own in ((whole.parents, choice.parents), (whole.tokens, choice.tokens)):
+            all_of[self.places] = own
+        whole.frames[self.places], whole.log_probs[self.places] = frames, log_probs
+        return whole
 
     def _is_active(self, rows: _Rows) -> Tensor:
         return (rows.frames < self.ends) & (rows.ranks > NEVER)
@@ -178,7 +239,7 @@ class _Search:
         advances = self.durations[places % len(self.durations)] if self.scorer.durations else (tokens == blank).long()
         return _Choice(best, parents, tokens, advances.masked_fill(is_stay, 0), is_stay, places)
 
-    def _continued(self, rows: _Rows, choice: _Choice, scores: Tensor, origins: Tensor) -> _Rows:
+    def _continued(self, rows: _Rows, choice: _Choice, scores: Tensor, origins: Tensor, gaps: Tensor) -> _Rows:
         is_label = choice.tokens != self.scorer.blank
         frames, repeats, counts, hashes = (
             each.gather(1, choice.parents) for each in (rows.frames, rows.repeats, rows.counts, rows.hashes)
@@ -194,13 +255,13 @@ class _Search:
             torch.where(is_label, _mixed(hashes, choice.tokens), hashes),
             predicted,
             states,
-            self._advance_lm(rows.lm, tokens, origins),
+            self._advance_lm(rows.lm, tokens, origins, gaps),
         )
 
-    def _advance_lm(self, lm: LmRows | None, tokens: Tensor, origins: Tensor) -> LmRows | None:
+    def _advance_lm(self, lm: LmRows | None, tokens: Tensor, origins: Tensor, gaps: Tensor) -> LmRows | None:
         if self.beam.fusion is None or lm is None:
             return None
-        return self.beam.fusion.advance(lm.select(origins), tokens, tokens != self.scorer.blank)
+        return self.beam.fusion.advance(lm.select(origins), tokens, tokens != self.scorer.blank, gaps)
 
     def _merged(self, rows: _Rows) -> _Rows:
         """Give the best of equal hypotheses all their probability, and the others none."""

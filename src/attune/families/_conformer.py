@@ -46,7 +46,7 @@ class Subsampling(nn.Module):
 
     def halved(self, count: int) -> int:
         """How many frames or bins a convolution with a stride makes of so many."""
-        return count // 2 + 1 if self.is_causal else -(-count // 2)
+        return (count + 2) // 2 if self.is_causal else (count + 1) // 2
 
     def forward(self, mels: Tensor, lengths: Tensor) -> tuple[Tensor, Own]:
         """Frames (B, F / factor, D) of log-mel energies (B, M, F), and which are each row's own."""

@@ -22,7 +22,7 @@ class Own:
 
     def strided(self, stride: int) -> "Own":
         """The own frames of what a convolution with a stride makes of these."""
-        return own_of(-(-self.lengths // stride), -(-self.beyond.shape[2] // stride))
+        return own_of((self.lengths + stride - 1) // stride, (self.beyond.shape[2] + stride - 1) // stride)
 
 
 def own_of(lengths: Tensor, frames: int) -> Own:

@@ -2,14 +2,12 @@
 
 import importlib
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 
-from attune.batches.collate import collate
 from attune.contracts import TaskModel
 from attune.decoding.search import Search, decode_batch
 from attune.errors import ModelError
@@ -18,22 +16,14 @@ from attune.families.whisper.model import WhisperModel
 from attune.files import explain_write_errors, sync
 from attune.run import Run
 from attune.site import Site
+from attune.stages.conversion import ConversionCheck, synthetic_batch
 from attune.stages.eval_target import load_eval_target
 from attune.stages.pretrained import export, locate_model, open_pretrained
-from attune.types import SAMPLE_RATE, Batch, LoadedRow, Utterance, require_hypothesis
+from attune.types import require_hypothesis
 from attune.world import World
 
 FILES = ("tokenizer.json", "preprocessor_config.json")  # what faster-whisper reads beside the weights
-SECONDS = (1.5, 4.0, 9.0)  # of the samples that are compared
 ROUNDING = 2e-2  # of encoder states, whose values reach some tens
-
-
-@dataclass(frozen=True, slots=True)
-class ConversionCheck:
-    """What was compared, and by how much the encoders' states differ at the most."""
-
-    samples: int
-    largest_difference: float
 
 
 def convert_whisper(model: TaskModel, folder: Path, to: Path) -> ConversionCheck:
@@ -64,7 +54,7 @@ def _package(name: str) -> Any:
 def _compare(model: TaskModel, whisper: WhisperModel, converted: Any) -> ConversionCheck:
     """Refuse a conversion that computes other states or finds other tokens."""
     whisper.eval()
-    batch = _samples(model)
+    batch = synthetic_batch(model)
     with torch.inference_mode():
         mels = log_mel(batch.audio, batch.lengths, whisper.shape.mels, 2 * whisper.shape.source_positions)
         states = whisper.encode(batch)[1].numpy()
@@ -85,18 +75,6 @@ def _compare(model: TaskModel, whisper: WhisperModel, converted: Any) -> Convers
             f"to {largest:.1e}. Nothing was written; use another version of ctranslate2."
         )
     return ConversionCheck(len(ours), largest)
-
-
-def _samples(model: TaskModel) -> Batch:
-    """Noise that rises and falls as syllables do, the same each time."""
-    draws = np.random.default_rng(0)
-    rows = []
-    for index, seconds in enumerate(SECONDS):
-        times = np.arange(round(seconds * SAMPLE_RATE)) / SAMPLE_RATE
-        loudness = 0.1 * np.square(np.sin(2 * np.pi * (2 + index) * times))
-        samples = (loudness * draws.standard_normal(len(times))).astype(np.float32)
-        rows.append(LoadedRow(str(index), samples, model.codec.prompt(Utterance(str(index), seconds))))
-    return collate(rows)
 
 
 def export_ctranslate2(source: str, to: Path, site: Site) -> ConversionCheck:

@@ -9,9 +9,11 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def as_precise(head: Module, frames: Tensor) -> Module:
-    """A copy of the head in the precision of its frames.
+    """The head in the precision of its frames, if need be a copy of it.
 
     How matrix products add up depends on the number of rows and of threads. With float64 frames the difference is
     some 1e-15, and it is gone once the scores are rounded to float32.
     """
+    if all(weight.dtype == frames.dtype for weight in head.parameters()):
+        return head
     return copy.deepcopy(head).to(frames.dtype)

@@ -45,9 +45,11 @@ def test_a_transformers_rows_advance_each_by_its_own_tokens():
     rows = fusion.start(3)
     for place in range(40):  # rows whose text is over stand still
         labels = torch.tensor([text[place] if place < len(text) else 0 for text in texts])
-        rows = fusion.advance(rows, labels, torch.tensor([place < len(text) for text in texts]))
+        rows = fusion.advance(rows, labels, torch.tensor([place < len(text) for text in texts]), torch.zeros(3))
     assert torch.allclose(rows.log_probs, torch.stack(expected), atol=1e-5)
-    swapped = fusion.advance(rows.select(torch.tensor([2, 0, 0])), torch.tensor([1, 2, 3]), torch.ones(3).bool())
+    swapped = fusion.advance(
+        rows.select(torch.tensor([2, 0, 0])), torch.tensor([1, 2, 3]), torch.ones(3).bool(), torch.zeros(3)
+    )
     with torch.no_grad():
         alone = net(torch.tensor([[0, *texts[0], 3]]))[0][0, -1].log_softmax(-1)
     assert torch.allclose(swapped.log_probs[2], alone, atol=1e-5)

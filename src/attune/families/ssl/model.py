@@ -27,7 +27,7 @@ class FrameRules:
 
     def __call__(self, frames: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """The frames (B, F, D) that the head sees, and how many are each row's own."""
-        kept = -(-lengths // self.every)
+        kept = (lengths + self.every - 1) // self.every
         return stack_frames(frames[:, :: self.every], kept, self.stack)
 
     def louder(self, batch: Batch) -> Batch:
@@ -54,7 +54,11 @@ class SslModel(nn.Module):
 
     def scorer(self, batch: Batch) -> Scorer:
         """What the head says about the batch, for a search."""
-        return self.head.scorer(*self.rules(*self._features(batch, None)), batch)
+        return self.head.scorer(*self.head_frames(batch), batch)
+
+    def head_frames(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """What the head sees outside of training: frames (B, F, D), and how many are each row's own."""
+        return self.rules(*self._features(batch, None))
 
     def frames(self, samples: int) -> int:
         """How many frames the head gets to see."""

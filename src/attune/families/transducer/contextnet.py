@@ -113,7 +113,7 @@ class ContextNet(nn.Module):
     def frames(self, count: int) -> int:
         """How many frames come of so many."""
         for stride in self.strides:
-            count = -(-count // stride)
+            count = (count + stride - 1) // stride
         return count
 
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from attune.families.whisper.shape import WhisperShape
 from attune.families.whisper.windows import attention_kernels
+from attune.kernels.bf16_attention import bf16_attention
 from attune.kernels.int8 import Int8Linear
 from attune.kernels.recompute import run_layer
 
@@ -56,6 +57,25 @@ class Past:
         return KeysValues(self.cache.keys[:, :, :end], self.cache.values[:, :, :end])
 
 
+@dataclass(slots=True)
+class GrowingPast:
+    """The cache of one decoder layer that is as long as there are tokens, for a graph that takes and returns it."""
+
+    cache: KeysValues  # (B, H, S, D / H)
+    places: Tensor  # (1,)
+    mask: None = None
+
+    def extended(self, new: KeysValues) -> KeysValues:
+        """The new tokens behind the old ones; it becomes the cache."""
+        self.cache = KeysValues(
+            torch.cat([self.cache.keys, new.keys], 2), torch.cat([self.cache.values, new.values], 2)
+        )
+        return self.cache
+
+
+AnyPast = Past | GrowingPast
+
+
 class Attention(nn.Module):
     """Several heads that look at the same or at another sequence."""
 
@@ -68,6 +88,7 @@ class Attention(nn.Module):
         self.v_proj = nn.Linear(width, width)
         self.q_proj = nn.Linear(width, width)
         self.out_proj = nn.Linear(width, width)
+        self.is_bf16 = False  # queries, keys and values of an int8 model
 
     def keys_values(self, states: Tensor) -> KeysValues:
         """What can be looked at in these states (B, F, D)."""
@@ -77,6 +98,8 @@ class Attention(nn.Module):
         """Look at what the mask leaves (B, U, D)."""
         # As OpenAI has it: scaled before the product.
         queries = self._by_head(self.q_proj(hidden) * self.scale)
+        if self.is_bf16:
+            return self._together(bf16_attention(queries, seen.keys, seen.values))
         dropout = self.dropout if self.training else 0.0
         found = F.scaled_dot_product_attention(
             queries, seen.keys, seen.values, mask, dropout_p=dropout, is_causal=is_causal, scale=1.0
@@ -100,6 +123,8 @@ class Attention(nn.Module):
         return attended
 
     def _by_head(self, states: Tensor) -> Tensor:
+        if self.is_bf16:
+            states = states.bfloat16()
         return states.view(*states.shape[:2], self.heads, -1).transpose(1, 2)
 
 
@@ -144,7 +169,7 @@ class DecoderLayer(nn.Module):
         """The next hidden states (B, U, D) of whole sequences, beside the encoder's states (B, F, D)."""
         return self.advance(hidden, self.encoder_attn.keys_values(states), mask)
 
-    def advance(self, hidden: Tensor, encoded: KeysValues, mask: Tensor | None, past: Past | None = None) -> Tensor:
+    def advance(self, hidden: Tensor, encoded: KeysValues, mask: Tensor | None, past: AnyPast | None = None) -> Tensor:
         """The next hidden states (R, U, D) after the past; several rows may share encoder states (B, …)."""
         normed = self.self_attn_layer_norm(hidden)
         own = self.self_attn.keys_values(normed)
@@ -231,10 +256,12 @@ class Decoder(Stack):
 
     def project_encoded(self, states: Tensor) -> list[KeysValues]:
         """What each layer looks at in the encoder's states (B, F, D); it stays the same for all tokens."""
-        return [layer.encoder_attn.keys_values(states) for layer in self._layers()]
+        found = (layer.encoder_attn.keys_values(states) for layer in self._layers())
+        # Laid out by head: every step reads all of it.
+        return [KeysValues(each.keys.contiguous(), each.values.contiguous()) for each in found]
 
     def advance(
-        self, tokens: Tensor, encoded: Sequence[KeysValues], mask: Tensor | None, past: Sequence[Past]
+        self, tokens: Tensor, encoded: Sequence[KeysValues], mask: Tensor | None, past: Sequence[AnyPast]
     ) -> Tensor:
         """Logits (R, V) of what follows the last of the tokens (R, U), after and into the past."""
         hidden = self._embed(tokens, past[0].places)
@@ -278,6 +305,13 @@ class EncoderDecoder(nn.Module):
         super().__init__()
         self.encoder = Encoder(shape, saves_memory, plans)
         self.decoder = Decoder(shape, saves_memory, plans)
+
+    def attend_in_bf16(self) -> None:
+        """Look at the encoder's states in bf16, in both halves, where all windows are of one size."""
+        for layer in self.encoder.layers:
+            cast(EncoderLayer, layer).self_attn.is_bf16 = True
+        for layer in self.decoder.layers:
+            cast(DecoderLayer, layer).encoder_attn.is_bf16 = True
 
 
 def sinusoids(positions: int, width: int) -> Tensor:

@@ -23,6 +23,7 @@ from attune.families.whisper.windows import (
     own_frames,
     windows_of,
 )
+from attune.kernels.bf16_attention import has_bf16_products
 from attune.kernels.int8 import Int8Linear, int8_copy
 from attune.types import SAMPLE_RATE, Batch, Hypothesis, Loss
 
@@ -85,9 +86,15 @@ class WhisperModel(nn.Module):
         return WhisperScorer(self.model.decoder, self.rules, batch, states, windows)
 
     def int8(self) -> "WhisperModel":
-        """A copy with all products by weights in int8, that of the output layer too."""
+        """A copy with all products by weights in int8, that of the output layer too, and attention in bf16.
+
+        Windows of different sizes keep fp32 attention: bf16 sums of other sizes are rounded otherwise, and the padding
+        of a batch would show.
+        """
         quantized = cast(WhisperModel, int8_copy(self))
         quantized.model.decoder.output = Int8Linear(self.model.decoder.embed_tokens.weight)
+        if self.window == "full" and has_bf16_products():
+            quantized.model.attend_in_bf16()
         return quantized
 
     def align(self, batch: Batch, found: Sequence[Hypothesis]) -> list[Hypothesis]:

@@ -102,7 +102,8 @@ class WhisperScorer:
         encoded = self.encoded[0].keys
         shape = (*encoded.shape[:2], size, encoded.shape[3])
         # Zeros: what is hidden still takes part in attention's product, with a weight of nothing.
-        return [KeysValues(encoded.new_zeros(shape), encoded.new_zeros(shape)) for _ in self.encoded]
+        own = self.decoder.embed_positions.weight  # its type: that of the encoded states may be another
+        return [KeysValues(own.new_zeros(shape), own.new_zeros(shape)) for _ in self.encoded]
 
     def _prefixes(self, batch: Batch, rules: DecodingRules) -> list[list[int]]:
         """What each utterance begins with; a language that was left open is detected."""

@@ -1,10 +1,14 @@
 """The CTC head: projection, bidirectional LSTM layers, and a distribution over tokens for each frame."""
 
 # B batch, F frames, D width, V vocabulary
+from typing import cast
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from attune.kernels.onnx_lstm import onnx_lstm
 from attune.scorers import CtcScorer, ScorerKind
 from attune.tasks._precision import as_precise
 from attune.types import Batch, Loss
@@ -29,11 +33,20 @@ class CtcHead(nn.Module):
     def forward(self, frames: Tensor, lengths: Tensor) -> Tensor:
         """Logits (B, F, V)."""
         projected = self.projection(frames)
+        if torch.compiler.is_exporting():  # one utterance without padding, and nothing to pack
+            return self._alone(projected)
         packed = pack_padded_sequence(projected, lengths.cpu(), batch_first=True, enforce_sorted=False)
         for layer in self.layers:
             packed, _ = layer(packed._replace(data=self.dropout(packed.data)))
         hidden, _ = pad_packed_sequence(packed, batch_first=True, total_length=frames.shape[1])
         logits: Tensor = self.output(hidden)
+        return logits
+
+    def _alone(self, projected: Tensor) -> Tensor:
+        hidden = projected.transpose(0, 1)
+        for layer in self.layers:
+            hidden = onnx_lstm(cast(nn.LSTM, layer), hidden)
+        logits: Tensor = self.output(hidden.transpose(0, 1))
         return logits
 
     def loss(self, frames: Tensor, lengths: Tensor, batch: Batch) -> Loss:
