@@ -20,6 +20,7 @@ from pathlib import Path
 from torch.distributed import DistError, TCPStore  # type: ignore[attr-defined]
 
 from attune.errors import AttuneError, RankLost
+from attune.processes import RUN_ID_VARIABLE
 from attune.world import SOMEBODY, World
 
 HEARTBEAT_TIMEOUT = 60.0  # seconds; a heartbeat needs one thread only, however busy its rank is
@@ -68,7 +69,7 @@ class RankMonitor:
         self._heartbeats = {rank: _Heartbeat("", 0, now) for rank in self._peers}
         self._reasons: dict[int, str] = {}  # why ranks have exited, by their own account
         self._has_store = True
-        self._is_reported = False
+        self._is_reported = False  # a rank that is unresponsive or late
         self._closed = threading.Event()
         self._threads = [
             threading.Thread(target=work, daemon=True) for work in (self._exchange_heartbeats, self._monitor)
@@ -89,14 +90,19 @@ class RankMonitor:
     def explain_loss(self) -> RankLost:
         """Which rank is gone and why, when a collective has failed; found within a few heartbeats."""
         give_up = time.monotonic() + 2 * SILENT_PERIODS * self._period
-        while not (gone := self._gone()) and time.monotonic() < give_up:
+        while not (gone := self._gone()) and time.monotonic() < give_up and not self._is_reported:
             time.sleep(0.05)
+        if self._is_reported:
+            time.sleep(
+                max(0.0, give_up - time.monotonic())
+            )  # the monitor, which ends this process, killed a rank that it named
         if not gone:
             return RankLost(SOMEBODY, self._rank == 0)
         is_lowest = self._rank == min({self._rank, *self._peers} - set(gone))
-        # A rank of this machine has printed its own error in the same place.
-        is_known = all(rank in self._reasons and self._is_near(rank) for rank in gone)
-        is_known = is_known or self._is_reported  # by the monitor, which has ended it since
+        # A rank of this machine has printed its own error here, and attune's launcher says why ranks ended.
+        is_near = all(rank in self._reasons and self._is_near(rank) for rank in gone)
+        is_known = is_near or RUN_ID_VARIABLE in os.environ
+        time.sleep(self._period / 2)  # as below
         return RankLost(" ".join(map(self._farewell, gone)), is_lowest and not is_known)
 
     def _gone(self) -> list[int]:
@@ -164,6 +170,7 @@ class RankMonitor:
                     time.sleep(4 * self._period)  # once the lost rank is killed, no rank can report
                 for rank in ranks:
                     self._kill_rank(rank)
+                time.sleep(self._period)  # whoever is gone before the others have looked is taken for the lost rank
                 os._exit(1)  # the main thread may wait in the network library, where no exception reaches it
 
     def _unresponsive(self) -> tuple[list[int], str] | None:

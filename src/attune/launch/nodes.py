@@ -22,7 +22,7 @@ from torch.distributed.elastic.rendezvous import (
 )
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
-from attune.errors import RankLost, TrainingError
+from attune.errors import TrainingError
 from attune.launch.group import SHUTDOWN_SECONDS, Outcome, StopRequest, forward_stop_signals, outcome_of
 from attune.processes import RUN_ID_VARIABLE, cores, preserve_environment
 
@@ -73,8 +73,8 @@ class _NodeAgent(LocalElasticAgent):
             outcome = outcome_of(self._seen.failures, self._stop)
             if self._stop.received or outcome.code == 2 or outcome.error_kind == TrainingError.__name__:
                 raise _Ended(outcome)
-            reason = "" if outcome.error_kind == RankLost.__name__ else f"{outcome.reason} "  # printed by the rank
-            self._log(f"{here}: {reason}Meeting the other nodes again ({self._remaining_restarts} restarts left).")
+            left = f"({self._remaining_restarts} restarts left)"
+            self._log(f"{here}: {outcome.reason} Meeting the other nodes again {left}.")
         else:
             self._log(f"{here}: a node joins. All ranks save, and go on with it.")
         super()._restart_workers(worker_group)

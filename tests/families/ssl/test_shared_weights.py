@@ -1,7 +1,8 @@
 """Ranks that share the weights of an upstream train the model that one rank trains."""
 
 import pytest
-from safetensors.torch import load_file
+
+from attune.training import checkpoint
 
 from processes import start, wait
 from tiny import write_recipe
@@ -22,6 +23,6 @@ def test_two_ranks_that_share_weights_train_the_same(tmp_path, adapt):
         run = tmp_path / f"run-{ranks}"
         words = ["train", str(recipe), f"run={run}", f"train.shard={shard}", *SETTINGS, *model, *adapt]
         assert wait(start([*words, "--workers=0", "--timeout=60"], ranks), 120) == [0] * ranks
-        found.append(load_file(run / "checkpoints/step-000002/model.safetensors"))
+        found.append(checkpoint.tensors(run / "checkpoints/step-000002"))
     alone, together = found
     assert max(float((alone[name] - together[name]).abs().max()) for name in alone) < 1e-5
