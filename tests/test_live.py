@@ -132,7 +132,7 @@ def test_a_model_of_whole_utterances_reports_when_its_first_and_last_words_came(
     words = ["evaluate", str(DEMO / "model"), "--on", str(tmp_path / "few.jsonl"), "--stream", "--device", "cpu"]
     assert main(words) == 0
     shown = capsys.readouterr().out
-    assert "agreement streams" in shown and "first word:" in shown and "last word:" in shown and "WER" in shown
+    assert "agreement streams" in shown and "first word:" in shown and "last word:" in shown and "wer" in shown
 
 
 def test_a_streaming_model_goes_to_nemo_and_back(run, tmp_path, recognizer):
