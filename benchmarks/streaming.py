@@ -30,7 +30,7 @@ from attune.batches.plan import Budget, plan_epoch
 from attune.batches.stream import Part, Shards, StreamRules, forgetting, stream_micros
 from attune.corpora import CorpusPaths, Manifest, open_manifest, prepare_split
 from attune.corpora.shards import CORPUS, Options
-from attune.stages.data import samples_in
+from attune.loading.data import samples_in
 
 BUDGET = Budget(None, 16, 1)
 SECONDS, SHARDS, EACH = 4.0, 8, 60

@@ -72,7 +72,7 @@ def test_a_rank_that_lives_but_never_comes_is_named(recipe, tmp_path):
     def dawdle(rank):
         to_file(rank)
         if rank == 1:
-            import attune.stages.begin as stage
+            import attune.loading.begin as stage
 
             stage.adapt = lambda *_: time.sleep(600)
 

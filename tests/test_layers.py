@@ -22,7 +22,9 @@ ROWS = """
     serve
     __init__ api recognizer recordings transcripts live live_scores display transfers styles
     launch
+    analysis | studies | publishing
     stages
+    loading
     recipe recipe_keys site run run_report lease run_store run_mirror
     training | decoding | report | streaming
     families | tasks

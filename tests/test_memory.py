@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from attune.loading.data import WorstMicroBatch, open_split, planner, training_rows, worst_micro_batch
 from attune.recipe import load
 from attune.run import Run
 from attune.site import Site
 from attune.sources import Cache
-from attune.stages.data import WorstMicroBatch, open_split, planner, training_rows, worst_micro_batch
 from attune.stages.fit import Fit, _propose, _Used
 from attune.world import World
 

@@ -21,6 +21,10 @@ from attune.errors import ConfigError, ModelError
 from attune.families.ssl.extract import FeatureExtractor as FeatureExtractor
 from attune.families.ssl.extract import ready
 from attune.families.ssl.upstream import UPSTREAMS
+from attune.loading.language_models import read_phrases, search_of
+from attune.loading.lock import as_locked
+from attune.loading.place import local_run
+from attune.loading.pretrained import is_native, open_pretrained
 from attune.recipe import Recipe
 from attune.recognizer import Chunking as Chunking
 from attune.recognizer import Recognizer as Recognizer
@@ -34,11 +38,7 @@ from attune.sources import locate
 from attune.stages import drain
 from attune.stages.eval_target import EvalTarget, evaluate_target, load_eval_target, open_eval_target, record
 from attune.stages.evaluate import Evaluation
-from attune.stages.language_models import read_phrases, search_of
-from attune.stages.lock import as_locked
 from attune.stages.new import NewRequest, draft_recipe
-from attune.stages.place import local_run
-from attune.stages.pretrained import is_native, open_pretrained
 from attune.transfers import with_progress
 from attune.types import DecodingPrecision, Scores
 from attune.world import World, choose_device

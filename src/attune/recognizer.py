@@ -21,11 +21,11 @@ from attune.decoding.pauses import snap_to_pauses
 from attune.decoding.search import Search, decode_batch
 from attune.decoding.words import words_of
 from attune.errors import DataError, ModelError
+from attune.loading.pretrained import LoadedModel
 from attune.recipe import Recipe
 from attune.recordings import Audio, as_samples
 from attune.recordings import AudioChunk as AudioChunk
 from attune.recordings import Hints as Hints
-from attune.stages.pretrained import LoadedModel
 from attune.transcripts import NBestEntry as NBestEntry
 from attune.transcripts import PredictedValue as PredictedValue
 from attune.transcripts import Transcript as Transcript

@@ -8,8 +8,8 @@ from attune.batches.load import Reader
 from attune.batches.mix import draw, shares, turns
 from attune.batches.plan import Budget, plan_epoch
 from attune.corpora import open_corpus, select
+from attune.loading.data import planner
 from attune.recipe import load as load_recipe
-from attune.stages.data import planner
 from attune.testing import make_corpus
 
 from processes import attune

@@ -20,10 +20,10 @@ from attune.batches.stream import (
     stream_micros,
 )
 from attune.errors import DataError
+from attune.loading.data import open_stream
 from attune.recipe import load as load_recipe
 from attune.site import Site
 from attune.sources import Cache
-from attune.stages.data import open_stream
 from attune.types import Utterance
 
 from miniatures import encoded, put, shard

@@ -7,11 +7,11 @@ import pytest
 from attune.cli import main
 from attune.cli._recordings import audio_files
 from attune.corpora import open_corpus
+from attune.loading.begin import begin_model
+from attune.loading.pretrained import ModelFolders, export
 from attune.recipe import load
 from attune.run import Run
 from attune.site import this_site
-from attune.stages.begin import begin_model
-from attune.stages.pretrained import ModelFolders, export
 from attune.world import World
 
 from tiny import write_recipe

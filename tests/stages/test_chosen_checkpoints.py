@@ -9,10 +9,10 @@ import attune
 from attune import recipe as recipes
 from attune.cli import main
 from attune.errors import ModelError
+from attune.loading.pretrained import locate_model
 from attune.run import Run
 from attune.site import this_site
 from attune.stages.eval_target import open_eval_target
-from attune.stages.pretrained import locate_model
 from attune.stages.train import Request, train
 from attune.world import World
 

@@ -9,12 +9,12 @@ import attune
 from attune import recipe as recipes
 from attune.errors import ConfigError, Preempted
 from attune.files import sha256
+from attune.loading.pretrained import open_pretrained
 from attune.run import Run
 from attune.site import Site
 from attune.sources import Cache
 from attune.stages.context import Evaluated, Stepped
 from attune.stages.eval_target import load_eval_target, open_eval_target
-from attune.stages.pretrained import open_pretrained
 from attune.stages.train import Request, train
 from attune.training.settings import AdaptConfig
 from attune.world import World

@@ -8,12 +8,12 @@ import pytest
 from attune import recipe as recipes
 from attune.cli import main
 from attune.errors import ConfigError, SourceError
+from attune.loading.lock import read_lock
 from attune.run import Run
 from attune.site import Site
 from attune.sources import Cache
 from attune.stages.check import check_recipe
 from attune.stages.context import Evaluated, Finished
-from attune.stages.lock import read_lock
 from attune.stages.train import Request, train
 from attune.testing.ranks import run_ranks
 from attune.world import World

@@ -13,6 +13,8 @@ from attune import recipe as recipes
 from attune.corpora import open_manifest
 from attune.errors import CheckpointError, ConfigError, DataError, ModelError, Preempted
 from attune.files import sha256
+from attune.loading.lock import read_lock
+from attune.loading.pretrained import open_pretrained
 from attune.run import Run
 from attune.site import Site
 from attune.sources import Cache
@@ -20,8 +22,6 @@ from attune.stages.check import check_recipe
 from attune.stages.context import Evaluated, Finished, Saved, Started, Stepped
 from attune.stages.eval_target import load_eval_target
 from attune.stages.evaluate import Decoding, evaluation_batches
-from attune.stages.lock import read_lock
-from attune.stages.pretrained import open_pretrained
 from attune.stages.train import Request, train
 from attune.testing.ranks import run_ranks
 from attune.world import World
@@ -419,7 +419,7 @@ def test_an_export_that_fails_is_told_and_leaves_nothing(recipe_file, site, tmp_
         raise SafetensorError("Error while serializing: No space left on device (os error 28)")
 
     with monkeypatch.context() as patched:
-        patched.setattr("attune.stages.pretrained.write_safetensors", full)
+        patched.setattr("attune.loading.pretrained.write_safetensors", full)
         with pytest.raises(ModelError, match=r"Cannot write .*No space left.*same command"):
             events_of(recipe, site)
     assert not list(run.glob(".model.*"))

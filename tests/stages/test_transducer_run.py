@@ -11,9 +11,9 @@ from attune.contracts import TaskCodec, TaskModel
 from attune.decoding.search import Search
 from attune.decoding.settings import SearchConfig
 from attune.errors import ConfigError, ModelError
+from attune.loading.language_models import search_of
 from attune.report.predictions import read_predictions
 from attune.site import this_site
-from attune.stages.language_models import search_of
 from attune.world import World
 
 from tiny import write_recipe

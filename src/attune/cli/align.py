@@ -13,9 +13,9 @@ from attune.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from attune.analysis.align import AlignedRow
     from attune.recognizer import Recognizer
     from attune.site import Site
-    from attune.stages.align import AlignedRow
 
 HELP = "align transcripts with their audio: word times, and training rows from long recordings"
 EXAMPLE = "attune align runs/demo lectures.jsonl --to aligned --cut 20"
@@ -93,9 +93,9 @@ def run(arguments: Namespace) -> int:
 
 
 def _to_folder(arguments: Namespace, recognizer: Recognizer, folder: Path, suffix: str | None, site: Site) -> int:
+    from attune.analysis.align import ALIGNMENTS, ROWS, CutRules, align_to_folder, cut_rows
     from attune.display import Display
     from attune.stages import drain
-    from attune.stages.align import ALIGNMENTS, ROWS, CutRules, align_to_folder, cut_rows
 
     display = Display(sys.stderr)
     stage = align_to_folder(arguments.manifest, recognizer.align_all, folder, suffix, site)
@@ -119,7 +119,7 @@ def _to_folder(arguments: Namespace, recognizer: Recognizer, folder: Path, suffi
 
 
 def _to_file(arguments: Namespace, recognizer: Recognizer, to: Path | None, suffix: str, site: Site) -> int:
-    from attune.stages.align import align_rows, read_rows
+    from attune.analysis.align import align_rows, read_rows
 
     read = read_rows(arguments.manifest, site)
     rows = read.rows

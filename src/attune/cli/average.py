@@ -19,8 +19,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Write the mean and print the next step."""
+    from attune.publishing.publish import average_models
     from attune.site import this_site
-    from attune.stages.publish import average_models
     from attune.transfers import with_progress
 
     if len(arguments.models) < 2:

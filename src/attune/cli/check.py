@@ -15,10 +15,10 @@ from attune.styles import duration
 
 if TYPE_CHECKING:
     from attune.corpora import RowProblem
+    from attune.loading.data import Example
     from attune.recipe import Recipe
     from attune.site import Site
     from attune.stages.check import PlanCheck, RecipeCheck, RowsCheck, SplitCheck
-    from attune.stages.data import Example
     from attune.stages.fit import Fit
     from attune.stages.score_floor import ScoreFloor
     from attune.training.adapt import Adapted

@@ -13,9 +13,9 @@ from attune.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from attune.analysis.combine import Calibrated, System
     from attune.metrics import Scores
     from attune.scoring.rover import Vote, VotingRules
-    from attune.stages.combine import Calibrated, System
 
 HELP = "combine systems: ROVER for transcripts, calibrated fusion for labels and trials"
 EXAMPLE = (
@@ -88,8 +88,8 @@ def run(arguments: Namespace) -> int:
 
 def _vote(arguments: Namespace) -> int:
     from attune import catalog
+    from attune.analysis.combine import combine_transcripts, fit_voting
     from attune.report.predictions import write_predictions
-    from attune.stages.combine import combine_transcripts, fit_voting
 
     normalize = catalog.find(catalog.NORMALIZERS, arguments.normalizer)
     systems = _systems(arguments.systems, arguments, normalize)
@@ -104,7 +104,7 @@ def _vote(arguments: Namespace) -> int:
 
 
 def _systems(paths: Sequence[Path], arguments: Namespace, normalize: Callable[[str], str]) -> list[System]:
-    from attune.stages.combine import read_references, read_system, with_references
+    from attune.analysis.combine import read_references, read_system, with_references
 
     systems = [read_system(path, normalize) for path in paths]
     if arguments.references:
@@ -127,11 +127,11 @@ def _rules(arguments: Namespace) -> VotingRules:
 
 
 def _show_votes(arguments: Namespace, systems: Sequence[System], rules: VotingRules) -> None:
+    from attune.analysis.combine import combine_transcripts
     from attune.report.predictions import read_predictions
     from attune.report.tables import scores_json, scores_table
     from attune.scoring.error_rates import score_texts
     from attune.scoring.texts import texts_of
-    from attune.stages.combine import combine_transcripts
 
     single = {path.name if len({p.name for p in arguments.systems}) == len(arguments.systems) else str(path): system
               for path, system in zip(arguments.systems, systems, strict=True)}  # fmt: skip
@@ -154,8 +154,8 @@ def _show_votes(arguments: Namespace, systems: Sequence[System], rules: VotingRu
 
 
 def _calibrate(arguments: Namespace) -> int:
+    from attune.analysis.combine import combine_labels, combine_trials, read_labels, read_trials
     from attune.report.predictions import write_predictions
-    from attune.stages.combine import combine_labels, combine_trials, read_labels, read_trials
 
     if arguments.task == "classify":
         found = combine_labels(*([read_labels(each) for each in some] for some in (arguments.fit, arguments.systems)))

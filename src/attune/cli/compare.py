@@ -11,9 +11,9 @@ from attune.cli._terminal import add_json, print_json
 from attune.errors import ConfigError
 
 if TYPE_CHECKING:
+    from attune.analysis.compare import Opened
     from attune.report.comparison import Comparison
     from attune.report.sets import ScoredSet
-    from attune.stages.compare import Opened
 
 HELP = "compare runs or prediction files: differences, significance, utterances won and lost"
 EXAMPLE = "attune compare runs/a runs/b --out compare.html"
@@ -35,10 +35,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Print the table, and write the page."""
+    from attune.analysis.compare import open_systems
     from attune.files import require_writable
     from attune.report.comparison import comparison_json, comparison_table, describe_change
     from attune.site import this_site
-    from attune.stages.compare import open_systems
     from attune.transfers import with_progress
 
     if len(arguments.systems) < 2:
@@ -69,9 +69,9 @@ def run(arguments: Namespace) -> int:
 
 
 def _decode(arguments: Namespace) -> list[Opened]:
+    from attune.analysis.compare import decode_systems
     from attune.display import Display, drawn
     from attune.site import this_site
-    from attune.stages.compare import decode_systems
     from attune.transfers import with_progress
     from attune.world import World
 
@@ -82,7 +82,7 @@ def _decode(arguments: Namespace) -> list[Opened]:
 
 
 def _compare_all(opened: list[list[Opened]]) -> list[tuple[Comparison, ScoredSet]]:
-    from attune.stages.compare import compare_opened
+    from attune.analysis.compare import compare_opened
 
     return [compare_opened(each) for each in opened]
 

@@ -73,9 +73,9 @@ def _test(weights: str, recipe: Recipe, site: Site, display: Display) -> Evaluat
     from dataclasses import replace
 
     from attune.display import drawn
+    from attune.loading.pretrained import open_pretrained
     from attune.sources import locate
     from attune.stages.eval_target import EvalTarget, evaluate_target
-    from attune.stages.pretrained import open_pretrained
     from attune.world import World
 
     pretrained = replace(open_pretrained(locate(weights, site.cache)), recipe=recipe)

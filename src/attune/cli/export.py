@@ -31,9 +31,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Export the best checkpoint, with adapters merged."""
+    from attune.loading.adapter import export_adapter
+    from attune.publishing.publish import export_model
     from attune.site import this_site
-    from attune.stages.adapter import export_adapter
-    from attune.stages.publish import export_model
     from attune.transfers import with_progress
 
     others = arguments.for_transformers or arguments.for_ctranslate2 or arguments.for_onnx
@@ -59,8 +59,8 @@ def run(arguments: Namespace) -> int:
 
 
 def _export_ctranslate2(arguments: Namespace) -> int:
+    from attune.publishing.ctranslate2 import export_ctranslate2
     from attune.site import this_site
-    from attune.stages.ctranslate2 import export_ctranslate2
     from attune.transfers import with_progress
 
     if arguments.for_transformers or arguments.for_onnx or arguments.to.suffix == ".nemo":
@@ -76,8 +76,8 @@ def _export_ctranslate2(arguments: Namespace) -> int:
 
 
 def _export_onnx(arguments: Namespace) -> int:
+    from attune.publishing.onnx import export_onnx
     from attune.site import this_site
-    from attune.stages.onnx import export_onnx
     from attune.transfers import with_progress
 
     if arguments.for_transformers or arguments.to.suffix == ".nemo":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from attune.cli._terminal import add_json, add_recipe, print_json
 
 if TYPE_CHECKING:
-    from attune.stages.lock import Fetched
+    from attune.loading.lock import Fetched
 
 HELP = "download everything that a recipe needs; with --locked, exactly what a run used"
 EXAMPLE = "attune fetch runs/demo/recipe.yaml --locked runs/demo/sources.lock.json"
@@ -25,9 +25,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Print each source when it is downloaded."""
     from attune import recipe
+    from attune.loading.lock import fetch
     from attune.site import this_site
     from attune.sources import read_lock
-    from attune.stages.lock import fetch
     from attune.transfers import with_progress
 
     loaded = recipe.load(arguments.recipe, arguments.overrides).recipe

@@ -31,7 +31,7 @@ def run(arguments: Namespace) -> int:
     """Train each fold that is not done, then print every score and the mean."""
     from attune import catalog, recipe
     from attune.cli import main
-    from attune.stages.folds import collect, write_folds
+    from attune.studies.folds import collect, write_folds
 
     words = [word for word in arguments.items if "=" in word]
     manifests = [Path(word) for word in arguments.items if "=" not in word]

@@ -25,8 +25,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Import and print the next step."""
+    from attune.loading.begin import ImportRequest, companions, import_model
     from attune.site import this_site
-    from attune.stages.begin import ImportRequest, companions, import_model
     from attune.transfers import with_progress
 
     site, source, to = with_progress(this_site(workers=0)), arguments.checkpoint, arguments.to

@@ -13,9 +13,9 @@ from attune.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from attune.analysis.leaderboard import EvalSet, LeaderboardLine, LeaderboardResult, Transcribe
     from attune.display import Display
     from attune.site import Site
-    from attune.stages.leaderboard import EvalSet, LeaderboardLine, LeaderboardResult, Transcribe
 
 HELP = "evaluate many sets at once: WER, the Open ASR Leaderboard's WER, RTFx"
 EXAMPLE = "attune leaderboard runs/mine --sets ami=ami/test.jsonl earnings22/test.jsonl --to board"
@@ -51,9 +51,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Decode the sets that the folder does not have yet, and score all of them."""
     from attune import catalog
+    from attune.analysis.leaderboard import EvalSet, LeaderboardResult, score_set
     from attune.display import Display
     from attune.files import write_text
-    from attune.stages.leaderboard import EvalSet, LeaderboardResult, score_set
 
     normalize = catalog.find(catalog.NORMALIZERS, arguments.normalizer)
     sets = [EvalSet.of(each) for each in arguments.sets]
@@ -80,8 +80,8 @@ def _name(model: str) -> str:
 
 
 def _lines(arguments: Namespace, sets: Sequence[EvalSet], display: Display) -> list[list[LeaderboardLine]]:
+    from attune.analysis.leaderboard import read_lines
     from attune.site import this_site
-    from attune.stages.leaderboard import read_lines
     from attune.transfers import with_progress
 
     if arguments.model.startswith(PREDICTIONS):
@@ -104,8 +104,8 @@ def _file(folder: Path | None, one: EvalSet) -> Path | None:
 def _decode(
     arguments: Namespace, one: EvalSet, transcribe: Transcribe, display: Display, site: Site
 ) -> list[LeaderboardLine]:
+    from attune.analysis.leaderboard import decode_set, write_set
     from attune.stages import drain
-    from attune.stages.leaderboard import decode_set, write_set
     from attune.world import choose_device
 
     stage = decode_set(one, transcribe, arguments.batch, choose_device(arguments.device), site)
@@ -153,7 +153,7 @@ def _pipeline(arguments: Namespace) -> Transcribe:
 
 
 def _print_board(board: LeaderboardResult) -> None:
-    from attune.stages.leaderboard import CLOCK
+    from attune.analysis.leaderboard import CLOCK
 
     head = ("set", "clips", f"WER, {board.normalizer}", "WER, compounds merged", "RTFx")
     rows = [head, *board.table()]

@@ -42,7 +42,7 @@ def run(arguments: Namespace) -> int:
     """Estimate, and print the size and the perplexities."""
     from attune.files import explain_write_errors, require_writable
     from attune.site import this_site
-    from attune.stages.ngrams import NGramRequest, estimate_ngrams, word_perplexity
+    from attune.studies.ngrams import NGramRequest, estimate_ngrams, word_perplexity
     from attune.transfers import with_progress
 
     require_writable(arguments.to, "Choose another file.")

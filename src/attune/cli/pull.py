@@ -20,8 +20,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Download, verify and copy."""
+    from attune.publishing.publish import pull
     from attune.site import this_site
-    from attune.stages.publish import pull
     from attune.transfers import with_progress
 
     site = with_progress(this_site(device="cpu", is_offline=arguments.offline))

@@ -19,10 +19,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Upload everything in one commit."""
     from attune.cli._ranks import report_wait
+    from attune.publishing.publish import push_model, push_run
     from attune.run import Run
     from attune.site import this_site
     from attune.sources import is_remote
-    from attune.stages.publish import push_model, push_run
     from attune.transfers import with_progress
 
     site = with_progress(this_site(device="cpu"))

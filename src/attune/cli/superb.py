@@ -15,8 +15,8 @@ from attune.cli.sweep import run_points
 from attune.errors import ConfigError
 
 if TYPE_CHECKING:
-    from attune.stages.superb import SuperbTask, TaskResult, Trial
-    from attune.stages.sweep import PointResult, SweepPoint
+    from attune.studies.superb import SuperbTask, TaskResult, Trial
+    from attune.studies.sweep import PointResult, SweepPoint
 
 HELP = "run the SUPERB benchmark for an upstream: a learning rate sweep chosen on dev, one table"
 EXAMPLE = "attune superb --upstream hubert --weights hf://facebook/hubert-base-ls960 --data data --to superb-hubert"
@@ -40,7 +40,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Train what is not done yet, then write table.md and radar.svg; missing corpora are named."""
     from attune.files import write_text
-    from attune.stages.superb import radar, table
+    from attune.studies.superb import radar, table
 
     arguments.to = arguments.to.absolute()
     found = _trials(arguments)
@@ -60,7 +60,7 @@ def run(arguments: Namespace) -> int:
 
 def _trials(arguments: Namespace) -> list[list[Trial]]:
     """What to train for each task whose corpus is there."""
-    from attune.stages import superb
+    from attune.studies import superb
 
     found = []
     for task in _tasks(arguments.tasks):
@@ -89,7 +89,7 @@ def _train(arguments: Namespace, points: list[SweepPoint]) -> dict[str, PointRes
 
 def _scored(arguments: Namespace, found: list[Trial], trained: dict[str, PointResult]) -> Iterator[TaskResult]:
     """The test score of what dev chose; of ASR also with a language model."""
-    from attune.stages import superb
+    from attune.studies import superb
 
     task = found[0].task
     metric = superb.metric_of(found[0].points[0].recipe_file)
@@ -114,7 +114,7 @@ def _layers(arguments: Namespace) -> list[str]:
 
 def _tasks(names: str) -> list[SuperbTask]:
     from attune.catalog import suggestion
-    from attune.stages.superb import TASKS
+    from attune.studies.superb import TASKS
 
     if names == "all":
         return list(TASKS)

@@ -15,7 +15,7 @@ from attune.cli._ranks import add_launch, add_site, cluster_of, ranks_wanted, si
 from attune.cli._terminal import add_json, add_recipe, print_json
 
 if TYPE_CHECKING:
-    from attune.stages.sweep import PointResult, SweepPoint
+    from attune.studies.sweep import PointResult, SweepPoint
 
 HELP = "train a recipe with every combination of some values, ranked by dev score; run again to continue"
 EXAMPLE = "attune sweep recipe.yaml optimizer.lr=1e-5,3e-5,1e-4 seed=1,2 --devices 2"
@@ -36,7 +36,7 @@ def run(arguments: Namespace) -> int:
     from attune.catalog import recipe_path
     from attune.files import write_text
     from attune.run_store import require_folder
-    from attune.stages.sweep import ranked, sweep_points, sweep_table
+    from attune.studies.sweep import ranked, sweep_points, sweep_table
 
     first = recipes.load(arguments.recipe).recipe
     folder = (arguments.to or require_folder(f"{first.run}-sweep", "--to FOLDER")).absolute()

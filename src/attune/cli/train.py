@@ -181,7 +181,7 @@ def _without_model(words: Sequence[str]) -> list[str]:
 def _train_group(arguments: Namespace, place: str) -> int:
     """Train in child processes, and record their result in status.json."""
     from attune.launch.stopping import STOP_SIGNALS
-    from attune.stages.place import fail_status, local_run
+    from attune.loading.place import fail_status, local_run
 
     site = site_of(arguments)
     training = local_run(place, site)
@@ -228,7 +228,7 @@ def _train_on_ray(arguments: Namespace, recipe: Recipe) -> int:
 
 def _failed_on_ray(arguments: Namespace, recipe: Recipe, outcome: Outcome) -> int:
     """Have the run's status say what its workers could not."""
-    from attune.stages.place import fail_status
+    from attune.loading.place import fail_status
 
     if outcome.code == 1:
         fail_status(recipe.run, site_of(arguments), outcome.reason, outcome.error_kind)

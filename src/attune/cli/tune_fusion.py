@@ -12,7 +12,7 @@ from attune.cli._terminal import add_json, add_overrides, print_json
 if TYPE_CHECKING:
     from attune.run import Run
     from attune.site import Site
-    from attune.stages.tune_fusion import TriedPoint, TunedFusion
+    from attune.studies.tune_fusion import TriedPoint, TunedFusion
     from attune.world import World
 
 HELP = "choose the weight of a language model for a run's beam search, on dev; evaluate then uses it"
@@ -54,7 +54,7 @@ def _tune(arguments: Namespace, site: Site, world: World) -> int:
     from attune.run import Run
     from attune.sources import locate
     from attune.stages.eval_target import open_eval_target
-    from attune.stages.tune_fusion import FusionGrid, tune_fusion
+    from attune.studies.tune_fusion import FusionGrid, tune_fusion
 
     run = Run(locate(arguments.run, site_of(arguments).cache))
     if not run.checkpoints.is_dir():

@@ -22,9 +22,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Serve until Ctrl-C."""
+    from attune.analysis.ui import RunsServer, listen, make_token
     from attune.errors import DataError
     from attune.site import this_site
-    from attune.stages.ui import RunsServer, listen, make_token
 
     if not arguments.folder.is_dir():
         raise DataError(f"{arguments.folder} does not exist. Give the folder that has the runs: attune ui FOLDER")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from attune.cli._terminal import add_json, print_json
 
 if TYPE_CHECKING:
-    from attune.stages.watch import RunView
+    from attune.analysis.watch import RunView
 
 HELP = "watch a run, or all runs of a folder, in the terminal"
 EXAMPLE = "attune watch runs/demo"
@@ -32,7 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Redraw until the run ends or Ctrl-C; without a terminal, print once."""
-    from attune.stages.watch import find_runs, is_run, view_run
+    from attune.analysis.watch import find_runs, is_run, view_run
 
     if arguments.json:
         print_json([view_run(each).as_json() for each in find_runs(arguments.folder)])

@@ -15,7 +15,7 @@ from typing import Any
 
 from attune.launch.ray import Cluster, connect_cluster, require_shared_folder, uses_gpu
 from attune.site import Site
-from attune.stages.sweep import PointResult, SweepPoint, finished_result, run_point
+from attune.studies.sweep import PointResult, SweepPoint, finished_result, run_point
 
 TRIALS = "ray-tune"  # the folder of what Tune writes, beside the runs
 LOST_NODES = 3  # that a point may outlive

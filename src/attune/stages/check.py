@@ -32,11 +32,8 @@ from attune.corpora import (
     select,
 )
 from attune.errors import AttuneError, DataError, TooLong
-from attune.recipe import Recipe
-from attune.site import Site
-from attune.stages.begin import BegunModel, begin_model
-from attune.stages.context import schedule_of
-from attune.stages.data import (
+from attune.loading.begin import BegunModel, begin_model
+from attune.loading.data import (
     Example,
     first_example,
     frames_of,
@@ -48,11 +45,14 @@ from attune.stages.data import (
     with_steps,
     worst_micro_batch,
 )
+from attune.loading.language_models import search_of
+from attune.loading.pretrained import LoadedModel, ModelFolders
+from attune.loading.sharing import open_optimizer
+from attune.recipe import Recipe
+from attune.site import Site
+from attune.stages.context import schedule_of
 from attune.stages.evaluate import Decoding, fetch_scoring_files, kept_metric
-from attune.stages.language_models import search_of
-from attune.stages.pretrained import LoadedModel, ModelFolders
 from attune.stages.score_floor import ScoreFloor, score_floor
-from attune.stages.sharing import open_optimizer
 from attune.text.tokenizers.characters import UNREADABLE
 from attune.training.adapt import Adapted
 from attune.types import Utterance

@@ -17,15 +17,15 @@ from attune.config import flatten
 from attune.corpora import Corpus, CorpusSample, Leak, Selection, find_leaks
 from attune.decoding.search import Search
 from attune.errors import AttuneError
+from attune.loading.data import Example
+from attune.loading.place import RunPlace
+from attune.loading.pretrained import LoadedModel
 from attune.recipe import SCHEDULE_KEYS, Difference, Recipe, to_plain
 from attune.report.trackers import Sample, TrackedRun, Trackers, require_trackers
 from attune.run import Run
 from attune.site import Site
 from attune.sources import content_of
-from attune.stages.data import Example
 from attune.stages.evaluate import Decoding, Evaluation, Scored
-from attune.stages.place import RunPlace
-from attune.stages.pretrained import LoadedModel
 from attune.training.adapt import Adapted
 from attune.training.checkpoint import Damage
 from attune.training.loop import TrainingStep

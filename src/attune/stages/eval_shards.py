@@ -16,6 +16,9 @@ from attune.corpora import Corpus, CorpusSample
 from attune.decoding.search import Search
 from attune.errors import ConfigError
 from attune.files import sha256
+from attune.loading.language_models import search_of
+from attune.loading.lock import as_locked
+from attune.loading.pretrained import LoadedModel
 from attune.recipe import to_plain
 from attune.site import Site
 from attune.stages import drain
@@ -30,9 +33,6 @@ from attune.stages.evaluate import (
     score_parts,
     scoring_context,
 )
-from attune.stages.language_models import search_of
-from attune.stages.lock import as_locked
-from attune.stages.pretrained import LoadedModel
 from attune.types import Prediction
 from attune.world import World
 

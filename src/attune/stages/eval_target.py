@@ -11,28 +11,12 @@ from attune.contracts import Family, ModelSection
 from attune.corpora import Corpus
 from attune.errors import ConfigError, ModelError
 from attune.files import explain_write_errors, require_writable
-from attune.recipe import Recipe
-from attune.report.formats import TABLES, require_format
-from attune.report.predictions import copy_files, export_predictions, write_predictions
-from attune.run import Run
-from attune.run_store import put_results
-from attune.site import Site
-from attune.sources import is_remote, shown
-from attune.stages.adapter import base_of, is_adapter
-from attune.stages.begin import begin_model, external_recipe, family_of, require_all_weights, with_local_files
-from attune.stages.breakdown import group_scores, require_groups
-from attune.stages.data import open_manifests
-from attune.stages.evaluate import (
-    Decoding,
-    Evaluation,
-    as_scored,
-    evaluate,
-    evaluation_batches,
-    scoring_context,
-)
-from attune.stages.language_models import search_of
-from attune.stages.lock import as_locked
-from attune.stages.pretrained import (
+from attune.loading.adapter import base_of, is_adapter
+from attune.loading.begin import begin_model, external_recipe, family_of, require_all_weights, with_local_files
+from attune.loading.data import open_manifests
+from attune.loading.language_models import search_of
+from attune.loading.lock import as_locked
+from attune.loading.pretrained import (
     LoadedModel,
     ModelFolders,
     Pretrained,
@@ -43,6 +27,22 @@ from attune.stages.pretrained import (
     open_pretrained,
     recipe_to_evaluate,
     run_of_checkpoint,
+)
+from attune.recipe import Recipe
+from attune.report.formats import TABLES, require_format
+from attune.report.predictions import copy_files, export_predictions, write_predictions
+from attune.run import Run
+from attune.run_store import put_results
+from attune.site import Site
+from attune.sources import is_remote, shown
+from attune.stages.breakdown import group_scores, require_groups
+from attune.stages.evaluate import (
+    Decoding,
+    Evaluation,
+    as_scored,
+    evaluate,
+    evaluation_batches,
+    scoring_context,
 )
 from attune.training.settings import AdaptConfig
 from attune.world import World

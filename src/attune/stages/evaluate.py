@@ -16,13 +16,13 @@ from attune.corpora import ChunkedCorpus, Corpus, CorpusSample
 from attune.decoding.predict import decode, share
 from attune.decoding.search import Search
 from attune.errors import ConfigError, DataError, Preempted
+from attune.loading.pretrained import LoadedModel
 from attune.recipe import Recipe
 from attune.report.predictions import write_features, write_waveform
 from attune.report.tables import scores_html, scores_json, scores_table
 from attune.scoring.keywords import score_keywords
 from attune.site import Site
 from attune.sources import locate
-from attune.stages.pretrained import LoadedModel
 from attune.types import (
     Features,
     Hypothesis,

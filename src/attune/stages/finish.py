@@ -11,6 +11,9 @@ from torch import Tensor
 from attune.catalog import FAMILIES, NORMALIZERS, find
 from attune.contracts import TunedTask
 from attune.corpora import sample_corpus
+from attune.loading.data import open_split
+from attune.loading.pretrained import build_model, export, load_weights, open_pretrained
+from attune.loading.sharing import decoding_world, deferral, usable
 from attune.report.comparison import System, compare, describe_change
 from attune.report.predictions import read_predictions, write_predictions
 from attune.report.sets import kind_of
@@ -23,7 +26,6 @@ from attune.stages.context import (
     TrainingContext,
     log_scores,
 )
-from attune.stages.data import open_split
 from attune.stages.evaluate import (
     Evaluation,
     as_scored,
@@ -31,8 +33,6 @@ from attune.stages.evaluate import (
     evaluation_batches,
     scoring_context,
 )
-from attune.stages.pretrained import build_model, export, load_weights, open_pretrained
-from attune.stages.sharing import decoding_world, deferral, usable
 from attune.training import checkpoint
 from attune.training.adapt import merge_lora
 from attune.training.average import average

@@ -16,12 +16,12 @@ import torch
 
 from attune.batches.plan import Rows
 from attune.contracts import StepStatistics
+from attune.loading.begin import begin_model
+from attune.loading.data import WorstMicroBatch, open_split, planner, training_reader, training_rows, worst_micro_batch
+from attune.loading.pretrained import ModelFolders
 from attune.recipe import Recipe
 from attune.site import Site
 from attune.sources import unwatched
-from attune.stages.begin import begin_model
-from attune.stages.data import WorstMicroBatch, open_split, planner, training_reader, training_rows, worst_micro_batch
-from attune.stages.pretrained import ModelFolders
 from attune.training.gradients import Gradients
 from attune.training.memory import is_out_of_memory
 from attune.training.micro import Eager

@@ -18,15 +18,15 @@ from attune import recipe as recipes
 from attune.corpora import assign_groups
 from attune.errors import ConfigError, DataError, ModelError
 from attune.files import explain_write_errors, write_text
+from attune.loading.begin import family_of
+from attune.loading.pretrained import is_native, locate_model, open_pretrained
 from attune.plain_yaml import Plain, inline_yaml, read_data, yaml_lines
 from attune.processes import cores
 from attune.recipe import MAX_SECONDS
 from attune.recipe_keys import RecipeKey, recipe_keys
 from attune.site import Site
 from attune.sources import is_address, is_remote
-from attune.stages.begin import family_of
 from attune.stages.prepare import Preparing, Understood, prepare_data
-from attune.stages.pretrained import is_native, locate_model, open_pretrained
 from attune.world import choose_device
 
 HELD_OUT = 0.1  # of the rows, for dev and for test each, where the data has no such splits

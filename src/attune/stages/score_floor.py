@@ -6,10 +6,10 @@ from pathlib import Path
 
 from attune.corpora import Corpus
 from attune.errors import AttuneError, DataError
+from attune.loading.data import read_back
+from attune.loading.pretrained import LoadedModel
 from attune.site import Site
-from attune.stages.data import read_back
 from attune.stages.evaluate import scoring_context
-from attune.stages.pretrained import LoadedModel
 from attune.types import Prediction, Score
 
 

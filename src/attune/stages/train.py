@@ -15,11 +15,25 @@ import torch
 from attune.batches.load import CachedBatches, LoadedMicroBatch, readers_watched
 from attune.corpora import Corpus, CorpusSample, sample_corpus
 from attune.errors import CheckpointError, ConfigError, Preempted
+from attune.loading.begin import BegunModel, begin_model, rebuild_model
+from attune.loading.data import (
+    Example,
+    TrainingSet,
+    first_example,
+    open_split,
+    open_training_set,
+    recordings_of,
+    with_steps,
+)
+from attune.loading.language_models import search_of
+from attune.loading.lock import extend_lock, gather_sources, require_same_data
+from attune.loading.place import PATIENT_SHARE, RunPlace, open_place
+from attune.loading.pretrained import LoadedModel, ModelFolders
+from attune.loading.sharing import decoding_world, deferral, open_optimizer, share_model, usable
 from attune.recipe import Difference, Recipe, is_observer
 from attune.run import Run, Start, claimed
 from attune.site import Site
 from attune.sources import waiting_for_sources
-from attune.stages.begin import BegunModel, begin_model, rebuild_model
 from attune.stages.context import (
     Evaluated,
     Event,
@@ -36,15 +50,6 @@ from attune.stages.context import (
     open_saver,
     schedule_of,
 )
-from attune.stages.data import (
-    Example,
-    TrainingSet,
-    first_example,
-    open_split,
-    open_training_set,
-    recordings_of,
-    with_steps,
-)
 from attune.stages.evaluate import (
     Decoding,
     Evaluation,
@@ -57,13 +62,8 @@ from attune.stages.evaluate import (
     scoring_context,
 )
 from attune.stages.finish import finish, score_before
-from attune.stages.language_models import search_of
-from attune.stages.lock import extend_lock, gather_sources, require_same_data
-from attune.stages.place import PATIENT_SHARE, RunPlace, open_place
-from attune.stages.pretrained import LoadedModel, ModelFolders
 from attune.stages.rank_watch import RankWatch
 from attune.stages.saving import publish, save, settle
-from attune.stages.sharing import decoding_world, deferral, open_optimizer, share_model, usable
 from attune.training import checkpoint
 from attune.training.checkpoint import Checkpoint, Damage
 from attune.training.loop import StepRules, TrainingStep, take_steps

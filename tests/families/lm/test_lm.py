@@ -14,7 +14,7 @@ from attune.errors import ModelError
 from attune.families.lm import FAMILY, LmConfig
 from attune.families.lm.model import FusedLm
 from attune.families.lm.transformer import TransformerLm, TransformerLmShape
-from attune.stages.language_models import read_neural_lm
+from attune.loading.language_models import read_neural_lm
 from attune.tasks.language_model import TASK, LanguageModelConfig
 from attune.testing import check_family, make_corpus
 from attune.types import CtcScorer

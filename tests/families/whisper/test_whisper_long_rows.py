@@ -12,12 +12,12 @@ from attune.audio.vad import vad_chunks
 from attune.corpora import ChunkedCorpus, open_corpus
 from attune.errors import ConfigError, TooLong
 from attune.families.whisper import FAMILY
+from attune.loading.data import training_reader
+from attune.loading.pretrained import build_model
 from attune.site import Site
 from attune.sources import Cache
 from attune.stages.check import check_recipe
-from attune.stages.data import training_reader
 from attune.stages.eval_target import evaluate_target, open_eval_target
-from attune.stages.pretrained import build_model
 from attune.testing import make_corpus
 from attune.testing.data import speak
 from attune.testing.ranks import run_ranks

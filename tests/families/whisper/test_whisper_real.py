@@ -11,7 +11,7 @@ from attune.decoding.search import Search, search
 from attune.families.whisper import FAMILY, WhisperConfig
 from attune.families.whisper.features import log_mel
 from attune.families.whisper.labels import WhisperVocabulary
-from attune.stages.pretrained import FORMAT, WEIGHTS
+from attune.loading.pretrained import FORMAT, WEIGHTS
 from attune.tasks.transcribe import Transcribe, TranscribeConfig
 from attune.types import Utterance
 

@@ -13,9 +13,9 @@ from attune.cli import main
 from attune.decoding.search import Search, decode_batch
 from attune.errors import ConfigError, DataError, ModelError
 from attune.families.whisper.labels import UNKNOWN_LANGUAGE
+from attune.loading.language_models import search_of
 from attune.site import this_site
 from attune.stages.eval_target import open_eval_target
-from attune.stages.language_models import search_of
 from attune.testing import make_corpus
 from attune.testing.data import speak
 from attune.types import Hypothesis, Utterance

@@ -14,11 +14,11 @@ from attune.errors import ModelError
 from attune.families.whisper.features import log_mel
 from attune.families.whisper.model import WhisperModel
 from attune.files import explain_write_errors, sync
+from attune.loading.pretrained import export, locate_model, open_pretrained
+from attune.publishing.conversion import ConversionCheck, synthetic_batch
 from attune.run import Run
 from attune.site import Site
-from attune.stages.conversion import ConversionCheck, synthetic_batch
 from attune.stages.eval_target import load_eval_target
-from attune.stages.pretrained import export, locate_model, open_pretrained
 from attune.types import require_hypothesis
 from attune.world import World
 

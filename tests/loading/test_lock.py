@@ -9,10 +9,10 @@ import pytest
 from attune import recipe as recipes
 from attune.cli import main
 from attune.errors import SourceError
+from attune.loading.lock import read_lock, sources_of
 from attune.run import Run
 from attune.sources import _fetch as fetching
 from attune.sources import shown
-from attune.stages.lock import read_lock, sources_of
 from attune.testing import make_corpus
 
 import processes

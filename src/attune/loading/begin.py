@@ -20,14 +20,9 @@ from attune import recipe as recipes
 from attune.contracts import Family, ImportedCheckpoint, ModelSection, RemappedWeights
 from attune.errors import ConfigError, ModelError
 from attune.files import explain_write_errors, write_text
-from attune.plain_yaml import inline_yaml
-from attune.recipe import Recipe
-from attune.run import Run
-from attune.site import Site
-from attune.sources import locate
-from attune.stages.adapter import base_of, is_adapter, read_adapter, with_base
-from attune.stages.pairs import require_fit
-from attune.stages.pretrained import (
+from attune.loading.adapter import base_of, is_adapter, read_adapter, with_base
+from attune.loading.pairs import require_fit
+from attune.loading.pretrained import (
     LoadedModel,
     ModelFolders,
     Pretrained,
@@ -38,6 +33,11 @@ from attune.stages.pretrained import (
     open_pretrained,
     start_from,
 )
+from attune.plain_yaml import inline_yaml
+from attune.recipe import Recipe
+from attune.run import Run
+from attune.site import Site
+from attune.sources import locate
 from attune.training.adapt import Adapted, adapt
 from attune.training.deferred import Deferred
 from attune.types import Utterance

@@ -28,12 +28,12 @@ from attune.corpora import (
     to_utterance,
 )
 from attune.errors import ConfigError, DataError
+from attune.loading.pretrained import LoadedModel
 from attune.recipe import Recipe, schedule_problems
 from attune.run import Run
 from attune.scorers import CROPPED, SEARCHED, WITHOUT_MASKS
 from attune.site import Site
 from attune.sources import locate, read_range, shown, size_of
-from attune.stages.pretrained import LoadedModel
 from attune.types import SAMPLE_RATE, CachedRow, Hypothesis, Json, Utterance, tokens_of
 from attune.world import World
 

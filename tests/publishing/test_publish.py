@@ -14,9 +14,9 @@ import attune
 from attune.cli import main
 from attune.errors import ModelError, SourceError
 from attune.files import folder_bytes, sha256
+from attune.publishing.publish import export_model, make_bundle, pull, push_model
 from attune.site import Site
 from attune.sources import Cache, locate
-from attune.stages.publish import export_model, make_bundle, pull, push_model
 
 from servers.hub import Hub, serve_hub
 from servers.s3 import KEY, SECRET, moto

@@ -10,8 +10,8 @@ import pytest
 from attune.cli import main
 from attune.metrics import Metric, Score, Scores
 from attune.run import Run
-from attune.stages.superb import TASKS, SuperbTask, TaskResult, Trial, chosen, radar, table
-from attune.stages.sweep import PointResult, SweepPoint
+from attune.studies.superb import TASKS, SuperbTask, TaskResult, Trial, chosen, radar, table
+from attune.studies.sweep import PointResult, SweepPoint
 
 import small_corpora as corpora
 
@@ -49,7 +49,7 @@ def test_the_table_has_the_interval_the_rate_and_the_published_figure():
 
 
 def test_every_task_has_a_shipped_recipe_and_the_metric_it_is_chosen_by():
-    from attune.stages.superb import _shipped, metric_of
+    from attune.studies.superb import _shipped, metric_of
 
     metrics = {task.name: metric_of(_shipped(task.recipe)).name for task in TASKS}
     assert len(TASKS) == 18 and metrics["OOD-zh"] == "cer" and metrics["SE"] == "pesq" and metrics["QbE"] == "mtwv"

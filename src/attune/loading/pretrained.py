@@ -24,13 +24,13 @@ from attune import recipe as recipes
 from attune.contracts import Task, TaskModel
 from attune.errors import ModelError
 from attune.files import growing, sync, write_text
+from attune.loading.pairs import require_fit
 from attune.plain_yaml import inline_yaml
 from attune.recipe import Recipe
 from attune.run import Run
 from attune.run_store import locate_stored
 from attune.seeds import derive
 from attune.sources import Cache, TransferProgress, Watch, is_remote, locate, unwatched
-from attune.stages.pairs import require_fit
 from attune.stored_tensors import TensorToWrite, write_tensors
 from attune.tensor_files import read_safetensors, write_safetensors
 from attune.training import checkpoint

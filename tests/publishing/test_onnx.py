@@ -14,9 +14,9 @@ from attune.batches.collate import collate
 from attune.decoding.search import Search, decode_batch
 from attune.errors import ModelError
 from attune.families.transducer import FAMILY, TransducerConfig
+from attune.publishing.onnx import compare, convert, export_onnx, graphs_of
+from attune.publishing.onnx_model import OnnxModel
 from attune.site import this_site
-from attune.stages.onnx import compare, convert, export_onnx, graphs_of
-from attune.stages.onnx_model import OnnxModel
 from attune.types import LoadedRow, Utterance
 
 from tiny_whisper import write_whisper

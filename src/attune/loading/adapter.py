@@ -20,10 +20,10 @@ from torch import Tensor, nn
 
 from attune.errors import ModelError, SourceError
 from attune.files import explain_write_errors, sync, write_text
+from attune.loading.pretrained import FORMAT, open_pretrained, read_weights
 from attune.run import Run
 from attune.site import Site
 from attune.sources import locate, without_secrets
-from attune.stages.pretrained import FORMAT, open_pretrained, read_weights
 from attune.tensor_files import read_safetensors
 from attune.training.adapt import BASE, DOWN, UP
 from attune.training.settings import AdaptConfig

@@ -11,14 +11,14 @@ from attune import catalog
 from attune.corpora import fetch_manifest
 from attune.errors import AttuneError, CheckpointError, RankLost, SourceError
 from attune.files import sha256
+from attune.loading.data import TrainingSet
+from attune.loading.pairs import require_fit
+from attune.loading.place import PATIENT_SHARE
+from attune.loading.pretrained import is_native, locate_model, open_pretrained
 from attune.recipe import Recipe
 from attune.run import Run
 from attune.site import Site
 from attune.sources import Cache, Entry, File, is_remote, locate, read_lock, shown, write_lock
-from attune.stages.data import TrainingSet
-from attune.stages.pairs import require_fit
-from attune.stages.place import PATIENT_SHARE
-from attune.stages.pretrained import is_native, locate_model, open_pretrained
 from attune.training.checkpoint import INDEX
 from attune.world import World
 

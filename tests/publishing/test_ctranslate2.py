@@ -5,7 +5,7 @@ import torch
 
 from attune.errors import ModelError
 from attune.families.whisper import FAMILY, WhisperConfig
-from attune.stages.ctranslate2 import convert_whisper
+from attune.publishing.ctranslate2 import convert_whisper
 from attune.tasks.transcribe import Transcribe, TranscribeConfig
 
 from tiny_whisper import write_whisper

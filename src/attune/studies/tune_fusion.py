@@ -14,18 +14,18 @@ from attune.decoding.search import Search
 from attune.decoding.settings import USES
 from attune.errors import ConfigError
 from attune.files import write_text
+from attune.loading.data import open_manifests
+from attune.loading.language_models import search_of
+from attune.loading.lock import as_locked
+from attune.loading.pretrained import LoadedModel
 from attune.metrics import Score
 from attune.run import TUNED, Run
 from attune.scoring.error_rates import WER, word_errors
 from attune.scoring.significance import RateDifference, paired_bootstrap
 from attune.scoring.texts import texts_of
 from attune.site import Site
-from attune.stages.data import open_manifests
 from attune.stages.eval_target import EvalTarget, load_eval_target, open_for_evaluation
 from attune.stages.evaluate import Decoding, Evaluation, as_scored, evaluate, evaluation_batches, scoring_context
-from attune.stages.language_models import search_of
-from attune.stages.lock import as_locked
-from attune.stages.pretrained import LoadedModel
 from attune.world import World
 
 

@@ -7,7 +7,7 @@ import pytest
 from attune.cli import main
 from attune.errors import ConfigError
 from attune.launch.sweep import visible_device
-from attune.stages.sweep import sweep_points
+from attune.studies.sweep import sweep_points
 
 from tiny import write_recipe
 

@@ -15,18 +15,8 @@ from attune.config import flatten
 from attune.contracts import HubTask, TaskModel
 from attune.errors import ModelError, SourceError
 from attune.files import completed, explain_write_errors, folder_bytes, sync, write_text
-from attune.plain_yaml import inline_yaml
-from attune.recipe import Recipe
-from attune.report.card import LAYERS_FILE, CardFacts, layer_plot, model_card
-from attune.report.tables import describe_score, metric_label, scores_from_json, with_unit
-from attune.run import Run
-from attune.run_mirror import put_whole
-from attune.run_store import StoredRun, is_stored, open_stored
-from attune.site import Site
-from attune.sources import ObjectStore, UploadedBytes, Watch, is_remote, locate, push, shown, without_secrets
-from attune.stages.begin import same_files
-from attune.stages.eval_target import load_eval_target
-from attune.stages.pretrained import (
+from attune.loading.begin import same_files
+from attune.loading.pretrained import (
     WEIGHTS,
     Pretrained,
     build_model,
@@ -36,6 +26,16 @@ from attune.stages.pretrained import (
     locate_model,
     open_pretrained,
 )
+from attune.plain_yaml import inline_yaml
+from attune.recipe import Recipe
+from attune.report.card import LAYERS_FILE, CardFacts, layer_plot, model_card
+from attune.report.tables import describe_score, metric_label, scores_from_json, with_unit
+from attune.run import Run
+from attune.run_mirror import put_whole
+from attune.run_store import StoredRun, is_stored, open_stored
+from attune.site import Site
+from attune.sources import ObjectStore, UploadedBytes, Watch, is_remote, locate, push, shown, without_secrets
+from attune.stages.eval_target import load_eval_target
 from attune.training.average import mean
 from attune.world import World
 

@@ -8,8 +8,8 @@ from safetensors.torch import load_file, save_file
 
 from attune.cli import main
 from attune.errors import ModelError, SourceError
+from attune.loading.adapter import base_of, export_adapter, read_adapter
 from attune.site import this_site
-from attune.stages.adapter import base_of, export_adapter, read_adapter
 
 from tiny import write_recipe
 from tiny_whisper import write_whisper

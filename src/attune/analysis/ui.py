@@ -15,14 +15,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+from attune.analysis.compare import compare_opened, open_systems
+from attune.analysis.watch import find_runs, view_run
 from attune.errors import AttuneError, ConfigError, DataError
 from attune.report.compare_page import compare_page
 from attune.report.page import make_page
 from attune.run import Run
 from attune.run_report import save_report
 from attune.site import Site
-from attune.stages.compare import compare_opened, open_systems
-from attune.stages.watch import find_runs, view_run
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 HEADERS = {

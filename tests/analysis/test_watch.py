@@ -5,10 +5,10 @@ import time
 
 import pytest
 
+from attune.analysis.watch import find_runs, view_run
 from attune.errors import DataError
 from attune.report.sparks import spark
 from attune.run import Run
-from attune.stages.watch import find_runs, view_run
 
 from made_runs import make_run
 from processes import attune

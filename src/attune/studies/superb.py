@@ -19,8 +19,8 @@ from attune.recipe import Recipe
 from attune.site import Site
 from attune.stages import drain
 from attune.stages.eval_target import evaluate_target, open_eval_target, record
-from attune.stages.folds import write_folds
-from attune.stages.sweep import PointResult, SweepPoint
+from attune.studies.folds import write_folds
+from attune.studies.sweep import PointResult, SweepPoint
 from attune.world import World, choose_device
 
 RATES = ("1e-1", "1e-2", "1e-3", "1e-4", "1e-5")

@@ -5,7 +5,7 @@ import pytest
 from attune import recipe as recipes
 from attune.cli import main
 from attune.errors import ConfigError
-from attune.stages.pairs import require_fit
+from attune.loading.pairs import require_fit
 
 RECIPE = """\
 run: runs/x

@@ -16,9 +16,9 @@ from attune.decoding.search import Search, require_usable
 from attune.decoding.settings import LENGTH_POWERS, SearchConfig
 from attune.decoding.word_ngram import WordNGram, read_word_arpa
 from attune.errors import ConfigError, DataError, ModelError
+from attune.loading.pretrained import build_model, load_weights, open_pretrained
 from attune.site import Site
 from attune.sources import locate
-from attune.stages.pretrained import build_model, load_weights, open_pretrained
 from attune.types import LanguageModel
 from attune.world import World
 

@@ -9,10 +9,10 @@ import attune
 from attune import recipe as recipes
 from attune.cli import main
 from attune.errors import DataError
+from attune.loading.pretrained import open_pretrained
 from attune.run import TUNED, Run
 from attune.site import this_site
 from attune.stages.eval_target import open_eval_target
-from attune.stages.pretrained import open_pretrained
 from attune.stages.train import Request, train
 from attune.world import World
 

@@ -24,13 +24,13 @@ from attune.families.transducer.onnx import transducer_graphs
 from attune.families.whisper.model import WhisperModel
 from attune.families.whisper.onnx import whisper_graphs
 from attune.files import explain_write_errors, sync, write_text
+from attune.loading.pretrained import locate_model, open_pretrained
 from attune.metrics import Json
+from attune.publishing.conversion import ConversionCheck, synthetic_batch
+from attune.publishing.onnx_model import OnnxModel
 from attune.scorers import SEARCHED
 from attune.site import Site
-from attune.stages.conversion import ConversionCheck, synthetic_batch
 from attune.stages.eval_target import load_eval_target
-from attune.stages.onnx_model import OnnxModel
-from attune.stages.pretrained import locate_model, open_pretrained
 from attune.types import SAMPLE_RATE, Batch, Utterance, require_hypothesis
 from attune.world import World
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from attune.decoding.search import Search
+from attune.loading.pretrained import LoadedModel, build_model, load_weights
 from attune.recipe import Recipe
 from attune.run import Run
-from attune.stages.pretrained import LoadedModel, build_model, load_weights
 from attune.training.adapt import merge_lora
 from attune.training.deferred import Deferred
 from attune.training.depth import layer_factors

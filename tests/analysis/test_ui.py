@@ -9,8 +9,8 @@ from urllib.request import urlopen
 
 import pytest
 
+from attune.analysis.ui import RunsServer, listen, make_token, serve_in_background
 from attune.site import this_site
-from attune.stages.ui import RunsServer, listen, make_token, serve_in_background
 
 from browser import browser
 from made_runs import make_run

@@ -1,0 +1,1 @@
+"""What is made of results: alignments, combinations, comparisons, leaderboards, live views."""

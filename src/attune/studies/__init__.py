@@ -1,0 +1,1 @@
+"""Several trainings or models at once: sweeps, cross-validation, SUPERB, n-grams and fusion weights."""
