@@ -59,7 +59,7 @@ def test_a_split_is_the_runs_own_or_a_manifest_beside_it_and_never_another(tmp_p
     assert translated(f"-m evaluate -e {run} -t test-other") == [f"evaluate {run} --on {other}"]
     with pytest.raises(ConfigError, match="no dev-other.jsonl"):
         translated(f"-m evaluate -e {run} -t dev-other")
-    with pytest.raises(ConfigError, match="is no run"):
+    with pytest.raises(ConfigError, match="is not a run"):
         translated("-m evaluate -e nowhere -t test-clean")
 
 

@@ -85,4 +85,4 @@ def test_chosen_checkpoints_are_averaged(run, tmp_path, capsys):
     two, six, mean = weights_of(run, 2), weights_of(run, 6), load_file(tmp_path / "mean/model.safetensors")
     assert all((mean[name].double() - (two[name].double() + six[name].double()) / 2).abs().max() < 1e-6 for name in two)
     assert main(["average", names[0], "--to", str(tmp_path / "one")]) == 2
-    assert "has no mean" in capsys.readouterr().err
+    assert "needs two models" in capsys.readouterr().err

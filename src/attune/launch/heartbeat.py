@@ -93,9 +93,9 @@ class RankMonitor:
         while not (gone := self._gone()) and time.monotonic() < give_up and not self._is_reported:
             time.sleep(0.05)
         if self._is_reported:
-            time.sleep(
-                max(0.0, give_up - time.monotonic())
-            )  # the monitor, which ends this process, killed a rank that it named
+            # The monitor has named a rank and killed it; it ends this process, or this exception does.
+            time.sleep(max(0.0, give_up - time.monotonic()))
+            return RankLost(SOMEBODY, False)
         if not gone:
             return RankLost(SOMEBODY, self._rank == 0)
         is_lowest = self._rank == min({self._rank, *self._peers} - set(gone))
