@@ -4,8 +4,10 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 import time
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from tiny import write_recipe
 
 pytestmark = pytest.mark.recipe
 
-STEPS = 400
+STEPS = 300
 HAS_ALL_FAULTS = "ATTUNE_TEST_ALL_FAULTS" in os.environ  # then a node is preempted, too
 
 
@@ -59,6 +61,14 @@ def wait_for_ranks(run: Path, count: int, seconds: float = 180) -> None:
     assert worlds(run)[-1:] == [count], PRINTED[0].read_text()
 
 
+def wait_for_port(port: int, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.1)
+
+
 def bits(run: Path) -> list[str]:
     last = run / f"checkpoints/step-{STEPS:06d}"
     return [sha256(last / name) for name in ("model.safetensors", "optimizer.safetensors")]
@@ -69,6 +79,7 @@ def test_a_node_that_dies_is_done_without_and_one_that_joins_takes_part(tmp_path
     PRINTED[:] = [tmp_path / "printed.txt"]
     started = [by_attune(port, words(recipe, run))]
     try:
+        wait_for_port(port)  # the first one hosts the rendezvous
         started.append(by_attune(port, words(recipe, run)))
         wait_for_ranks(run, 2)
         kill(started[1:])  # as a power cut: the kernel ends the ranks of a launcher that is gone
