@@ -84,12 +84,14 @@ def _started(words: Sequence[str], before: Sequence[str] = (), own: Mapping[str,
     try:
         yield process
     finally:
+        below = _below(process.pid)
         process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(3)  # then Ray is still talking to nodes that are gone
+        for pid in [*below, process.pid]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
 
 
 def _answer(url: str):
