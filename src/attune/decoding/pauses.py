@@ -1,7 +1,7 @@
 """Word times at pauses: where the audio is silent between two words, the silence has the better edges.
 
 CTC emits a token in a frame or two, somewhere within its sound, and attention lingers; the level of the audio shows
-when speech begins and ends. Words without a pause between them follow one another.
+when speech begins and ends. Words without a pause between them meet between their tokens.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from attune.types import Word
 SHORTEST_PAUSE = 6  # hundredths of a second; less is the closure of a plosive
 LONG_PAUSE = 15  # what lies beyond it belongs to another word, or to none
 SHORTEST_SPEECH = 6  # between two pauses; less is a click
+EARLY = 12  # a sound that ends so long before the first token of a word, and a pause after it, is a breath or a click
 REACH = 15  # by how much a token may be emitted too early or too late
 FARTHEST = 60  # how far from its tokens a word may begin or end
 UNCOVERED = 50  # as much speech as this without a word is not in the text
@@ -69,11 +70,17 @@ def _moved(spans: Sequence[Frames], is_speech: NDArray[np.bool_], reach: int) ->
     start = pause[1] if pause else first[0]
     for left, right in pairwise(spans):
         pause = _pause(is_speech, left, right, reach)
+        end, begin = pause or (_meeting(left, right),) * 2
         # Speech that is far from any token of theirs belongs to neither.
-        yield start, min(pause[0] if pause else right[0], left[1] + FARTHEST)
-        start = max(pause[1], right[0] - FARTHEST) if pause else right[0]
+        yield start, min(end, left[1] + FARTHEST)
+        start = max(begin, right[0] - FARTHEST)
     pause = _pause(is_speech, last, (after, after), reach)
     yield start, pause[0] if pause else last[1]
+
+
+def _meeting(left: Frames, right: Frames) -> int:
+    """Where two words without a pause meet: a token comes well after its sound begins, and soon before that ends."""
+    return left[1] + max(right[0] - left[1], 0) // 3
 
 
 def _without_clicks(is_speech: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -100,8 +107,9 @@ def _pause(is_speech: NDArray[np.bool_], left: Frames, right: Frames, reach: int
     lengths = runs[:, 1] - runs[:, 0]
     if not len(runs) or lengths.max() < SHORTEST_PAUSE:
         return None
-    near = runs[lengths >= min(LONG_PAUSE, lengths.max())]
-    return first + int(near[0][0]), first + int(near[-1][1])
+    is_long = lengths >= min(LONG_PAUSE, lengths.max())
+    is_early = (lengths >= SHORTEST_PAUSE) & (first + runs[:, 0] <= right[0] - EARLY)
+    return first + int(runs[is_long][0][0]), first + int(runs[is_long | is_early][-1][1])
 
 
 def _seconds(frame: int, origin: float, offset: float) -> float:
