@@ -1,7 +1,7 @@
 """Objects below a prefix of an S3 store, for those who write there: each request waits through faults, bounded.
 
-A fault is reported once, and once more when it is over; a process that has to stop does not wait for its end. Uploads carry their MD5, which servers check; large files go in
-parts, of which nothing is visible until all are there.
+A fault is reported once, and once more when it is over; a process that has to stop does not wait for its end. Uploads
+carry their MD5, which servers check; large files go in parts, of which nothing is visible until all are there.
 """
 
 import base64
@@ -221,8 +221,8 @@ class ObjectStore:
         while (now := time.monotonic()) < until:
             if self._stop_requested() and now - began > STOP_SECONDS:
                 self._gave_up = Preempted(
-                    f"Stopped while {self.address} did not answer ({str(failure).rstrip('.')}). Run the same command to "
-                    "resume from the newest checkpoint that is there."
+                    f"Stopped while {self.address} did not answer ({str(failure).rstrip('.')}). Run the same command "
+                    "to resume from the newest checkpoint that is there."
                 )
                 raise self._gave_up from failure
             time.sleep(min(LOOK_SECONDS, until - now))
