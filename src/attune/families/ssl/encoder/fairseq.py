@@ -101,7 +101,7 @@ def _convs(written: object, path: Path) -> list[tuple[int, int, int]]:
         convs = _value(ast.parse(str(written), mode="eval").body)
         return [(int(width), int(kernel), int(stride)) for width, kernel, stride in convs]
     except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as error:
-        raise ModelError(f"{path} has the convolutions {written!r:.80}, which cannot be read. {EXPECTED}") from error
+        raise ModelError(f"Cannot read the convolutions {written!r:.80} of {path}. {EXPECTED}") from error
 
 
 def _value(node: ast.expr) -> Any:
