@@ -119,7 +119,7 @@ def load_upstream(name: str, weights: str | Path | None = None, device: str = "a
     """
     plug_in = find(UPSTREAMS, name)
     if weights is not None and plug_in.read is None:
-        raise ConfigError(f"The upstream {name!r} has no weights. Leave `weights` out.")
+        raise ConfigError(f"The upstream {name!r} has no weights. Remove `weights`.")
     site = with_progress(this_site(device=device))
     path = locate(str(weights), site.cache) if weights is not None else None
     with tempfile.TemporaryDirectory() as assets:

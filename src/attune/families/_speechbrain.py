@@ -124,7 +124,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     except FileNotFoundError as error:
         raise ModelError(f"{path} is missing: the pretrainer of {FILE} names it.") from error
     except pickle.UnpicklingError as error:
-        raise ModelError(f"{path} is refused: it holds more than tensors. Nothing in it was executed.") from error
+        raise ModelError(f"{path} is refused: it has more than tensors. Nothing in it was executed.") from error
     except Exception as error:  # damaged bytes make unpickling fail in any way
         raise ModelError(f"Cannot read {path} as a checkpoint: {' '.join(str(error).split())[:300]}") from error
     return tensors

@@ -239,7 +239,7 @@ def _prompts(subject: _Subject) -> Iterator[str]:
         if tuple(target[: len(prompt)]) != prompt:
             yield f"prompts: the target of {name!r} does not begin with what decoding begins with"
         if length - len(prompt) - 1 > limit:
-            yield f"prompts: {name!r} may only say {limit} tokens, and its target has {length - len(prompt) - 1}"
+            yield f"prompts: {name!r} may only emit {limit} tokens, and its target has {length - len(prompt) - 1}"
 
 
 def _save_and_load(subject: _Subject, build: Callable[[], Any]) -> Iterator[str]:
