@@ -1,4 +1,4 @@
-"""Convert voices: anybody's speech in the voice of one target speaker; scored by mel-cepstral distortion (MCD).
+"""Convert voices: any speech in the voice of one target speaker; scored by mel-cepstral distortion (MCD).
 
 Training rows are speech of the target speaker alone. Rows to score are of other speakers, with the target speaker's
 recording of the same sentence among their `signals`; without one, a row is compared with itself.

@@ -1,4 +1,4 @@
-"""An example to copy: tell classes of random noise apart. `attune train example` needs no data and runs anywhere.
+"""An example to copy: classify random noise. `attune train example` needs no data and runs anywhere.
 
 It has all that a task has and nothing more; `classify` is the one to use.
 """
