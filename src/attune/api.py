@@ -171,9 +171,9 @@ def new(data: str | Path, model: str | Path, **settings: str) -> Path:
 
 
 def train(recipe: str | Path, show: bool = True, **overrides: object) -> TrainedRun:
-    """Train to the end in this process, or go on: `train("x.yaml", optimizer={"lr": 1e-4})`.
+    """Train to the end in this process, or resume: `train("x.yaml", optimizer={"lr": 1e-4})`.
 
-    `recipe` is a file, the name of a shipped one, a run to go on with, or data, with `model="hf://…"`. `show=False`
+    `recipe` is a file, the name of a shipped one, a run to resume, or data, with `model="hf://…"`. `show=False`
     prints nothing.
     """
     from attune.stages import train as stage  # loads torch's sharding, a second that a Recognizer does without

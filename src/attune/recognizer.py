@@ -52,7 +52,7 @@ BATCH_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Recognizer:
-    """A model that is ready to use. Its answers do not depend on what is asked together."""
+    """A model that is ready to use. Results do not depend on what is decoded together."""
 
     recipe: Recipe
     loaded: LoadedModel

@@ -1,4 +1,4 @@
-"""Train a recipe, or go on with it: the same command starts and continues.
+"""Train a recipe, or resume it: the same command does both.
 
 When all steps are taken it takes no more, and exports and scores the model anew: what is scored may have changed.
 A generator of events; the caller draws them. Files are written by the first rank alone.
