@@ -36,7 +36,7 @@ def written(tmp_path):
         (
             "classify",
             WHISPER,
-            "The family 'whisper' cannot learn the task 'classify': it needs a task about text. "
+            "The family 'whisper' cannot learn the task 'classify': it needs a task with text. "
             "Set task.name to transcribe, or model.family to ssl.",
         ),
         ("diarize", TRANSDUCER, "'transducer' cannot learn the task 'diarize': it needs a task with text or tokens. "),
