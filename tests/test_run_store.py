@@ -311,6 +311,31 @@ def test_a_store_that_stays_away_ends_the_run_after_the_timeout_with_what_it_has
     require_complete(bucket, tmp_path / "seen")
 
 
+@pytest.mark.parametrize("server", ["rclone"], indirect=True)
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_a_stop_ends_the_wait_for_a_store_that_is_away_in_seconds(
+    recipe, bucket, relay, is_begun, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("attune.sources._s3_objects.STOP_SECONDS", 1.0)
+    errors = tmp_path / "errors"
+
+    def with_errors(_):
+        sys.stderr = errors.open("w", buffering=1)
+
+    relay.is_away = not is_begun
+    (running,) = start(words(recipe, bucket, "train.steps=100000"), 1, with_errors)
+    while is_begun and not any("/step-" in each for each in relay.asked):
+        time.sleep(0.01)
+    relay.is_away = True
+    while not errors.exists() or "Waiting up to 540 s" not in errors.read_text():
+        assert running.is_alive()
+        time.sleep(0.01)
+    os.kill(running.pid, signal.SIGTERM)
+    assert wait([running], 15) == [75]
+    assert errors.read_text().count(f"Stopped while {bucket} did not answer") == 1
+    assert "Traceback" not in errors.read_text()
+
+
 @pytest.mark.parametrize("server", ["moto"], indirect=True)
 def test_credentials_that_expire_are_read_again(bucket, relay, tmp_path, monkeypatch):
     profile = tmp_path / "credentials"

@@ -64,6 +64,7 @@ def load(
     language: str | None = None,
     phrases: Sequence[str] = (),
     precision: DecodingPrecision | None = None,
+    decode: Mapping[str, object] | None = None,
     long: str | None = None,
 ) -> Recognizer:
     """A run, a model of any toolkit (a folder, a file or a URL), or a recipe that names weights, ready to use.
@@ -76,12 +77,13 @@ def load(
     what fails OpenAI's thresholds; None: as the recipe has it. `language` is that of the speech, for multilingual
     models; None: the recipe's, or else detected once per recording. `phrases` are names and terms to expect in every
     recording, which a beam search boosts; a .txt file stands for its lines. `precision` is what the model computes
-    in, as `decode.precision` has it: "int8" is the fastest on a CPU. `long` is the former name of `chunking`.
+    in, as `decode.precision` has it: "int8" is the fastest on a CPU. `decode` changes the recipe's search, such as
+    `{"search": "beam", "beam": 8, "lm": "words.arpa"}`. `long` is the former name of `chunking`.
     """
     _require_chunking(chunking, long)
     site = with_progress(this_site(device=device))
     world = _world(device)
-    changes = [f"task.language={_flow(language)}"] if language else []
+    changes = dotted({"decode": decode or {}, **({"task": {"language": language}} if language else {})})
     target = open_eval_target(str(source), changes, site)
     if chunking == "timestamps":
         _require_timestamps(target.pretrained.recipe)

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from attune.errors import CheckpointError
+from attune.errors import AttuneError, CheckpointError
 from attune.processes import RUN_ID_VARIABLE
 from attune.sources import ObjectStore, Refused
 
@@ -96,6 +96,8 @@ class Lease:
                         self._lost = str(now[0]) if now else "nobody known"
                         return
                     self._tag = now[1]  # an earlier try was written, and its answer lost
+                except AttuneError:
+                    pass  # the store is away; whoever writes there next reports it
 
     def _put(self, writer: Writer) -> None:
         if not self.is_conditional:

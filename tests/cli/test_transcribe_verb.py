@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import attune
 from attune.cli import main
 from attune.cli._recordings import audio_files
 from attune.corpora import open_corpus
@@ -52,6 +53,17 @@ def test_each_file_is_a_line_and_a_folder_stands_for_its_audio_files(model, reco
     paths, texts = zip(*(line.split("\t") for line in lines), strict=True)
     assert paths == ("audio/00002.wav", "audio/00000.wav", "audio/00001.wav", "audio/00002.wav")
     assert texts[0] == texts[3] != texts[1]
+
+
+def test_the_search_is_changed_as_for_an_evaluation(model, recordings, capsys):
+    search = {"search": "beam", "beam": 3, "precision": "bf16"}
+    expected = attune.load(model, device="cpu", decode=search)
+    assert (expected.search.kind, expected.search.beam, expected.search.precision) == ("beam", 3, "bf16")
+    words = [f"decode.{name}={value}" for name, value in search.items()]
+    printed = transcribed(capsys, model, "audio/00002.wav", *words, "--json").out
+    assert json.loads(printed)[0]["text"] == expected.transcribe("audio/00002.wav")
+    assert "decode.beam" in transcribed(capsys, model, "audio", "decode.search=beam", "decode.beam=0", code=2).err
+    assert "no audio file" in transcribed(capsys, model, "decode.search=beam", code=2).err
 
 
 def test_a_folder_stands_for_its_audio_files_of_every_format(tmp_path):

@@ -118,11 +118,11 @@ class StoredPlace:
             shutil.rmtree(partial)
 
 
-def open_place(address: str, site: Site, report: Callable[[str], None]) -> RunPlace:
-    """The place that a recipe's `run` names; `report` hears of a store that does not answer."""
+def open_place(address: str, site: Site, report: Callable[[str], None], stop_requested: Callable[[], bool]) -> RunPlace:
+    """The place that a recipe's `run` names; a store that does not answer is reported, and waited for until a stop."""
     if not is_stored(address):
         return SharedFolder(Path(address))
-    store = ObjectStore(address, PATIENT_SHARE * site.timeout, report)
+    store = ObjectStore(address, PATIENT_SHARE * site.timeout, report, stop_requested=stop_requested)
     return StoredPlace(StoredRun(store, copy_folder(address, site.cache)), report)
 
 

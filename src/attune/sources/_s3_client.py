@@ -10,6 +10,7 @@ from attune.errors import SourceError
 from attune.sources._fetch import CHUNK
 from attune.sources._retry import RANGE_READS, RetryableError, RetryPolicy, is_transient
 
+CONNECT_SECONDS = 10.0  # a server that is there answers sooner, and a caller that has to stop waits no longer
 _NOT_INSTALLED = "s3:// needs boto3, which is not installed. Run: pip install 'attune-speech[s3]'"
 _CREDENTIALS = "Check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or AWS_PROFILE."
 _REFUSALS = {
@@ -42,7 +43,7 @@ def open_client(policy: RetryPolicy, attempts: int = 1, connections: int = 10) -
     try:
         session = boto3.session.Session()
         options: dict[str, Any] = {
-            "connect_timeout": policy.timeout,
+            "connect_timeout": min(policy.timeout, CONNECT_SECONDS),
             "read_timeout": policy.timeout,
             "max_pool_connections": connections,
             "response_checksum_validation": "when_required",  # else asked for where it is used

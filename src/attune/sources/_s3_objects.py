@@ -1,7 +1,7 @@
 """Objects below a prefix of an S3 store, for those who write there: each request waits through faults, bounded.
 
-A fault is reported once, and once more when it is over. Uploads carry their MD5, which servers check; large files go in
-parts, of which nothing is visible until all are there.
+A fault is reported once, and once more when it is over; a process that has to stop does not wait for its end. Uploads
+carry their MD5, which servers check; large files go in parts, of which nothing is visible until all are there.
 """
 
 import base64
@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from attune.errors import SourceError
+from attune.errors import Preempted, SourceError
 from attune.files import completed
 from attune.sources._addresses import read_s3
 from attune.sources._retry import RetryableError, RetryPolicy
@@ -27,6 +27,8 @@ PART_BYTES = 16 << 20
 MOST_PARTS = 9_000  # S3 takes 10,000
 THREADS = 4
 FIRST_WAIT, LONGEST_WAIT = 0.25, 5.0
+STOP_SECONDS = 5.0  # that a request may fail for when the process has to stop
+LOOK_SECONDS = 0.2  # between two looks whether it has to
 SILENT_SECONDS = 20.0  # an open connection that brings nothing for so long has failed
 
 
@@ -51,18 +53,20 @@ class ObjectStore:
         patience: float,
         report: Callable[[str], None],
         sent: Callable[[int], None] = lambda size: None,
+        stop_requested: Callable[[], bool] = lambda: False,
     ) -> None:
-        """A server that does not answer is waited for `patience` seconds; `report` hears of it.
+        """A server that does not answer is waited for `patience` seconds, reported by `report`, or until a stop.
 
         `sent` gets the size of each part of a file that is there.
         """
         self.address = address.rstrip("/")
         self.bucket, key = read_s3(f"{self.address}/")
         self.prefix = key
-        self._patience, self._report, self._sent = patience, report, sent
+        self._patience, self._report, self._sent, self._stop_requested = patience, report, sent, stop_requested
         self._lock = threading.Lock()
         self._client: Any = None
         self._away_since: float | None = None
+        self._gave_up: Preempted | None = None
 
     def read(self, name: str) -> bytes | None:
         """The content of an object, or None if there is none."""
@@ -193,6 +197,8 @@ class ObjectStore:
         """The answer to a request that is repeated while the store is away."""
         began, wait = time.monotonic(), FIRST_WAIT
         while True:
+            if self._gave_up:
+                raise self._gave_up
             try:
                 with translated_errors(self.address):
                     answer = request(self._open())
@@ -203,11 +209,23 @@ class ObjectStore:
                         "AWS_ENDPOINT_URL and the credentials, and run the same command again; --timeout allows longer."
                     ) from failure
                 self._note_away(failure)
-                time.sleep(wait)
+                self._pause(wait, began, failure)
                 wait = min(LONGEST_WAIT, 2 * wait)
             else:
                 self._note_back()
                 return answer
+
+    def _pause(self, seconds: float, began: float, failure: Exception) -> None:
+        """Wait before the next try, unless the process has to stop: then this request and all after it have failed."""
+        until = time.monotonic() + seconds
+        while (now := time.monotonic()) < until:
+            if self._stop_requested() and now - began > STOP_SECONDS:
+                self._gave_up = Preempted(
+                    f"Stopped while {self.address} did not answer ({str(failure).rstrip('.')}). Run the same command "
+                    "to resume from the newest checkpoint that is there."
+                )
+                raise self._gave_up from failure
+            time.sleep(min(LOOK_SECONDS, until - now))
 
     def _open(self) -> Any:
         with self._lock:

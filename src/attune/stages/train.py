@@ -88,7 +88,7 @@ class Request:
 
 def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterator[Event]:
     """Take the run to its end from wherever it is."""
-    place = open_place(recipe.run, site, request.report)
+    place = open_place(recipe.run, site, request.report, request.stop_requested)
     run = place.run
     with ExitStack() as held:
         if recipe.train.strict:
