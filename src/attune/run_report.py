@@ -94,7 +94,7 @@ def run_facts(run: Run, site: Site, beside: Path, embedded: int = EMBEDDED) -> R
 def require_run(run: Run) -> None:
     """Refuse a folder that is no run."""
     if not (run.folder / "recipe.yaml").is_file():
-        raise DataError(f"{run.folder} is not a run: it has no recipe.yaml. Give the folder that `attune train` made.")
+        raise DataError(f"{run.folder} is not a run: it has no recipe.yaml. Give the folder of a run.")
 
 
 def scored_set(run: Run, name: str, site: Site) -> ScoredSet:
@@ -122,7 +122,7 @@ def _scored_set(
     try:
         corpus = opened.corpus(name, saved)
     except (AttuneError, OSError) as error:
-        notes.append(f"{name}: no durations, speakers or audio, as its manifest cannot be read. {error}")
+        notes.append(f"{name}: no durations, speakers or audio: its manifest cannot be read. {error}")
     else:
         utterances, origins = _matched(predictions, corpus)
     scored = ScoredSet(

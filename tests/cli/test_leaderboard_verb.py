@@ -84,7 +84,7 @@ def test_a_peer_with_half_precision_weights_runs_in_float32_on_a_cpu(sets, tmp_p
 
 def test_mistakes_are_messages(sets, tmp_path, capsys):
     same = (sets / "one.jsonl", sets / "one.jsonl")
-    assert "two sets have one name" in board(capsys, "x", "--sets", *same, code=2).err
+    assert "two sets have the same name" in board(capsys, "x", "--sets", *same, code=2).err
     assert "Cannot read" in board(capsys, f"predictions:{tmp_path}", "--sets", "x", code=2).err
     (tmp_path / "x.jsonl").write_text('{"id": 1}\n')
     assert "x.jsonl:1: expected" in board(capsys, f"predictions:{tmp_path}", "--sets", "x", code=2).err

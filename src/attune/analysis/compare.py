@@ -81,7 +81,7 @@ def _common_set(runs: Sequence[Run], on: str | None) -> str:
             f"{run.folder}: {', '.join(sorted(own)) or 'none'}" for run, own in zip(runs, sets, strict=True)
         )
         raise ConfigError(
-            f"Not every run has predictions of {on or 'one and the same set'} ({listed}). Score them: "
+            f"Not every run has predictions of {on or 'the same set'} ({listed}). Score them: "
             "attune evaluate RUN --on SET."
         )
     return chosen
@@ -116,7 +116,7 @@ def compare_opened(opened: Sequence[Opened]) -> tuple[Comparison, ScoredSet]:
         "trials" if each.scored.trials else kind_of(each.scored.predictions, each.scored.scores) for each in opened
     }
     if len(kinds) > 1:
-        raise ConfigError(f"The systems do different tasks: their predictions are {', '.join(sorted(kinds))}.")
+        raise ConfigError(f"The systems have different tasks: their predictions are {', '.join(sorted(kinds))}.")
     match kinds.pop():
         case "text" if metric := text_metric(first.scores):
             comparison = compare(first.name, systems, metric, first.normalize or _unchanged)

@@ -43,7 +43,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--to", type=Path, metavar="FOLDER", help="write SET.jsonl, predictions, board.json and board.md"
     )
     parser.add_argument("--normalizer", default="english", metavar="NAME", help="default: english")
-    parser.add_argument("--name", help="how to call the system in the table (default: the model's name)")
+    parser.add_argument("--name", help="name of the system in the table (default: the model's name)")
     parser.add_argument("--batch", type=at_least(1), default=16, metavar="N", help="clips at once (default 16)")
     parser.add_argument("--language", metavar="CODE", help="language of the audio, e.g. en (multilingual models)")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="device type (default auto)")
@@ -60,7 +60,7 @@ def run(arguments: Namespace) -> int:
     normalize = catalog.find(catalog.NORMALIZERS, arguments.normalizer)
     sets = [EvalSet.of(each) for each in arguments.sets]
     if len({each.name for each in sets}) < len(sets):
-        raise ConfigError("--sets: two sets have one name. Call them NAME=MANIFEST.")
+        raise ConfigError("--sets: two sets have the same name. Use NAME=MANIFEST.")
     display = Display(sys.stderr)
     lines = _lines(arguments, sets, display)
     results = tuple(score_set(one.name, own, normalize) for one, own in zip(sets, lines, strict=True))

@@ -106,7 +106,7 @@ class Aligner:
     def align(self, inputs: Sequence[AlignmentInput]) -> list[Alignment]:
         """The alignment of each text with its recording."""
         if not isinstance(self.task_model.times, FrameTimes) or not self.task_model.codec.pieces:
-            raise ModelError("This model has no times for its tokens: use a CTC model, a transducer or Whisper.")
+            raise ModelError("This model has no token times. Use a CTC model, a transducer or Whisper.")
         texts = [self._text(each) for each in inputs]
         inputs = [replace(one, text=" ".join(text.spelled)) for one, text in zip(inputs, texts, strict=True)]
         found = self._align_tokens(inputs) if self.task_model.scorer == "tokens" else self._align_paths(inputs)

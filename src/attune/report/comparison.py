@@ -109,7 +109,7 @@ def compare(split: str, systems: Sequence[System], metric: Metric, normalize: Ca
     known = [{each.id: each for each in system.predictions if not each.is_absent} for system in systems]
     ids = [each.id for each in systems[0].predictions if all(each.id in own for own in known)]
     if not ids:
-        raise DataError(f"The systems have no utterance of {split} in common. Give runs that were scored on one set.")
+        raise DataError(f"The systems have no utterance of {split} in common. Give runs scored on the same set.")
     references = _references(split, ids, systems, known, normalize)
     kind: ComparedKind = "labels" if metric is ACCURACY else "text"
     sizes = np.array([len(text.split()) if kind == "text" else 1 for text in references], np.int64)
