@@ -79,9 +79,9 @@ def test_what_ranks_share_is_divided_and_what_they_compute_is_not():
     found = {(each.shard, each.offload): each for each in place(step, 8, 24 * GIB, ("full", False))}
     assert found["none", False].device == 33 * GIB and not found["none", False].fits
     assert found["optimizer", False].device == 19 * GIB
-    assert found["gradients", False].device == (4 + 8 + 1.5 + 1) * GIB
-    assert found["full", False].device == (4 + 1.5 + 1.5 + 1) * GIB and found["full", False].is_own
-    assert found["full", True].device == 4 * GIB and found["full", True].host == 4 * GIB
+    assert found["gradients", False].device == (4 + 8 + 0.5 + 1) * GIB
+    assert found["full", False].device == (4 + 1.5 + 0.5 + 1) * GIB and found["full", False].is_own
+    assert found["full", True].device == 3 * GIB and found["full", True].host == 4 * GIB
     assert [(each.shard, each.offload) for each in place(step, 1, GIB, ("none", False))] == [
         ("none", False), ("gradients", True), ("full", True)
     ]  # fmt: skip

@@ -56,7 +56,7 @@ class WalkedStep:
             own = self.gradients // ranks  # of the weights, to be sent
             return kept + self.state // ranks + max(self.activations, own)
         whole = self.weights if shard == "gradients" else self.rest + IN_FLIGHT * self.layer
-        unreduced = int(self.trained * (self.rest + IN_FLIGHT * self.layer))  # gradients
+        unreduced = int(self.trained * IN_FLIGHT * self.layer)  # gradients; of the rest, they are among the activations
         return (0 if offload else self.slices // ranks) + whole + unreduced + self.activations
 
     def on_host(self, offload: bool, ranks: int) -> int:
