@@ -3,10 +3,11 @@
     python benchmarks/cpu_inference.py MODEL DATA [--threads 1] [--rounds 3] [--clips 20] [--systems NAME …]
 
 MODEL is a Whisper in transformers' format; DATA holds an4/ and sentences/ with their manifests. Every system gets the
-same samples, transcribes English greedily without timestamps, and runs in a process of its own. The systems take turns,
-so that other work on the machine hits all of them alike. Printed are CPU seconds (of all threads) and wall seconds, the
-least of all rounds, without loading, and both as multiples of the quickest peer's. Peers that are not installed are
-skipped.
+same samples, transcribes English greedily without timestamps, and runs in a process of its own, which is ended where it
+takes longer than `--limit` seconds for anything. The systems take turns, so that other work on the machine hits all of
+them alike, and every answer is printed as it comes. The tables at the end have CPU seconds (of all threads) and wall
+seconds, the least of all rounds, without loading, and both as multiples of the quickest peer's. Peers that are not
+installed are skipped.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -37,29 +39,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clips", type=int, default=20)
     parser.add_argument("--systems", nargs="*", default=list(SYSTEMS), choices=SYSTEMS)
+    parser.add_argument("--limit", type=float, default=120, help="seconds for loading, and for each round")
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.alone:
         answer_rounds(arguments)
         return
-    processes = {system: started(system, arguments.threads) for system in arguments.systems}
-    found = {system: rounds for system in processes if (rounds := Rounds.ready(processes[system]))}
+    loaded = [system for name in arguments.systems if (system := System.started(name, arguments)).answer() is not None]
     for _ in range(arguments.rounds):
-        for rounds in found.values():
-            rounds.ask()
-    sets = (f"AN4 dev, {arguments.clips} clips", "one recording of 62 s")
-    for index, name in enumerate(sets):
-        print_table(name, {system: rounds.best(index) for system, rounds in found.items()})
-    for process in processes.values():
-        process.communicate()
-
-
-def started(system: str, threads: int) -> "subprocess.Popen[str]":
-    """A process that measures one system, a round for each line that it reads."""
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-    environment = {**os.environ, **dict.fromkeys(names, str(threads))}
-    command = [sys.executable, *sys.argv, "--alone", system]
-    return subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for system in loaded:
+            system.ask()
+    for index, name in enumerate((f"AN4 dev, {arguments.clips} clips", "one recording of 62 s")):
+        print_table(name, {system.name: system.best(index) for system in loaded if system.rounds})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,23 +63,42 @@ class Measured:
 
 
 @dataclass(slots=True)
-class Rounds:
-    """What a system's process answered."""
+class System:
+    """A process that measures one system, a round for each line that it reads."""
 
+    name: str
     process: "subprocess.Popen[str]"
+    limit: float
     rounds: list[list[Measured]] = field(default_factory=list)
 
     @classmethod
-    def ready(cls, process: "subprocess.Popen[str]") -> "Rounds | None":
-        """Once it has loaded its model; None if it could not."""
-        return cls(process) if process.stdout and process.stdout.readline() else None
+    def started(cls, name: str, arguments: argparse.Namespace) -> "System":
+        """Its threads are as many as asked for in every library."""
+        names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+        environment = {**os.environ, **dict.fromkeys(names, str(arguments.threads))}
+        command = [sys.executable, *sys.argv, "--alone", name]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        return cls(name, subprocess.Popen(command, env=environment, text=True, **pipes), arguments.limit)
+
+    def answer(self) -> str | None:
+        """The next line of the process, which is ended at the limit; None if there is no more."""
+        timer = threading.Timer(self.limit, self.process.kill)
+        timer.start()
+        line = self.process.stdout.readline() if self.process.stdout else ""
+        timer.cancel()
+        if not line:
+            print(f"{self.name}: no answer (exit code {self.process.wait()})", flush=True)
+        return line or None
 
     def ask(self) -> None:
-        """One more round."""
-        if self.process.stdin and self.process.stdout:
+        """One more round, of a process that is still there."""
+        if self.process.poll() is None and self.process.stdin:
             self.process.stdin.write("\n")
             self.process.stdin.flush()
-            self.rounds.append([Measured(**each) for each in json.loads(self.process.stdout.readline())])
+            if line := self.answer():
+                self.rounds.append([Measured(**each) for each in json.loads(line)])
+                times = ", ".join(f"{each.cpu:.2f} CPU s {each.wall:.2f} s" for each in self.rounds[-1])
+                print(f"{self.name}: {times}", flush=True)
 
     def best(self, index: int) -> Measured:
         """The least seconds of all rounds."""
@@ -110,14 +120,15 @@ def answer_rounds(arguments: argparse.Namespace) -> None:
     """Load one system, then transcribe both sets for every line that comes."""
     import torch
 
+    answers, sys.stdout = sys.stdout, sys.stderr  # what a peer prints is not an answer
     torch.set_num_threads(arguments.threads)
     sets = clips(arguments.data, arguments.clips), recording(arguments.data)
     with tempfile.TemporaryDirectory() as folder:
         transcribe = SYSTEMS[arguments.alone](arguments.model, arguments.threads, Path(folder))
         transcribe(sets[0][0][:1])
-        print("ready", flush=True)
+        print("ready", file=answers, flush=True)
         for _ in sys.stdin:
-            print(json.dumps([asdict(timed(transcribe, *data)) for data in sets]), flush=True)
+            print(json.dumps([asdict(timed(transcribe, *data)) for data in sets]), file=answers, flush=True)
 
 
 def timed(transcribe: Transcribe, audio: list[Samples], texts: list[str]) -> Measured:

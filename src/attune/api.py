@@ -64,6 +64,7 @@ def load(
     language: str | None = None,
     phrases: Sequence[str] = (),
     precision: DecodingPrecision | None = None,
+    decode: Mapping[str, object] | None = None,
     long: str | None = None,
 ) -> Recognizer:
     """A run, a model of any toolkit (a folder, a file or a URL), or a recipe that names weights, ready to use.
@@ -76,12 +77,13 @@ def load(
     what fails OpenAI's thresholds; None: as the recipe has it. `language` is that of the speech, for multilingual
     models; None: the recipe's, or else detected once per recording. `phrases` are names and terms to expect in every
     recording, which a beam search boosts; a .txt file stands for its lines. `precision` is what the model computes
-    in, as `decode.precision` has it: "int8" is the fastest on a CPU. `long` is the former name of `chunking`.
+    in, as `decode.precision` has it: "int8" is the fastest on a CPU. `decode` changes the recipe's search, such as
+    `{"search": "beam", "beam": 8, "lm": "words.arpa"}`. `long` is the former name of `chunking`.
     """
     _require_chunking(chunking, long)
     site = with_progress(this_site(device=device))
     world = _world(device)
-    changes = [f"task.language={_flow(language)}"] if language else []
+    changes = dotted({"decode": decode or {}, **({"task": {"language": language}} if language else {})})
     target = open_eval_target(str(source), changes, site)
     if chunking == "timestamps":
         _require_timestamps(target.pretrained.recipe)
@@ -119,7 +121,7 @@ def load_upstream(name: str, weights: str | Path | None = None, device: str = "a
     """
     plug_in = find(UPSTREAMS, name)
     if weights is not None and plug_in.read is None:
-        raise ConfigError(f"The upstream {name!r} has no weights. Leave `weights` out.")
+        raise ConfigError(f"The upstream {name!r} has no weights. Remove `weights`.")
     site = with_progress(this_site(device=device))
     path = locate(str(weights), site.cache) if weights is not None else None
     with tempfile.TemporaryDirectory() as assets:
@@ -171,9 +173,9 @@ def new(data: str | Path, model: str | Path, **settings: str) -> Path:
 
 
 def train(recipe: str | Path, show: bool = True, **overrides: object) -> TrainedRun:
-    """Train to the end in this process, or go on: `train("x.yaml", optimizer={"lr": 1e-4})`.
+    """Train to the end in this process, or resume: `train("x.yaml", optimizer={"lr": 1e-4})`.
 
-    `recipe` is a file, the name of a shipped one, a run to go on with, or data, with `model="hf://…"`. `show=False`
+    `recipe` is a file, the name of a shipped one, a run to resume, or data, with `model="hf://…"`. `show=False`
     prints nothing.
     """
     from attune.stages import train as stage  # loads torch's sharding, a second that a Recognizer does without

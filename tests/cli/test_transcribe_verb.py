@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import attune
 from attune.cli import main
 from attune.cli._recordings import audio_files
 from attune.corpora import open_corpus
@@ -54,6 +55,17 @@ def test_each_file_is_a_line_and_a_folder_stands_for_its_audio_files(model, reco
     assert texts[0] == texts[3] != texts[1]
 
 
+def test_the_search_is_changed_as_for_an_evaluation(model, recordings, capsys):
+    search = {"search": "beam", "beam": 3, "precision": "bf16"}
+    expected = attune.load(model, device="cpu", decode=search)
+    assert (expected.search.kind, expected.search.beam, expected.search.precision) == ("beam", 3, "bf16")
+    words = [f"decode.{name}={value}" for name, value in search.items()]
+    printed = transcribed(capsys, model, "audio/00002.wav", *words, "--json").out
+    assert json.loads(printed)[0]["text"] == expected.transcribe("audio/00002.wav")
+    assert "decode.beam" in transcribed(capsys, model, "audio", "decode.search=beam", "decode.beam=0", code=2).err
+    assert "no audio file" in transcribed(capsys, model, "decode.search=beam", code=2).err
+
+
 def test_a_folder_stands_for_its_audio_files_of_every_format(tmp_path):
     for name in ("a.m4a", "b.webm", "c.AMR", "d.wav", "notes.txt"):
         (tmp_path / name).touch()
@@ -86,7 +98,7 @@ def test_json_keeps_the_order_and_has_the_problems(model, recordings, capsys):
 
 def test_what_is_no_model_is_a_message(recordings, capsys):
     assert "No file or folder nowhere" in transcribed(capsys, "nowhere", "text.wav", code=2).err
-    assert "neither a run nor a model folder" in transcribed(capsys, "audio", "text.wav", code=2).err
+    assert "is not a run, a model or a recipe" in transcribed(capsys, "audio", "text.wav", code=2).err
 
 
 def test_a_place_that_cannot_be_written_is_told_before_anything_is_transcribed(model, recordings, capsys):

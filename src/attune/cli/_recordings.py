@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+import re
+from argparse import Action, ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from attune.cli._ranks import add_launch, devices
-from attune.errors import AttuneError, DataError
+from attune.errors import AttuneError, ConfigError, DataError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from attune.plain_yaml import Plain
+
 Answer = TypeVar("Answer")
+DECODING = re.compile(r"decode\.[a-z_.]+=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +31,40 @@ class Recording:
     problem: str | None = None
 
 
+class _FilesAndDecoding(Action):
+    """The files as `files`, and the decoding settings among them as `decode`."""
+
+    def __call__(
+        self, parser: ArgumentParser, namespace: Namespace, values: object, option_string: str | None = None
+    ) -> None:
+        words = [str(word) for word in values] if isinstance(values, list) else []
+        namespace.files = [word for word in words if not DECODING.match(word) or Path(word).exists()]
+        namespace.decode = decoding_of([word for word in words if word not in namespace.files])
+        if not namespace.files:
+            raise ConfigError("There is no audio file to read. Give files, folders or URLs after the model.")
+
+
+def decoding_of(words: Sequence[str]) -> dict[str, Plain]:
+    """decode.beam=8 as {"beam": 8}."""
+    from attune.plain_yaml import read_data
+
+    strange = [word for word in words if not DECODING.match(word)]
+    if strange:
+        raise ConfigError(f"Expected a setting such as decode.search=beam, found {strange[0]!r}.")
+    settings = [word.removeprefix("decode.").partition("=") for word in words]
+    return {name: read_data(value, f"decode.{name}") for name, _, value in settings}
+
+
 def add_model_and_files(parser: ArgumentParser) -> None:
     """Take a model, audio files, and where to compute."""
     parser.add_argument("model", help="run, model folder, or URL of one")
     parser.add_argument(
-        "files", nargs="+", metavar="FILE|FOLDER", help="audio files, URLs, or folders and s3://…/ of them"
+        "files",
+        nargs="+",
+        action=_FilesAndDecoding,
+        metavar="FILE|FOLDER",
+        help="audio files, URLs, or folders and s3://…/ of them; decode.key=value changes the search, e.g. "
+        "decode.search=beam decode.beam=8",
     )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="device type (default auto)")
     add_launch(parser)

@@ -10,7 +10,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attune.cli._recordings import add_precision
+from attune.cli._recordings import add_precision, decoding_of
 from attune.cli._terminal import at_least
 from attune.errors import ConfigError
 
@@ -50,6 +50,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--max-requests", type=at_least(1), default=128, metavar="N", help="requests at once (default 128)"
+    )
+    parser.add_argument(
+        "decode", nargs="*", default=[], metavar="decode.key=value", help="change the search, e.g. decode.search=beam"
     )
 
 
@@ -123,10 +126,11 @@ def _models(arguments: Namespace) -> dict[str, Recognizer]:
     from attune.contracts import TextTask
 
     named = dict(_alias(text) for text in arguments.name)
+    decode = decoding_of(arguments.decode)
     loaded = {}
     for name, source in {_short_name(arguments.model): arguments.model, **named}.items():
         print(f"loading {name} …", flush=True)
-        loaded[name] = load(source, arguments.device, precision=arguments.precision)
+        loaded[name] = load(source, arguments.device, precision=arguments.precision, decode=decode)
         if not isinstance(loaded[name].loaded.task, TextTask):
             raise ConfigError(f"{source} was trained to {loaded[name].recipe.task.name}; attune serve transcribes.")
     return loaded

@@ -83,7 +83,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--stream",
         action="store_true",
-        help="print results while the audio comes; the file - is PCM16 at 16 kHz from stdin, such as a microphone's",
+        help="print results while the audio arrives; - reads PCM16 at 16 kHz from stdin, e.g. a microphone",
     )
     add_json(parser)
 
@@ -125,10 +125,10 @@ def load_recognizer(arguments: Namespace) -> Recognizer:
 
 def _how(
     arguments: Namespace,
-) -> tuple[Chunking, bool | None, str | None, tuple[str, ...], DecodingPrecision | None]:
+) -> tuple[Chunking, bool | None, str | None, tuple[str, ...], DecodingPrecision | None, Mapping[str, object]]:
     """The decoding options as `load` takes them."""
-    fallback = arguments.fallback or None
-    return arguments.chunking, fallback, arguments.language, tuple(arguments.phrases), arguments.precision
+    fallback, phrases = arguments.fallback or None, tuple(arguments.phrases)
+    return arguments.chunking, fallback, arguments.language, phrases, arguments.precision, arguments.decode
 
 
 def _layout() -> TableLayout:
@@ -180,12 +180,13 @@ class _Worker:
         language: str | None,
         phrases: tuple[str, ...],
         precision: DecodingPrecision | None,
+        decode: Mapping[str, object],
     ) -> None:
         from attune.api import load
 
         if Path(folder).is_dir():
             os.chdir(folder)  # relative paths start at the folder of the command
-        self.recognizer = load(model, device, chunking, fallback, language, phrases, precision)
+        self.recognizer = load(model, device, chunking, fallback, language, phrases, precision, decode)
 
     def __call__(self, batch: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
         done = transcripts(self.recognizer, map(str, batch["item"]))

@@ -1,7 +1,7 @@
 """Does a family keep what every other part of attune relies on? Checked on real utterances, on the CPU.
 
 An utterance's result depends on that utterance alone; losses are sums; the state dict is the whole model; whatever is
-trainable is trained; what the recipe masks is not seen; and what is searched is what was trained.
+trainable is trained; what the recipe masks is not seen; what is searched is what was trained; and int8 is near fp32.
 """
 
 # B batch, F frames, U tokens, V vocabulary
@@ -22,6 +22,8 @@ from attune.audio.settings import MasksConfig
 from attune.batches.collate import collate_targets
 from attune.batches.load import Reader
 from attune.contracts import Family, ModelSection, SpeechModel, Task
+from attune.decoding.predict import prepare_for_decoding
+from attune.decoding.search import Search
 from attune.scorers import (
     WITHOUT_MASKS,
     ActivityScorer,
@@ -42,6 +44,7 @@ from attune.testing.problems import differences, require_none, without_gradient
 from attune.types import SAMPLE_RATE, Batch, Targets, TokenTargets, Utterance
 
 SEED = 17  # of the random weights that are checked
+INT8_NOISE = 0.2  # of what outputs differ among themselves
 
 
 def check_family(
@@ -64,6 +67,7 @@ def check_family(
         subject = _Subject(built.model.eval(), built.scorer, batches, prompts, tolerance)
         checks = (_kind, _neighbours, _order, _padding, _additivity, _masks, _frames, _teacher_forcing, _prompts)
         problems = [problem for check in checks for problem in check(subject)]
+        problems += _int8(subject, prepare_for_decoding(built, Search(precision="int8")).model)
         problems += _save_and_load(subject, lambda: family.build(config, task, assets).model.eval())
         problems += _gradients(subject)
     require_none("The family", problems)
@@ -239,7 +243,19 @@ def _prompts(subject: _Subject) -> Iterator[str]:
         if tuple(target[: len(prompt)]) != prompt:
             yield f"prompts: the target of {name!r} does not begin with what decoding begins with"
         if length - len(prompt) - 1 > limit:
-            yield f"prompts: {name!r} may only say {limit} tokens, and its target has {length - len(prompt) - 1}"
+            yield f"prompts: {name!r} may only emit {limit} tokens, and its target has {length - len(prompt) - 1}"
+
+
+def _int8(subject: _Subject, model: SpeechModel) -> Iterator[str]:
+    quantized = replace(subject, model=model)
+    for name, exact in subject.together_outputs.items():
+        found = quantized.together_outputs[name]
+        signal = exact - exact.mean() if exact.numel() > 1 else exact
+        noise, most = float((found - exact).norm()), INT8_NOISE * float(signal.norm()) + subject.tolerance
+        if not noise <= most:
+            yield f"int8: the output of {name!r} is off by {noise:.2g} from that in fp32; at most {most:.2g} is noise"
+        alone = quantized.alone_outputs[name]
+        yield from subject.compare(f"int8: the output of {name!r} in a batch", alone, found)
 
 
 def _save_and_load(subject: _Subject, build: Callable[[], Any]) -> Iterator[str]:

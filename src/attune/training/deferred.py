@@ -85,8 +85,8 @@ class Deferred(TorchDispatchMode):  # type: ignore[no-untyped-call]
         noted = self._storage(version.tensor)
         if version.steps == 1 and noted.steps[0].operation.__name__.startswith("empty"):
             raise ModelError(
-                "This model cannot be built in slices: a layer looks at the weights that it draws (nn.init.orthogonal_ "
-                "and trunc_normal_ do). Set train.shard=optimizer."
+                "This model cannot be built in shards: the initialization of a layer reads its own random "
+                "values (nn.init.orthogonal_ and trunc_normal_ do). Set train.shard=optimizer."
             )
         first, *others = noted.steps[: version.steps]
         base: Tensor = self._run(first, self._value).contiguous()

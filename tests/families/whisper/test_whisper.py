@@ -176,7 +176,7 @@ def test_int8_computes_every_product_by_weights_and_leaves_the_model_as_it_was(f
     batch = prompted(built, tones(2.0), corpus[0])
     with torch.inference_mode():
         exact, near = (each.scorer(batch).advance(batch.tokens.ids) for each in (built.model, quantized))
-    assert 0 < (exact - near).abs().max() < 0.1
+    assert 0 < (exact - near).abs().max() < 0.3
 
 
 def test_greedy_says_what_transformers_says(folders, corpus, tmp_path):

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from attune.audio.features import within
 from attune.audio.masking import mask_features
+from attune.families._one_by_one import encode_one_by_one
 from attune.families.aed.crdnn import Crdnn
 from attune.families.aed.decoder import GruDecoder
 from attune.families.aed.front_end import AedFrontEnd
@@ -14,6 +15,7 @@ from attune.families.aed.scorer import AedScorer
 from attune.families.aed.settings import AedConfig
 from attune.families.aed.shape import AedShape, CrdnnShape, GruDecoderShape
 from attune.families.aed.transformer import AttentionEncoder, TransformerDecoder
+from attune.kernels.int8 import int8_copy
 from attune.types import Batch, CtcScorer, Loss, TokenScorer, TokenTargets
 
 
@@ -31,6 +33,7 @@ class AedModel(nn.Module):
         self.decoder = _decoder(shape)
         self.ctc = nn.Linear(shape.encoder.width, shape.tokens).requires_grad_(config.ctc_weight > 0)
         self.epoch = 0
+        self.is_int8 = False
 
     def set_epoch(self, epoch: int) -> None:
         """CTC and the counting of statistics depend on the epoch of a step alone."""
@@ -49,7 +52,7 @@ class AedModel(nn.Module):
 
     def scorer(self, batch: Batch) -> TokenScorer:
         """What a search can search, under the rules of the recipe."""
-        frames, lengths = self.encode(batch)
+        frames, lengths = encode_one_by_one(self.encode, batch) if self.is_int8 else self.encode(batch)
         plain = AedScorer(self.decoder, frames, CtcScorer(self.ctc(frames).float().log_softmax(-1), lengths))
         return plain if self.rules == AttentionRules() else RuledScorer(plain, self.rules)
 
@@ -60,6 +63,12 @@ class AedModel(nn.Module):
             mels = mask_features(mels, counts, batch.masks)
         encoded: tuple[Tensor, Tensor] = self.encoder(mels, counts)
         return encoded
+
+    def int8(self) -> "AedModel":
+        """A copy whose encoder computes in int8; the decoder, whose scores add up, is as it was."""
+        quantized = int8_copy(self, self.encoder)
+        quantized.is_int8 = True
+        return quantized
 
     def frames(self, samples: int) -> int:
         """How many frames the decoder attends to."""

@@ -3,6 +3,7 @@
 # B batch, F frames, D width
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 from torch import Tensor, nn
@@ -10,10 +11,12 @@ from torch import Tensor, nn
 from attune.audio.features import stack_frames
 from attune.audio.masking import mask_features
 from attune.contracts import Head
+from attune.families._one_by_one import encode_one_by_one
 from attune.families.ssl.cache import StoredFeatures
 from attune.families.ssl.featurizer import LayerFeaturizer
 from attune.families.ssl.frozen import FrozenUpstream, is_frozen
 from attune.families.ssl.upstream import Upstream
+from attune.kernels.int8 import int8_copy
 from attune.types import Batch, Loss, Masks, Scorer
 
 
@@ -46,6 +49,7 @@ class SslModel(nn.Module):
         self.head = head
         self.frozen = FrozenUpstream(upstream, featurizer)
         self.cache: StoredFeatures | None = None
+        self.is_int8 = False
 
     def loss(self, batch: Batch) -> Loss:
         """The head's loss, summed over the batch."""
@@ -58,7 +62,15 @@ class SslModel(nn.Module):
 
     def head_frames(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """What the head sees outside of training: frames (B, F, D), and how many are each row's own."""
-        return self.rules(*self._features(batch, None))
+        features = partial(self._features, masks=None)
+        alone = self.is_int8 and not self.cache
+        return self.rules(*(encode_one_by_one(features, batch) if alone else features(batch)))
+
+    def int8(self) -> "SslModel":
+        """A copy whose upstream computes in int8; the head, which scores, stays as precise as it is."""
+        quantized = int8_copy(self, cast(nn.Module, self.upstream))
+        quantized.is_int8 = True
+        return quantized
 
     def frames(self, samples: int) -> int:
         """How many frames the head gets to see."""

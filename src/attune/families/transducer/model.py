@@ -12,6 +12,7 @@ from attune.audio.masking import mask_features
 from attune.errors import ModelError
 from attune.families._conformer import Conformer
 from attune.families._conformer_shape import ConformerShape
+from attune.families._one_by_one import encode_one_by_one
 from attune.families.transducer.contextnet import ContextNet
 from attune.families.transducer.front_end import FrontEnd
 from attune.families.transducer.joint import Joint
@@ -19,6 +20,7 @@ from attune.families.transducer.prediction import PredictionNet
 from attune.families.transducer.scorer import ModelScorer
 from attune.families.transducer.shape import ContextNetShape, TransducerShape
 from attune.families.transducer.stream import StreamEncoder
+from attune.kernels.int8 import int8_copy
 from attune.kernels.transducer import Lattice, transducer_loss
 from attune.plain_yaml import Plain
 from attune.types import SAMPLE_RATE, Batch, Loss
@@ -41,6 +43,7 @@ class TransducerModel(nn.Module):
         self.described = described  # NeMo's configuration of it
         self.joint_cells = joint_cells
         self.narrow: torch.dtype | None = None  # what the encoder computes in for a search, if not in its own type
+        self.is_int8 = False
         self.pieces = tuple(pieces)  # how each label is written
         labels = len(self.pieces)
         self.lattice = Lattice(
@@ -70,7 +73,7 @@ class TransducerModel(nn.Module):
     def scorer(self, batch: Batch) -> ModelScorer:
         """What a search can search. The encoder may be narrow; nets and joint, which add up, are as their weights."""
         with torch.autocast(batch.audio.device.type, self.narrow) if self.narrow else nullcontext():
-            encoded, lengths = self.encode(batch)
+            encoded, lengths = encode_one_by_one(self.encode, batch) if self.is_int8 else self.encode(batch)
         return self._scorer(encoded.to(self.joint.enc.weight.dtype), lengths)
 
     def _scorer(self, encoded: Tensor, lengths: Tensor) -> ModelScorer:
@@ -79,7 +82,7 @@ class TransducerModel(nn.Module):
     def stream_encoder(self) -> StreamEncoder:
         """Encodes recordings while they come, for models whose encoder was trained for that."""
         if not isinstance(self.encoder, Conformer):
-            raise ModelError("A ContextNet sees whole utterances; it cannot run chunk by chunk.")
+            raise ModelError("A ContextNet needs whole utterances; it cannot stream.")
         return StreamEncoder(self.preprocessor, self.encoder, self._scorer)
 
     @property
@@ -92,6 +95,12 @@ class TransducerModel(nn.Module):
         narrow = copy.copy(self)
         narrow.narrow = dtype
         return narrow
+
+    def int8(self) -> "TransducerModel":
+        """A copy whose encoder computes in int8; nets and joint, which add up, are as they were."""
+        quantized = int8_copy(self, self.encoder)
+        quantized.is_int8 = True
+        return quantized
 
     def frames(self, samples: int) -> int:
         """How many frames the encoder makes of this much audio."""

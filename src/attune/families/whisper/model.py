@@ -2,7 +2,6 @@
 
 # B batch, T samples, M mel bins, F encoder frames, U tokens, D width, V vocabulary
 from collections.abc import Sequence
-from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -91,7 +90,7 @@ class WhisperModel(nn.Module):
         Windows of different sizes keep fp32 attention: bf16 sums of other sizes are rounded otherwise, and the padding
         of a batch would show.
         """
-        quantized = cast(WhisperModel, int8_copy(self))
+        quantized = int8_copy(self)
         quantized.model.decoder.output = Int8Linear(self.model.decoder.embed_tokens.weight)
         if self.window == "full" and has_bf16_products():
             quantized.model.attend_in_bf16()
