@@ -13,6 +13,8 @@ from attune.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import torch
+
     from attune.analysis.leaderboard import EvalSet, LeaderboardLine, LeaderboardResult, Transcribe
     from attune.display import Display
     from attune.site import Site
@@ -126,27 +128,37 @@ def _model(arguments: Namespace) -> Transcribe:
     return transcribe
 
 
-def _pipeline(arguments: Namespace) -> Transcribe:
-    """A transformers pipeline as a peer, under the same clock."""
+def open_pipeline(name: str, device: torch.device) -> Any:
+    """A transformers pipeline; on a CPU in float32, as half precision is slow there and changes texts."""
+    import torch
     import transformers
 
-    from attune.types import SAMPLE_RATE
-    from attune.world import choose_device
-
-    name = arguments.model.removeprefix(PIPELINE)
     try:
         peer = transformers.pipeline(
-            "automatic-speech-recognition", model=name, device=choose_device(arguments.device), trust_remote_code=False
+            "automatic-speech-recognition",
+            model=name,
+            device=device,
+            trust_remote_code=False,
+            dtype=torch.float32 if device.type == "cpu" else "auto",
         )
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(f"transformers cannot make a pipeline of {name}: {error}") from error
     if peer.tokenizer is not None and peer.tokenizer.pad_token_id is None:  # a batch needs one
         peer.tokenizer.pad_token_id = peer.model.config.eos_token_id
+    return peer
+
+
+def _pipeline(arguments: Namespace) -> Transcribe:
+    """A transformers pipeline as a peer, under the same clock."""
+    from attune.types import SAMPLE_RATE
+    from attune.world import choose_device
+
+    peer = open_pipeline(arguments.model.removeprefix(PIPELINE), choose_device(arguments.device))
     asked = {"generate_kwargs": {"language": arguments.language}} if arguments.language else {}
 
     def transcribe(recordings: Sequence[object]) -> list[str]:
         inputs = [{"raw": samples, "sampling_rate": SAMPLE_RATE} for samples in recordings]
-        found: Any = peer(inputs, batch_size=arguments.batch, **asked)  # type: ignore[arg-type]
+        found = peer(inputs, batch_size=arguments.batch, **asked)
         return [str(each["text"]) for each in found]
 
     return transcribe

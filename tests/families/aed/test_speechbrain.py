@@ -254,7 +254,7 @@ def test_other_architectures_are_refused_by_name(tmp_path):
     shutil.copytree(golden_folder(), folder, copy_function=shutil.copyfile)
     text = (folder / "hyperparams.yaml").read_text()
     (folder / "hyperparams.yaml").write_text(text.replace("rnn_type: gru", "rnn_type: lstm"))
-    with pytest.raises(ModelError, match="rnn_type='lstm', where 'gru' is supported"):
+    with pytest.raises(ModelError, match="rnn_type='lstm'; only 'gru' is supported"):
         import_folder(folder, tmp_path)
 
 
