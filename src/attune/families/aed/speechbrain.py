@@ -22,19 +22,22 @@ from attune.families._speechbrain import (
 )
 from attune.families.aed.shape import AedShape, CrdnnShape, GruDecoderShape, write_shape
 
+NEW_HEAD = (
+    "Its layers after the encoder are SpeechBrain's own, and the family ssl has others. Train a new head on the encoder "
+    "that it was made from: model: {{family: ssl, upstream: {upstream}, weights: hf://{source}}}"
+)
 OTHERS = (
-    (
-        r"(HuggingFace)?Wav2Vec2(Pretrain)?|(HuggingFace)?WavLM|(HuggingFace)?HuBERT",
-        "Its layers after the encoder are SpeechBrain's own, and the family ssl has others. Train a new head on "
-        "{source}: model: {{family: ssl, weights: hf://{source}}}",
-    ),
+    (r"(HuggingFace)?Wav2Vec2(Pretrain)?", NEW_HEAD.replace("{upstream}", "wav2vec2")),
+    (r"(HuggingFace)?WavLM", NEW_HEAD.replace("{upstream}", "wavlm")),
+    (r"(HuggingFace)?HuBERT", NEW_HEAD.replace("{upstream}", "hubert")),
     (
         r"(HuggingFace)?Whisper",
-        "SpeechBrain keeps its weights without the tokenizer. Use the model it was made from: attune import "
+        "SpeechBrain keeps its weights without the tokenizer. Use the model that it was made from: attune import "
         "hf://{source} --to MODEL",
     ),
     (r"TransformerASR", "Its Transformer has other layers than attune's. Train one with model.size=conformer-small."),
 )
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 SUPPORTED = "attune imports a CRDNN of LSTM layers with a location-aware GRU decoder."
 # SpeechBrain's names within each of its modules, and ours
 ENCODER = (
@@ -89,8 +92,9 @@ def refuse_others(params: Hyperparams) -> None:
         kind = value.name if isinstance(value, Tagged) else ""
         for pattern, reason in OTHERS:
             if re.fullmatch(pattern, kind):
-                source = params.arguments(key).get("source", "its upstream")
-                raise ModelError(f"{params.path} describes a {kind} model. {reason.format(source=source)}")
+                source = params.arguments(key).get("source")
+                named = source if isinstance(source, str) and HUB_ID.fullmatch(source) else "ORG/NAME"
+                raise ModelError(f"{params.path} describes a {kind} model. {reason.format(source=named)}")
 
 
 def _search_settings(params: Hyperparams) -> Iterator[str]:
