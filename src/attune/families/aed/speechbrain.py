@@ -23,8 +23,8 @@ from attune.families._speechbrain import (
 from attune.families.aed.shape import AedShape, CrdnnShape, GruDecoderShape, write_shape
 
 NEW_HEAD = (
-    "Its layers after the encoder are SpeechBrain's own, and the family ssl has others. Train a new head on the encoder "
-    "that it was made from: model: {{family: ssl, upstream: {upstream}, weights: hf://{source}}}"
+    "Its layers after the encoder are SpeechBrain's own, and the family ssl has others. Train a new head on the "
+    "encoder that it was made from: model: {{family: ssl, upstream: {upstream}, weights: hf://{source}}}"
 )
 OTHERS = (
     (r"(HuggingFace)?Wav2Vec2(Pretrain)?", NEW_HEAD.replace("{upstream}", "wav2vec2")),
