@@ -120,17 +120,20 @@ class _Frame:
 
     def taken(self, tokens: Ints) -> Floats:
         """The log-probabilities of some tokens of each utterance."""
-        return self.log_probs[self.order[:, None], self.number, tokens].astype(np.float64)
+        taken: Floats = self.log_probs[self.order[:, None], self.number, tokens].astype(np.float64)
+        return taken
 
     @property
     def blank(self) -> Floats:
         """The log-probability of the blank (U, 1)."""
-        return self.log_probs[self.order, self.number, :1].astype(np.float64)
+        blank: Floats = self.log_probs[self.order, self.number, :1].astype(np.float64)
+        return blank
 
     @property
     def whole(self) -> NDArray[np.float32]:
         """The log-probabilities of all tokens (U, V)."""
-        return self.log_probs[self.order, self.number]
+        whole: NDArray[np.float32] = self.log_probs[self.order, self.number]
+        return whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +323,7 @@ def _best_tokens(log_probs: Tensor, count: int) -> Tensor:
     size = vocabulary // GROUP  # groups
     if size < 2 * count:
         return log_probs.topk(count, sorted=False).indices.sort().values
-    maxima = log_probs[:, : size * GROUP].unflatten(1, (GROUP, size)).amax(1)
+    maxima = torch.unflatten(log_probs[:, : size * GROUP], 1, (GROUP, size)).amax(1)
     best = maxima.topk(count, sorted=False).indices  # (N, count)
     rest = torch.arange(size * GROUP, vocabulary).expand(len(best), -1)  # too few for another token of each group
     members = (best[..., None] + size * torch.arange(GROUP)).flatten(1)
