@@ -159,19 +159,26 @@ def language_models(work: Path) -> None:
         scores = evaluate(work / name, str(work / "test.jsonl")).scores.values
         found[name] = {key: round(score.value, 2) for key, score in scores.items()}
     main(["lm", str(work / "train.jsonl"), "--order", "6", "--tokenizer", str(asr), "--to", str(work / "lm.arpa")])
-    for name, lm in (("fused with lm-tuned", work / "lm-tuned"), ("fused with 6-grams", work / "lm.arpa")):
+    main(["lm", str(work / "train.jsonl"), "--normalizer", "basic", "--to", str(work / "words.arpa")])
+    fused = {
+        "fused with lm-tuned": work / "lm-tuned",
+        "fused with 6-grams": work / "lm.arpa",
+        "fused with 3-grams of words": work / "words.arpa",
+    }
+    for name, lm in fused.items():
         (asr / "fusion.json").unlink(missing_ok=True)
         main(["tune-fusion", str(asr), "decode.search=beam", "decode.beam=16", f"decode.lm={lm}", "--on", "dev"])
         greedy = evaluate(asr, "test", search="greedy")
         beam = evaluate(asr, "test", search="beam", beam=16)
-        fused = evaluate(asr, "test")
+        both = evaluate(asr, "test")
         found[name] = {
-            "weight": fused.search.fusion.weight,
+            "weight": both.search.fusion.weight,
             "greedy": wer(greedy),
             "beam": wer(beam),
-            "fused": wer(fused),
-            "fused less greedy": difference(greedy, fused),
-            "fused less beam": difference(beam, fused),
+            "fused": wer(both),
+            "beam less greedy": difference(greedy, beam),
+            "fused less greedy": difference(greedy, both),
+            "fused less beam": difference(beam, both),
         }
     (asr / "fusion.json").unlink()
     found["asr sha256 unchanged"] = sha256(asr) == before
