@@ -23,19 +23,18 @@ from attune.families._speechbrain import (
 from attune.families.aed.shape import AedShape, CrdnnShape, GruDecoderShape, write_shape
 
 NEW_HEAD = (
-    "Its layers after the encoder are SpeechBrain's own, and the family ssl has others. Train a new head on the "
-    "encoder that it was made from: model: {{family: ssl, upstream: {upstream}, weights: hf://{source}}}"
+    "Its head differs from those of the family ssl. Train a new one on the original encoder: "
+    "model: {{family: ssl, upstream: UPSTREAM, weights: hf://{source}}}"
 )
 OTHERS = (
-    (r"(HuggingFace)?Wav2Vec2(Pretrain)?", NEW_HEAD.replace("{upstream}", "wav2vec2")),
-    (r"(HuggingFace)?WavLM", NEW_HEAD.replace("{upstream}", "wavlm")),
-    (r"(HuggingFace)?HuBERT", NEW_HEAD.replace("{upstream}", "hubert")),
+    (r"(HuggingFace)?Wav2Vec2(Pretrain)?", NEW_HEAD.replace("UPSTREAM", "wav2vec2")),
+    (r"(HuggingFace)?WavLM", NEW_HEAD.replace("UPSTREAM", "wavlm")),
+    (r"(HuggingFace)?HuBERT", NEW_HEAD.replace("UPSTREAM", "hubert")),
     (
         r"(HuggingFace)?Whisper",
-        "SpeechBrain keeps its weights without the tokenizer. Use the model that it was made from: attune import "
-        "hf://{source} --to MODEL",
+        "It has no tokenizer. Import the original model instead: attune import hf://{source} --to MODEL",
     ),
-    (r"TransformerASR", "Its Transformer has other layers than attune's. Train one with model.size=conformer-small."),
+    (r"TransformerASR", "Its Transformer layers are not supported. Train a new model: model.size=conformer-small."),
 )
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 SUPPORTED = "attune imports a CRDNN of LSTM layers with a location-aware GRU decoder."
@@ -204,4 +203,4 @@ def _require_supported(params: Hyperparams, encoder: dict[str, Value], decoder: 
     }
     for key, (found, wanted) in expected.items():
         if found != wanted:
-            raise ModelError(f"{params.path} has {key}={found!r}, where {wanted!r} is supported. {SUPPORTED}")
+            raise ModelError(f"{params.path} has {key}={found!r}; only {wanted!r} is supported. {SUPPORTED}")
