@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -299,21 +300,32 @@ def with_kenlm() -> Iterator[Found]:
 
 
 def with_pyctcdecode() -> Iterator[Found]:
-    """CTC beams without a language model or spaces, wide enough to keep everything."""
+    """CTC beams without a language model, wide enough to keep everything."""
+    yield Found("CTC beam", _other_texts(("", "a", "b", "c")), "of 100 transcripts")
+    # It adds up what differs by spaces at the ends and by double ones alone; attune's hypotheses are label sequences.
+    wrong = _other_texts(("", "a", "b", " "))
+    yield Found("CTC beam with a space, hypotheses of the same words added up", wrong, "of 100 transcripts")
+
+
+def _other_texts(letters: tuple[str, ...]) -> int:
+    """How often the most probable text of random outputs, whatever its spaces, is not pyctcdecode's."""
     from pyctcdecode import build_ctcdecoder
 
     from attune.decoding.search import Search, search
-    from attune.types import CtcScorer
+    from attune.types import CtcScorer, require_hypothesis
 
-    letters, wrong = ["", "a", "b", "c"], 0
-    decoder = build_ctcdecoder(letters)
+    decoder, wrong = build_ctcdecoder([*letters]), 0
+    wide = {"beam_width": 5000, "beam_prune_logp": -100.0, "token_min_logp": -100.0}
     for seed in range(100):
         log_probs = (2 * torch.randn(8, 4, generator=torch.Generator().manual_seed(seed))).log_softmax(-1)
-        (found,) = search(CtcScorer(log_probs[None], torch.tensor([8])), Search("beam", 500))
-        ours = "".join(letters[token] for token in found.tokens)
-        wide = {"beam_width": 500, "beam_prune_logp": -100.0, "token_min_logp": -100.0}
-        wrong += ours != decoder.decode(log_probs.numpy(), **wide)
-    yield Found("CTC beam", wrong, "of 100 transcripts")
+        (output,) = search(CtcScorer(log_probs[None], torch.tensor([8])), Search("beam", 5000, nbest=5000))
+        best, sums = require_hypothesis(output), Counter[str]()
+        for each in (best, *best.nbest):
+            sums[" ".join("".join(letters[token] for token in each.tokens).split())] += np.exp(each.score)
+        # With its history pruned, hypotheses of the same last word would be dropped instead of added up.
+        theirs = decoder.decode_beams(log_probs.numpy(), prune_history=False, **wide)[0][0]
+        wrong += max(sums, key=sums.__getitem__) != theirs
+    return wrong
 
 
 def with_nemo() -> Iterator[Found]:

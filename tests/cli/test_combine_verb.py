@@ -147,7 +147,7 @@ def test_embeddings_are_compared_by_a_trial_list(tmp_path, capsys):
 def test_files_that_do_not_belong_together_are_refused(tmp_path, capsys):
     one, two = texts(tmp_path / "a.jsonl", ["x"], ["x"]), texts(tmp_path / "b.jsonl", ["x", "y"], ["x", "y"])
     out = ("--out", tmp_path / "o.jsonl")
-    assert "other ids than the first" in combined(capsys, one, two, *out, code=2).err
+    assert "different ids than the first" in combined(capsys, one, two, *out, code=2).err
     assert "needs --fit" in combined(capsys, one, "--task", "classify", *out, code=2).err
     assert "Give one for each" in combined(capsys, one, one, "--fit", one, *out, code=2).err
     assert "need --vote" in combined(capsys, one, "--alpha", "0.3", *out, code=2).err

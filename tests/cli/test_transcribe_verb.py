@@ -98,7 +98,7 @@ def test_json_keeps_the_order_and_has_the_problems(model, recordings, capsys):
 
 def test_what_is_no_model_is_a_message(recordings, capsys):
     assert "No file or folder nowhere" in transcribed(capsys, "nowhere", "text.wav", code=2).err
-    assert "neither a run nor a model folder" in transcribed(capsys, "audio", "text.wav", code=2).err
+    assert "is not a run, a model or a recipe" in transcribed(capsys, "audio", "text.wav", code=2).err
 
 
 def test_a_place_that_cannot_be_written_is_told_before_anything_is_transcribed(model, recordings, capsys):

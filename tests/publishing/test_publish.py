@@ -169,7 +169,7 @@ def test_the_card_renders_and_the_hub_understands_its_head(run, hub, site, tmp_p
     wer = scores["wer"]
     assert f"{wer['value']:.2f} %" in cells
     assert f"{wer['low']:.2f} – {wer['high']:.2f}" in cells
-    for heading in ("Scores", "Data", "Training", "Hardware and software", "How to make it again", "How to use it"):
+    for heading in ("Scores", "Data", "Training", "Hardware and software", "How to reproduce it", "How to use it"):
         assert f"<h2>{heading}</h2>" in html
     assert "attune train training/recipe.yaml" in html
     assert "|" not in re.sub(r"<code.*?</code>", "", html, flags=re.DOTALL)  # no table was left as text

@@ -280,6 +280,6 @@ def _require_same_ids(systems: Sequence[set[str]]) -> None:
     for number, ids in enumerate(systems[1:], 2):
         if different := sorted(ids ^ systems[0]):
             raise DataError(
-                f"File {number} has other ids than the first: {len(different)} differ, such as {different[0]!r}. "
+                f"File {number} has different ids than the first: {len(different)} differ, such as {different[0]!r}. "
                 "Combine files of one set."
             )

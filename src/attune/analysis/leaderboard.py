@@ -177,7 +177,7 @@ def decode_set(
 def _require_sound(corpus: Corpus) -> None:
     if corpus.problems:
         problem = corpus.problems[0]
-        raise DataError(f"{problem.where}: {problem.reason}. A score of the others would not be comparable.")
+        raise DataError(f"{problem.where}: {problem.reason}. A score without it would not be comparable.")
     if not len(corpus):
         raise DataError(f"The set {corpus.name} is empty.")
 

@@ -63,7 +63,7 @@ class RunsServer:
             "/compare": self._compare,
         }
         if path not in pages:
-            return _problem(404, f"There is no page {path}.")
+            return _problem(404, f"No page {path}.")
         if self.token and not hmac.compare_digest(self.token.encode(), query.get("token", [""])[0].encode()):
             return _problem(403, "The token is missing or wrong. Open the address that `attune ui` printed.")
         try:
@@ -137,7 +137,7 @@ def listen(server: RunsServer, host: str, port: int) -> ThreadingHTTPServer:
             name = (self.headers.get("Host") or "").rpartition(":")[0].strip("[]") or self.headers.get("Host", "")
             asked = urlsplit(self.path)
             if is_local and name not in LOOPBACK:
-                found = _problem(403, "This server answers to localhost alone.")
+                found = _problem(403, "This server accepts requests to localhost only.")
             else:
                 found = server.answer(asked.path, parse_qs(asked.query))
             body = found.body.encode()

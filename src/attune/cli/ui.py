@@ -16,7 +16,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("folder", nargs="?", type=Path, default=Path("runs"), help="folder of runs (default: runs)")
     parser.add_argument("--port", type=int, default=PORT, help=f"port (default {PORT}; 0: any that is free)")
     parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on (default: this machine alone); others need a token"
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on (default: this machine only); other addresses need a token",
     )
 
 

@@ -106,7 +106,7 @@ class Aligner:
     def align(self, inputs: Sequence[AlignmentInput]) -> list[Alignment]:
         """The alignment of each text with its recording."""
         if not isinstance(self.task_model.times, FrameTimes) or not self.task_model.codec.pieces:
-            raise ModelError("This model has no times for its tokens: use a CTC model, a transducer or Whisper.")
+            raise ModelError("This model has no token times. Use a CTC model, a transducer or Whisper.")
         texts = [self._text(each) for each in inputs]
         inputs = [replace(one, text=" ".join(text.spelled)) for one, text in zip(inputs, texts, strict=True)]
         found = self._align_tokens(inputs) if self.task_model.scorer == "tokens" else self._align_paths(inputs)
@@ -249,12 +249,12 @@ class Aligner:
 
     def _finished(self, one: AlignmentInput, text: _Text, found: Sequence[_TimedWord]) -> Alignment:
         """The words as they are written, where they are learned one by one, at the pauses of the audio."""
-        is_speech = speech_frames(one.samples)
-        timed = [without_strays(each.word, each.tokens, is_speech) for each in found]
+        frames = speech_frames(one.samples)
+        timed = [without_strays(each.word, each.tokens, frames.is_speech) for each in found]
         # Attention is with a word before it begins.
         reach = ATTENTION_REACH if self.task_model.scorer == "tokens" else REACH
-        snapped = snap_to_pauses(timed, is_speech, reach=reach)
-        foreign = tuple(Span(*each) for each in speech_between(snapped, is_speech))
+        snapped = snap_to_pauses(timed, frames, reach=reach)
+        foreign = tuple(Span(*each) for each in speech_between(snapped, frames.is_speech))
         characters = tuple(each for own, word in zip(found, snapped, strict=True) for each in _characters(own, word))
         if text.is_wordwise:
             return Alignment(*_written(text, snapped, characters), foreign)

@@ -56,7 +56,7 @@ def export_model(source: str, to: Path, site: Site, for_transformers: bool = Fal
     path = locate_model(source, site.cache)
     is_own_format = to.suffix != NEMO and not for_transformers
     if to.suffix == NEMO and (to.is_dir() or for_transformers):
-        raise ModelError(f"{to} is a folder, or asked to be one; a .nemo file is needed. Choose another name.")
+        raise ModelError(f"{to} is a folder; expected a .nemo file. Choose another name.")
     if to.suffix != NEMO:
         _require_free(to, may_replace=is_own_format)
     pretrained = open_pretrained(path)
@@ -135,7 +135,7 @@ def _in_transformers(name: str, model: TaskModel, folder: Path) -> Path:
 def _keep_nemo(file: Path, to: Path) -> None:
     if not file.is_file():
         raise ModelError(
-            "Only transducers with SentencePiece tokens can be a .nemo file. Give --to a folder, e.g. "
+            "Only transducers with SentencePiece tokens can be exported as .nemo. Give --to a folder, e.g. "
             f"{to.with_suffix('')}."
         )
     with completed(to) as partial:

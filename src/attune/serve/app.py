@@ -47,7 +47,7 @@ class Server:
             return self.engines[name]
         if name is None or len(self.engines) == 1:
             return next(iter(self.engines.values()))
-        raise ApiError(404, f"No model {name!r} here. Models: {', '.join(self.engines)}.", "model", "model_not_found")
+        raise ApiError(404, f"No model {name!r}. Available: {', '.join(self.engines)}.", "model", "model_not_found")
 
 
 def make_app(models: Mapping[str, Recognizer], settings: ServerSettings) -> Starlette:
@@ -221,10 +221,10 @@ class Gate:
         """Pages of other sites may not use a server that trusts whoever can reach it, under any name of its own."""
         host = connection.headers.get("host", "")
         if self.server.settings.is_local and host.rpartition(":")[0] not in LOCAL_NAMES and host not in LOCAL_NAMES:
-            raise ApiError(403, "This server answers to localhost only. Start it with --host to serve others.")
+            raise ApiError(403, "This server accepts requests to localhost only. Start it with --host to serve others.")
         origin = connection.headers.get("origin")
         if origin and origin.partition("://")[2] != host:
-            raise ApiError(403, "Pages of other sites may not use this server.")
+            raise ApiError(403, "Requests from pages of other sites are refused.")
 
     def _too_large(self) -> ApiError:
         return ApiError(413, f"The request is larger than {self.server.settings.limits.upload_mib} MiB.", "file")

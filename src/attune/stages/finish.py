@@ -16,9 +16,10 @@ from attune.loading.pretrained import build_model, export, load_weights, open_pr
 from attune.loading.sharing import decoding_world, deferral, usable
 from attune.report.comparison import System, compare, describe_change
 from attune.report.predictions import read_predictions, write_predictions
-from attune.report.sets import kind_of
+from attune.report.sets import kind_of, text_metric
 from attune.report.tables import describe_score, scores_from_json
 from attune.run_report import BEFORE, save_report
+from attune.scoring.accuracy import ACCURACY
 from attune.stages.context import (
     Evaluated,
     Event,
@@ -101,10 +102,10 @@ def _retained_line(training: TrainingContext) -> str:
     before, after = (scores_from_json(run.scores()[name]) for name in names)
     first, second = (read_predictions(run.predictions(name)) for name in names)
     kind = kind_of(second, after)
-    if kind == "text" or kind == "labels":
+    if metric := ACCURACY if kind == "labels" else text_metric(after) if kind == "text" else None:
         normalizer = after.conditions.get("normalizer", "none")
         systems = [System("before", first), System("after", second)]
-        return describe_change(compare("retained", systems, kind, find(NORMALIZERS, normalizer)), "retained")
+        return describe_change(compare("retained", systems, metric, find(NORMALIZERS, normalizer)), "retained")
     name, last = next(iter(after.values.items()))
     return f"retained: {name} {describe_score(before.values[name])} before, {describe_score(last)} after"
 

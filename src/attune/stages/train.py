@@ -1,4 +1,4 @@
-"""Train a recipe, or go on with it: the same command starts and continues.
+"""Train a recipe, or resume it: the same command does both.
 
 When all steps are taken it takes no more, and exports and scores the model anew: what is scored may have changed.
 A generator of events; the caller draws them. Files are written by the first rank alone.
@@ -105,7 +105,7 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
             _set_status(run, world, "preempted", str(stop))
             raise
         except GeneratorExit:
-            _set_status(run, world, "failed", "Left before the end.")
+            _set_status(run, world, "failed", "The caller stopped reading the events of the training.")
             raise
         except BaseException as error:
             if isinstance(error, OSError | CheckpointError) and not run.folder.exists():
@@ -369,7 +369,9 @@ def _judge(training: TrainingContext, dev: Scored, context: ScoringContext) -> G
     if name is None or metric is None:
         return _Judged(evaluation, scores, False)
     if name not in scores:
-        raise ConfigError(f"train.keep_best: the task's settings leave {name} out. Have it scored, or name another.")
+        raise ConfigError(
+            f"train.keep_best: the task does not compute {name} with these settings. Choose another score."
+        )
     training.history.append(scores[name])
     is_best = training.run.is_best(name, metric, scores[name])
     return _Judged(evaluation, scores, training.world.gather(is_best)[0])  # the first rank's record counts

@@ -221,10 +221,10 @@ def test_what_would_run_or_read_something_is_refused_by_name(tmp_path, line, nam
 def test_a_reference_to_itself_and_a_flood_of_aliases_are_refused(tmp_path):
     path = tmp_path / "hyperparams.yaml"
     path.write_text("a: !ref <b>\nb: !ref <a>\n")
-    with pytest.raises(ModelError, match="leads back to itself"):
+    with pytest.raises(ModelError, match="refers to itself"):
         read_hyperparams(path).get("a")
     path.write_text("a: !ref <b>/x\nb: !ref <a>/y\n")
-    with pytest.raises(ModelError, match="leads back to itself"):
+    with pytest.raises(ModelError, match="refers to itself"):
         read_hyperparams(path).get("a")
     path.write_text(
         "a: &a [1]\n"
@@ -244,7 +244,7 @@ def test_a_pickle_in_a_checkpoint_is_refused(tmp_path, capsys):
     shutil.copytree(golden_folder(), folder)
     (folder / "asr.ckpt").chmod(0o600)
     torch.save({"0.a": Evil()}, folder / "asr.ckpt")
-    with pytest.raises(ModelError, match="holds more than tensors"):
+    with pytest.raises(ModelError, match="has more than tensors"):
         import_folder(folder, tmp_path)
     assert "executed" not in capsys.readouterr().out
 
@@ -254,7 +254,7 @@ def test_other_architectures_are_refused_by_name(tmp_path):
     shutil.copytree(golden_folder(), folder, copy_function=shutil.copyfile)
     text = (folder / "hyperparams.yaml").read_text()
     (folder / "hyperparams.yaml").write_text(text.replace("rnn_type: gru", "rnn_type: lstm"))
-    with pytest.raises(ModelError, match="rnn_type='lstm', where 'gru' is supported"):
+    with pytest.raises(ModelError, match="rnn_type='lstm'; only 'gru' is supported"):
         import_folder(folder, tmp_path)
 
 
@@ -331,7 +331,10 @@ def test_no_path_leads_out_of_the_folder(tmp_path, path):
     [
         ("speechbrain.lobes.models.huggingface_transformers.wav2vec2.Wav2Vec2", "family: ssl, weights: hf://org/model"),
         ("speechbrain.lobes.models.huggingface_transformers.whisper.Whisper", "attune import hf://org/model"),
-        ("speechbrain.lobes.models.transformer.TransformerASR.TransformerASR", "has other layers than attune"),
+        (
+            "speechbrain.lobes.models.transformer.TransformerASR.TransformerASR",
+            "Its Transformer layers are not supported",
+        ),
     ],
 )
 def test_other_models_of_speechbrain_are_refused_with_the_reason(tmp_path, kind, reason):
@@ -346,5 +349,5 @@ def test_a_checkpoint_whose_list_of_members_is_damaged_is_named(tmp_path):
     content = bytearray(path.read_bytes())
     content[content.index(b"PK\x01\x02")] ^= 1
     path.write_bytes(content)
-    with pytest.raises(ModelError, match=r"asr\.ckpt cannot be read as a checkpoint: Bad magic number"):
+    with pytest.raises(ModelError, match=r"Cannot read .*asr\.ckpt as a checkpoint: Bad magic number"):
         read_tensors(path)

@@ -1,6 +1,6 @@
 """The decoder: a GRU cell that attends to the encoder's frames by content and by where it looked before."""
 
-# R rows, F frames, D width, A width of the attention, C channels
+# U utterances, K rows of each, R = U × K rows, F frames, D width, A width of the attention, C channels
 from dataclasses import dataclass
 
 import torch
@@ -11,15 +11,16 @@ from attune.families.aed.shape import GruDecoderShape
 
 @dataclass(frozen=True, slots=True)
 class Attended:
-    """The encoder's frames as every step of the decoder needs them, by row."""
+    """The encoder's frames as every step of the decoder needs them, once for all rows of an utterance."""
 
-    frames: Tensor  # (R, F, D)
-    projected: Tensor  # (R, F, A)
-    beyond: Tensor  # (R, F): what is not the row's own
+    frames: Tensor  # (U, F, D)
+    projected: Tensor  # (U, F, A)
+    beyond: Tensor  # (U, F): what is not the utterance's own
+    shifts: Tensor  # (F, F × C): the convolution over where it looked, as a matrix
 
-    def select(self, rows: Tensor) -> "Attended":
-        """The frames of these rows."""
-        return Attended(self.frames[rows], self.projected[rows], self.beyond[rows])
+    def select(self, utterances: Tensor) -> "Attended":
+        """The frames of these utterances."""
+        return Attended(self.frames[utterances], self.projected[utterances], self.beyond[utterances], self.shifts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +49,31 @@ class LocationAttention(nn.Module):
         self.energy = nn.Linear(width, 1, bias=False)
         self.output = nn.Linear(frame_width, width)
 
+    def attend(self, frames: Tensor, lengths: Tensor) -> Attended:
+        """What every step needs of the frames (U, F, D)."""
+        beyond = torch.arange(frames.shape[1], device=frames.device) >= lengths[:, None]
+        return Attended(frames, self.encoded(frames), beyond, self._shifts(frames.shape[1]))
+
     def forward(self, attended: Attended, hidden: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
         """The context (R, A) and where it is from (R, F)."""
-        location = self.location(self.conv(before[:, None]).transpose(1, 2))
-        energies = self.energy(torch.tanh(attended.projected + self.state(hidden)[:, None] + location))[..., 0]
-        weights = energies.masked_fill(attended.beyond, -torch.inf).softmax(-1)
-        return self.output((weights[:, None] @ attended.frames)[:, 0]), weights
+        utterances, count = attended.beyond.shape
+        channels = (before @ attended.shifts).view(utterances, -1, count, self.conv.out_channels)  # (U, K, F, C)
+        inner = self.location(channels)  # (U, K, F, A)
+        inner += attended.projected[:, None]
+        inner += self.state(hidden).view(utterances, -1, 1, inner.shape[3])
+        # tanh(x) = 2 σ(2x) - 1, and the softmax does not see the 1: on a CPU, σ takes a tenth of the time.
+        energies = 2 * self.energy(inner.mul_(2).sigmoid_())[..., 0]
+        weights = energies.masked_fill(attended.beyond[:, None], -torch.inf).softmax(-1)  # (U, K, F)
+        return self.output((weights @ attended.frames).flatten(0, 1)), weights.flatten(0, 1)
+
+    def _shifts(self, frames: int) -> Tensor:
+        """The convolution as a matrix (F, F × C): with one channel in, a product is several times as fast."""
+        reach = self.conv.kernel_size[0] // 2
+        places = torch.arange(frames, device=self.conv.weight.device)
+        offsets = places[:, None] - places + reach  # of the frame that is looked at from each
+        kernel = self.conv.weight[:, 0].T  # (2 × reach + 1, C)
+        taken = kernel[offsets.clamp(0, len(kernel) - 1)]  # (F, F, C)
+        return taken.masked_fill(((offsets < 0) | (offsets >= len(kernel)))[..., None], 0).flatten(1)
 
 
 class GruDecoder(nn.Module):
@@ -69,12 +89,11 @@ class GruDecoder(nn.Module):
         self.dropout = nn.Dropout(shape.dropout)
 
     def attend(self, frames: Tensor, lengths: Tensor) -> Attended:
-        """What the decoder needs of the encoder's frames (R, F, D)."""
-        beyond = torch.arange(frames.shape[1], device=frames.device) >= lengths[:, None]
-        return Attended(frames, self.attention.encoded(frames), beyond)
+        """What the decoder needs of the encoder's frames (U, F, D)."""
+        return self.attention.attend(frames, lengths)
 
     def start(self, attended: Attended) -> DecoderState:
-        """Before the first token it has looked everywhere alike."""
+        """Before the first token, a row of each utterance, it has looked everywhere alike."""
         own = ~attended.beyond
         even = own / own.sum(1, keepdim=True)
         rows, weight = len(own), self.projection.weight

@@ -1,6 +1,6 @@
-"""A decoder as a search steps it: frames and states by row, and the CTC output for joint decoding."""
+"""A decoder as a search steps it: frames by utterance, states by row, and the CTC output for joint decoding."""
 
-# R rows, F frames, V vocabulary
+# U utterances, R rows, as many of each, F frames, V vocabulary
 import torch
 from torch import Tensor
 
@@ -25,6 +25,7 @@ class AedScorer:
         self.limits = ctc.lengths.tolist()
         self.attended = decoder.attend(frames, ctc.lengths)
         self.state = decoder.start(self.attended)  # type: ignore[arg-type]  # its own
+        self.utterances = torch.arange(len(frames), device=frames.device)  # (R,)
 
     @property
     def attention(self) -> Tensor:
@@ -40,6 +41,7 @@ class AedScorer:
 
     def select(self, rows: Tensor) -> None:
         """Row i goes on from what row `rows[i]` is now."""
-        if len(rows) != len(self.state.attention):  # else each row stays with its utterance
-            self.attended = self.attended.select(rows)
+        if len(rows) != len(self.utterances):  # else each row stays with its utterance
+            kept, self.utterances = torch.unique(self.utterances[rows], return_inverse=True)
+            self.attended = self.attended.select(kept)
         self.state = self.state.select(rows)

@@ -25,15 +25,13 @@ from attune.families.aed.shape import AedShape, CrdnnShape, GruDecoderShape, wri
 OTHERS = (
     (
         r"(HuggingFace)?Wav2Vec2(Pretrain)?|(HuggingFace)?WavLM|(HuggingFace)?HuBERT",
-        "Its layers after the encoder are SpeechBrain's own, and the family ssl has others. Train a new head on "
-        "{source}: model: {{family: ssl, weights: hf://{source}}}",
+        "Its head differs from those of the family ssl. Train a new one on {source}: model: {{family: ssl, weights: hf://{source}}}",
     ),
     (
         r"(HuggingFace)?Whisper",
-        "SpeechBrain keeps its weights without the tokenizer. Use the model it was made from: attune import "
-        "hf://{source} --to MODEL",
+        "It has no tokenizer. Import the original model instead: attune import hf://{source} --to MODEL",
     ),
-    (r"TransformerASR", "Its Transformer has other layers than attune's. Train one with model.size=conformer-small."),
+    (r"TransformerASR", "Its Transformer layers are not supported. Train a new model: model.size=conformer-small."),
 )
 SUPPORTED = "attune imports a CRDNN of LSTM layers with a location-aware GRU decoder."
 # SpeechBrain's names within each of its modules, and ours
@@ -200,4 +198,4 @@ def _require_supported(params: Hyperparams, encoder: dict[str, Value], decoder: 
     }
     for key, (found, wanted) in expected.items():
         if found != wanted:
-            raise ModelError(f"{params.path} has {key}={found!r}, where {wanted!r} is supported. {SUPPORTED}")
+            raise ModelError(f"{params.path} has {key}={found!r}; only {wanted!r} is supported. {SUPPORTED}")

@@ -1,6 +1,6 @@
 """Transformer encoder and decoder: attention to own frames and earlier tokens only, a norm before each part."""
 
-# R rows, F frames, N tokens, D width, H heads, V vocabulary
+# U utterances, K rows of each, R = U × K rows, F frames, N tokens, D width, H heads, V vocabulary
 from __future__ import annotations
 
 import math
@@ -37,9 +37,9 @@ class HeadAttention(nn.Module):
         return attended
 
     def weights(self, hidden: Tensor, keys: Tensor, allowed: Tensor) -> Tensor:
-        """Where one token of each row (R, 1, D) looks, the mean of all heads (R, F)."""
+        """Where each (R, N, D) looks, the mean of all heads (R, N, F)."""
         scores = self._by_head(self.q_proj(hidden)) @ keys.transpose(2, 3) / math.sqrt(keys.shape[-1])
-        return scores.float().masked_fill(~allowed, -torch.inf).softmax(-1).mean(1)[:, 0]
+        return scores.float().masked_fill(~allowed, -torch.inf).softmax(-1).mean(1)
 
     def _by_head(self, states: Tensor) -> Tensor:
         return states.view(*states.shape[:2], self.heads, states.shape[2] // self.heads).transpose(1, 2)
@@ -148,16 +148,18 @@ def positions_of(hidden: Tensor, first: int = 0) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class CrossMemory:
-    """The encoder's frames as every layer of the decoder needs them, by row."""
+    """The encoder's frames as every layer of the decoder needs them, once for all rows of an utterance."""
 
-    keys: tuple[Tensor, ...]  # (R, H, F, D / H) of each layer
+    keys: tuple[Tensor, ...]  # (U, H, F, D / H) of each layer
     values: tuple[Tensor, ...]
-    own: Tensor  # (R, 1, 1, F)
+    own: Tensor  # (U, 1, 1, F)
 
-    def select(self, rows: Tensor) -> CrossMemory:
-        """The frames of these rows."""
+    def select(self, utterances: Tensor) -> CrossMemory:
+        """The frames of these utterances."""
         return CrossMemory(
-            tuple(each[rows] for each in self.keys), tuple(each[rows] for each in self.values), self.own[rows]
+            tuple(each[utterances] for each in self.keys),
+            tuple(each[utterances] for each in self.values),
+            self.own[utterances],
         )
 
 
@@ -217,13 +219,13 @@ class TransformerDecoder(nn.Module):
         return cast("list[TransformerDecoderLayer]", list(self.stack))
 
     def attend(self, frames: Tensor, lengths: Tensor) -> CrossMemory:
-        """What the decoder needs of the encoder's frames (R, F, D)."""
+        """What the decoder needs of the encoder's frames (U, F, D)."""
         pairs = [layer.cross_attention.keys_and_values(frames) for layer in self.layers]
         own = torch.arange(frames.shape[1], device=frames.device) < lengths[:, None]
         return CrossMemory(tuple(keys for keys, _ in pairs), tuple(values for _, values in pairs), own[:, None, None])
 
     def start(self, memory: CrossMemory) -> TransformerState:
-        """Before the first token."""
+        """Before the first token, a row of each utterance."""
         empty = tuple(each[:, :, :0] for each in memory.keys)
         return TransformerState(empty, empty, memory.own[:, 0, 0].float())
 
@@ -235,14 +237,16 @@ class TransformerDecoder(nn.Module):
             new_keys, new_values = layer.self_attention.keys_and_values(layer.norm_self(hidden))
             keys = torch.cat([state.keys[number], new_keys], 2)
             values = torch.cat([state.values[number], new_values], 2)
-            hidden = layer.attend_self(hidden, keys, values, None)
+            # The rows of an utterance look at its frames together, as if they were tokens of one row.
+            looking = layer.attend_self(hidden, keys, values, None).view(len(memory.own), -1, hidden.shape[2])
             if layer is self.layers[-1]:
-                attention = layer.cross_attention.weights(layer.norm_cross(hidden), memory.keys[number], memory.own)
-            hidden = layer.attend_frames(hidden, memory.keys[number], memory.values[number], memory.own)
+                attention = layer.cross_attention.weights(layer.norm_cross(looking), memory.keys[number], memory.own)
+            hidden = layer.attend_frames(looking, memory.keys[number], memory.values[number], memory.own)
+            hidden = hidden.view(len(tokens), 1, -1)
             kept_keys.append(keys)
             kept_values.append(values)
         logits: Tensor = self.output(self.norm(hidden))[:, 0]
-        return logits, TransformerState(tuple(kept_keys), tuple(kept_values), attention)
+        return logits, TransformerState(tuple(kept_keys), tuple(kept_values), attention.view(len(tokens), -1))
 
     def forward(self, tokens: Tensor, memory: CrossMemory) -> Tensor:
         """Logits (R, N, V) of what follows each of the tokens (R, N)."""

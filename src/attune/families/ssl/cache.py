@@ -70,7 +70,9 @@ class FeatureShards:
                 shard: Any = safe_open(path, "pt")
                 samples = json.loads(shard.metadata()[SAMPLES])
             except (OSError, SafetensorError, TypeError, KeyError, ValueError) as error:
-                raise DataError(f"{path} is damaged ({error}). Remove it: its features are computed again.") from error
+                raise DataError(
+                    f"{path} is damaged ({error}). Delete it; its features are then computed again."
+                ) from error
             self.opened[path] = shard
             self.known |= {key: (path, int(samples[key])) for key in shard.keys()}  # noqa: SIM118
 
@@ -103,12 +105,12 @@ class StoredFeatures:
         free, there = shutil.disk_usage(self.root).free, self._bytes_there()
         if size > free + there:
             raise ConfigError(
-                f"model.cache: {layers} layers of {seconds / 3600:.1f} h are {size / 1e9:.1f} GB, and {self.root} has "
-                f"{free / 1e9:.1f} GB left. Choose fewer model.layers, cache_precision=bf16 or another folder."
+                f"model.cache: {layers} layers of {seconds / 3600:.1f} h need {size / 1e9:.1f} GB; {self.root} has "
+                f"{free / 1e9:.1f} GB free. Choose fewer model.layers, cache_precision=bf16 or another folder."
             )
         return (
             f"model.cache: features of {seconds / 3600:.1f} h, {layers} of the upstream's layers, take "
-            f"{size / 1e9:.1f} GB in {self.folder()}; {there / 1e9:.1f} GB are there, {free / 1e9:.1f} GB are free"
+            f"{size / 1e9:.1f} GB in {self.folder()}; {there / 1e9:.1f} GB are cached, {free / 1e9:.1f} GB are free"
         )
 
     def features(self, batch: Batch) -> tuple[Iterator[Tensor], Tensor]:
@@ -117,7 +119,7 @@ class StoredFeatures:
         if cached and cached.layers is not None and cached.counts is not None:
             return iter(cached.layers.unbind(1)), cached.counts
         if torch.is_grad_enabled() and not is_frozen(self.frozen.upstream):
-            raise ConfigError("model.cache keeps features, and the upstream learns. Set adapt.freeze=[upstream].")
+            raise ConfigError("model.cache needs a frozen upstream. Set adapt.freeze=[upstream].")
         layers, counts = self.frozen(batch.audio, batch.lengths, self.dtype)
         with torch.no_grad():
             chosen = self.frozen.featurizer.pick(layers)
@@ -142,11 +144,14 @@ class StoredFeatures:
         tensors = {key: tensor for key, (tensor, _) in self._pending.items()}
         samples = json.dumps({key: count for key, (_, count) in self._pending.items()})
         path = self.folder() / f"{uuid.uuid4().hex}.safetensors"
-        with explain_write_errors(path, "Make room, or leave model.cache out.", ModelError), completed(path) as partial:
+        with (
+            explain_write_errors(path, "Free some space, or remove model.cache.", ModelError),
+            completed(path) as partial,
+        ):
             try:
                 save_file(tensors, partial, {SAMPLES: samples})
             except SafetensorError as error:  # the operating system's error is hidden in it
-                raise ModelError(f"Cannot write {path}: {error}. Make room, or leave model.cache out.") from error
+                raise ModelError(f"Cannot write {path}: {error}. Free some space, or remove model.cache.") from error
         self._pending, self._pending_bytes = {}, 0
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StoredFeatures:
