@@ -66,7 +66,11 @@ def test_the_official_client_reads_speakers(diarizer):
 def test_what_is_too_long_to_be_diarized_at_once_is_refused(diarizer):
     settings = ServerSettings(limits=ServerLimits(diarized_seconds=1))
     models = {"demo": attune.load(DEMO / "model", "cpu")}
-    with running(models, settings, diarizer) as address, official(address) as client:
-        with pytest.raises(openai.APIStatusError, match="up to 1 s") as refused:
-            client.audio.transcriptions.create(model="demo", file=demo_clips()[0][0], response_format="diarized_json")
+    clip, _ = demo_clips()[0]
+    with (
+        running(models, settings, diarizer) as address,
+        official(address) as client,
+        pytest.raises(openai.APIStatusError, match="up to 1 s") as refused,
+    ):
+        client.audio.transcriptions.create(model="demo", file=clip, response_format="diarized_json")
     assert refused.value.status_code == 413
