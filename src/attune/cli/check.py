@@ -63,9 +63,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="GIB",
         help="with --fit: estimate, without running, for devices with so much memory each",
     )
-    parser.add_argument(
-        "--devices", type=at_least(1), default=1, metavar="N", help="with --memory: so many (default 1)"
-    )
+    parser.add_argument("--devices", type=at_least(1), metavar="N", help="with --memory: so many (default 1)")
     parser.add_argument(
         "--device", choices=("auto", "cpu", "cuda"), default="auto", help="device for --fit (default auto)"
     )
