@@ -10,8 +10,10 @@ file, as a model does that is not shared.
 import argparse
 import json
 import multiprocessing
+import os
 import re
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -88,6 +90,14 @@ class Peak:
         return most
 
 
+class Progress(dict[str, Any]):
+    """What was measured, printed as it comes."""
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        print(f"{os.getpid()} {name}: {value}", file=sys.stderr, flush=True)
+        super().__setitem__(name, value)
+
+
 def seconds(run: Callable[[], Any]) -> float:
     """How long something takes."""
     began = time.perf_counter()
@@ -97,7 +107,7 @@ def seconds(run: Callable[[], Any]) -> float:
 
 def rank(world: World, folder: Path, size: str, has_whole: bool) -> dict[str, Any]:
     """Everything on one rank."""
-    peak, found = Peak(), {}
+    peak, found = Peak(), Progress()
     deferred = Deferred()
 
     def begin() -> Whisper:
@@ -154,7 +164,7 @@ def rank(world: World, folder: Path, size: str, has_whole: bool) -> dict[str, An
     if has_whole:
         found |= whole(world, folder, model, optimizer, peak)
     saver.close()
-    return found
+    return dict(found)
 
 
 def whole(world: World, folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, peak: Peak) -> dict[str, Any]:
