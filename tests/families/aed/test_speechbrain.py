@@ -329,7 +329,10 @@ def test_no_path_leads_out_of_the_folder(tmp_path, path):
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
-        ("speechbrain.lobes.models.huggingface_transformers.wav2vec2.Wav2Vec2", "family: ssl, weights: hf://org/model"),
+        (
+            "speechbrain.lobes.models.huggingface_transformers.wav2vec2.Wav2Vec2",
+            "family: ssl, upstream: wav2vec2, weights: hf://org/model",
+        ),
         ("speechbrain.lobes.models.huggingface_transformers.whisper.Whisper", "attune import hf://org/model"),
         (
             "speechbrain.lobes.models.transformer.TransformerASR.TransformerASR",
@@ -341,6 +344,75 @@ def test_other_models_of_speechbrain_are_refused_with_the_reason(tmp_path, kind,
     folder = broken(tmp_path, ("n_mels: 40\n", f"n_mels: 40\nwhole: !new:{kind}\n    source: org/model\n"))
     with pytest.raises(ModelError, match=reason):
         import_folder(folder, tmp_path)
+
+
+# As asr-wav2vec2-commonvoice-en and asr-whisper-large-v2-commonvoice-fr are published, shortened
+WAV2VEC2 = """\
+wav2vec2_hub: HUB
+output_neurons: 1000
+activation: !name:torch.nn.LeakyReLU
+enc: !new:speechbrain.nnet.containers.Sequential
+   input_shape: [null, null, 1024]
+   linear1: !name:speechbrain.nnet.linear.Linear
+      n_neurons: 1024
+wav2vec2: !new:speechbrain.lobes.models.huggingface_transformers.wav2vec2.Wav2Vec2
+   source: !ref <wav2vec2_hub>
+   output_norm: True
+   save_path: wav2vec2_checkpoint
+ctc_lin: !new:speechbrain.nnet.linear.Linear
+   input_size: 1024
+   n_neurons: !ref <output_neurons>
+tokenizer: !new:sentencepiece.SentencePieceProcessor
+asr_model: !new:torch.nn.ModuleList
+   - [!ref <enc>, !ref <ctc_lin>]
+encoder: !new:speechbrain.nnet.containers.LengthsCapableSequential
+   wav2vec2: !ref <wav2vec2>
+   enc: !ref <enc>
+   ctc_lin: !ref <ctc_lin>
+decoding_function: !name:speechbrain.decoders.ctc_greedy_decode
+   blank_id: 0
+pretrainer: !new:speechbrain.utils.parameter_transfer.Pretrainer
+   loadables:
+      wav2vec2: !ref <wav2vec2>
+      asr: !ref <asr_model>
+      tokenizer: !ref <tokenizer>
+"""
+WHISPER = """\
+whisper_hub: HUB
+language: french
+whisper: !new:speechbrain.lobes.models.huggingface_transformers.whisper.Whisper
+    source: !ref <whisper_hub>
+    encoder_only: False
+decoder: !new:speechbrain.decoders.seq2seq.S2SWhisperGreedySearcher
+    model: !ref <whisper>
+    max_decode_ratio: 1.0
+modules:
+    whisper: !ref <whisper>
+pretrainer: !new:speechbrain.utils.parameter_transfer.Pretrainer
+    loadables:
+        whisper: !ref <whisper>
+"""
+
+
+@pytest.mark.parametrize(
+    ("published", "hub", "advice"),
+    [
+        (
+            WAV2VEC2,
+            "facebook/wav2vec2-large-lv60",
+            "{family: ssl, upstream: wav2vec2, weights: hf://facebook/wav2vec2-large-lv60}",
+        ),
+        (WAV2VEC2, "!PLACEHOLDER", "{family: ssl, upstream: wav2vec2, weights: hf://ORG/NAME}"),
+        (WHISPER, "openai/whisper-large-v2", "attune import hf://openai/whisper-large-v2 --to MODEL"),
+    ],
+)
+def test_published_folders_of_wav2vec2_and_whisper_are_refused_with_what_to_do(
+    tmp_path, capsys, published, hub, advice
+):
+    (tmp_path / "hyperparams.yaml").write_text(published.replace("HUB", hub))
+    assert main(["import", str(tmp_path), "--to", str(tmp_path / "own")]) == 2
+    assert advice in capsys.readouterr().err
+    assert not (tmp_path / "own").exists()
 
 
 def test_a_checkpoint_whose_list_of_members_is_damaged_is_named(tmp_path):

@@ -22,17 +22,21 @@ from attune.families._speechbrain import (
 )
 from attune.families.aed.shape import AedShape, CrdnnShape, GruDecoderShape, write_shape
 
+NEW_HEAD = (
+    "Its head differs from those of the family ssl. Train a new one on the original encoder: "
+    "model: {{family: ssl, upstream: UPSTREAM, weights: hf://{source}}}"
+)
 OTHERS = (
-    (
-        r"(HuggingFace)?Wav2Vec2(Pretrain)?|(HuggingFace)?WavLM|(HuggingFace)?HuBERT",
-        "Its head differs from those of the family ssl. Train a new one on {source}: model: {{family: ssl, weights: hf://{source}}}",
-    ),
+    (r"(HuggingFace)?Wav2Vec2(Pretrain)?", NEW_HEAD.replace("UPSTREAM", "wav2vec2")),
+    (r"(HuggingFace)?WavLM", NEW_HEAD.replace("UPSTREAM", "wavlm")),
+    (r"(HuggingFace)?HuBERT", NEW_HEAD.replace("UPSTREAM", "hubert")),
     (
         r"(HuggingFace)?Whisper",
         "It has no tokenizer. Import the original model instead: attune import hf://{source} --to MODEL",
     ),
     (r"TransformerASR", "Its Transformer layers are not supported. Train a new model: model.size=conformer-small."),
 )
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 SUPPORTED = "attune imports a CRDNN of LSTM layers with a location-aware GRU decoder."
 # SpeechBrain's names within each of its modules, and ours
 ENCODER = (
@@ -87,8 +91,9 @@ def refuse_others(params: Hyperparams) -> None:
         kind = value.name if isinstance(value, Tagged) else ""
         for pattern, reason in OTHERS:
             if re.fullmatch(pattern, kind):
-                source = params.arguments(key).get("source", "its upstream")
-                raise ModelError(f"{params.path} describes a {kind} model. {reason.format(source=source)}")
+                source = params.arguments(key).get("source")
+                named = source if isinstance(source, str) and HUB_ID.fullmatch(source) else "ORG/NAME"
+                raise ModelError(f"{params.path} describes a {kind} model. {reason.format(source=named)}")
 
 
 def _search_settings(params: Hyperparams) -> Iterator[str]:
