@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import threading
 import time
 from contextlib import contextmanager
 from urllib.error import HTTPError
@@ -9,7 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from attune.analysis.ui import RunsServer, listen, make_token, serve_in_background
+from attune.analysis.ui import RunsServer, listen, make_token
 from attune.site import this_site
 
 from browser import browser
@@ -27,7 +28,7 @@ def folder(tmp_path_factory):
 @contextmanager
 def served(folder, token=""):
     opened = listen(RunsServer(folder, this_site(), "attune ui runs", token), "127.0.0.1", 0)
-    serve_in_background(opened)
+    threading.Thread(target=opened.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{opened.server_address[1]}"
     finally:

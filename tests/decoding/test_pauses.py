@@ -56,6 +56,12 @@ def test_other_speech_far_from_a_word_is_not_part_of_it():
     ]
 
 
+def test_words_of_one_frame_follow_one_another():
+    words = [Word(name, 1.2, 1.2, 1.0) for name in ("one", "two", "three")]
+    assert edges(snap_to_pauses(words, speech((100, 150))))[:2] == [(1.0, 1.2), (1.2, 1.21)]
+    assert edges(snap_to_pauses(words, speech((100, 150))))[2] == (1.21, 1.5)
+
+
 def test_a_long_pause_is_inside_no_word():
     word, tokens = Word("stop", 0.4, 1.8, 0.3), [Span(0.4, 0.43), Span(0.5, 0.53), Span(0.6, 0.63), Span(1.77, 1.8)]
     assert edges([without_strays(word, tokens, speech((38, 65), (150, 190)).is_speech)]) == [(0.4, 0.63)]

@@ -33,7 +33,6 @@ from attune.scoring.rover import ScoredWord, Vote, VotingRules, vote
 from attune.tasks.verify_speaker import scored_trials, trials_of
 
 GRID = tuple(step / 10 for step in range(11))
-LEAST_LOG = -1e4  # a score that is absent
 
 Floats = NDArray[np.float64]
 

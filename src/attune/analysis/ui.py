@@ -8,7 +8,6 @@ are refused, so that a page of the internet cannot reach it under a name of its 
 import hmac
 import json
 import secrets
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -159,10 +158,3 @@ def listen(server: RunsServer, host: str, port: int) -> ThreadingHTTPServer:
         ) from error
     opened.daemon_threads = True
     return opened
-
-
-def serve_in_background(opened: ThreadingHTTPServer) -> threading.Thread:
-    """Serve in a thread of its own, until `shutdown`."""
-    thread = threading.Thread(target=opened.serve_forever, daemon=True)
-    thread.start()
-    return thread

@@ -22,9 +22,9 @@ from attune.contracts import FrameTimes, TaskModel, TextTask
 from attune.decoding import ctc_alignment, transducer_alignment
 from attune.decoding.forced import TextWindow, TokenText, TokenTimes, align_windows
 from attune.decoding.pauses import REACH, snap_to_pauses, speech_between, without_strays
+from attune.decoding.text_shares import share_words
 from attune.decoding.words import WORD_BEGINS, word_bounds
 from attune.errors import DataError, ModelError
-from attune.scoring.edits import align as align_edits
 from attune.types import (
     SAMPLE_RATE,
     AligningModel,
@@ -304,30 +304,6 @@ def _written(
         found.append(Word(written, own[0].start, own[-1].end, confidence))
         place += count
     return tuple(found), characters, text.written[len(found) :]
-
-
-def share_words(text: str, recognized: Sequence[str]) -> list[str]:
-    """The text cut into a part for each recognized one, by the words that they share.
-
-    A word that was not recognized goes with the one before it, or with the first that follows.
-    """
-    words = text.split()
-    plain = [_plain(word) for word in words]
-    owners = [number for number, each in enumerate(recognized) for _ in each.split()]
-    found = [_plain(word) for each in recognized for word in each.split()]
-    shares: list[list[str]] = [[] for _ in recognized]
-    reference = iter(words)
-    owner, place = (owners[0] if owners else 0), 0
-    for left, right in align_edits(plain, found):
-        if right is not None:
-            owner, place = owners[place], place + 1
-        if left is not None:
-            shares[owner].append(next(reference))
-    return [" ".join(share) for share in shares]
-
-
-def _plain(word: str) -> str:
-    return "".join(letter for letter in word.lower() if letter.isalnum()) or word
 
 
 def in_batches(

@@ -6,7 +6,7 @@ when speech begins and ends. Words without a pause between them meet between the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -61,8 +61,8 @@ def snap_to_pauses(
     spans = [tuple(round((each - origin) * FRAMES_PER_SECOND) for each in (word.start, word.end)) for word in words]
     moved = _moved(spans, _without_clicks(frames.padded(FARTHEST)), reach)  # type: ignore[arg-type]
     return tuple(
-        replace(word, start=_seconds(start, origin, offset), end=_seconds(max(end, start + 1), origin, offset))
-        for word, (start, end) in zip(words, moved, strict=True)
+        replace(word, start=_seconds(start, origin, offset), end=_seconds(end, origin, offset))
+        for word, (start, end) in zip(words, _one_by_one(moved), strict=True)
     )
 
 
@@ -80,6 +80,15 @@ def _moved(spans: Sequence[Frames], frames: SpeechFrames, reach: int) -> Iterato
         start = max(begin, right[0] - FARTHEST)
     pause = _pause(is_speech, last, (after, after), reach)
     yield start, pause[0] if pause else last[1]
+
+
+def _one_by_one(spans: Iterable[Frames]) -> Iterator[Frames]:
+    """The same, each at least a frame long and none before the end of another: a transducer may emit words at once."""
+    latest = 0
+    for start, end in spans:
+        start = max(start, latest)
+        latest = max(end, start + 1)
+        yield start, latest
 
 
 def _meeting(levels: NDArray[np.float64], end: int, start: int) -> int:

@@ -49,6 +49,7 @@ NEMO, CARD = ".nemo", "README.md"
 METHODS = ("transcribe", "classify")  # of a loaded model, each for the task of its name
 TRAINING = ("log.jsonl", "environment.json", "command.txt", "sources.lock.json")
 TRACKED = ("tensorboard", "mlruns", "wandb")  # folders of trackers
+TEXTS = (".txt", ".md", ".json", ".jsonl", ".yaml", ".log")
 
 
 def export_model(source: str, to: Path, site: Site, for_transformers: bool = False) -> None:
@@ -168,9 +169,17 @@ def make_bundle(path: Path, folder: Path, address: str, site: Site) -> None:
     for each in TRAINING:
         if (path / each).is_file():
             write_text(training / each, without_secrets(_text(path / each)))
+    for each in TRACKED:
+        if (path / each).is_dir():
+            shutil.copytree(path / each, training / each, ignore=_links)  # W&B links its newest run
+    _remove_secrets(folder)
     if _scores(path):
         shutil.copy(path / "scores.json", folder)
     _write_card(folder, _facts(run, recipe, address, folder))
+
+
+def _links(folder: str, names: Sequence[str]) -> list[str]:
+    return [name for name in names if Path(folder, name).is_symlink()]
 
 
 def _write_card(folder: Path, facts: CardFacts) -> None:
@@ -182,8 +191,8 @@ def _write_card(folder: Path, facts: CardFacts) -> None:
 
 def _remove_secrets(folder: Path) -> None:
     """Of the texts that attune writes; earlier versions, and people, leave credentials in addresses there."""
-    texts = [*folder.glob("recipe.yaml"), *folder.glob("README.md"), *folder.glob("training/*")]
-    for path in filter(Path.is_file, texts):
+    training = [path for path in folder.glob("training/**/*") if path.suffix in TEXTS]
+    for path in filter(Path.is_file, [*folder.glob("recipe.yaml"), *folder.glob("README.md"), *training]):
         written = path.read_text(encoding="utf-8", errors="surrogateescape")
         if without_secrets(written) != written:
             path.write_bytes(without_secrets(written).encode(errors="surrogateescape"))

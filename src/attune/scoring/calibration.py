@@ -21,7 +21,6 @@ from attune.scoring import bootstrap
 
 CLLR = Metric("cllr", "", False, "Cost of log-likelihood ratios in bits, over all priors; 1 for a useless system.")
 MIN_CLLR = Metric("min_cllr", "", False, "Cllr after the best monotonic calibration of these scores.")
-ECE = Metric("ece", "%", False, "Expected calibration error: distance between confidence and accuracy.")
 BINS = 15
 RIDGE = 1e-6  # keeps weights finite where the scores separate the answers exactly
 MOST_STEPS = 200

@@ -61,6 +61,7 @@ from attune.stages.evaluate import (
     kept_metric,
     scoring_context,
 )
+from attune.stages.feature_shards import fetch_features
 from attune.stages.finish import finish, score_before
 from attune.stages.rank_watch import RankWatch
 from attune.stages.saving import publish, save, settle
@@ -121,7 +122,7 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
 def _train(
     recipe: Recipe, place: RunPlace, request: Request, site: Site, world: World, changes: Sequence[Difference]
 ) -> Iterator[Event]:
-    run = place.run
+    run, recipe = place.run, fetch_features(recipe, site)
     newest, damaged = checkpoint.newest(run.checkpoints)  # verified here, once
     resumes = newest is not None
     site = gather_sources(recipe, run, site, world, resumes)

@@ -43,7 +43,8 @@ class SslConfig:
     ] = None
     normalize: Annotated[bool, Field(description="Layer normalization of each layer before the weighted sum.")] = False
     cache: Annotated[
-        str | None, Field(min_length=1, description="Folder to cache a frozen upstream's features in, for any task.")
+        str | None,
+        Field(min_length=1, description="Folder, or s3:// address, of a frozen upstream's features, for any task."),
     ] = None
     cache_precision: Annotated[Literal["bf16", "fp32"], Field(description="Precision of cached features.")] = "bf16"
     stack: Annotated[
@@ -69,6 +70,7 @@ def build(config: SslConfig, task: Task, assets: Path) -> TaskModel:
     from attune.families.ssl.cache import StoredFeatures
     from attune.families.ssl.featurizer import LayerFeaturizer, chosen_layers
     from attune.families.ssl.model import FrameRules, SslModel
+    from attune.sources import is_remote
 
     if not isinstance(task, HeadTask):
         raise ConfigError("The family ssl needs a task with a head, such as transcribe or classify. Set task.name.")
@@ -81,7 +83,7 @@ def build(config: SslConfig, task: Task, assets: Path) -> TaskModel:
     head = task.head(featurizer.width * stack, stride)
     pieces = task.pieces if isinstance(task, TokenizedTask) else ()
     model = SslModel(upstream, featurizer, FrameRules(stack, every, config.gain_db), head)
-    if config.cache:
+    if config.cache and not is_remote(config.cache):  # training fetches what is in an object store
         model.cache = StoredFeatures(
             Path(config.cache).expanduser(), config.cache_precision, model.frozen, config.gain_db
         )
