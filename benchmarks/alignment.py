@@ -141,7 +141,7 @@ def pocketsphinx_hmm() -> Hmm | None:
         decoder.start_utt()
         decoder.process_raw((np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes(), full_utt=True)
         decoder.end_utt()
-        found = [each for each in decoder.seg() if each.word[0] not in "<["]
+        found = [each for each in decoder.seg() or () if each.word[0] not in "<["]
         return [Span(each.start_frame / 100, (each.end_frame + 1) / 100) for each in found]
 
     return words

@@ -44,6 +44,11 @@ def test_a_token_that_came_late_does_not_make_a_word_last_into_the_pause():
     assert edges(snap_to_pauses(words, speech((50, 90), (140, 180))))[0] == (0.5, 0.9)
 
 
+def test_a_word_that_attention_has_long_before_it_is_there_starts_after_the_pause():
+    words = [Word("one", 0.5, 0.9, 0.9), Word("two", 0.9, 1.8, 0.8)]
+    assert edges(snap_to_pauses(words, speech((50, 90), (150, 180)), reach=50)) == [(0.5, 0.9), (1.5, 1.8)]
+
+
 def test_audio_that_begins_and_ends_in_speech_has_its_own_edges():
     assert edges(snap_to_pauses([Word("one", 0.1, 0.13, 1.0)], speech((0, 40), length=40))) == [(0.0, 0.4)]
     assert snap_to_pauses([], speech((0, 4), length=4)) == ()

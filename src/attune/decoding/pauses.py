@@ -78,7 +78,7 @@ def _moved(spans: Sequence[Frames], frames: SpeechFrames, reach: int) -> Iterato
         # Speech that is far from any token of theirs belongs to neither.
         yield start, min(end, left[1] + FARTHEST)
         start = max(begin, right[0] - FARTHEST)
-    pause = _pause(is_speech, last, (after, after), reach)
+    pause = _pause(is_speech, (max(last[0], start), last[1]), (after, after), reach)
     yield start, pause[0] if pause else last[1]
 
 
@@ -127,7 +127,10 @@ def _pause(is_speech: NDArray[np.bool_], left: Frames, right: Frames, reach: int
         return None
     is_long = lengths >= min(LONG_PAUSE, lengths.max())
     is_early = (lengths >= SHORTEST_PAUSE) & (first + runs[:, 0] <= right[0] - EARLY)
-    return first + int(runs[is_long][0][0]), first + int(runs[is_long | is_early][-1][1])
+    begin, end = first + int(runs[is_long][0][0]), first + int(runs[is_long | is_early][-1][1])
+    # A pause may last longer than where it was looked for.
+    before, after = np.flatnonzero(is_speech[left[0] : begin]), np.flatnonzero(is_speech[end : right[1]])
+    return left[0] + int(before[-1]) + 1 if len(before) else begin, end + int(after[0]) if len(after) else end
 
 
 def _seconds(frame: int, origin: float, offset: float) -> float:
