@@ -6,16 +6,17 @@ AN4_FOLDER has train.jsonl and dev.jsonl with audio. Every ninth speaker of trai
 test set. The 20 words of the test set that train has least often are held back: utterances of train that have one are
 left out of training, and are where settings of phrases may be tried. A small CTC model is fine-tuned from the packaged
 demo model for some minutes; all else takes seconds to a few minutes. Running it again goes on with what is there.
-Prints one JSON object per part.
+With --whisper, phrases are measured once more with 20 words that nothing was chosen on, and a CTC output on Whisper's
+frozen encoder that was trained without either. Prints one JSON object per part.
 """
 
 import argparse
 import hashlib
 import json
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,18 @@ augment: {{speeds: [0.9, 1.0, 1.1], masks: {{time_masks: 2, frequency_masks: 2, 
 batches: {{micro_seconds: 45, micros_per_step: 1}}
 optimizer: {{name: adamw, lr: 3e-3, weight_decay: 0.01}}
 train: {{steps: 480, warmup: 10, schedule: cosine, eval_every: 120, save_every: 120, keep_best: dev.wer}}
+decode: {{search: greedy}}
+"""
+WHISPER_CTC = """\
+run: {work}/whisper-ctc
+seed: 7
+data: {{train: [{work}/train-unseen.jsonl], dev: [{work}/dev-unseen.jsonl]}}
+task: {{name: transcribe, tokens: characters, normalizer: basic, head: {{layers: 0, width: 256, dropout: 0.2}}}}
+model: {{family: ssl, upstream: whisper, weights: "{whisper}", cache: {work}/features}}
+adapt: {{freeze: [upstream]}}
+batches: {{micro_utterances: 16, micros_per_step: 1}}
+optimizer: {{name: adamw, lr: 3e-3, weight_decay: 0.01}}
+train: {{steps: 500, warmup: 20, schedule: cosine, eval_every: 250, save_every: 250, keep_best: dev.wer}}
 decode: {{search: greedy}}
 """
 LM = """\
@@ -89,6 +102,30 @@ def split(data: Path, work: Path) -> None:
     write_rows(work / "tuning.jsonl", [*(row for row in train if has_any(row, words)), *dev])
     write_rows(work / "dev.jsonl", dev)
     write_rows(work / "test.jsonl", test)
+
+
+def split_unseen(data: Path, work: Path) -> None:
+    """Words that the test set does not have, the most frequent 20 as phrases; training without them and the others."""
+    rows, looked_at = rows_of(data / "train.jsonl"), (work / "phrases.txt").read_text().split()
+    for row in rows:
+        row["audio"] = str(data / row["audio"])
+    known = {word for row in rows_of(work / "test.jsonl") for word in NORMALIZE(row["text"]).split()}
+    counts = Counter(word for row in rows for word in NORMALIZE(row["text"]).split())
+    left_out = sorted(
+        (word for word in counts if len(word) > 3 and word not in known), key=lambda word: (-counts[word], word)
+    )
+    words, dev_speakers = left_out[:HELD_BACK], {row["speaker"] for row in rows_of(work / "dev.jsonl")}
+    dev = [row for row in rows if row["speaker"] in dev_speakers]
+    clean = [row for row in rows if not has_any(row, (*left_out, *looked_at))]
+    order = random.Random(1)
+    train = [row for row in clean if row["speaker"] not in dev_speakers and row["seconds"] > 1.5]
+    others = [row for row in dev if not has_any(row, words)]
+    order.shuffle(train)
+    order.shuffle(others)
+    (work / "phrases-unseen.txt").write_text("\n".join(words) + "\n")
+    write_rows(work / "train-unseen.jsonl", train[:260])
+    write_rows(work / "dev-unseen.jsonl", [row for row in clean if row["speaker"] in dev_speakers][:30])
+    write_rows(work / "unseen.jsonl", [*(row for row in rows if has_any(row, words)), *others[:52]])
 
 
 def held_back_words(train: list[dict[str, Any]], test: list[dict[str, Any]]) -> list[str]:
@@ -185,11 +222,10 @@ def language_models(work: Path) -> None:
     print(json.dumps(found), flush=True)
 
 
-def phrases(name: str, model: str | Path, work: Path, on: str = "test.jsonl") -> None:
+def phrases(name: str, model: str | Path, work: Path, on: str = "test.jsonl", listed: str = "phrases.txt") -> None:
     """With and without the phrases: how many are found, and WER of the utterances that have none."""
-    words, rows = (work / "phrases.txt").read_text().split(), rows_of(work / on)
-    recognizer = load(model)
-    beam = replace(recognizer, search=replace(recognizer.search, kind="beam", beam=5 if name == "Whisper" else 8))
+    words, rows = (work / listed).read_text().split(), rows_of(work / on)
+    beam = load(model, decode={"search": "beam", "beam": 5 if name == "Whisper" else 16, "phrase_bonus": 1.0})
     audio = [row["audio"] for row in rows]
     others = np.array([not has_any(row, words) for row in rows])
     normalize = find(NORMALIZERS, "english" if name == "Whisper" else "basic")  # it writes numbers in digits
@@ -300,6 +336,11 @@ def run() -> None:
         for name, model in models.items():
             if model:
                 phrases(name, model, work)
+        if arguments.whisper:
+            split_unseen(arguments.data.absolute(), work)
+            train(work, "whisper-ctc", WHISPER_CTC.format(work=work, whisper=arguments.whisper))
+            phrases("CTC on Whisper's encoder", work / "whisper-ctc", work, "unseen.jsonl", "phrases-unseen.txt")
+            phrases("Whisper", arguments.whisper, work, "unseen.jsonl", "phrases-unseen.txt")
     if "beams" in parts:
         ctc_beams(work)
         for name, model in models.items():
