@@ -129,7 +129,7 @@ def _model(arguments: Namespace) -> Transcribe:
 
 
 def open_pipeline(name: str, device: torch.device) -> Any:
-    """A transformers pipeline; on a CPU in float32, as half precision is slow there and changes texts."""
+    """A transformers pipeline; on a CPU in float32, as half precision is slow there."""
     import torch
     import transformers
 
