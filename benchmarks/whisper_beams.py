@@ -2,11 +2,11 @@
 
     python -P benchmarks/whisper_beams.py WHISPER_FOLDER AN4/dev.jsonl [--powers 0,0.3,1] [--detect] [--out TEXTS.json]
 
-The folder is one of transformers. `--sets`: espeak, digits of six espeak-ng voices, made here; cut, digits cut out of the
-recordings that have nothing else, where the model's alignment has them; whole, the recordings. The encoder's states are
-computed once, and every rule searches them; OpenAI's is openai-whisper's own, with the same weights and states, if it
-is installed. `--detect` leaves the language open instead of English. With -P, `import whisper` is not the script beside
-this one.
+The folder is one of transformers. `--sets`: espeak, digits of six espeak-ng voices, made here; cut, digits cut out of
+the recordings that have nothing else, where the model's alignment has them; whole, the recordings. The encoder's states
+are computed once, and every rule searches them; OpenAI's is openai-whisper's own, with the same weights and states, if
+it is installed. `--detect` leaves the language open instead of English. With -P, `import whisper` is not the script
+beside this one.
 """
 
 import argparse
