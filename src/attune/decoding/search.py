@@ -62,12 +62,12 @@ NAMES: dict[ScorerKind, str] = {
 class Search:
     """How to search: the best token at every step, or the best `beam` hypotheses kept.
 
-    A beam's hypotheses are ranked by score / length ** `length_power` (None: by `LENGTH_NORMS`), and by a
-    language model with `fusion`; `lm` is the file it was read from. `ctc_weight` is the part of CTC in joint decoding.
-    A beam boosts the `phrases` of the book, and those of each utterance. With `fallback`, results that fail OpenAI's
-    thresholds are decoded again by sampling (`decoding/fallback.py`). Half precision is faster on a GPU, int8 on a CPU;
-    both may now and then find another hypothesis. `nbest` asks a beam for that many hypotheses, the best included.
-    With a `temperature`, tokens are drawn instead of searched, the same ones each time.
+    A beam's hypotheses are ranked by score / length ** `length_power` (None: by `LENGTH_NORMS`, with an offset for some),
+    and by a language model with `fusion`; `lm` is the file it was read from. `ctc_weight` is the part of CTC in
+    joint decoding. A beam boosts the `phrases` of the book, and those of each utterance. With `fallback`, results that
+    fail OpenAI's thresholds are decoded again by sampling (`decoding/fallback.py`). Half precision is faster on a GPU,
+    int8 on a CPU; both may now and then find another hypothesis. `nbest` asks a beam for that many hypotheses, the best
+    included. With a `temperature`, tokens are drawn instead of searched, the same ones each time.
     """
 
     kind: SearchName = "greedy"
