@@ -62,7 +62,7 @@ NAMES: dict[ScorerKind, str] = {
 class Search:
     """How to search: the best token at every step, or the best `beam` hypotheses kept.
 
-    A beam's hypotheses are ranked by score / length ** `length_power` (None: by `LENGTH_NORMS`, with an offset for some),
+    A beam's hypotheses are ranked by score / length ** `length_power` (None: by `LENGTH_NORMS`),
     and by a language model with `fusion`; `lm` is the file it was read from. `ctc_weight` is the part of CTC in
     joint decoding. A beam boosts the `phrases` of the book, and those of each utterance. With `fallback`, results that
     fail OpenAI's thresholds are decoded again by sampling (`decoding/fallback.py`). Half precision is faster on a GPU,
@@ -81,7 +81,7 @@ class Search:
     lm: str | None = None
     fusion: Fusion | None = field(default=None, repr=False)
     phrases: PhraseBook | None = None
-    length_offset: float = 0.0
+    length_offset: float = 0.0  # of the default
 
     def length_norm(self, kind: ScorerKind) -> LengthNorm:
         """How this search of a model normalizes scores by length."""
