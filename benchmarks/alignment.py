@@ -7,7 +7,12 @@ ends in the join, found in the utterance alone by two levels (Rabiner and Sambur
 within 15 dB of its loudest 10 ms are speech, and reach outwards as long as the level stays within 30 dB of it, over
 closures of up to 100 ms. Right is within 80 ms of the truth: the start of the first word and the end of the last word
 of an utterance; the interval resamples utterances. As the outer level is a choice, the share is printed for two others
-too. That every word lies between its joins needs no such choice. The clock is the process's CPU time.
+too, and for the edges on which all three agree within 80 ms: elsewhere, breath and reverberation leave the truth open.
+That every word lies between its joins needs no such choice. The clock is the process's CPU time.
+
+Levels alone lose a soft last word and take a click for speech. Where pocketsphinx is installed (`pip install
+pocketsphinx`), which has no part in attune, a second truth is that of levels where its HMM finds the first and the last
+word in each utterance alone; and the starts of all words are compared with the HMM's.
 """
 
 from __future__ import annotations
@@ -17,7 +22,8 @@ import json
 import random
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +32,7 @@ from numpy.typing import NDArray
 
 import attune
 from attune.audio.decode import read_utterance
+from attune.audio.vad import Span
 from attune.corpora import open_manifest
 from attune.metrics import Metric
 from attune.scoring import bootstrap
@@ -34,11 +41,12 @@ from attune.types import SAMPLE_RATE, Utterance, Word
 TOLERANCE = 0.08
 LOUD, SOFT = -15.0, -30.0  # dB below the loudest 10 ms
 OTHERS = (-25.0, -35.0)  # in place of the soft one
-SHORTEST, BRIDGED = 5, 10  # hundredths of a second
+SHORTEST, BRIDGED, CLICK = 5, 10, 3  # hundredths of a second
 
 WITHIN = Metric("within", "%", True, "Edges within 80 ms of the truth.")
 
 Samples = NDArray[np.float32]
+Hmm = Callable[[Samples, str], list[Span]]
 
 
 def speech_edges(samples: Samples, softest: float = SOFT) -> tuple[float, float]:
@@ -51,6 +59,18 @@ def speech_edges(samples: Samples, softest: float = SOFT) -> tuple[float, float]
     first = next(run for run in soft if run[0] <= loud[0][0] < run[1])
     last = next(run for run in soft if run[0] < loud[-1][1] <= run[1])
     return first[0] / 100, last[1] / 100
+
+
+def word_edges(samples: Samples, words: Sequence[Span], softest: float = SOFT) -> tuple[float, float]:
+    """The same by where words are known to be: from the first sound of the first to the last sound of the last."""
+    hop = SAMPLE_RATE // 100
+    power = np.square(samples[: len(samples) // hop * hop].reshape(-1, hop)).mean(1) + 1e-12
+    is_loud = 10 * np.log10(power / power.max()) > softest
+    for start, end in _runs(is_loud, 0):
+        is_loud[start:end] = end - start >= CLICK
+    sounds = [Span(start / 100, end / 100) for start, end in _runs(is_loud, BRIDGED)]
+    start = next((each.start for each in sounds if each.end > words[0].start), words[0].start)
+    return start, next((each.end for each in reversed(sounds) if each.start < words[-1].end), words[-1].end)
 
 
 def _runs(is_in: NDArray[np.bool_], bridged: int) -> list[list[int]]:
@@ -82,17 +102,49 @@ def recordings(rows: Sequence[tuple[Utterance, Samples]], seconds: float) -> lis
     return groups
 
 
-def errors(group: Sequence[tuple[Utterance, Samples]], words: Sequence[Word]) -> tuple[list[list[float]], list[bool]]:
-    """Of each utterance, how far its first start and last end are from each truth; whether words lie between joins."""
-    place, found, distances, inside = 0.0, iter(words), [], []
-    for row, samples in group:
-        own = [next(found) for _ in (row.text or "").split()]
-        first, last, after = own[0].start - place, own[-1].end - place, place + len(samples) / SAMPLE_RATE
-        truths = [speech_edges(samples, level) for level in (SOFT, *OTHERS)]
-        distances.append([distance for start, end in truths for distance in (first - start, last - end)])
-        inside += [word.start >= place - TOLERANCE and word.end <= after + TOLERANCE for word in own]
-        place = after
-    return distances, inside
+@dataclass
+class Errors:
+    """Distances in seconds: of each utterance's outer edges from each truth, and of all starts from the HMM's."""
+
+    outer: list[list[float]] = field(default_factory=list)  # starts and ends by turns, for each truth
+    by_hmm: list[list[float]] = field(default_factory=list)  # the same where the HMM finds the words
+    starts: list[float] = field(default_factory=list)
+    inside: list[bool] = field(default_factory=list)  # whether each word lies between its joins
+
+    def add(self, group: Sequence[tuple[Utterance, Samples]], words: Sequence[Word], hmm: Hmm | None) -> None:
+        """Those of a recording."""
+        place, found = 0.0, iter(words)
+        for row, samples in group:
+            own = [next(found) for _ in (row.text or "").split()]
+            first, last, after = own[0].start - place, own[-1].end - place, place + len(samples) / SAMPLE_RATE
+            truths = [speech_edges(samples, level) for level in (SOFT, *OTHERS)]
+            self.outer.append([distance for start, end in truths for distance in (first - start, last - end)])
+            self.inside += [word.start >= place - TOLERANCE and word.end <= after + TOLERANCE for word in own]
+            theirs = hmm(samples, row.text or "") if hmm else []
+            if len(theirs) == len(own):  # it gives up on a few
+                truths = [word_edges(samples, theirs, level) for level in (SOFT, *OTHERS)]
+                self.by_hmm.append([distance for start, end in truths for distance in (first - start, last - end)])
+                self.starts += [word.start - place - each.start for word, each in zip(own, theirs, strict=True)]
+            place = after
+
+
+def pocketsphinx_hmm() -> Hmm | None:
+    """The words of an utterance by pocketsphinx's forced alignment, if it is installed; its ends have silence."""
+    try:
+        from pocketsphinx import Decoder
+    except ImportError:
+        return None
+    decoder = Decoder(lm=None, loglevel="FATAL")
+
+    def words(samples: Samples, text: str) -> list[Span]:
+        decoder.set_align_text(text.lower())
+        decoder.start_utt()
+        decoder.process_raw((np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes(), full_utt=True)
+        decoder.end_utt()
+        found = [each for each in decoder.seg() or () if each.word[0] not in "<["]
+        return [Span(each.start_frame / 100, (each.end_frame + 1) / 100) for each in found]
+
+    return words
 
 
 def write(groups: Sequence[Sequence[tuple[Utterance, Samples]]], folder: Path) -> None:
@@ -116,23 +168,35 @@ def main() -> None:
     arguments = parser.parse_args()
     groups = recordings(read(arguments.manifest, arguments.seed), 60 * arguments.minutes)
     model = attune.load(arguments.model, "cpu")
-    distances: list[list[float]] = []
-    inside: list[bool] = []
+    found, hmm = Errors(), pocketsphinx_hmm()
     audio = spent = 0.0
     for group in groups:
         samples = np.concatenate([each for _, each in group])
         began = time.process_time()
-        found = model.align(samples, " ".join(row.text or "" for row, _ in group))
+        aligned = model.align(samples, " ".join(row.text or "" for row, _ in group))
         spent += time.process_time() - began
         audio += len(samples) / SAMPLE_RATE
-        more, where = errors(group, found.words)
-        distances, inside = distances + more, inside + where
-    report(np.array(distances), np.array(inside))
+        found.add(group, aligned.words, hmm)
+    report(found)
     print(f"{len(groups)} recordings of {audio / 60:.1f} minutes in all, {audio / spent:.0f}× real time by CPU time")
 
 
-def report(distances: NDArray[np.float64], inside: NDArray[np.bool_]) -> None:
-    """Print the shares; `distances` are by utterance, of starts and ends by turns for each truth."""
+def report(found: Errors) -> None:
+    """Print the shares."""
+    report_edges(np.array(found.outer).round(3))  # both are in hundredths of a second
+    print(f"words between their joins: {100 * np.mean(found.inside):.1f} % of {len(found.inside)}")
+    if found.starts:
+        print("where pocketsphinx finds the words:")
+        report_edges(np.array(found.by_hmm).round(3))
+        away = np.abs(np.array(found.starts).round(3))
+        print(
+            f"starts of all words within 80 ms of pocketsphinx's: {100 * (away <= TOLERANCE).mean():.1f} % "
+            f"of {len(away)}, median {1000 * np.median(away):.0f} ms"
+        )
+
+
+def report_edges(distances: NDArray[np.float64]) -> None:
+    """Print how many are within 80 ms; `distances` are by utterance, of starts and ends by turns for each truth."""
     right = np.abs(distances) <= TOLERANCE
     own = right[:, :2].sum(1)
     score = bootstrap.percent(WITHIN, own.tolist(), [2] * len(own))
@@ -145,7 +209,9 @@ def report(distances: NDArray[np.float64], inside: NDArray[np.bool_]) -> None:
         "  with the outer level at "
         + ", ".join(f"{level:g} dB: {share:.1f} %" for level, share in zip(OTHERS, others, strict=True))
     )
-    print(f"words between their joins: {100 * inside.mean():.1f} % of {len(inside)}")
+    by_truth = distances.reshape(len(distances), -1, 2)
+    is_certain = np.ptp(by_truth, axis=1).round(3) <= TOLERANCE  # (utterances, 2)
+    print(f"  where the levels agree: {100 * right[:, :2][is_certain].mean():.1f} % of {is_certain.sum()}")
 
 
 if __name__ == "__main__":

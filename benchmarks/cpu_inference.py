@@ -209,12 +209,19 @@ def openai_name(name: str) -> str:
 
 
 def transformers_pipeline(model: Path, threads: int, folder: Path) -> Transcribe:
-    """The pipeline, with chunks of 30 s and batches of 16."""
+    """The pipeline in float32; a long recording by the timestamps that the model predicts, as it recommends."""
+    import torch
     from transformers import pipeline
 
-    pipe = pipeline("automatic-speech-recognition", str(model), chunk_length_s=30, batch_size=16, device="cpu")
+    pipe = pipeline("automatic-speech-recognition", str(model), device="cpu", dtype=torch.float32)
     options = {"language": "en", "task": "transcribe", "num_beams": 1}
-    return lambda audio: [each["text"] for each in pipe([one.copy() for one in audio], generate_kwargs=options)]
+
+    def transcribe(audio: Sequence[Samples]) -> list[str]:
+        is_long = any(len(each) > 30 * RATE for each in audio)
+        found = pipe([each.copy() for each in audio], generate_kwargs=options, return_timestamps=is_long, batch_size=16)
+        return [each["text"] for each in found]
+
+    return transcribe
 
 
 def faster_whisper(batch: int | None) -> Callable[[Path, int, Path], Transcribe]:

@@ -16,9 +16,9 @@ DEMO = Path(attune.__file__).parent / "demo"
 
 
 @contextmanager
-def running(models, settings=None):
+def running(models, settings=None, speakers=None):
     """The address of a server with these models, by name."""
-    config = uvicorn.Config(make_app(models, settings or ServerSettings()), port=0, log_level="error")
+    config = uvicorn.Config(make_app(models, settings or ServerSettings(), speakers), port=0, log_level="error")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()

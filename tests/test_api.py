@@ -128,7 +128,7 @@ def test_a_transcriber_does_not_classify(model, files):
 
 
 def test_a_folder_that_is_no_model_is_told(tmp_path):
-    with pytest.raises(ModelError, match=r"no recipe\.yaml"):
+    with pytest.raises(ModelError, match=r"is not a run, a model or a recipe"):
         attune.load(tmp_path)
 
 

@@ -96,7 +96,7 @@ def test_a_node_that_dies_is_done_without_and_one_that_joins_takes_part(tmp_path
     sizes = [2, 1, 2, 1] if HAS_ALL_FAULTS else [2, 1, 2]
     assert worlds(run)[-len(sizes) :] == sizes, printed
     assert re.search(r"Rank 1 \(process \d+ on \S+\) was killed, or its machine is gone\.", printed)
-    assert "Meeting the other nodes again" in printed
+    assert "Waiting for the other nodes" in printed
     assert "Exception raised from" not in printed and "Traceback" not in printed  # no stacks, of C++ or Python
     quiet = tmp_path / "quiet"
     assert wait(start(words(recipe, quiet))) == [0]

@@ -158,7 +158,10 @@ def test_a_reader_killed_while_a_step_is_shown_is_told_in_words(recipe, tmp_path
     assert wait(start(words(recipe, run, "--workers=1"), 1, kill_while_shown)) == [1]
     said = (errors / "0").read_text()
     assert "A loader worker was killed" in said and "Traceback" not in said
-    assert (Run(run).state(), Run(run).status().message) == ("failed", "Left before the end.")
+    assert (Run(run).state(), Run(run).status().message) == (
+        "failed",
+        "The caller stopped reading the events of the training.",
+    )
 
 
 def family(launcher: int) -> tuple[list[int], list[int]]:

@@ -41,6 +41,12 @@ def test_the_recipes_folder_at_the_top_is_the_one_that_ships():
     assert [path.name for path in sorted(top.glob("*.yaml"))] == [path.name for path in SHIPPED]
 
 
+def test_the_whisper_recipe_of_the_readme_pads_to_30_s_as_other_tools_do():
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    assert "attune train recipes/whisper.yaml" in readme
+    assert recipes.load(Path("whisper")).recipe.model.config.window == "full"
+
+
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     return make_corpus(tmp_path_factory.mktemp("corpus"), utterances=5, seed=1)

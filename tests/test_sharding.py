@@ -155,8 +155,8 @@ def test_ranks_without_a_batch_keep_the_others_company(recipe, tmp_path, micros)
     assert apart(plain, full) <= 1e-6
 
 
-def test_killed_and_resumed_shared_weights_end_in_the_same_bits(recipe, tmp_path):
-    settings = ["train.shard=full", "train.save_every=1", "train.steps=14"]
+def test_killed_and_resumed_shared_weights_in_main_memory_end_in_the_same_bits(recipe, tmp_path):
+    settings = ["train.shard=full", "train.offload=true", "train.save_every=1", "train.steps=14"]
     quiet = trained(recipe, tmp_path / "quiet", 4, *settings)
     run = tmp_path / "killed"
     words = ["train", str(recipe), f"run={run}", *SETTINGS, *settings, "--workers=0"]

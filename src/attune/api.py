@@ -121,7 +121,7 @@ def load_upstream(name: str, weights: str | Path | None = None, device: str = "a
     """
     plug_in = find(UPSTREAMS, name)
     if weights is not None and plug_in.read is None:
-        raise ConfigError(f"The upstream {name!r} has no weights. Leave `weights` out.")
+        raise ConfigError(f"The upstream {name!r} has no weights. Remove `weights`.")
     site = with_progress(this_site(device=device))
     path = locate(str(weights), site.cache) if weights is not None else None
     with tempfile.TemporaryDirectory() as assets:
@@ -173,9 +173,9 @@ def new(data: str | Path, model: str | Path, **settings: str) -> Path:
 
 
 def train(recipe: str | Path, show: bool = True, **overrides: object) -> TrainedRun:
-    """Train to the end in this process, or go on: `train("x.yaml", optimizer={"lr": 1e-4})`.
+    """Train to the end in this process, or resume: `train("x.yaml", optimizer={"lr": 1e-4})`.
 
-    `recipe` is a file, the name of a shipped one, a run to go on with, or data, with `model="hf://…"`. `show=False`
+    `recipe` is a file, the name of a shipped one, a run to resume, or data, with `model="hf://…"`. `show=False`
     prints nothing.
     """
     from attune.stages import train as stage  # loads torch's sharding, a second that a Recognizer does without

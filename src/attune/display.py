@@ -306,7 +306,7 @@ def _show_finish(event: Finished, display: Display) -> None:
     if event.retained:
         display.say(event.retained)
     for failure in event.failures:
-        display.say(f"tracker stopped: {failure} (the run went on without it)", "warning")
+        display.say(f"tracker stopped: {failure} (the run continued without it)", "warning")
     if event.report:
         where = f"{event.run.name}/{event.report.name}" if event.run.address else event.report
         display.say(f"report: {where} (open it in a browser)")

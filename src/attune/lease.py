@@ -211,7 +211,7 @@ def _read(store: ObjectStore) -> tuple[Writer, str] | None:
         return Writer(**json.loads(found[0])), found[1]
     except (ValueError, TypeError) as error:
         raise CheckpointError(
-            f"{store.address}/{NAME} is damaged ({error}), so it is not known who writes there. If nobody does, "
+            f"{store.address}/{NAME} is damaged ({error}), so the writing process is unknown. If there is none, "
             "remove that object."
         ) from error
 

@@ -73,7 +73,9 @@ class DataConfig:
     stream: Annotated[StreamConfig | None, Field(description="Training shards, instead of data.train.")] = None
     dev: Annotated[Manifests, Field(description="Manifests evaluated during training.")] = ()
     test: Annotated[Manifests, Field(description="Manifests evaluated at the end.")] = ()
-    retained: Annotated[Manifests, Field(description="Manifests scored before and after, for what is forgotten.")] = ()
+    retained: Annotated[
+        Manifests, Field(description="Manifests scored before and after training, to measure forgetting.")
+    ] = ()
     max_seconds: Annotated[
         float | None,
         Field(gt=0, description="Skip longer utterances in training (default: 30, or no limit if long_rows is fail)."),

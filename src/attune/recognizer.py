@@ -52,7 +52,7 @@ BATCH_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Recognizer:
-    """A model that is ready to use. Its answers do not depend on what is asked together."""
+    """A model that is ready to use. Results do not depend on what is decoded together."""
 
     recipe: Recipe
     loaded: LoadedModel
@@ -149,9 +149,9 @@ class Recognizer:
     def predict(self, recordings: Sequence[Audio], rate: int = SAMPLE_RATE) -> list[PredictedValue]:
         """What the model predicts for each recording, whatever its task: a text, a label, a vector, segments, audio."""
         if not _is_many(recordings):
-            raise DataError("`predict` takes a list of recordings. For one, give [recording].")
+            raise DataError("`predict` takes a list of recordings. For one, pass [recording].")
         if not self.loaded.task.needs_audio:
-            raise ModelError(f"The task {self.recipe.task.name} is about text: its model predicts nothing for audio.")
+            raise ModelError(f"The task {self.recipe.task.name} has text input; its model cannot be used on audio.")
         if isinstance(self.loaded.task, TextTask):
             found = self._transcribe(recordings, rate)
             return [PredictedValue(each.text, language=each.language) for each in found]
@@ -349,7 +349,7 @@ class Recognizer:
     def _beam(self) -> Search:
         """The search of chunks with phrases, where the recipe's is greedy."""
         if self.search.phrases is None:
-            raise ModelError("This model has no text tokens, so it cannot expect phrases. Leave them out.")
+            raise ModelError("This model has no text tokens, so `phrases` cannot be used. Remove them.")
         return replace(self.search, kind="beam")
 
     def _decode(self, batch: Batch) -> list[Hypothesis]:

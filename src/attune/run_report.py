@@ -22,7 +22,7 @@ from attune.recipe import Recipe
 from attune.report.page import Page
 from attune.report.predictions import read_predictions
 from attune.report.run_page import RunFacts, report_page
-from attune.report.sets import ScoredSet, SpeakerTrial, kind_of
+from attune.report.sets import ScoredSet, SpeakerTrial, kind_of, text_metric
 from attune.report.sounds import sound_of_file
 from attune.report.tables import scores_from_json
 from attune.report.trials import trials_data
@@ -94,7 +94,7 @@ def run_facts(run: Run, site: Site, beside: Path, embedded: int = EMBEDDED) -> R
 def require_run(run: Run) -> None:
     """Refuse a folder that is no run."""
     if not (run.folder / "recipe.yaml").is_file():
-        raise DataError(f"{run.folder} is not a run: it has no recipe.yaml. Give the folder that `attune train` made.")
+        raise DataError(f"{run.folder} is not a run: it has no recipe.yaml. Give the folder of a run.")
 
 
 def scored_set(run: Run, name: str, site: Site) -> ScoredSet:
@@ -122,7 +122,7 @@ def _scored_set(
     try:
         corpus = opened.corpus(name, saved)
     except (AttuneError, OSError) as error:
-        notes.append(f"{name}: no durations, speakers or audio, as its manifest cannot be read. {error}")
+        notes.append(f"{name}: no durations, speakers or audio: its manifest cannot be read. {error}")
     else:
         utterances, origins = _matched(predictions, corpus)
     scored = ScoredSet(
@@ -170,7 +170,7 @@ def _vocabulary(opened: _Opened) -> frozenset[str] | None:
 def _with_task_parts(scored: ScoredSet, opened: _Opened) -> ScoredSet:
     """What the kind of task adds: a curve, a time axis, players, a score for each row."""
     kind = kind_of(scored.predictions, scored.scores)
-    if kind in ("text", "labels"):
+    if kind == "labels" or (kind == "text" and text_metric(scored.scores)):
         return scored
     split = scored.name.removesuffix(BEFORE)
     files = {name: locate(source, opened.site.cache) for name, source in opened.task.scoring_files(split).items()}

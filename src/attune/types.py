@@ -9,7 +9,7 @@ their names here too.
 # B batch, T samples, F frames, U target tokens, V vocabulary, C classes
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
@@ -148,6 +148,12 @@ class FeatureCache(Protocol):
 
     def note(self, seconds: float) -> str:
         """How large it will be for so much audio, and where; raises ConfigError where there is no room."""
+
+    def folder(self) -> Path:
+        """Where what these weights compute is kept; its name is a fingerprint of them."""
+
+    def compute(self, batches: Iterable[Batch], path: Path) -> None:
+        """Compute all of these batches, and write them to a file that `lookup` reads in the folder."""
 
 
 @dataclass(frozen=True, slots=True)

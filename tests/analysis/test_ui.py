@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import threading
 import time
 from contextlib import contextmanager
 from urllib.error import HTTPError
@@ -9,7 +10,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from attune.analysis.ui import RunsServer, listen, make_token, serve_in_background
+from attune.analysis.ui import RunsServer, listen, make_token
+from attune.cli import main
 from attune.site import this_site
 
 from browser import browser
@@ -27,7 +29,7 @@ def folder(tmp_path_factory):
 @contextmanager
 def served(folder, token=""):
     opened = listen(RunsServer(folder, this_site(), "attune ui runs", token), "127.0.0.1", 0)
-    serve_in_background(opened)
+    threading.Thread(target=opened.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{opened.server_address[1]}"
     finally:
@@ -58,6 +60,13 @@ def test_another_hosts_name_is_refused(folder):
         connection.request("GET", "/api/runs", headers={"Host": "evil.example"})
         assert connection.getresponse().status == 403
         connection.close()
+
+
+@pytest.mark.parametrize("verb", ["ui", "serve"])
+def test_a_port_that_cannot_be_is_a_usage_error(verb, folder, capsys):
+    with pytest.raises(SystemExit):
+        main([verb, str(folder), "--port", "99999"])
+    assert "99999 is not between 0 and 65535" in capsys.readouterr().err
 
 
 def test_elsewhere_than_on_this_machine_a_token_is_needed(folder):

@@ -1,5 +1,6 @@
 """m4a, mp4, webm, aac, wma and amr: the samples that FFmpeg decodes, whole or as a slice, from files and from bytes."""
 
+import ctypes.util
 import shutil
 import subprocess
 import sys
@@ -34,6 +35,7 @@ KINDS = {
     "amr": ("libopencore_amrnb", 8000, "s16", "amr"),
 }
 RUNS_FFMPEG = shutil.which("ffmpeg")
+LIBOPUS = ctypes.util.find_library("opus")
 
 
 def tone(rate, seconds=2.0):
@@ -137,6 +139,43 @@ def test_opus_speech_in_silk_is_decoded_at_its_own_rate_and_all_else_at_48_khz(t
         whole, part = read_audio(path, rate=48000), read_audio(path, 0.5, 0.25, rate=48000)
         if name == "celt":  # as a slice of a wav: what is cut is what was decoded
             np.testing.assert_array_equal(part, whole[24000:36000])
+
+
+def libopus_decode(path, rate):
+    """What the reference decoder makes of a mono Ogg Opus file at a rate, the end not trimmed."""
+    library = ctypes.CDLL(LIBOPUS)
+    library.opus_decoder_create.restype = ctypes.c_void_p
+    decoder = ctypes.c_void_p(library.opus_decoder_create(rate, 1, None))
+    frame, frames = (ctypes.c_float * (rate // 8))(), []
+    with av.open(str(path)) as file:
+        stream = file.streams.audio[0]
+        delay = int.from_bytes(stream.codec_context.extradata[10:12], "little") * rate // 48000
+        for packet in map(bytes, file.demux(stream)):
+            count = library.opus_decode_float(decoder, packet, len(packet), frame, len(frame), 0) if packet else 0
+            frames.append(np.array(frame[:count], np.float32))
+    library.opus_decoder_destroy(decoder)
+    return np.concatenate(frames)[delay:]
+
+
+@pytest.mark.skipif(RUNS_FFMPEG is None or LIBOPUS is None, reason="there is no ffmpeg or no libopus to compare with")
+@pytest.mark.parametrize("rate", [8000, 16000, 24000, 48000])
+@pytest.mark.parametrize("bits", ["12k", "40k"])
+def test_opus_at_low_bit_rates_is_decoded_as_by_libopus_the_reference(tmp_path, rate, bits):
+    """SILK and hybrid frames; FFmpeg's own decoder resamples SILK in another way (decision 35)."""
+    path = tmp_path / "speech.opus"
+    options = ["-ar", str(rate), "-b:a", bits, "-application", "voip"]
+    source = ["-f", "f32le", "-ar", "48000", "-ac", "1", "-i", "-"]
+    subprocess.run([RUNS_FFMPEG, "-v", "error", *source, *options, path], input=tone(48000).tobytes(), check=True)
+    with path.open("rb") as stream:
+        own = rate if is_silk(stream) else 48000
+    expected = libopus_decode(path, own)[: 2 * own]
+    expected = expected if own == 16000 else soxr.resample(expected, own, 16000, quality="HQ")
+    found = read_audio(path)
+    np.testing.assert_allclose(found, expected, atol=1e-4, rtol=0)
+    if own == 48000:  # FFmpeg's libopus always decodes at this rate
+        command = [RUNS_FFMPEG, "-v", "error", "-c:a", "libopus", "-i", path, "-f", "f32le", "-"]
+        raw = np.frombuffer(subprocess.run(command, check=True, capture_output=True).stdout, np.float32)
+        np.testing.assert_allclose(found, soxr.resample(raw, 48000, 16000, quality="HQ"), atol=1e-4, rtol=0)
 
 
 def test_a_damaged_head_of_opus_is_not_silk():

@@ -64,5 +64,5 @@ def test_a_nemo_file_is_loaded_as_it_is(corpus):
 
 def test_what_no_family_reads_is_a_message(tmp_path):
     (tmp_path / "model.bin").write_bytes(b"x")
-    with pytest.raises(ModelError, match="neither a run nor a model folder"):
+    with pytest.raises(ModelError, match="is not a run, a model or a recipe"):
         attune.load(tmp_path / "model.bin")

@@ -32,6 +32,17 @@ def test_a_sound_recipe_is_shown_section_by_section(recipe, capsys):
     assert blocks[5] == "Ready to train.\n"
 
 
+def test_memory_of_machines_that_are_not_here_is_estimated_for_every_way_of_sharing(recipe, capsys):
+    words = (recipe, "--no-audio", "--fit", "--memory", 24, "--devices", 2)
+    lines = printed(capsys, *words, code=0).split("\n\n")[-1].splitlines()
+    assert lines[0] == "memory of each of 2 × 24 GiB, estimated"
+    assert [line.split()[0] for line in lines if "fits" in line][:4] == [
+        f"train.shard={name}" for name in ("none", "optimizer", "gradients", "full")
+    ]
+    assert next(line for line in lines if "this recipe" in line).startswith("  train.shard=none")
+    assert main(["check", str(recipe), "--memory", "24"]) == 2
+
+
 def test_columns_and_values_are_aligned(recipe, capsys):
     lines = printed(capsys, recipe, "--no-audio", code=0).splitlines()
     assert len({len(line) for line in lines[:4]}) == 1

@@ -40,7 +40,8 @@ def test_three_systems_vote_and_the_result_is_a_predictions_file(tmp_path, capsy
         == 0
         < min(value(scores[name], "wer") for name in ("a.jsonl", "b.jsonl", "c.jsonl"))
     )
-    capsys.readouterr()
+    told = combined(capsys, one, two, three, "--out", tmp_path / "o.jsonl").out
+    assert told.splitlines()[-1].endswith("To ignore them: --normalizer basic")
     assert main(["score", str(tmp_path / "o.jsonl"), "--json"]) == 0
     assert value(json.loads(capsys.readouterr().out), "wer") == 0
 
@@ -147,7 +148,7 @@ def test_embeddings_are_compared_by_a_trial_list(tmp_path, capsys):
 def test_files_that_do_not_belong_together_are_refused(tmp_path, capsys):
     one, two = texts(tmp_path / "a.jsonl", ["x"], ["x"]), texts(tmp_path / "b.jsonl", ["x", "y"], ["x", "y"])
     out = ("--out", tmp_path / "o.jsonl")
-    assert "other ids than the first" in combined(capsys, one, two, *out, code=2).err
+    assert "different ids than the first" in combined(capsys, one, two, *out, code=2).err
     assert "needs --fit" in combined(capsys, one, "--task", "classify", *out, code=2).err
     assert "Give one for each" in combined(capsys, one, one, "--fit", one, *out, code=2).err
     assert "need --vote" in combined(capsys, one, "--alpha", "0.3", *out, code=2).err

@@ -2,9 +2,14 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import WhisperFeatureExtractor
 
 import attune
 from attune.cli import main
+from attune.cli.leaderboard import open_pipeline
+
+from tiny_whisper import write_whisper
 
 DEMO = Path(attune.__file__).parent / "demo"
 
@@ -69,9 +74,19 @@ def test_a_predictions_folder_is_a_peer(tmp_path, capsys):
     assert found["sets"]["x"]["compound_wer"][0] == 25 and found["sets"]["x"]["wer"][0] == 75
 
 
+def test_a_peer_with_half_precision_weights_runs_in_float32_on_a_cpu(sets, tmp_path, capsys):
+    folder = write_whisper(tmp_path / "whisper")
+    WhisperFeatureExtractor().save_pretrained(folder)
+    assert open_pipeline(str(folder), torch.device("cpu")).model.dtype == torch.float32
+    done = board(capsys, f"pipeline:{tmp_path}", "--sets", sets / "one.jsonl", code=2)
+    assert "cannot make a pipeline" in done.err
+    done = board(capsys, f"pipeline:{tmp_path}/none", "--sets", sets / "one.jsonl", code=2)
+    assert "none: no such folder" in done.err
+
+
 def test_mistakes_are_messages(sets, tmp_path, capsys):
     same = (sets / "one.jsonl", sets / "one.jsonl")
-    assert "two sets have one name" in board(capsys, "x", "--sets", *same, code=2).err
+    assert "two sets have the same name" in board(capsys, "x", "--sets", *same, code=2).err
     assert "Cannot read" in board(capsys, f"predictions:{tmp_path}", "--sets", "x", code=2).err
     (tmp_path / "x.jsonl").write_text('{"id": 1}\n')
     assert "x.jsonl:1: expected" in board(capsys, f"predictions:{tmp_path}", "--sets", "x", code=2).err

@@ -27,7 +27,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-QUICK = ["train.epochs=1", "train.warmup=0", "--workers=0", "--device=cpu"]
+QUICK = ["train.epochs=2", "--workers=0", "--device=cpu"]
 
 
 @pytest.mark.recipe
@@ -37,8 +37,9 @@ def test_a_csv_becomes_a_fine_tuned_whisper_and_a_transcript_by_two_commands(her
     assert main(words) == 0
     out, err = capsys.readouterr()
     assert "text = Satz" in err and "dev and test: 10 % of the rows each, speakers unknown" in err
-    assert "train: 16 utterances" in err and "recipe: clips-tiny.yaml written" in err
+    assert "train: 16 utterances" in err and "clips-tiny.yaml written (for a quick try: train.epochs=2)" in err
     assert "done: runs/clips-tiny/model" in out
+    assert out.count("model.window=trimmed: fast on short clips, for use in attune.") == 1
     assert main(["transcribe", "runs/clips-tiny", "recordings/audio/00000.wav", "--device=cpu"]) == 0
     assert capsys.readouterr().out.startswith("recordings/audio/00000.wav\t")
     text = (here / "clips-tiny.yaml").read_text()

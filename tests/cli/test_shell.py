@@ -125,7 +125,7 @@ def test_lists_name_what_there_is_with_a_line_about_each(capsys):
     out = capsys.readouterr().out
     assert out.startswith("tasks:\n")
     assert re.search(r"  classify +Classify utterances", out)
-    assert "metrics of classify:\n  accuracy  Share of the utterances" in out
+    assert "metrics of classify:\n  accuracy  Share of utterances with the correct label" in out
     assert "edits per reference word. (%, lower is better)" in out
     assert main(["list", "tasks", "--json"]) == 0
     assert (

@@ -98,7 +98,7 @@ def test_json_keeps_the_order_and_has_the_problems(model, recordings, capsys):
 
 def test_what_is_no_model_is_a_message(recordings, capsys):
     assert "No file or folder nowhere" in transcribed(capsys, "nowhere", "text.wav", code=2).err
-    assert "neither a run nor a model folder" in transcribed(capsys, "audio", "text.wav", code=2).err
+    assert "is not a run, a model or a recipe" in transcribed(capsys, "audio", "text.wav", code=2).err
 
 
 def test_a_place_that_cannot_be_written_is_told_before_anything_is_transcribed(model, recordings, capsys):
@@ -106,6 +106,16 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_transcribed(m
         assert main(["transcribe", str(model), str(recordings), "--out", place]) == 2
         out, err = capsys.readouterr()
         assert out == "" and f"Cannot write {place}" in err
+
+
+def test_a_folder_of_subtitles_is_named_in_the_end_and_not_written_twice(model, recordings, capsys):
+    asked = (model, "audio", "--out", "subtitles", "--format", "srt")
+    assert transcribed(capsys, *asked).err == "results: subtitles\n"
+    assert sorted(path.name for path in Path("subtitles").iterdir()) == ["00000.srt", "00001.srt", "00002.srt"]
+    again = transcribed(capsys, *asked)
+    assert again.out == "" and again.err == "Nothing to do: subtitles has the results of all recordings.\n"
+    message = transcribed(capsys, model, "audio", "--out", "audio.srt", "--format", "vtt", code=2).err
+    assert "--out audio.srt names a file, and --format a folder of files" in message and not Path("audio.srt").exists()
 
 
 def test_a_model_without_files_is_a_usage_error(model):

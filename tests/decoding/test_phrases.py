@@ -109,7 +109,7 @@ def test_each_utterance_has_its_own_phrases():
 
 @pytest.mark.parametrize("phrase", ["łódź", "a1", "  "])
 def test_a_phrase_that_the_tokens_cannot_write_is_refused(phrase):
-    with pytest.raises(ModelError, match="cannot be written with the tokens of this model"):
+    with pytest.raises(ModelError, match="characters that this model's tokens do not have"):
         booster(LETTERS, [phrase])
 
 

@@ -187,9 +187,9 @@ WITH_BEAM = ("ctc", "tokens", "transducer")
         (Search("beam", 4), WITHOUT_BEAM, "decode.beam=4 is not used by the beam search of a"),
         (Search("beam", 201), ("tokens", "transducer"), "decode.beam=201 is too wide for a.* Use at most 200"),
         (Search("greedy", 4), WITH_BEAM, "decode.beam=4 is not used by the greedy .*Set decode.search=beam"),
-        (Search(length_power=0.5), ("ctc",), "decode.length_power=0.5 is not used .* CTC model. Leave it out"),
+        (Search(length_power=0.5), ("ctc",), "decode.length_power=0.5 is not used .* CTC model. Remove it"),
         (Search(length_power=0.5), ("tokens", "transducer"), "decode.length_power=0.5 .*Set decode.search=beam"),
-        (Search(fusion=FUSION, lm="x.arpa"), WITHOUT_BEAM, "decode.lm=x.arpa is not used .*Leave it out"),
+        (Search(fusion=FUSION, lm="x.arpa"), WITHOUT_BEAM, "decode.lm=x.arpa is not used .*Remove it"),
         (Search(fusion=FUSION, lm="x.arpa"), WITH_BEAM, "decode.lm=x.arpa is not used .*Set decode.search=beam"),
     ],
 )

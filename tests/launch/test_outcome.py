@@ -26,6 +26,8 @@ def failure(rank, code, tmp_path, word=None):
         ([(0, 1, None)], ("Rank 0 exited with code 1.", "")),
         ([(0, 1, "RankLost: gone"), (1, 1, "ReaderLost: a reader")], ("a reader", "ReaderLost")),
         ([(0, 1, "RankLost: gone")], ("gone", "RankLost")),
+        ([(0, -15, None), (1, 1, "RankLost: gone")], ("gone", "RankLost")),  # the launcher has ended the first
+        ([(0, -15, None)], ("Rank 0 was killed by SIGTERM.", "")),
     ],
 )
 def test_the_reason_is_what_a_rank_said_itself_or_how_it_was_ended(failures, reason, tmp_path):

@@ -36,10 +36,10 @@ def written(tmp_path):
         (
             "classify",
             WHISPER,
-            "The family 'whisper' cannot learn the task 'classify': it needs a task about text. "
+            "The family 'whisper' cannot learn the task 'classify': it needs a task with text. "
             "Set task.name to transcribe, or model.family to ssl.",
         ),
-        ("diarize", TRANSDUCER, "'transducer' cannot learn the task 'diarize': it needs a task about text or tokens. "),
+        ("diarize", TRANSDUCER, "'transducer' cannot learn the task 'diarize': it needs a task with text or tokens. "),
         ("verify_speaker", WHISPER, "or model.family to ssl"),
         ("recognize_phonemes", WHISPER, "or model.family to aed or ssl or transducer"),
         ("toy.lm", "{family: ssl}", "it needs a task with a head. Set task.name to classify or "),

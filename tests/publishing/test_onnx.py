@@ -59,7 +59,7 @@ def test_a_changed_model_is_noticed_and_a_taken_folder_refused(demo):
     model = load(DEMO / "model", "cpu").loaded.task_model
     with torch.no_grad():
         model.model.head.output.bias[0] += 1
-    with pytest.raises(ModelError, match="not the same"):
+    with pytest.raises(ModelError, match="converted model differs"):
         compare(model, opened(folder, model.model))
     with pytest.raises(ModelError, match="already exists"):
         export_onnx(str(DEMO / "model"), folder, this_site(device="cpu"))

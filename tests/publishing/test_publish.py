@@ -169,7 +169,7 @@ def test_the_card_renders_and_the_hub_understands_its_head(run, hub, site, tmp_p
     wer = scores["wer"]
     assert f"{wer['value']:.2f} %" in cells
     assert f"{wer['low']:.2f} – {wer['high']:.2f}" in cells
-    for heading in ("Scores", "Data", "Training", "Hardware and software", "How to make it again", "How to use it"):
+    for heading in ("Scores", "Data", "Training", "Hardware and software", "How to reproduce it", "How to use it"):
         assert f"<h2>{heading}</h2>" in html
     assert "attune train training/recipe.yaml" in html
     assert "|" not in re.sub(r"<code.*?</code>", "", html, flags=re.DOTALL)  # no table was left as text
@@ -222,6 +222,20 @@ def test_a_push_to_a_folder_shows_the_card_before_anyone_else_sees_it(run, tmp_p
     assert "already exists" in capsys.readouterr().err
     assert main(["push", str(run.folder), "my-team/digits"]) == 2
     assert "Write ./my-team/digits or hf://my-team/digits" in capsys.readouterr().err
+
+
+def test_the_files_of_trackers_are_pushed_with_the_model_and_without_secrets(run, site, tmp_path):
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    offline = folder / "wandb/offline-run-1"
+    offline.mkdir(parents=True)
+    (offline / "config.yaml").write_text("weights: https://me:hunter2@models.org/small.pt\n")
+    (offline / "run-1.wandb").write_bytes(b"\x00\xff")
+    (folder / "wandb/latest-run").symlink_to(offline)
+    make_bundle(folder, tmp_path / "bundle", "hf://team/digits", site)
+    training = tmp_path / "bundle/training"
+    assert contents(training / "tensorboard") == contents(run.folder / "tensorboard") != {}
+    assert set(contents(training / "wandb")) == {"offline-run-1/config.yaml", "offline-run-1/run-1.wandb"}
+    assert (training / "wandb/offline-run-1/config.yaml").read_text() == "weights: https://models.org/small.pt\n"
 
 
 def test_who_pushes_a_run_without_scores_is_told_how_to_get_some(run, hub, tmp_path, monkeypatch, capsys):

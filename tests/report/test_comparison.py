@@ -11,9 +11,11 @@ from attune.report.comparison import System, compare, comparison_json, compariso
 from attune.report.diffs import WordCounts, diff
 from attune.report.score_comparison import ScoredRows, ScoredTrials, compare_rows, compare_trials
 from attune.report.sets import SpeakerTrial
+from attune.scoring.accuracy import ACCURACY
+from attune.scoring.bleu import BLEU, score_translations
 from attune.scoring.detection import score_trials
 from attune.scoring.diarization import DER
-from attune.scoring.error_rates import score_texts
+from attune.scoring.error_rates import WER, score_texts
 from attune.scoring.signals import SI_SDR
 from attune.scoring.significance import stretches
 
@@ -38,7 +40,7 @@ def plain(text):
 
 
 def test_each_system_has_the_score_it_has_alone():
-    found = compare("test", [BAD, GOOD], "text", plain)
+    found = compare("test", [BAD, GOOD], WER, plain)
     for each in found.systems:
         alone = score_texts(TEXTS, [prediction.value for prediction in each.system.predictions]).values["wer"]
         assert (each.score.value, each.score.low, each.score.high) == (alone.value, alone.low, alone.high)
@@ -46,14 +48,25 @@ def test_each_system_has_the_score_it_has_alone():
     assert found.pairs[0].won + found.pairs[0].lost <= len(found.ids) and found.pairs[0].is_significant
 
 
+def test_translations_are_compared_by_bleu():
+    found = compare("test", [BAD, GOOD], BLEU, plain)
+    for each in found.systems:
+        values = [prediction.value for prediction in each.system.predictions]
+        assert each.score.value == score_translations(TEXTS, values, found.ids).value
+    pair = found.pairs[0]
+    assert pair.difference.value == pytest.approx(found.systems[1].score.value - found.systems[0].score.value)
+    assert pair.is_significant and 0 < pair.difference.low < pair.difference.high and [*pair.tests] == ["bootstrap"]
+    assert not compare("test", [GOOD, GOOD], BLEU, plain).pairs[0].is_significant
+
+
 def test_only_what_all_systems_have_is_compared():
-    found = compare("test", [BAD, GONE], "text", plain)
+    found = compare("test", [BAD, GONE], WER, plain)
     assert len(found.ids) == len(TEXTS) - 3 and found.left_out == 3
 
 
 def test_several_systems_are_corrected_for_many_tests_and_one_that_is_the_same_differs_from_none():
     twin = System("twin", GOOD.predictions)
-    found = compare("test", [BAD, GOOD, twin], "text", plain)
+    found = compare("test", [BAD, GOOD, twin], WER, plain)
     assert len(found.pairs) == 3
     for pair in found.pairs:
         assert all(pair.adjusted[name] >= p for name, p in pair.tests.items())
@@ -65,15 +78,15 @@ def test_several_systems_are_corrected_for_many_tests_and_one_that_is_the_same_d
 def test_different_references_are_refused_by_name():
     other = System("other", [Prediction("0", "a", "another text")])
     with pytest.raises(DataError, match="different references for '0'"):
-        compare("test", [GOOD, other], "text", plain)
+        compare("test", [GOOD, other], WER, plain)
     with pytest.raises(DataError, match="no utterance"):
-        compare("test", [GOOD, System("none", [Prediction("x", "a", "a")])], "text", plain)
+        compare("test", [GOOD, System("none", [Prediction("x", "a", "a")])], WER, plain)
 
 
 def test_labels_are_compared_by_accuracy():
     first = System("a", [Prediction(str(row), "x" if row % 2 else "y", "x") for row in range(40)])
     second = System("b", [Prediction(str(row), "x" if row % 8 else "y", "x") for row in range(40)])
-    pair = compare("test", [first, second], "labels", plain).pairs[0]
+    pair = compare("test", [first, second], ACCURACY, plain).pairs[0]
     assert pair.difference.value == pytest.approx(37.5) and pair.difference.low > 0
     assert set(pair.tests) == {"bootstrap", "mcnemar"} and (pair.won, pair.lost) == (15, 0)
 
@@ -85,9 +98,9 @@ def test_stretches_are_those_of_the_alignments():
 
 
 def test_a_change_is_one_line():
-    line = describe_change(compare("old", [GOOD, BAD], "text", plain), "retained")
+    line = describe_change(compare("old", [GOOD, BAD], WER, plain), "retained")
     assert line.startswith("retained: WER ") and line.endswith(": worse") and "p < 0.001" in line
-    assert describe_change(compare("old", [GOOD, GOOD], "text", plain), "x").endswith("no significant change")
+    assert describe_change(compare("old", [GOOD, GOOD], WER, plain), "x").endswith("no significant change")
 
 
 @pytest.fixture(scope="module")

@@ -103,7 +103,7 @@ def test_a_stream_ends_with_the_whole_text_and_its_deltas_add_up_to_it(client, l
 def test_models_are_listed_and_an_unknown_one_is_not_found(client, clips):
     assert [each.id for each in client.models.list()] == ["demo", "again"]
     assert client.models.retrieve("again").id == "again"
-    with pytest.raises(openai.NotFoundError, match="Models: demo, again"):
+    with pytest.raises(openai.NotFoundError, match="Available: demo, again"):
         client.audio.transcriptions.create(model="whisper-1", file=clips[0])
 
 

@@ -3,7 +3,7 @@ from contextlib import nullcontext
 import pytest
 
 from attune.errors import SourceError
-from attune.sources import Body, Cache, Listing, RemoteFile, fetch, locate
+from attune.sources import Body, Cache, Listing, RemoteFile, fetch, locate, push
 
 
 def test_a_plain_path_is_itself(tmp_path):
@@ -92,3 +92,17 @@ def test_a_source_of_another_package_is_recorded_without_credentials_and_once(tm
     assert len(list((cache.folder / "index").iterdir())) == 1
     written = [path for path in cache.folder.rglob("*") if path.is_file()]
     assert not [path for path in written if b"5ecret" in path.read_bytes() or b"0ther" in path.read_bytes()]
+
+
+@pytest.mark.parametrize("parameters", ["folder, address, message", "folder, address, message, watch"])
+def test_a_plug_in_uploads_whether_its_push_takes_the_progress_or_not(tmp_path, monkeypatch, parameters):
+    """In 0.1, `push` had no `watch`."""
+    name = f"store{parameters.count(',')}"
+    (tmp_path / "depots").mkdir()
+    (tmp_path / "depots" / f"{name}.py").write_text(
+        "from attune.sources import Source\n"
+        f"def push({parameters}):\n    return f'{{message}} at {{address}}'\n"
+        "SOURCE = Source(None, push)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert push(tmp_path, f"depots.{name}://here", "a model") == f"a model at depots.{name}://here"

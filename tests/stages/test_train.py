@@ -8,22 +8,26 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import SafetensorError
+from safetensors.torch import load_file
 
 from attune import recipe as recipes
 from attune.corpora import open_manifest
 from attune.errors import CheckpointError, ConfigError, DataError, ModelError, Preempted
 from attune.files import sha256
 from attune.loading.lock import read_lock
-from attune.loading.pretrained import open_pretrained
+from attune.loading.pretrained import export, open_pretrained
 from attune.run import Run
 from attune.site import Site
 from attune.sources import Cache
+from attune.stages import finish as stages_finish
 from attune.stages.check import check_recipe
 from attune.stages.context import Evaluated, Finished, Saved, Started, Stepped
 from attune.stages.eval_target import load_eval_target
 from attune.stages.evaluate import Decoding, evaluation_batches
 from attune.stages.train import Request, train
 from attune.testing.ranks import run_ranks
+from attune.training import checkpoint
+from attune.training.sharding import has_slices
 from attune.world import World
 
 from tiny import EPOCH, write_recipe
@@ -67,6 +71,33 @@ def test_both_of_two_ranks_decode_something_of_a_set_that_fits_one_batch(finishe
     shares = [list(evaluation_batches(model, dev, 32, recipe, site, world)) for world in worlds]
     ids = [[id for micro in share for id in micro.batch.ids] for share in shares]
     assert all(ids) and sorted(ids[0] + ids[1]) == sorted(each.id for each in dev)
+
+
+def slices_exported(world, recipe, folder):
+    """Whether the model that a rank exports is its slices of one."""
+    found = []
+
+    def look(place, recipe, run, model, **options):
+        found.append(has_slices(model.module))
+        export(place, recipe, run, model, **options)
+
+    stages_finish.export = look  # in this rank's own process
+    for _ in train(recipe, Request(["attune", "train"]), Site(Cache(folder), workers=0, device="cpu"), world):
+        pass
+    return found
+
+
+def test_at_the_end_ranks_that_share_have_slices_and_export_and_score_the_whole(recipe_file, tmp_path):
+    dev = recipes.load(recipe_file).recipe.data.dev[0]
+    settings = [f"data.test=[{dev}]", "train.steps=2", "train.warmup=0", "train.save_every=2"]
+    plain, full = (loaded(recipe_file, tmp_path / kind, *settings, f"train.shard={kind}") for kind in ("none", "full"))
+    assert run_ranks(2, slices_exported, plain, tmp_path / "cache") == [[False], []]
+    assert run_ranks(2, slices_exported, full, tmp_path / "cache") == [[True], []]
+    runs = [Run(tmp_path / kind) for kind in ("none", "full")]
+    saved = checkpoint.tensors(runs[1].checkpoints / "step-000002")
+    found = load_file(runs[1].model / "model.safetensors")
+    assert found.keys() == saved.keys() and all(torch.equal(found[name], saved[name]) for name in saved)
+    assert runs[0].scores()["test"]["scores"] == runs[1].scores()["test"]["scores"]
 
 
 def test_a_strict_run_leaves_torch_as_it_found_it(recipe_file, tmp_path, site):

@@ -30,8 +30,8 @@ def test_every_combination_of_values_is_a_point_and_lists_are_one_value(recipe_f
 
 def test_what_cannot_be_compared_or_is_misspelled_is_refused_before_anything_runs(recipe_file, tmp_path):
     for words, message in [
-        (["task.normalizer=none,basic"], "task.normalizer cannot be swept over"),
-        (["optimizer.lr=1e-3"], "Nothing to sweep over"),
+        (["task.normalizer=none,basic"], "task.normalizer cannot be swept"),
+        (["optimizer.lr=1e-3"], "Nothing to sweep"),
         (["optimizer.lr=1e-3,fast"], "optimizer.lr: expected a number"),
         (["seed=1,2", "data.dev=[]", "train.eval_every=null", "train.keep_best=null"], "set data.dev"),
     ]:

@@ -81,7 +81,7 @@ def test_the_test_set_is_refused_by_whatever_name(run, lm, capsys):
 
 def test_without_a_language_model_or_a_run_there_is_nothing_to_tune(run, capsys):
     assert main(["tune-fusion", str(run.folder), "decode.search=greedy"]) == 2
-    assert "There is no language model to tune" in capsys.readouterr().err
+    assert "No language model to tune" in capsys.readouterr().err
     assert main(["tune-fusion", str(run.model), "decode.search=beam", "decode.lm=x.arpa"]) == 2
     assert "is not a run" in capsys.readouterr().err
 

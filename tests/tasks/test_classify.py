@@ -37,7 +37,7 @@ def test_labels_are_numbered_in_the_order_of_their_names(tmp_path):
 def test_a_label_that_training_never_saw_is_named_with_the_nearest(tmp_path):
     task = prepared(tmp_path)
     odd = Utterance("x", 1.0, labels={"mood": "hapy"}, where="m.csv:7")
-    with pytest.raises(DataError, match=r"m\.csv:7: utterance 'x' has the mood 'hapy'.*did you mean 'happy'"):
+    with pytest.raises(DataError, match=r"m\.csv:7: utterance 'x' has mood 'hapy'.*did you mean 'happy'"):
         task.target(odd)
     assert task.reference(odd) == "hapy"
 

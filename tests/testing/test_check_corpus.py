@@ -49,5 +49,5 @@ def test_a_broken_promise_is_named(folder, test, promise):
 def test_a_corpus_that_is_not_the_same_twice_is_told(folder):
     turn = iter(range(10))
     layout = Layout(lambda place, options: {"all": [Row(str(next(turn)), str(folder / "a.wav"))]})
-    with pytest.raises(CheckFailed, match="not the same twice"):
+    with pytest.raises(CheckFailed, match="preparing it twice gives different rows"):
         check_corpus(layout, folder)

@@ -245,7 +245,7 @@ def begins_with_something_else(built):
     ("spoil", "promise"),
     [
         (mixes_up_its_rows, "search: the loss computed from the scorer"),
-        (stops_too_soon, r"prompts: '00000' may only say 3 tokens, and its target has \d+"),
+        (stops_too_soon, r"prompts: '00000' may only emit 3 tokens, and its target has \d+"),
         (begins_with_something_else, "prompts: the target of '00000' does not begin with"),
     ],
 )

@@ -55,5 +55,5 @@ def test_weights_that_nobody_filled_are_refused():
     with deferred:
         layer = nn.Linear(200, 200)
         layer.weight = nn.Parameter(nn.init.orthogonal_(torch.empty(200, 200)))
-    with pytest.raises(ModelError, match=r"cannot be built in slices.*train\.shard=optimizer"):
+    with pytest.raises(ModelError, match=r"cannot be built in shards.*train\.shard=optimizer"):
         deferred.tensors(layer)["weight"]

@@ -33,7 +33,6 @@ from attune.scoring.rover import ScoredWord, Vote, VotingRules, vote
 from attune.tasks.verify_speaker import scored_trials, trials_of
 
 GRID = tuple(step / 10 for step in range(11))
-LEAST_LOG = -1e4  # a score that is absent
 
 Floats = NDArray[np.float64]
 
@@ -125,8 +124,10 @@ def _normalized(row: SystemTranscript, normalize: Callable[[str], str]) -> Syste
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"Cannot read {path}: {error}.") from error
+    except OSError as error:
+        raise DataError(f"Cannot read {path}: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not a text file: {error}.") from error
 
 
 def read_references(path: Path) -> dict[str, str]:
@@ -280,6 +281,6 @@ def _require_same_ids(systems: Sequence[set[str]]) -> None:
     for number, ids in enumerate(systems[1:], 2):
         if different := sorted(ids ^ systems[0]):
             raise DataError(
-                f"File {number} has other ids than the first: {len(different)} differ, such as {different[0]!r}. "
+                f"File {number} has different ids than the first: {len(different)} differ, such as {different[0]!r}. "
                 "Combine files of one set."
             )

@@ -10,9 +10,11 @@ from attune.metrics import Prediction, Scores
 from attune.report.comparison import Comparison, System, compare
 from attune.report.predictions import read_predictions
 from attune.report.score_comparison import ScoredRows, ScoredTrials, compare_rows, compare_trials
-from attune.report.sets import ScoredSet, SpeakerTrial, kind_of
+from attune.report.sets import ScoredSet, SpeakerTrial, kind_of, text_metric
+from attune.report.tables import metric_label
 from attune.run import Run
 from attune.run_report import scored_set
+from attune.scoring.accuracy import ACCURACY
 from attune.scoring.error_rates import score_transcripts
 from attune.scoring.texts import texts_of
 from attune.site import Site
@@ -79,7 +81,7 @@ def _common_set(runs: Sequence[Run], on: str | None) -> str:
             f"{run.folder}: {', '.join(sorted(own)) or 'none'}" for run, own in zip(runs, sets, strict=True)
         )
         raise ConfigError(
-            f"Not every run has predictions of {on or 'one and the same set'} ({listed}). Score them: "
+            f"Not every run has predictions of {on or 'the same set'} ({listed}). Score them: "
             "attune evaluate RUN --on SET."
         )
     return chosen
@@ -114,12 +116,12 @@ def compare_opened(opened: Sequence[Opened]) -> tuple[Comparison, ScoredSet]:
         "trials" if each.scored.trials else kind_of(each.scored.predictions, each.scored.scores) for each in opened
     }
     if len(kinds) > 1:
-        raise ConfigError(f"The systems do different tasks: their predictions are {', '.join(sorted(kinds))}.")
+        raise ConfigError(f"The systems have different tasks: their predictions are {', '.join(sorted(kinds))}.")
     match kinds.pop():
-        case "text":
-            comparison = compare(first.name, systems, "text", first.normalize or _unchanged)
+        case "text" if metric := text_metric(first.scores):
+            comparison = compare(first.name, systems, metric, first.normalize or _unchanged)
         case "labels":
-            comparison = compare(first.name, systems, "labels", _unchanged)
+            comparison = compare(first.name, systems, ACCURACY, _unchanged)
         case "trials":
             return _compare_trials(first.name, systems, [each.scored.trials for each in opened])
         case _:
@@ -128,13 +130,16 @@ def compare_opened(opened: Sequence[Opened]) -> tuple[Comparison, ScoredSet]:
 
 
 def _compare_values(systems: Sequence[System], scored: Sequence[ScoredSet]) -> Comparison:
+    metric = next(iter(scored[0].scores.values.values())).metric
     for system, each in zip(systems, scored, strict=True):
         if not each.values:
             raise ConfigError(
-                f"{system.name} has no score for each utterance of {each.name}: its metric is that of a whole set, or "
-                "its manifest cannot be read. `attune report RUN RUN` shows their scores in one page."
+                f"{system.name}: {metric_label(metric.name)} is a score of the whole of {each.name}: utterances have "
+                "none that could be compared. `attune report RUN RUN` shows the scores of both in one page."
+                if any(each.utterances)
+                else f"{system.name}: the manifest of {each.name} cannot be read, which scoring its utterances takes. "
+                "Put it back, or score again: attune evaluate RUN --on MANIFEST."
             )
-    metric = next(iter(scored[0].scores.values.values())).metric
     rows = [ScoredRows(system, each.values) for system, each in zip(systems, scored, strict=True)]
     return compare_rows(scored[0].name, rows, metric)
 

@@ -8,7 +8,6 @@ are refused, so that a page of the internet cannot reach it under a name of its 
 import hmac
 import json
 import secrets
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -63,7 +62,7 @@ class RunsServer:
             "/compare": self._compare,
         }
         if path not in pages:
-            return _problem(404, f"There is no page {path}.")
+            return _problem(404, f"No page {path}.")
         if self.token and not hmac.compare_digest(self.token.encode(), query.get("token", [""])[0].encode()):
             return _problem(403, "The token is missing or wrong. Open the address that `attune ui` printed.")
         try:
@@ -137,7 +136,7 @@ def listen(server: RunsServer, host: str, port: int) -> ThreadingHTTPServer:
             name = (self.headers.get("Host") or "").rpartition(":")[0].strip("[]") or self.headers.get("Host", "")
             asked = urlsplit(self.path)
             if is_local and name not in LOOPBACK:
-                found = _problem(403, "This server answers to localhost alone.")
+                found = _problem(403, "This server accepts requests to localhost only.")
             else:
                 found = server.answer(asked.path, parse_qs(asked.query))
             body = found.body.encode()
@@ -159,10 +158,3 @@ def listen(server: RunsServer, host: str, port: int) -> ThreadingHTTPServer:
         ) from error
     opened.daemon_threads = True
     return opened
-
-
-def serve_in_background(opened: ThreadingHTTPServer) -> threading.Thread:
-    """Serve in a thread of its own, until `shutdown`."""
-    thread = threading.Thread(target=opened.serve_forever, daemon=True)
-    thread.start()
-    return thread

@@ -70,7 +70,7 @@ class ContainerReader:
         total = 0
         for frame, surplus in self._frames():
             if frame.sample_rate != self.rate:
-                raise DataError(f"{self.path} changes its sampling rate on the way. Convert it to WAV or FLAC.")
+                raise DataError(f"{self.path} changes its sample rate in the middle. Convert it to WAV or FLAC.")
             piece = _floats(frame)[surplus:]
             total += len(piece)
             yield piece

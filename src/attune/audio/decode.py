@@ -100,7 +100,7 @@ def read_signal(utterance: Utterance, role: str, rate: int = SAMPLE_RATE) -> Sam
     if role not in utterance.signals:
         raise DataError(
             f"{utterance.where}: utterance {utterance.id!r} has no signal {role!r}. "
-            f'Give its row "signals": {{"{role}": "PATH"}}.'
+            f'Add to its row "signals": {{"{role}": "PATH"}}.'
         )
     return read_utterance(replace(utterance, audio=utterance.signals[role], first_byte=None, row=None), rate)
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-Chance = Annotated[float, Field(gt=0, le=1, description="The probability that an utterance is changed.")]
+Chance = Annotated[float, Field(gt=0, le=1, description="Probability that an utterance is augmented.")]
 Decibels = Annotated[float, Field(ge=-200, le=200)]
 Range = tuple[Decibels, Decibels]
 
@@ -14,9 +14,9 @@ Range = tuple[Decibels, Decibels]
 class NoiseConfig:
     """Noise recordings mixed into the speech."""
 
-    folder: Annotated[str, Field(min_length=1, description="A folder of noise recordings, searched recursively.")]
+    folder: Annotated[str, Field(min_length=1, description="Folder of noise recordings, searched recursively.")]
     chance: Chance = 0.5
-    snr_db: Annotated[Range, Field(description="The lowest and highest signal-to-noise ratio in dB.")] = (5.0, 20.0)
+    snr_db: Annotated[Range, Field(description="Lowest and highest signal-to-noise ratio in dB.")] = (5.0, 20.0)
 
     def __post_init__(self) -> None:
         _require_order("snr_db", self.snr_db)
@@ -26,7 +26,7 @@ class NoiseConfig:
 class RoomsConfig:
     """Reverberation by room impulse responses, such as OpenSLR 28's simulated_rirs."""
 
-    folder: Annotated[str, Field(min_length=1, description="A folder of impulse responses, searched recursively.")]
+    folder: Annotated[str, Field(min_length=1, description="Folder of room impulse responses, searched recursively.")]
     chance: Chance = 0.5
 
 
@@ -34,12 +34,12 @@ class RoomsConfig:
 class MasksConfig:
     """SpecAugment: time and frequency masks on the features."""
 
-    time_masks: Annotated[int, Field(ge=0, le=1000, description="The number of time masks.")] = 2
-    time_part: Annotated[
-        float, Field(gt=0, le=1, description="The longest time mask, as a fraction of the utterance's length.")
-    ] = 0.05
-    frequency_masks: Annotated[int, Field(ge=0, le=1000, description="The number of frequency masks.")] = 2
-    frequency_bins: Annotated[int, Field(gt=0, le=10_000, description="The widest frequency mask, in bins.")] = 27
+    time_masks: Annotated[int, Field(ge=0, le=1000, description="Number of time masks.")] = 2
+    time_part: Annotated[float, Field(gt=0, le=1, description="Longest time mask, as a fraction of the utterance.")] = (
+        0.05
+    )
+    frequency_masks: Annotated[int, Field(ge=0, le=1000, description="Number of frequency masks.")] = 2
+    frequency_bins: Annotated[int, Field(gt=0, le=10_000, description="Widest frequency mask, in bins.")] = 27
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,9 @@ class AugmentConfig:
 
     crop_seconds: Annotated[
         float | None,
-        Field(gt=0, description="Train on this much of a longer utterance, from anywhere; for labels and embeddings."),
+        Field(
+            gt=0, description="Random crop: train on this many seconds of longer utterances; for labels and embeddings."
+        ),
     ] = None
     speeds: Annotated[
         tuple[Annotated[float, Field(ge=0.5, le=2)], ...],
@@ -56,7 +58,7 @@ class AugmentConfig:
     ] = ()
     rooms: RoomsConfig | None = None
     noise: NoiseConfig | None = None
-    gain_db: Annotated[Range | None, Field(description="The lowest and highest gain in dB.")] = None
+    gain_db: Annotated[Range | None, Field(description="Lowest and highest gain in dB.")] = None
     masks: MasksConfig | None = None
 
     def __post_init__(self) -> None:

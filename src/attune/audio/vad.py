@@ -5,6 +5,8 @@ missing a word.
 """
 
 # F frames
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -48,10 +50,23 @@ def vad_chunks(samples: NDArray[np.float32], max_seconds: float = 30.0, rate: in
     return _in_seconds(_chunks(pieces, limit), len(samples) / rate)
 
 
-def speech_frames(samples: NDArray[np.float32], rate: int = SAMPLE_RATE) -> NDArray[np.bool_]:
-    """Which hundredths of a second are clearly louder than the noise nearby and not far softer than speech (F,)."""
+@dataclass(frozen=True, slots=True)
+class SpeechFrames:
+    """How loud each hundredth of a second is in dB (F,), and whether there is speech in it (F,)."""
+
+    levels: NDArray[np.float64]
+    is_speech: NDArray[np.bool_]
+
+    def padded(self, frames: int) -> SpeechFrames:
+        """The same with so many frames of silence on both sides."""
+        quietest = self.levels.min(initial=0.0)
+        return SpeechFrames(np.pad(self.levels, frames, constant_values=quietest), np.pad(self.is_speech, frames))
+
+
+def speech_frames(samples: NDArray[np.float32], rate: int = SAMPLE_RATE) -> SpeechFrames:
+    """Which frames are clearly louder than the noise nearby and not far softer than speech."""
     levels = _levels(samples, rate)
-    return levels > _edge_thresholds(levels)
+    return SpeechFrames(levels, levels > _edge_thresholds(levels))
 
 
 def _levels(samples: NDArray[np.float32], rate: int) -> Floats:

@@ -74,9 +74,11 @@ def add_launch(parser: ArgumentParser) -> None:
 def add_nodes(parser: ArgumentParser) -> None:
     """Take --nodes and --rendezvous."""
     parser.add_argument(
-        "--nodes", type=devices, metavar="N|MIN-MAX", help="machines of a job that runs this command on each"
+        "--nodes", type=devices, metavar="N|MIN-MAX", help="number of machines; run this command on each"
     )
-    parser.add_argument("--rendezvous", metavar="HOST:PORT", help="where they meet: one of them, and any free port")
+    parser.add_argument(
+        "--rendezvous", metavar="HOST:PORT", help="where they meet: one of the machines, and a free port"
+    )
 
 
 def start_node(arguments: Namespace, run: str) -> int:

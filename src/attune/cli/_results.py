@@ -154,6 +154,11 @@ def open_results(arguments: Namespace, layout: TableLayout) -> ResultFile | None
         raise ConfigError(f"--out {out}: only `attune transcribe` writes shards. Name a file or a folder here.")
     if arguments.format:
         suffix = require_format(Path(f"x.{arguments.format.lstrip('.')}"), layout.formats)
+        if out.suffix.lower() in layout.formats:
+            raise ConfigError(
+                f"--out {out} names a file, and --format a folder of files. Leave out --format, or name a folder: "
+                f"--out {out.with_suffix('')} --format {suffix[1:]}"
+            )
         with explain_write_errors(out, "Name another folder."):
             out.mkdir(parents=True, exist_ok=True)
         require_writable(out / "results", "Name another folder.")
@@ -185,6 +190,10 @@ def report(rows: Iterable[ResultRow], results: ResultFile | None, as_json: bool,
             print(row.line, flush=True)
     if results:
         results.close()
+        there = (
+            f"results: {results.out}" if done else f"Nothing to do: {results.out} has the results of all recordings."
+        )
+        print(there, file=sys.stderr)
     if as_json:
         print_json([row.as_json() for row in done])
     return 2 if any(row.problem for row in done) else 0

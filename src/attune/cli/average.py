@@ -13,7 +13,9 @@ EXAMPLE = "attune average runs/demo@step-180 runs/demo@step-240 --to models/mean
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Take the checkpoints and the model folder to write."""
-    parser.add_argument("models", nargs="+", metavar="RUN@STEP", help="checkpoints, runs or model folders of one kind")
+    parser.add_argument(
+        "models", nargs="+", metavar="RUN@STEP", help="checkpoints, runs or model folders of the same architecture"
+    )
     parser.add_argument("--to", type=Path, required=True, metavar="MODEL", help="model folder to write")
 
 

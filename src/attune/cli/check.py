@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from attune.site import Site
     from attune.stages.check import PlanCheck, RecipeCheck, RowsCheck, SplitCheck
     from attune.stages.fit import Fit
+    from attune.stages.fit_elsewhere import FitElsewhere
     from attune.stages.score_floor import ScoreFloor
     from attune.training.adapt import Adapted
 
@@ -57,6 +58,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--fit", action="store_true", help="run the largest batch once, and propose the largest micro_seconds that fits"
     )
     parser.add_argument(
+        "--memory",
+        type=at_least(1),
+        metavar="GIB",
+        help="with --fit: estimate, without running, for devices with so much memory each",
+    )
+    parser.add_argument("--devices", type=at_least(1), metavar="N", help="with --memory: so many (default 1)")
+    parser.add_argument(
         "--device", choices=("auto", "cpu", "cuda"), default="auto", help="device for --fit (default auto)"
     )
     parser.add_argument("--workers", type=at_least(0), metavar="N", help="loader workers (default: cores - 1)")
@@ -73,6 +81,8 @@ def run(arguments: Namespace) -> int:
     from attune.site import this_site
     from attune.transfers import with_progress
 
+    if (arguments.memory and not arguments.fit) or (arguments.devices and not arguments.memory):
+        raise ConfigError("--devices, --memory and --fit go together: --fit --memory 80 --devices 8.")
     site = with_progress(this_site(arguments.workers, arguments.device))
     if Path(arguments.subject).suffix.lower() in MANIFESTS:
         return _check_manifest(arguments, site)
@@ -107,20 +117,52 @@ def _check_recipe(arguments: Namespace, recipe: Recipe, site: Site) -> int:
     from attune.stages.check import check_recipe
 
     found = drawn(check_recipe(recipe, arguments.audio, site), Display(sys.stderr))
-    fit = _try_fit(recipe, site) if arguments.fit and found.can_run and not recipe.data.stream else None
+    fits = arguments.fit and found.can_run and not recipe.data.stream
+    fit = _try_fit(recipe, site, arguments.devices or 1, arguments.memory) if fits else None
     if arguments.fit and recipe.data.stream:
         print(FIT_OF_A_STREAM, file=sys.stderr)
     if arguments.json:
         print_json({"can_run": found.can_run, **asdict(found), **({"fit": asdict(fit)} if fit else {})})
     else:
-        _print_sections([*_sections(found, recipe), *([_fit_lines(fit)] if fit else [])])
+        _print_sections([*_sections(found, recipe), *([_memory_lines(fit)] if fit else [])])
     return 0 if found.can_run and (fit is None or fit.fits) else 2
 
 
-def _try_fit(recipe: Recipe, site: Site) -> Fit:
+def _try_fit(recipe: Recipe, site: Site, devices: int, memory: int | None) -> Fit | FitElsewhere:
+    if memory is not None:
+        from attune.stages.fit_elsewhere import fit_elsewhere
+
+        return fit_elsewhere(recipe, site, devices, memory * 2**30)
     from attune.stages.fit import check_fit
 
     return check_fit(recipe, site)
+
+
+def _memory_lines(fit: Fit | FitElsewhere) -> list[str]:
+    from attune.stages.fit import Fit
+
+    return _fit_lines(fit) if isinstance(fit, Fit) else _elsewhere_lines(fit)
+
+
+def _elsewhere_lines(fit: FitElsewhere) -> list[str]:
+    step = fit.step
+    parts = (step.weights, step.gradients, step.state, step.activations)
+    lines = {
+        "one device": "weights {:.2f}, gradients {:.2f}, optimizer {:.2f}, activations {:.2f} GiB".format(
+            *map(_gib, parts)
+        ),
+        "worst batch": f"{fit.utterances:,} utterances, {fit.seconds:.1f} s with padding",
+    }
+    for each in fit.placements:
+        setting = f"train.shard={each.shard}" + (" train.offload=true" if each.offload else "")
+        host = f", {_gib(each.host):.2f} GiB of main memory" if each.host else ""
+        verdict = ("fits" if each.fits else "does not fit") + (" (this recipe)" if each.is_own else "")
+        lines[setting] = f"{_gib(each.device):.2f} GiB{host}: {verdict}"
+    return _block(f"memory of each of {fit.devices} × {_gib(fit.memory):g} GiB, estimated", lines)
+
+
+def _gib(size: int) -> float:
+    return size / 2**30
 
 
 def _fit_lines(fit: Fit) -> list[str]:

@@ -26,7 +26,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--for-onnx", action="store_true", help="write graphs for ONNX Runtime (Whisper, transducers, CTC and more)"
     )
-    parser.add_argument("--adapter", action="store_true", help="write the LoRA adapter alone, as peft loads it")
+    parser.add_argument("--adapter", action="store_true", help="write only the LoRA adapter, in the format of peft")
 
 
 def run(arguments: Namespace) -> int:
@@ -38,7 +38,7 @@ def run(arguments: Namespace) -> int:
 
     others = arguments.for_transformers or arguments.for_ctranslate2 or arguments.for_onnx
     if arguments.adapter and (others or arguments.to.suffix == ".nemo"):
-        raise ConfigError("--adapter writes a folder for peft. Leave --for-… out, and give --to a folder.")
+        raise ConfigError("--adapter writes a folder for peft. Remove --for-…, and give --to a folder.")
     if arguments.for_ctranslate2:
         return _export_ctranslate2(arguments)
     if arguments.for_onnx:
@@ -64,7 +64,9 @@ def _export_ctranslate2(arguments: Namespace) -> int:
     from attune.transfers import with_progress
 
     if arguments.for_transformers or arguments.for_onnx or arguments.to.suffix == ".nemo":
-        raise ConfigError("--for-ctranslate2 writes a folder of its own. Leave other --for-… and .nemo out.")
+        raise ConfigError(
+            "--for-ctranslate2 writes a folder of its own. Remove other --for-… options; --to must be a folder."
+        )
     found = export_ctranslate2(arguments.run, arguments.to, with_progress(this_site(device="cpu")))
     print(f"exported to {arguments.to}")
     print(
@@ -81,7 +83,7 @@ def _export_onnx(arguments: Namespace) -> int:
     from attune.transfers import with_progress
 
     if arguments.for_transformers or arguments.to.suffix == ".nemo":
-        raise ConfigError("--for-onnx writes a folder of its own. Leave --for-transformers and .nemo out.")
+        raise ConfigError("--for-onnx writes a folder of its own. Remove --for-transformers; --to must be a folder.")
     found = export_onnx(arguments.run, arguments.to, with_progress(this_site(device="cpu")))
     print(f"exported to {arguments.to}: {', '.join(found.files)}, and model.json, which says how to run them")
     print(

@@ -13,6 +13,8 @@ from attune.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import torch
+
     from attune.analysis.leaderboard import EvalSet, LeaderboardLine, LeaderboardResult, Transcribe
     from attune.display import Display
     from attune.site import Site
@@ -41,7 +43,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--to", type=Path, metavar="FOLDER", help="write SET.jsonl, predictions, board.json and board.md"
     )
     parser.add_argument("--normalizer", default="english", metavar="NAME", help="default: english")
-    parser.add_argument("--name", help="how to call the system in the table (default: the model's name)")
+    parser.add_argument("--name", help="name of the system in the table (default: the model's name)")
     parser.add_argument("--batch", type=at_least(1), default=16, metavar="N", help="clips at once (default 16)")
     parser.add_argument("--language", metavar="CODE", help="language of the audio, e.g. en (multilingual models)")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="device type (default auto)")
@@ -58,7 +60,7 @@ def run(arguments: Namespace) -> int:
     normalize = catalog.find(catalog.NORMALIZERS, arguments.normalizer)
     sets = [EvalSet.of(each) for each in arguments.sets]
     if len({each.name for each in sets}) < len(sets):
-        raise ConfigError("--sets: two sets have one name. Call them NAME=MANIFEST.")
+        raise ConfigError("--sets: two sets have the same name. Use NAME=MANIFEST.")
     display = Display(sys.stderr)
     lines = _lines(arguments, sets, display)
     results = tuple(score_set(one.name, own, normalize) for one, own in zip(sets, lines, strict=True))
@@ -126,27 +128,39 @@ def _model(arguments: Namespace) -> Transcribe:
     return transcribe
 
 
-def _pipeline(arguments: Namespace) -> Transcribe:
-    """A transformers pipeline as a peer, under the same clock."""
+def open_pipeline(name: str, device: torch.device) -> Any:
+    """A transformers pipeline; on a CPU in float32, as half precision is slow there and changes texts."""
+    import torch
     import transformers
 
-    from attune.types import SAMPLE_RATE
-    from attune.world import choose_device
-
-    name = arguments.model.removeprefix(PIPELINE)
+    if name.startswith(("/", ".", "~")) and not Path(name).is_dir():
+        raise ConfigError(f"pipeline:{name}: no such folder. Give one that transformers wrote, or a name on the Hub.")
     try:
         peer = transformers.pipeline(
-            "automatic-speech-recognition", model=name, device=choose_device(arguments.device), trust_remote_code=False
+            "automatic-speech-recognition",
+            model=name,
+            device=device,
+            trust_remote_code=False,
+            dtype=torch.float32 if device.type == "cpu" else "auto",
         )
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(f"transformers cannot make a pipeline of {name}: {error}") from error
     if peer.tokenizer is not None and peer.tokenizer.pad_token_id is None:  # a batch needs one
         peer.tokenizer.pad_token_id = peer.model.config.eos_token_id
+    return peer
+
+
+def _pipeline(arguments: Namespace) -> Transcribe:
+    """A transformers pipeline as a peer, under the same clock."""
+    from attune.types import SAMPLE_RATE
+    from attune.world import choose_device
+
+    peer = open_pipeline(arguments.model.removeprefix(PIPELINE), choose_device(arguments.device))
     asked = {"generate_kwargs": {"language": arguments.language}} if arguments.language else {}
 
     def transcribe(recordings: Sequence[object]) -> list[str]:
         inputs = [{"raw": samples, "sampling_rate": SAMPLE_RATE} for samples in recordings]
-        found: Any = peer(inputs, batch_size=arguments.batch, **asked)  # type: ignore[arg-type]
+        found = peer(inputs, batch_size=arguments.batch, **asked)
         return [str(each["text"]) for each in found]
 
     return transcribe

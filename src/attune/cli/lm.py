@@ -13,7 +13,9 @@ EXAMPLE = "attune lm data/train.jsonl more-text.txt --order 5 --tokenizer runs/d
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Take texts, the order, the tokens, and the file to write."""
-    parser.add_argument("texts", nargs="+", metavar="TEXT", help="manifests with texts, or .txt files, a line each")
+    parser.add_argument(
+        "texts", nargs="+", metavar="TEXT", help="manifests with texts, or .txt files with one text per line"
+    )
     parser.add_argument("--order", type=at_least(1), default=3, metavar="N", help="longest n-grams (default 3)")
     parser.add_argument("--to", type=Path, required=True, metavar="FILE.arpa", help="file to write")
     parser.add_argument(
@@ -26,7 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="COUNT",
-        help="leave out n-grams that occur so often or less, from single words on, e.g. 0 0 1",
+        help="drop n-grams with at most this count, one number per order, e.g. 0 0 1",
     )
     parser.add_argument(
         "--on",

@@ -80,7 +80,7 @@ def draft(request: NewRequest) -> Drafted:
     display.close()
     for name, split in drafted.splits.items():
         print(f"{name}: {split.rows:,} utterances, {duration(3600 * split.hours)}", file=sys.stderr)
-    kept = "already exists, used unchanged" if drafted.was_there else "written"
+    kept = "already exists, used unchanged" if drafted.was_there else "written (for a quick try: train.epochs=2)"
     print(f"recipe: {drafted.path} {kept}", file=sys.stderr)
     return drafted
 

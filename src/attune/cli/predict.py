@@ -59,7 +59,7 @@ def run(arguments: Namespace) -> int:
     from attune.contracts import TextTask
 
     if arguments.launch == "ray":
-        raise ConfigError("attune predict does not use Ray. Leave --launch out, or use attune transcribe for texts.")
+        raise ConfigError("attune predict does not use Ray. Remove --launch, or use attune transcribe for texts.")
     recognizer = transcribe.load_recognizer(arguments)
     if isinstance(recognizer.loaded.task, TextTask):
         return transcribe.run(arguments, recognizer)

@@ -11,7 +11,7 @@ from attune.errors import ConfigError
 
 HELP = "run an S3PRL command line: prints the equivalent attune command first"
 EXAMPLE = "attune s3prl -m train -n ks-fbank -u fbank -d speech_commands -o config.optimizer.lr=1e-3"
-UNUSED = "accepted and not needed: attune chooses it"
+UNUSED = "accepted but ignored: attune chooses it"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -92,7 +92,7 @@ def _run_folder(arguments: Namespace) -> int:
     arguments = apply_args(arguments)
     downstream, folder = Path(arguments.downstream), Path(_folder(arguments))
     if not arguments.trust:
-        raise ConfigError(f"{downstream} is code, which attune does not run unasked. Read it, then add --trust.")
+        raise ConfigError(f"{downstream} is code, which attune runs only with --trust. Read it first.")
     config = experts.read_config(Path(arguments.config) if arguments.config else downstream / "config.yaml")
     name, weights = upstream_of(arguments)
     upstream = experts.load_upstream(name, locate(weights, this_site().cache) if weights else None, folder / "assets")

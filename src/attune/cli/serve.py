@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attune.cli._recordings import add_precision, decoding_of
-from attune.cli._terminal import at_least
+from attune.cli._terminal import at_least, port
 from attune.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,10 +31,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--name", action="append", default=[], metavar="ALIAS=MODEL", help="another model and the name it is served by"
     )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1: this machine)")
     parser.add_argument(
-        "--port", type=at_least(0), default=8000, help="port to listen on (default 8000; 0: a free one)"
+        "--speakers", metavar="MODEL", help="a model that diarizes: response_format=diarized_json has its speakers"
     )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1: this machine)")
+    parser.add_argument("--port", type=port, default=8000, help="port to listen on (default 8000; 0: a free one)")
     parser.add_argument(
         "--token-file", type=Path, metavar="FILE", help=f"token that clients must send (or set {TOKEN_VARIABLE})"
     )
@@ -67,7 +68,7 @@ def run(arguments: Namespace) -> int:
         raise ConfigError(MISSING) from error
     logging.getLogger("python_multipart").setLevel(logging.ERROR)  # what is wrong with a form, its sender is answered
     with _listening(arguments.host, arguments.port) as listening:
-        app = make_app(_models(arguments), settings)
+        app = make_app(_models(arguments), settings, _speakers(arguments))
         config = uvicorn.Config(
             app, log_level="warning", ws_max_size=1 << 20, timeout_graceful_shutdown=round(STOP_SECONDS)
         )
@@ -134,6 +135,18 @@ def _models(arguments: Namespace) -> dict[str, Recognizer]:
         if not isinstance(loaded[name].loaded.task, TextTask):
             raise ConfigError(f"{source} was trained to {loaded[name].recipe.task.name}; attune serve transcribes.")
     return loaded
+
+
+def _speakers(arguments: Namespace) -> Recognizer | None:
+    from attune.api import load
+
+    if arguments.speakers is None:
+        return None
+    print("loading speakers …", flush=True)
+    found = load(arguments.speakers, arguments.device, precision=arguments.precision)
+    if found.recipe.task.name != "diarize":
+        raise ConfigError(f"--speakers {arguments.speakers} was trained to {found.recipe.task.name}, not to diarize.")
+    return found
 
 
 def _alias(text: str) -> tuple[str, str]:

@@ -83,7 +83,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--stream",
         action="store_true",
-        help="print results while the audio comes; the file - is PCM16 at 16 kHz from stdin, such as a microphone's",
+        help="print results while the audio arrives; - reads PCM16 at 16 kHz from stdin, e.g. a microphone",
     )
     add_json(parser)
 

@@ -58,7 +58,7 @@ def _tune(arguments: Namespace, site: Site, world: World) -> int:
 
     run = Run(locate(arguments.run, site_of(arguments).cache))
     if not run.checkpoints.is_dir():
-        raise ConfigError(f"{arguments.run} is not a run: there is no folder to keep the result in. Name a run.")
+        raise ConfigError(f"{arguments.run} is not a run, so the result cannot be saved in its folder. Give a run.")
     target = open_eval_target(arguments.run, arguments.overrides, site)
     given = {"weights": arguments.weights} if arguments.weights else {}
     grid = FusionGrid(**given, temperatures=arguments.temperatures, length_powers=arguments.length_powers)

@@ -47,7 +47,7 @@ class Options:
     root: Annotated[str | None, Field(description="Folder that audio paths are relative to (default: the file's).")] = (
         None
     )
-    split: Annotated[str | None, Field(description="The column that says train, dev or test.")] = None
+    split: Annotated[str | None, Field(description="The column with train, dev or test.")] = None
     dev: Annotated[Share, Field(description="Share of the rows for dev, cut by speaker, e.g. 0.1.")] = 0.0
     test: Annotated[Share, Field(description="Share of the rows for test, cut by speaker.")] = 0.0
     split_by: Annotated[

@@ -70,7 +70,7 @@ def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipp
             split: (each.found for path in paths for each in read_shard(str(path))) for split, paths in tars.items()
         }
     raise DataError(
-        f"{corpus.source} is neither a dataset written by save_to_disk nor a folder of Parquet files, nor has it "
+        f"{corpus.source} is not a dataset. Expected what save_to_disk writes, a folder of Parquet files, or "
         "audio/…/SPLIT/*.tar with transcript/…/SPLIT.tsv."
     )
 

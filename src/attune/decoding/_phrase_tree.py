@@ -146,8 +146,8 @@ def grow_tree(phrases: Sequence[str], texts: TokenTexts, bonus: float) -> Phrase
     for key, phrase in keys.items():
         if not key or texts.unwritable(key):
             raise ModelError(
-                f"phrases: {phrase!r} cannot be written with the tokens of this model. Spell it as the training "
-                "text would."
+                f"phrases: {phrase!r} has characters that this model's tokens do not have. Spell it as in the "
+                "training text."
             )
     tree, paths = PhraseTree(), {b"": BOUNDARY}
     children: dict[int, dict[int, int]] = defaultdict(dict)

@@ -22,9 +22,9 @@ from attune.contracts import FrameTimes, TaskModel, TextTask
 from attune.decoding import ctc_alignment, transducer_alignment
 from attune.decoding.forced import TextWindow, TokenText, TokenTimes, align_windows
 from attune.decoding.pauses import REACH, snap_to_pauses, speech_between, without_strays
+from attune.decoding.text_shares import share_words
 from attune.decoding.words import WORD_BEGINS, word_bounds
 from attune.errors import DataError, ModelError
-from attune.scoring.edits import align as align_edits
 from attune.types import (
     SAMPLE_RATE,
     AligningModel,
@@ -106,7 +106,7 @@ class Aligner:
     def align(self, inputs: Sequence[AlignmentInput]) -> list[Alignment]:
         """The alignment of each text with its recording."""
         if not isinstance(self.task_model.times, FrameTimes) or not self.task_model.codec.pieces:
-            raise ModelError("This model has no times for its tokens: use a CTC model, a transducer or Whisper.")
+            raise ModelError("This model has no token times. Use a CTC model, a transducer or Whisper.")
         texts = [self._text(each) for each in inputs]
         inputs = [replace(one, text=" ".join(text.spelled)) for one, text in zip(inputs, texts, strict=True)]
         found = self._align_tokens(inputs) if self.task_model.scorer == "tokens" else self._align_paths(inputs)
@@ -249,12 +249,12 @@ class Aligner:
 
     def _finished(self, one: AlignmentInput, text: _Text, found: Sequence[_TimedWord]) -> Alignment:
         """The words as they are written, where they are learned one by one, at the pauses of the audio."""
-        is_speech = speech_frames(one.samples)
-        timed = [without_strays(each.word, each.tokens, is_speech) for each in found]
+        frames = speech_frames(one.samples)
+        timed = [without_strays(each.word, each.tokens, frames.is_speech) for each in found]
         # Attention is with a word before it begins.
         reach = ATTENTION_REACH if self.task_model.scorer == "tokens" else REACH
-        snapped = snap_to_pauses(timed, is_speech, reach=reach)
-        foreign = tuple(Span(*each) for each in speech_between(snapped, is_speech))
+        snapped = snap_to_pauses(timed, frames, reach=reach)
+        foreign = tuple(Span(*each) for each in speech_between(snapped, frames.is_speech))
         characters = tuple(each for own, word in zip(found, snapped, strict=True) for each in _characters(own, word))
         if text.is_wordwise:
             return Alignment(*_written(text, snapped, characters), foreign)
@@ -304,30 +304,6 @@ def _written(
         found.append(Word(written, own[0].start, own[-1].end, confidence))
         place += count
     return tuple(found), characters, text.written[len(found) :]
-
-
-def share_words(text: str, recognized: Sequence[str]) -> list[str]:
-    """The text cut into a part for each recognized one, by the words that they share.
-
-    A word that was not recognized goes with the one before it, or with the first that follows.
-    """
-    words = text.split()
-    plain = [_plain(word) for word in words]
-    owners = [number for number, each in enumerate(recognized) for _ in each.split()]
-    found = [_plain(word) for each in recognized for word in each.split()]
-    shares: list[list[str]] = [[] for _ in recognized]
-    reference = iter(words)
-    owner, place = (owners[0] if owners else 0), 0
-    for left, right in align_edits(plain, found):
-        if right is not None:
-            owner, place = owners[place], place + 1
-        if left is not None:
-            shares[owner].append(next(reference))
-    return [" ".join(share) for share in shares]
-
-
-def _plain(word: str) -> str:
-    return "".join(letter for letter in word.lower() if letter.isalnum()) or word
 
 
 def in_batches(

@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 HASH_FACTOR = np.int64(6_364_136_223_846_793_005)  # odd, and large enough to mix all 64 bits
-GROUP = 8  # of tokens, to find the best
+GROUP = 16  # of tokens, to find the best
 MOST_CANDIDATES = 1 << 22  # of one frame; utterances that have more together are searched one after the other
 
 
@@ -57,49 +57,83 @@ def beam_search(scorer: CtcScorer, beam: int, fusion: Fusion | None = None, nbes
     that is reported with the sum of its alignments alone.
     """
     lengths = np.asarray(scorer.lengths.tolist(), np.int64)
+    log_probs = scorer.log_probs.detach().cpu().float()
     order = np.argsort(-lengths, kind="stable")
     together = max(1, MOST_CANDIDATES // (beam * scorer.log_probs.shape[2]))
     found: list[list[Hypothesis]] = []
     for first in range(0, len(order), together):
         part = order[first : first + together]
-        frames = _Frames.of(scorer, part, lengths[part], None if fusion else beam)
+        frames = _Frames.of(log_probs, part, lengths[part], None if fusion else beam)
         found += _Search(frames, beam, fusion.of(torch.from_numpy(part)) if fusion else None).run(nbest)
     return [found[place] for place in np.argsort(order).tolist()]
 
 
 @dataclass(frozen=True, slots=True)
 class _Frames:
-    """The frames of all utterances one after the other in time, nothing of their padding; longest utterances first."""
+    """The frames of some utterances, longest first, and the tokens that may extend a prefix at each."""
 
-    lengths: Ints  # (B,)
-    firsts: Ints  # (F + 1,) where the utterances' n-th frames begin
-    log_probs: NDArray[np.float32]  # (N, V)
-    tokens: Ints  # (N, C) those that may extend a prefix, in their order
+    log_probs: NDArray[np.float32]  # (B, F, V)
+    order: Ints  # (U,) where each utterance is
+    lengths: Ints  # (U,)
+    tokens: Ints  # (U, F, C), in their order
+    token_log_probs: NDArray[np.float32]  # (U, F, C)
 
     @staticmethod
-    def of(scorer: CtcScorer, order: Ints, lengths: Ints, beam: int | None) -> _Frames:
+    def of(log_probs: Tensor, order: Ints, lengths: Ints, beam: int | None) -> _Frames:
         """Without anything fused, a beam of K needs the best K + 1 tokens of each frame.
 
         They hold the best K of every prefix: all are ranked as the frame ranks them, but for the last token, which
         needs a blank in between.
         """
-        is_own = np.arange(lengths.max(initial=0))[:, None] < lengths  # (F, B)
-        frames, utterances = (torch.from_numpy(each) for each in np.nonzero(is_own))
-        own = scorer.log_probs.detach().cpu()[torch.from_numpy(order)[utterances], frames].float()
-        vocabulary = own.shape[1]
+        frames, vocabulary = int(lengths.max(initial=0)), log_probs.shape[2]
         if beam is None or vocabulary - 1 <= beam + 1:
-            tokens = np.broadcast_to(np.arange(1, vocabulary), (len(own), vocabulary - 1))
-        else:
-            blanks = own[:, 0].clone()
-            own[:, 0] = -torch.inf  # no prefix is extended with it
-            tokens = _best_tokens(own, beam + 1).numpy()
-            own[:, 0] = blanks
-        firsts = np.concatenate([[0], is_own.sum(1).cumsum()])
-        return _Frames(lengths, firsts, own.numpy(), tokens)
+            chosen = log_probs[torch.from_numpy(order), :frames, 1:].numpy()
+            tokens = np.broadcast_to(np.arange(1, vocabulary), chosen.shape)
+            return _Frames(log_probs.numpy(), order, lengths, tokens, chosen)
+        best = torch.zeros(len(order), frames, beam + 1, dtype=torch.int64)
+        values = torch.zeros(best.shape)
+        for place, (row, own) in enumerate(zip(order.tolist(), lengths.tolist(), strict=True)):  # while it is cached
+            best[place, :own] = _best_tokens(log_probs[row, :own, 1:], beam + 1) + 1  # the blank extends nothing
+            values[place, :own] = log_probs[row, :own].gather(1, best[place, :own])
+        return _Frames(log_probs.numpy(), order, lengths, best.numpy(), values.numpy())
 
-    def at(self, frame: int) -> slice:
-        """Where the frames of one time are."""
-        return slice(self.firsts[frame], self.firsts[frame + 1])
+    def at(self, frame: int, utterances: int) -> _Frame:
+        """The first utterances at a frame that they all have."""
+        return _Frame(
+            self.log_probs,
+            self.order[:utterances],
+            frame,
+            self.tokens[:utterances, frame],
+            self.token_log_probs[:utterances, frame].astype(np.float64),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """One frame of each utterance: what may extend a prefix, and the log-probability of any token."""
+
+    log_probs: NDArray[np.float32]  # (B, F, V)
+    order: Ints  # (U,)
+    number: int
+    tokens: Ints  # (U, C)
+    token_log_probs: Floats  # (U, C)
+
+    def taken(self, tokens: Ints) -> Floats:
+        """The log-probabilities of some tokens of each utterance."""
+        taken: Floats = self.log_probs[self.order[:, None], self.number, tokens].astype(np.float64)
+        return taken
+
+    @property
+    def blank(self) -> Floats:
+        """The log-probability of the blank (U, 1)."""
+        blank: Floats = self.log_probs[self.order, self.number, :1].astype(np.float64)
+        return blank
+
+    @property
+    def whole(self) -> NDArray[np.float32]:
+        """The log-probabilities of all tokens (U, V)."""
+        whole: NDArray[np.float32] = self.log_probs[self.order, self.number]
+        return whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +224,7 @@ class _Search:
             if not active:
                 break
             beam = beam.first(active) if active < len(beam.last) else beam
-            beam = self._advance(beam, frames.log_probs[frames.at(frame)], frames.tokens[frames.at(frame)])
+            beam = self._advance(beam, frames.at(frame, active))
         return found
 
     def _start(self) -> _Beam:
@@ -204,16 +238,17 @@ class _Search:
         empty = _mixed(none, np.arange(count)[:, None])
         return _Beam(empty, none, none, blank, np.full_like(blank, -np.inf), lm)
 
-    def _advance(self, beam: _Beam, frame: NDArray[np.float32], tokens: Ints) -> _Beam:
+    def _advance(self, beam: _Beam, frame: _Frame) -> _Beam:
         """The best prefixes after one more frame: each kept as it is, or extended by each token."""
+        tokens = frame.tokens
         total = np.logaddexp(beam.blank, beam.token)
-        extended = total[..., None] + _taken(frame, tokens)[:, None]  # (U, K, C)
-        at_last = _taken(frame, beam.last)  # (U, K)
+        extended = total[..., None] + frame.token_log_probs[:, None]  # (U, K, C)
+        at_last = frame.taken(beam.last)  # (U, K)
         # The same token twice needs a blank in between.
         again = np.nonzero(tokens[:, None] == beam.last[..., None])
         extended[again] = (beam.blank + at_last)[again[:2]]
 
-        blank = total + frame[:, :1].astype(np.float64)
+        blank = total + frame.blank
         token = np.where(beam.last == 0, -np.inf, beam.token + at_last)
         # A kept prefix that is also another one's extension is one prefix: its alignments add up.
         row, child, parent = _extensions(beam, total)
@@ -222,21 +257,12 @@ class _Search:
         token[row, child] = np.logaddexp(token[row, child], before + at_last[row, child])
         pair, place = np.nonzero(tokens[row] == beam.last[row, child][:, None])
         extended[row[pair], parent[pair], place] = -np.inf
-        gains = beam.lm.gains(frame) if beam.lm else None
-        return self._select(beam, blank, token, extended, tokens, gains, frame)
+        return self._select(beam, blank, token, extended, frame)
 
-    def _select(
-        self,
-        beam: _Beam,
-        blank: Floats,
-        token: Floats,
-        extended: Floats,
-        tokens: Ints,
-        gains: Floats | None,
-        frame: NDArray[np.float32],
-    ) -> _Beam:
-        scores = np.logaddexp(blank, token)
+    def _select(self, beam: _Beam, blank: Floats, token: Floats, extended: Floats, frame: _Frame) -> _Beam:
+        scores, tokens = np.logaddexp(blank, token), frame.tokens
         ranks = np.concatenate([scores, extended.reshape(len(extended), -1)], 1)
+        gains = beam.lm.gains(frame.whole) if beam.lm else None
         if beam.lm and gains is not None:
             added = np.take_along_axis(gains, tokens[:, None], 2)
             extended = np.where(added == -np.inf, -np.inf, extended)  # none at all, which later ones could join
@@ -257,7 +283,7 @@ class _Search:
             last,
             np.where(is_kept, blank[here, source], -np.inf),
             np.where(is_kept, token[here, source], extended[here, row, column]),
-            beam.lm.extended(source, last, ~is_kept, gains, frame) if beam.lm and gains is not None else None,
+            beam.lm.extended(source, last, ~is_kept, gains, frame.whole) if beam.lm and gains is not None else None,
         )
 
     def _ended(self, beam: _Beam, active: int, nbest: int) -> list[list[Hypothesis]]:
@@ -290,22 +316,20 @@ class _Search:
 def _best_tokens(log_probs: Tensor, count: int) -> Tensor:
     """The best tokens of each frame (N, count), in their order.
 
-    They are in the groups with the best maxima: of a large vocabulary, most tokens are never compared.
+    They are in the groups with the best maxima: of a large vocabulary, most tokens are never compared. A group has
+    tokens that are far apart, so that all maxima are taken side by side.
     """
     vocabulary = log_probs.shape[1]
-    if vocabulary < 2 * GROUP * count:
+    size = vocabulary // GROUP  # groups
+    if size < 2 * count:
         return log_probs.topk(count, sorted=False).indices.sort().values
-    padded = torch.nn.functional.pad(log_probs, (0, -vocabulary % GROUP), value=-torch.inf)
-    groups = padded.view(len(padded), -1, GROUP)
-    best = groups.amax(2).topk(count, sorted=False).indices  # (N, count)
-    among = groups.gather(1, best[..., None].expand(-1, -1, GROUP)).flatten(1)
-    places = among.topk(count, sorted=False).indices
-    return (best.gather(1, places // GROUP) * GROUP + places % GROUP).sort().values
-
-
-def _taken(frame: NDArray[np.float32], tokens: Ints) -> Floats:
-    """The log-probabilities of some tokens of each utterance."""
-    return np.take_along_axis(frame, tokens, 1).astype(np.float64)
+    maxima = torch.unflatten(log_probs[:, : size * GROUP], 1, (GROUP, size)).amax(1)
+    best = maxima.topk(count, sorted=False).indices  # (N, count)
+    rest = torch.arange(size * GROUP, vocabulary).expand(len(best), -1)  # too few for another token of each group
+    members = (best[..., None] + size * torch.arange(GROUP)).flatten(1)
+    tokens = torch.cat([members, rest], 1)
+    places = log_probs.gather(1, tokens).topk(count, sorted=False).indices
+    return tokens.gather(1, places).sort().values
 
 
 def _extensions(beam: _Beam, total: Floats) -> tuple[Ints, Ints, Ints]:

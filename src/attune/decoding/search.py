@@ -135,7 +135,7 @@ def decode_batch(task_model: TaskModel, batch: Batch, settings: Search) -> list[
     """The output for each utterance of a batch."""
     scorer = task_model.model.scorer(batch)
     if settings.temperature and not isinstance(scorer, TokenScorer):
-        raise ModelError("A temperature works with attention models only. Leave it out.")
+        raise ModelError("`temperature` works with attention models only. Remove it.")
     # The beams of CTC are on the CPU, the others where the model is.
     settings = settings.for_batch(batch, torch.device("cpu") if task_model.scorer == "ctc" else batch.audio.device)
     # Before the search, which lets go of the rows that have ended.
@@ -174,7 +174,7 @@ def _unusable(settings: Search, kind: ScorerKind) -> Iterator[str]:
     for name, value in settings.changed().items():
         if name not in USES.get((settings.kind, kind), ()):
             has_use = name in USES.get(("beam", kind), ())
-            advice = "Set decode.search=beam, or leave it out" if has_use else "Leave it out"
+            advice = "Set decode.search=beam, or remove it" if has_use else "Remove it"
             key = name if name == "nbest" else f"decode.{name}"
             yield f"{key}={value} is not used by the {settings.kind} search of {NAMES[kind]}. {advice}."
 
@@ -229,7 +229,7 @@ def _search_tokens(scorer: TokenScorer, settings: Search) -> list[Hypothesis]:
 
 def _joint(scorer: TokenScorer, weight: float) -> TokenScorer:
     if not isinstance(scorer, CtcTokenScorer):
-        raise ModelError("decode.ctc_weight: this model has no CTC output. Leave it out.")
+        raise ModelError("decode.ctc_weight: this model has no CTC output. Remove it.")
     return JointScorer(scorer, weight)
 
 

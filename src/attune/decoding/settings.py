@@ -71,8 +71,8 @@ class SearchConfig:
     fallback: Annotated[
         bool,
         Field(
-            description="Temperature fallback: decode again when the output repeats or scores low. Attention "
-            "models only."
+            description="Temperature fallback: decode again when the output is repetitive or improbable. "
+            "Attention models only."
         ),
     ] = False
     precision: Annotated[
@@ -84,7 +84,7 @@ class SearchConfig:
         Field(
             ge=0,
             le=1,
-            description="Joint decoding: weight of CTC prefix scores, the rest being the decoder's. Family aed only.",
+            description="Joint decoding: weight of the CTC prefix scores; the decoder has the rest. Family aed only.",
         ),
     ] = 0.0
     lm: Annotated[
@@ -99,14 +99,14 @@ class SearchConfig:
         Field(
             gt=0,
             le=100,
-            description="Temperature of the language model; above 1 its distributions are flatter.",
+            description="Temperature of the language model; above 1 flattens its distribution.",
             json_schema_extra={"since": "0.2"},
         ),
     ] = 1.0
     phrases: Annotated[
         tuple[Annotated[str, Field(min_length=1)], ...],
         Field(
-            description="Names and terms to expect, boosted in beam search; a .txt file stands for its lines.",
+            description="Names and terms to boost in beam search, or a .txt file with one per line.",
             json_schema_extra={"since": "0.2"},
         ),
     ] = ()
@@ -115,8 +115,8 @@ class SearchConfig:
         Field(
             ge=0,
             le=1000,
-            description="Most log-probability that a complete phrase gains per character; too much finds phrases that "
-            "nobody uttered.",
+            description="Boost of a complete phrase, in log-probability per character; too much finds phrases that "
+            "are not in the audio.",
             json_schema_extra={"since": "0.2"},
         ),
     ] = 1.0
@@ -160,11 +160,11 @@ def unused_settings(decode: DecodeConfig) -> Iterator[tuple[str, str]]:
         if config.search == "greedy":
             for name in _of_beams():
                 if getattr(config, name) not in (getattr(usual, name), *FORMER.get(name, ())):
-                    yield f"{key}.{name}", "greedy search does not use it: set search: beam, or leave it out"
+                    yield f"{key}.{name}", "greedy search does not use it: set search: beam, or remove it"
         elif config.lm is None:
             for name in ("lm_weight", "lm_temperature"):
                 if getattr(config, name) != getattr(usual, name):
-                    yield f"{key}.{name}", "there is no language model to weigh: give lm, or leave it out"
+                    yield f"{key}.{name}", "needs a language model: set lm, or remove it"
 
 
 def without_former_search(under: Node, over: Node) -> Node:

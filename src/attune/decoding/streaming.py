@@ -36,7 +36,7 @@ class StreamDecoder:
     def __init__(self, task_model: TaskModel) -> None:
         model = task_model.model
         if not isinstance(model, StreamingModel) or not model.can_stream:
-            raise ModelError("This model sees whole utterances; it was not trained on streams.")
+            raise ModelError("This model needs whole utterances; it was not trained for streaming.")
         self.encoder = model.stream_encoder()
 
     def open(self) -> TokenStream:

@@ -58,9 +58,9 @@ class ConformerStream:
 
     def __init__(self, encoder: Conformer) -> None:
         if encoder.context is None or encoder.look_ahead is None:
-            raise ModelError("This encoder sees whole utterances; it cannot run chunk by chunk.")
+            raise ModelError("This encoder needs whole utterances; it cannot stream.")
         if encoder.context.left < 0:
-            raise ModelError("This encoder's attention sees all that came before; a stream would grow without end.")
+            raise ModelError("This encoder's attention has unlimited left context; it cannot stream.")
         self.encoder = encoder
         self.chunk = encoder.look_ahead + 1  # frames
         self.before = chunks_before(encoder.context.left, encoder.look_ahead) * self.chunk

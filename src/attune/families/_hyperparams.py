@@ -73,7 +73,7 @@ class Hyperparams:
 
     def _resolve(self, value: Value, depth: int) -> Value:
         if depth > MAX_DEPTH:
-            raise ModelError(f"{self.path} is refused: a reference in it leads back to itself.")
+            raise ModelError(f"{self.path} is refused: one of its references refers to itself.")
         match value:
             case Tagged(tag="!ref", value=str(text)):
                 return self._reference(text, depth + 1)
@@ -97,10 +97,10 @@ def read_hyperparams(path: Path) -> Hyperparams:
     """The file's keys and values; no tag is executed."""
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise ModelError(f"{path} has more than {MAX_BYTES:,} bytes, which is no hyperparams.yaml.")
+            raise ModelError(f"{path} has more than {MAX_BYTES:,} bytes: too large for a hyperparams.yaml.")
         root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise ModelError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}") from error
+        raise ModelError(f"Cannot read {path} as YAML: {' '.join(str(error).split())}") from error
     converted = _Converter(path).convert(root) if root else None
     if not isinstance(converted, dict):
         raise ModelError(f"{path} has no `key: value` lines.")

@@ -94,7 +94,7 @@ def number_of(params: Hyperparams, section: dict[str, Value], key: str, default:
     """A whole number of a section."""
     value = section.get(key, default)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ModelError(f"{params.path} has {key}={value!r}, where a whole number was expected.")
+        raise ModelError(f"{params.path} has {key}={value!r}; expected a whole number.")
     return value
 
 
@@ -102,7 +102,7 @@ def numbers_of(params: Hyperparams, section: dict[str, Value], key: str, default
     """A list of whole numbers of a section."""
     value = section.get(key, default)
     if not isinstance(value, tuple) or not value:
-        raise ModelError(f"{params.path} has {key}={value!r}, where a list of whole numbers was expected.")
+        raise ModelError(f"{params.path} has {key}={value!r}; expected a list of whole numbers.")
     return tuple(number_of(params, {key: each}, key, 0) for each in value)
 
 
@@ -124,7 +124,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     except FileNotFoundError as error:
         raise ModelError(f"{path} is missing: the pretrainer of {FILE} names it.") from error
     except pickle.UnpicklingError as error:
-        raise ModelError(f"{path} is refused: it holds more than tensors. Nothing in it was executed.") from error
+        raise ModelError(f"{path} is refused: it has more than tensors. Nothing in it was executed.") from error
     except Exception as error:  # damaged bytes make unpickling fail in any way
-        raise ModelError(f"{path} cannot be read as a checkpoint: {' '.join(str(error).split())[:300]}") from error
+        raise ModelError(f"Cannot read {path} as a checkpoint: {' '.join(str(error).split())[:300]}") from error
     return tensors

@@ -92,15 +92,16 @@ def outcome_of(failures: Mapping[int, Any], stop: "StopRequest") -> Outcome:
         return Outcome(
             128 + stop.received[0], f"Stopped by {signal.Signals(stop.received[0]).name} before it could save."
         )
-    killed = [
-        f"Rank {rank} was killed by {_signal(-each.exitcode)}." for rank, each in failures.items() if each.exitcode < 0
-    ]
+    deaths = {rank: -each.exitcode for rank, each in failures.items() if each.exitcode < 0}
+    # The launcher ends the ranks beside a failed one with SIGTERM: that is no reason, unless there is no other.
+    killed = [_death(rank, number) for rank, number in deaths.items() if number != signal.SIGTERM]
+    ended = [_death(rank, number) for rank, number in deaths.items() if number == signal.SIGTERM]
+    ended += [(f"Rank {rank} exited with code {each.exitcode}.", "") for rank, each in failures.items()]
     words = [
         word for each in failures.values() if each.exitcode > 0 and any(word := _error_message(each.error_file_data))
     ]
     own = [word for word in words if word[1] != RankLost.__name__]
-    ended = [f"Rank {rank} exited with code {each.exitcode}." for rank, each in failures.items()]
-    reason, error_kind = [*own, *((text, "") for text in killed), *words, *((text, "") for text in ended)][0]
+    reason, error_kind = [*own, *killed, *words, *ended][0]
     return Outcome(code, reason, error_kind)
 
 
@@ -110,6 +111,10 @@ def _error_message(data: Mapping[str, Any]) -> tuple[str, str]:
     return (
         (str(message["message"]), message["extraInfo"].get("error_kind", "")) if isinstance(message, dict) else ("", "")
     )
+
+
+def _death(rank: int, number: int) -> tuple[str, str]:
+    return f"Rank {rank} was killed by {_signal(number)}.", ""
 
 
 def _signal(number: int) -> str:

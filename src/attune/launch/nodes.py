@@ -74,9 +74,9 @@ class _NodeAgent(LocalElasticAgent):
             if self._stop.received or outcome.code == 2 or outcome.error_kind == TrainingError.__name__:
                 raise _Ended(outcome)
             left = f"({self._remaining_restarts} restarts left)"
-            self._log(f"{here}: {outcome.reason} Meeting the other nodes again {left}.")
+            self._log(f"{here}: {outcome.reason} Waiting for the other nodes {left}.")
         else:
-            self._log(f"{here}: a node joins. All ranks save, and go on with it.")
+            self._log(f"{here}: a node joins. All ranks save, and continue with it.")
         super()._restart_workers(worker_group)
 
 
@@ -102,7 +102,7 @@ def run_node(
             handler = get_rendezvous_handler(where)
             return _run_agent(handler, ranks, arguments, restarts, stop, log)
         except RendezvousClosedError:
-            return Outcome(1, "Another node has ended the job; it has the reason.")
+            return Outcome(1, "Another node ended the job; see its log.")
         except RendezvousError as error:
             return Outcome(
                 1,

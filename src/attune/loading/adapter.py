@@ -51,8 +51,8 @@ class Adapter:
             layer = modules.get(name)
             if not isinstance(layer, nn.Linear) or layer.weight.shape != (up.shape[0], down.shape[1]):
                 raise ModelError(
-                    f"{self.folder} is for another model: it adapts {name} ({up.shape[0]} × {down.shape[1]}), and this "
-                    "base has no such layer. Name the base it was trained on with --base."
+                    f"{self.folder} is for another model: it adapts {name} ({up.shape[0]} × {down.shape[1]}), which "
+                    "this base does not have. Give the base it was trained on: --base MODEL."
                 )
             with torch.no_grad():
                 added = self.scale * (up.double() @ down.double())

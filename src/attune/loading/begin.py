@@ -47,7 +47,7 @@ TASK_VOCABULARY = ("tokenizer", "vocabulary")  # a task's settings that choose i
 IMPORTED = """\
 run: {folder}
 seed: 0
-data: {{train: [{source}]}}  # not known; the model was imported from there
+data: {{train: [{source}]}}  # unknown: an imported model
 task: {{name: transcribe}}
 model: {{family: {family}, weights: {source}}}
 batches: {{micro_utterances: 8}}
@@ -183,7 +183,7 @@ def import_model(request: ImportRequest, site: Site) -> int:
     source, folder, tokenizer, base = request.source, request.to, request.tokenizer, request.base
     path = locate(source, site.cache)
     if base is not None and not is_adapter(path):
-        raise ModelError(f"{source} is not a LoRA adapter (it has no adapter_config.json). Leave --base out.")
+        raise ModelError(f"{source} is not a LoRA adapter (it has no adapter_config.json). Remove --base.")
     weights = path if not is_adapter(path) else locate(base, site.cache) if base else base_of(path, site)
     family = request.family or family_of(weights)
     if family is None:

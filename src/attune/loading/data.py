@@ -176,7 +176,7 @@ def training_reader(recipe: Recipe, corpus: Corpus | None, loaded: LoadedModel, 
     if recipe.augment and recipe.augment.masks and loaded.task_model.scorer in WITHOUT_MASKS:
         raise ConfigError("augment.masks: this model has no features to mask. Remove it.")
     if recipe.augment and recipe.augment.crop_seconds and loaded.task_model.scorer not in CROPPED:
-        raise ConfigError("augment.crop_seconds: this task learns from whole utterances. Remove it.")
+        raise ConfigError("augment.crop_seconds: this task needs whole utterances. Remove it.")
     built = loaded.task_model
     return Reader(
         corpus or (),
@@ -199,8 +199,8 @@ def _cached(recipe: Recipe, loaded: LoadedModel) -> Callable[[Utterance], Cached
     cache, augment = loaded.task_model.cache, recipe.augment
     if cache and augment and replace(augment, masks=None) != AugmentConfig():
         raise ConfigError(
-            "model.cache keeps the features of recordings as they are. Leave out augment.speeds, rooms, noise and "
-            "gain_db (masks may stay), or model.cache."
+            "model.cache does not work with augment.speeds, rooms, noise or gain_db, which change the audio (masks "
+            "work). Remove them, or model.cache."
         )
     return cache.lookup() if cache else None
 

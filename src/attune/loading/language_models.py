@@ -34,7 +34,7 @@ def search_of(config: SearchConfig, built: TaskModel, site: Site, world: World) 
     if config.lm is not None:
         model = _read_lm(config.lm, built, site, world)
         if isinstance(model, WordNGram) and config.lm_temperature != 1:
-            raise ConfigError("decode.lm_temperature: a language model over words has none. Leave it out.")
+            raise ConfigError("decode.lm_temperature does not work with a language model over words. Remove it.")
         fusion = Fusion(model, config.lm_weight, config.lm_temperature)
         search = replace(search, lm=config.lm, fusion=fusion)
     if built.codec.pieces:
@@ -86,7 +86,7 @@ def read_neural_lm(folder: Path, searched: TaskModel, device: torch.device) -> L
     first = 1 if searched.scorer == "transducer" else 0  # its blank comes last, and the task's first
     if ours != theirs[first:]:
         raise ModelError(
-            f"decode.lm: {folder} has other tokens ({len(theirs)}, {_fingerprint(theirs)}) than this model "
+            f"decode.lm: {folder} has different tokens ({len(theirs)}, {_fingerprint(theirs)}) than this model "
             f"({len(ours)}, {_fingerprint(ours)}). Train it with the same task.tokenizer."
         )
     load_weights(loaded.task_model.module, found.tensors(), found.weights)

@@ -180,6 +180,6 @@ def _require_unchanged(path: Path, locked: Entry) -> None:
     changed = [name for name, file in locked.files.items() if now.files.get(name) != file]
     if changed:
         raise SourceError(
-            f"{locked.source} has changed since it was locked: {', '.join(changed[:3])} changed or is gone. "
+            f"{locked.source} has changed since it was locked: {', '.join(changed[:3])} changed or was removed. "
             "Restore it, or fetch without --locked."
         )

@@ -8,9 +8,9 @@ from attune.recipe import Recipe
 # What a task has that a family of each kind needs, and how that is called.
 NEEDS: dict[TaskKind, tuple[tuple[str, ...], str]] = {
     "head": (("head",), "a task with a head"),
-    "text": (("text",), "a task about text"),
-    "tokens": (("text", "pieces"), "a task about text or tokens"),
-    "written": (("text", "pieces"), "a task about text alone"),
+    "text": (("text",), "a task with text"),
+    "tokens": (("text", "pieces"), "a task with text or tokens"),
+    "written": (("text", "pieces"), "a task with text only"),
 }
 
 

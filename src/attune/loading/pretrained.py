@@ -98,7 +98,7 @@ def locate_model(source: str, cache: Cache) -> Path:
         return stored or locate(source, cache)
     run = Run(stored or locate(chosen["run"], cache))
     if not run.checkpoints.is_dir():
-        raise ModelError(f"{run.name} is not a run with checkpoints, so {source} names nothing. Name a run.")
+        raise ModelError(f"{run.name} has no checkpoints to choose {source} from. Give a run.")
     if chosen["which"] == "best":
         return _best_checkpoint(run)
     step, saved = chosen["step"], run.checkpoints

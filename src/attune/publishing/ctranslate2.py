@@ -38,9 +38,11 @@ def convert_whisper(model: TaskModel, folder: Path, to: Path) -> ConversionCheck
 def require_whisper(model: TaskModel) -> WhisperModel:
     """The model, where CTranslate2 has one like it."""
     if not isinstance(model.model, WhisperModel):
-        raise ModelError("--for-ctranslate2 works with Whisper models. Leave it out for other families.")
+        raise ModelError("--for-ctranslate2 works with Whisper models only. Remove it.")
     if model.model.window != "full":
-        raise ModelError("CTranslate2 pads audio to 30 s, and this model has model.window=trimmed. Train it with full.")
+        raise ModelError(
+            "CTranslate2 pads audio to 30 s, but this model was trained with model.window=trimmed. Train with full."
+        )
     return model.model
 
 
@@ -71,7 +73,7 @@ def _compare(model: TaskModel, whisper: WhisperModel, converted: Any) -> Convers
     differing = sum(own[first] != other[first] for own, other in zip(ours, found, strict=True))
     if differing or largest > ROUNDING:
         raise ModelError(
-            f"The converted model is not the same: {differing} of {len(ours)} hypotheses differ, encoder states by up "
+            f"The converted model differs: {differing} of {len(ours)} hypotheses differ, encoder states by up "
             f"to {largest:.1e}. Nothing was written; use another version of ctranslate2."
         )
     return ConversionCheck(len(ours), largest)

@@ -68,7 +68,9 @@ def graphs_of(model: TaskModel) -> list[OnnxGraph]:
     """The graphs of a model; refused where there are none."""
     if isinstance(model.model, WhisperModel):
         if model.model.window != "full":
-            raise ModelError("--for-onnx pads audio to 30 s, and this model has model.window=trimmed. Train with full.")
+            raise ModelError(
+                "--for-onnx pads audio to 30 s, but this model was trained with model.window=trimmed. Train with full."
+            )
         return whisper_graphs(model.model)
     if isinstance(model.model, TransducerModel):
         return transducer_graphs(model.model)
@@ -76,7 +78,7 @@ def graphs_of(model: TaskModel) -> list[OnnxGraph]:
         return ssl_graphs(model.model)
     raise ModelError(
         "--for-onnx works with Whisper, transducers, and encoders with a head for CTC, labels, embeddings or speaker "
-        "activity. This model is of another kind."
+        "activity. This model is none of them."
     )
 
 
@@ -130,7 +132,7 @@ def compare(model: TaskModel, converted: OnnxModel) -> ConversionCheck:
         differing = _differing(model, converted, batch) if model.scorer in SEARCHED else 0
     if differing or not largest <= ROUNDING:
         raise ModelError(
-            f"The converted model is not the same: {differing} of {len(batch.ids)} hypotheses differ, scores by up to "
+            f"The converted model differs: {differing} of {len(batch.ids)} hypotheses differ, scores by up to "
             f"{largest:.1e}. Nothing was written; use another version of onnxruntime."
         )
     return ConversionCheck(len(batch.ids), largest)

@@ -49,6 +49,7 @@ NEMO, CARD = ".nemo", "README.md"
 METHODS = ("transcribe", "classify")  # of a loaded model, each for the task of its name
 TRAINING = ("log.jsonl", "environment.json", "command.txt", "sources.lock.json")
 TRACKED = ("tensorboard", "mlruns", "wandb")  # folders of trackers
+TEXTS = (".txt", ".md", ".json", ".jsonl", ".yaml", ".log")
 
 
 def export_model(source: str, to: Path, site: Site, for_transformers: bool = False) -> None:
@@ -56,7 +57,7 @@ def export_model(source: str, to: Path, site: Site, for_transformers: bool = Fal
     path = locate_model(source, site.cache)
     is_own_format = to.suffix != NEMO and not for_transformers
     if to.suffix == NEMO and (to.is_dir() or for_transformers):
-        raise ModelError(f"{to} is a folder, or asked to be one; a .nemo file is needed. Choose another name.")
+        raise ModelError(f"{to} is a folder; expected a .nemo file. Choose another name.")
     if to.suffix != NEMO:
         _require_free(to, may_replace=is_own_format)
     pretrained = open_pretrained(path)
@@ -135,7 +136,7 @@ def _in_transformers(name: str, model: TaskModel, folder: Path) -> Path:
 def _keep_nemo(file: Path, to: Path) -> None:
     if not file.is_file():
         raise ModelError(
-            "Only transducers with SentencePiece tokens can be a .nemo file. Give --to a folder, e.g. "
+            "Only transducers with SentencePiece tokens can be exported as .nemo. Give --to a folder, e.g. "
             f"{to.with_suffix('')}."
         )
     with completed(to) as partial:
@@ -168,9 +169,17 @@ def make_bundle(path: Path, folder: Path, address: str, site: Site) -> None:
     for each in TRAINING:
         if (path / each).is_file():
             write_text(training / each, without_secrets(_text(path / each)))
+    for each in TRACKED:
+        if (path / each).is_dir():
+            shutil.copytree(path / each, training / each, ignore=_links)  # W&B links its newest run
+    _remove_secrets(folder)
     if _scores(path):
         shutil.copy(path / "scores.json", folder)
     _write_card(folder, _facts(run, recipe, address, folder))
+
+
+def _links(folder: str, names: Sequence[str]) -> list[str]:
+    return [name for name in names if Path(folder, name).is_symlink()]
 
 
 def _write_card(folder: Path, facts: CardFacts) -> None:
@@ -182,8 +191,8 @@ def _write_card(folder: Path, facts: CardFacts) -> None:
 
 def _remove_secrets(folder: Path) -> None:
     """Of the texts that attune writes; earlier versions, and people, leave credentials in addresses there."""
-    texts = [*folder.glob("recipe.yaml"), *folder.glob("README.md"), *folder.glob("training/*")]
-    for path in filter(Path.is_file, texts):
+    training = [path for path in folder.glob("training/**/*") if path.suffix in TEXTS]
+    for path in filter(Path.is_file, [*folder.glob("recipe.yaml"), *folder.glob("README.md"), *training]):
         written = path.read_text(encoding="utf-8", errors="surrogateescape")
         if without_secrets(written) != written:
             path.write_bytes(without_secrets(written).encode(errors="surrogateescape"))

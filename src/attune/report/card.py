@@ -13,7 +13,9 @@ _HUB_DATA = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+?)(?:@[^/]+)?(?:/.*)?")
 
 BAR = 40  # characters of the longest
 LAYERS_FILE = "layers.svg"
-LAYERS_SHOWN = f"The head sees a weighted sum; 0 is nearest the input.\n\n![Weight of each layer]({LAYERS_FILE})"
+LAYERS_SHOWN = (
+    f"The head uses a weighted sum of the layers; 0 is nearest the input.\n\n![Weight of each layer]({LAYERS_FILE})"
+)
 _TRIMMED = (
     "It was trained with `model.window: trimmed`, on audio without padding. transformers pads to 30 s, which "
     "this model was not trained for: expect higher error rates there."
@@ -204,9 +206,9 @@ def _again(facts: CardFacts) -> str:
     if not facts.command:
         return ""
     return (
-        f"## How to make it again\n\n```bash\nattune pull {facts.address} --to {facts.name} && cd {facts.name}\n"
+        f"## How to reproduce it\n\n```bash\nattune pull {facts.address} --to {facts.name} && cd {facts.name}\n"
         "attune fetch training/recipe.yaml --locked training/sources.lock.json\n"
-        f"attune train training/recipe.yaml run=runs/again\n```\n\nIt was made by `{facts.command}`."
+        f"attune train training/recipe.yaml run=runs/again\n```\n\nTrained with `{facts.command}`."
     )
 
 

@@ -13,6 +13,7 @@ from attune.report.comparison import SIGNIFICANT, TESTS, Compared, Comparison, c
 from attune.report.page import Page, make_page
 from attune.report.sets import ScoredSet, coded, columns_of, groups_of, labels_of
 from attune.report.sounds import sound_of
+from attune.scoring.bleu import BLEU
 from attune.scoring.significance import Counts, holm, paired_bootstrap
 
 SLICE_RESAMPLES = 2000
@@ -69,6 +70,8 @@ def _sounds(comparison: Comparison, scored: ScoredSet) -> Json:
 
 def _slices(comparison: Comparison, groups: Mapping[str, Sequence[str | None]]) -> list[Json]:
     """Where the last system differs from the first: kind, name, utterances, both rates, difference, interval, p."""
+    if comparison.metric is BLEU:  # its rows do not add up
+        return []
     first, last = comparison.systems[0], comparison.systems[-1]
     scale = 1.0 if comparison.kind == "values" else 100.0
     found: list[list[Any]] = []

@@ -17,7 +17,7 @@ from attune.report.diffs import Diff, WordCounts, diff
 from attune.report.tables import aligned, metric_label, with_unit
 from attune.scoring import bootstrap
 from attune.scoring.accuracy import ACCURACY
-from attune.scoring.error_rates import WER
+from attune.scoring.bleu import BLEU, paired_bleu, score_translations
 from attune.scoring.significance import (
     Counts,
     RateDifference,
@@ -101,16 +101,17 @@ class Comparison:
         return "trial" if self.kind == "trials" else "utterance"
 
 
-def compare(
-    split: str, systems: Sequence[System], kind: Literal["text", "labels"], normalize: Callable[[str], str]
-) -> Comparison:
-    """Compare systems on what all of them predicted; references must be the same."""
+def compare(split: str, systems: Sequence[System], metric: Metric, normalize: Callable[[str], str]) -> Comparison:
+    """Compare systems on what all of them predicted by an error rate of words, BLEU or accuracy.
+
+    References must be the same.
+    """
     known = [{each.id: each for each in system.predictions if not each.is_absent} for system in systems]
     ids = [each.id for each in systems[0].predictions if all(each.id in own for own in known)]
     if not ids:
-        raise DataError(f"The systems have no utterance of {split} in common. Give runs that were scored on one set.")
+        raise DataError(f"The systems have no utterance of {split} in common. Give runs scored on the same set.")
     references = _references(split, ids, systems, known, normalize)
-    metric = WER if kind == "text" else ACCURACY
+    kind: ComparedKind = "labels" if metric is ACCURACY else "text"
     sizes = np.array([len(text.split()) if kind == "text" else 1 for text in references], np.int64)
     values = [[normalize(_text(own[name].value)) for name in ids] for own in known]
     compared = [_compared(system, metric, own, references, sizes) for system, own in zip(systems, values, strict=True)]
@@ -123,7 +124,7 @@ def compare(
         references,
         sizes,
         compared,
-        pair_results(compared, lambda one, other: _tests(compared[one], compared[other], references, sizes, kind)),
+        pair_results(compared, lambda one, other: _tests(compared[one], compared[other], references, sizes)),
         total - len(ids),
     )
 
@@ -159,7 +160,11 @@ def _compared(
         return Compared(system, bootstrap.percent(metric, 1 - wrong, sizes), wrong, values, (), words)
     diffs = [diff(reference.split(), value.split(), words) for reference, value in zip(references, values, strict=True)]
     wrong = np.array([each.total for each in diffs], np.int64)
-    return Compared(system, bootstrap.percent(metric, wrong, sizes), wrong, values, diffs, words)
+    if metric is BLEU:
+        score = score_translations(references, values, [str(row) for row in range(len(values))])
+    else:
+        score = bootstrap.percent(metric, wrong, sizes)
+    return Compared(system, score, wrong, values, diffs, words)
 
 
 def pair_results(systems: Sequence[Compared], test: Callable[[int, int], PairTests]) -> list[PairResult]:
@@ -181,14 +186,16 @@ def pair_results(systems: Sequence[Compared], test: Callable[[int, int], PairTes
     ]
 
 
-def _tests(
-    first: Compared, second: Compared, references: Sequence[str], sizes: NDArray[np.int64], kind: str
-) -> PairTests:
+def _tests(first: Compared, second: Compared, references: Sequence[str], sizes: NDArray[np.int64]) -> PairTests:
+    metric = first.score.metric
+    if metric is BLEU:
+        difference = paired_bleu(references, first.values, second.values)
+        return difference, {"bootstrap": difference.p}
     difference = paired_bootstrap(first.wrong, second.wrong, sizes)
-    if kind == "labels":  # the difference of accuracies, not of errors
+    if metric is ACCURACY:  # the difference of accuracies, not of errors
         difference = difference.negated
     tests = {"bootstrap": difference.p}
-    if kind == "text":
+    if metric is not ACCURACY:
         found = zip(references, first.diffs, second.diffs, strict=True)
         segments = [each for text, one, other in found for each in stretches(slots(len(text.split()), one, other))]
         tests["mapsswe"] = mapsswe(segments)

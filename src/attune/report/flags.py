@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 FLAGS = {
-    "absent": "There is no prediction: the audio could not be read.",
+    "absent": "No prediction: the audio could not be read.",
     "empty": "The hypothesis is empty, the reference is not.",
-    "runaway": "The hypothesis repeats itself, or is much longer than the reference: probably a hallucination.",
-    "suspect": "The model is sure and yet mostly wrong: the reference may not match the audio.",
-    "oov": "The reference has words that the training texts do not have.",
+    "runaway": "The hypothesis repeats itself, or is much longer than the reference: probably hallucinated.",
+    "suspect": "High confidence, many errors: the reference may not match the audio.",
+    "oov": "The reference has words that are not in the training texts.",
 }
 LONGER = 2.0  # times the reference
 MOST_EXTRA = 5  # words

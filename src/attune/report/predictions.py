@@ -128,7 +128,7 @@ def _mistyped(row: Mapping[str, Json]) -> list[str]:
     if not isinstance(row.get("score"), int | float | None) or isinstance(row.get("score"), bool):
         wrong.append("'score' is neither a number nor null")
     if not isinstance(row.get("language"), str | None):
-        wrong.append("'language' is neither a text nor null")
+        wrong.append("'language' is neither a string nor null")
     file = row.get("file")
     if file is not None and not (isinstance(file, str) and _is_inside(PurePath(file))):
         wrong.append("'file' is not a path inside the folder of the predictions")

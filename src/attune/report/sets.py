@@ -14,18 +14,20 @@ from typing import Any, Literal
 
 import numpy as np
 
-from attune.metrics import Json, Prediction, Scores
+from attune.metrics import Json, Metric, Prediction, Scores
 from attune.report.diffs import Diff, WordCounts, diff
 from attune.report.flags import FLAGS, Judged, flags_of
 from attune.report.slices import DECIBELS, MOST_VALUES, SECONDS, Ratios, bins, slices_of
 from attune.report.sounds import estimated_snrs, snr_of, sound_of
 from attune.report.tables import metric_label, scores_json, without_repeats
 from attune.scoring.accuracy import ACCURACY
+from attune.scoring.bleu import BLEU
 from attune.scoring.error_rates import WER
 from attune.types import Utterance
 
 Kind = Literal["text", "labels", "trials", "segments", "audio", "other"]
 
+PHONE_ERROR_RATE = "per"
 MOST_CONFUSIONS = 500
 MOST_WORDS = 20_000
 MOST_LABELS = 60  # of a confusion matrix
@@ -93,6 +95,16 @@ def _kind_of_value(prediction: Prediction) -> Kind:
         case [float() | int(), *_]:
             return "trials"
     return "other"
+
+
+def text_metric(scores: Scores) -> Metric | None:
+    """The task's metric of texts if that is one of words or n-grams."""
+    for name, score in scores.values.items():
+        if name == BLEU.name:
+            return BLEU
+        if name in (WER.name, PHONE_ERROR_RATE):
+            return score.metric
+    return None
 
 
 def set_data(scored: ScoredSet) -> dict[str, Json]:
@@ -223,9 +235,9 @@ def _text_data(texts: _Texts, scored: ScoredSet) -> dict[str, Json]:
 
 def _edit_ratios(texts: _Texts, scored: ScoredSet) -> Ratios:
     """The error rate of the words, under the name that the task has for it."""
-    own = [score.metric for name, score in scored.scores.values.items() if name in (WER.name, "per")]
+    own = text_metric(scored.scores)
     totals = np.array([each.total for each in texts.diffs], np.int64)
-    return Ratios(own[0] if own else WER, totals, np.array(texts.words, np.int64))
+    return Ratios(WER if own in (None, BLEU) else own, totals, np.array(texts.words, np.int64))
 
 
 def _label_data(scored: ScoredSet) -> dict[str, Json]:

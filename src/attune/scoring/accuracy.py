@@ -8,7 +8,7 @@ from attune.errors import DataError
 from attune.metrics import Metric, Scores
 from attune.scoring import bootstrap
 
-ACCURACY = Metric("accuracy", "%", True, "Share of the utterances whose label is predicted correctly.")
+ACCURACY = Metric("accuracy", "%", True, "Share of utterances with the correct label.")
 
 
 def score_labels(references: Sequence[str], predictions: Sequence[str | None]) -> Scores:

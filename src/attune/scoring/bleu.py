@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from attune.metrics import Metric, Score
 from attune.scoring import bootstrap
+from attune.scoring.significance import RateDifference, paired_statistic, utterance_weights
 
 BLEU = Metric("bleu", "", True, "Corpus BLEU of cased 13a tokens, from 0 to 100.")
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp"
@@ -68,9 +69,24 @@ def bleu_of(counts: NDArray[np.int64]) -> float:
 
 def score_translations(references: Sequence[str], hypotheses: Sequence[str], names: Sequence[str]) -> Score:
     """BLEU of a corpus with its 95 % interval; `names` are the sentences' unique names."""
-    rows = [sentence_counts(*pair) for pair in zip(references, hypotheses, strict=True)]
-    counts = np.array(rows, np.int64).reshape(len(rows), 2 * ORDER + 2)
+    counts = _counts(references, hypotheses)
     return bootstrap.statistic(BLEU, lambda chosen: bleu_of(counts[chosen].sum(0)), names)
+
+
+def paired_bleu(references: Sequence[str], first: Sequence[str], second: Sequence[str]) -> RateDifference:
+    """The difference of the BLEU of two systems, by paired bootstrap over sentences."""
+    one, other = _counts(references, first), _counts(references, second)
+    return paired_statistic(
+        lambda weights: bleu_of(weights @ one),
+        lambda weights: bleu_of(weights @ other),
+        utterance_weights(len(references)),
+        len(references),
+    )
+
+
+def _counts(references: Sequence[str], hypotheses: Sequence[str]) -> NDArray[np.int64]:
+    rows = [sentence_counts(*pair) for pair in zip(references, hypotheses, strict=True)]
+    return np.array(rows, np.int64).reshape(len(rows), 2 * ORDER + 2)
 
 
 def _ngrams(tokens: list[str], order: int) -> Counter[tuple[str, ...]]:

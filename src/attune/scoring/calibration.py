@@ -19,9 +19,8 @@ from attune.errors import DataError
 from attune.metrics import Metric, Score
 from attune.scoring import bootstrap
 
-CLLR = Metric("cllr", "", False, "Cost of log-likelihood ratios in bits, over all priors; 1 is a system without a use.")
-MIN_CLLR = Metric("min_cllr", "", False, "The cost that the best monotonic calibration of these scores would have.")
-ECE = Metric("ece", "%", False, "Expected calibration error: how far confidences are from the share that is right.")
+CLLR = Metric("cllr", "", False, "Cost of log-likelihood ratios in bits, over all priors; 1 for a useless system.")
+MIN_CLLR = Metric("min_cllr", "", False, "Cllr after the best monotonic calibration of these scores.")
 BINS = 15
 RIDGE = 1e-6  # keeps weights finite where the scores separate the answers exactly
 MOST_STEPS = 200

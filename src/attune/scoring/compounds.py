@@ -15,7 +15,7 @@ from rapidfuzz.distance import Levenshtein
 from attune.metrics import Metric, Score
 from attune.scoring import bootstrap
 
-COMPOUND_WER = Metric("compound_wer", "%", False, "Word error rate in which compounds match however they are spaced.")
+COMPOUND_WER = Metric("compound_wer", "%", False, "Word error rate that ignores spaces in compounds.")
 
 
 def count_errors(reference: Sequence[str], hypothesis: Sequence[str]) -> int:

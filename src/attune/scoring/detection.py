@@ -16,7 +16,7 @@ from attune.metrics import Metric, Score
 from attune.scoring import bootstrap
 
 EER = Metric("eer", "%", False, "Equal error rate: where as many target trials are rejected as impostors accepted.")
-MIN_DCF = Metric("min_dcf", "", False, "Minimum detection cost at a target prior of 0.01; 1 is a system without a use.")
+MIN_DCF = Metric("min_dcf", "", False, "Minimum detection cost at a target prior of 0.01; 1 for a useless system.")
 TARGET_PRIOR = 0.01
 
 

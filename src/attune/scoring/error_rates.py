@@ -21,8 +21,8 @@ from attune.scoring import bootstrap, edits
 WER = Metric("wer", "%", False, "Word error rate: word edits per reference word.")
 CER = Metric("cer", "%", False, "Character error rate: character edits per reference character.")
 SER = Metric("ser", "%", False, "Sentence error rate: share of the utterances with an error.")
-RAW_WER = Metric("raw_wer", "%", False, "Word error rate of the texts as they are, without the normalizer.")
-RAW_CER = Metric("raw_cer", "%", False, "Character error rate of the texts as they are, without the normalizer.")
+RAW_WER = Metric("raw_wer", "%", False, "Word error rate without the normalizer.")
+RAW_CER = Metric("raw_cer", "%", False, "Character error rate without the normalizer.")
 
 # A row per scored utterance: insertions, deletions, substitutions, words, character edits, characters.
 Rows = NDArray[np.int64]

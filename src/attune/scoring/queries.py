@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from attune.metrics import Metric
 from attune.scoring.dtw import subsequence_distances
 
-MTWV = Metric("mtwv", "", True, "Maximum term-weighted value over all thresholds, at most 1; 0 finds nothing.")
+MTWV = Metric("mtwv", "", True, "Maximum term-weighted value over all thresholds, at most 1; 0 if nothing is found.")
 PRIOR, MISS_COST, FALSE_ALARM_COST = 0.0008, 100.0, 1.0
 BETA = FALSE_ALARM_COST / MISS_COST * (1 / PRIOR - 1)
 FEWEST_FRAMES = 5  # a shorter query matches nothing

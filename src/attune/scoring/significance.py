@@ -67,6 +67,16 @@ def paired_statistic(
     return _difference(second(whole) - first(whole), found[np.isfinite(found)])
 
 
+def utterance_weights(count: int) -> Callable[[np.random.Generator], NDArray[np.int64]]:
+    """Resamples of so many utterances, as weights of them."""
+
+    def draw(random: np.random.Generator) -> NDArray[np.int64]:
+        weights: NDArray[np.int64] = np.bincount(random.integers(count, size=count), minlength=count)
+        return weights
+
+    return draw
+
+
 def speaker_weights(
     speakers: Sequence[tuple[str, str]],
 ) -> Callable[[np.random.Generator], NDArray[np.int64]]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from attune.errors import DataError
 from attune.metrics import Json, Prediction
 
-KINDS = {bool: "a truth value", int: "a number", float: "a number", list: "a list", dict: "an object"}
+KINDS = {bool: "a boolean", int: "a number", float: "a number", list: "a list", dict: "an object"}
 
 
 def texts_of(predictions: Sequence[Prediction]) -> tuple[list[str], list[str | None]]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from attune.serve.engine import ChunkDecoding, Engine
 from attune.serve.monitor import Monitor
 from attune.serve.problems import ApiError, answer_problem
 from attune.serve.settings import ServerSettings
+from attune.serve.speakers import diarized
 from attune.serve.uploads import Upload, read_upload
 
 STOP_SECONDS = 60.0  # that waiting requests have once the server is asked to stop
@@ -40,6 +42,7 @@ class Server:
     engines: Mapping[str, Engine]
     settings: ServerSettings
     monitor: Monitor
+    speakers: Engine | None = None  # finds who speaks when, for any of the models
 
     def engine(self, name: str | None) -> Engine:
         """The model that a request names; any name stands for an only model, as clients insist on sending one."""
@@ -47,21 +50,25 @@ class Server:
             return self.engines[name]
         if name is None or len(self.engines) == 1:
             return next(iter(self.engines.values()))
-        raise ApiError(404, f"No model {name!r} here. Models: {', '.join(self.engines)}.", "model", "model_not_found")
+        raise ApiError(404, f"No model {name!r}. Available: {', '.join(self.engines)}.", "model", "model_not_found")
 
 
-def make_app(models: Mapping[str, Recognizer], settings: ServerSettings) -> Starlette:
-    """The application that serves these models."""
+def make_app(
+    models: Mapping[str, Recognizer], settings: ServerSettings, speakers: Recognizer | None = None
+) -> Starlette:
+    """The application that serves these models; one that diarizes adds speakers to the words of all."""
     monitor = Monitor()
     engines = {name: Engine(name, each, settings.limits, monitor) for name, each in models.items()}
-    server = Server(engines, settings, monitor)
+    diarizer = Engine("speakers", speakers, settings.limits, monitor) if speakers else None
+    server = Server(engines, settings, monitor, diarizer)
+    running = [*engines.values(), *([diarizer] if diarizer else [])]
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        for engine in engines.values():
+        for engine in running:
             engine.start()
         yield
-        for engine in engines.values():
+        for engine in running:
             await asyncio.to_thread(engine.stop, STOP_SECONDS)
 
     app = Starlette(routes=_routes(server), lifespan=lifespan, exception_handlers={ApiError: answer_problem})
@@ -84,7 +91,7 @@ def _routes(server: Server) -> list[Route | WebSocketRoute]:
     async def one_model(request: Request) -> Response:
         name = request.path_params["name"]
         if name not in server.engines:
-            raise ApiError(404, f"No model {name!r} here.", "model", "model_not_found")
+            raise ApiError(404, f"No model {name!r}.", "model", "model_not_found")
         return JSONResponse({"id": name, "object": "model", "created": 0, "owned_by": "attune"})
 
     async def health(request: Request) -> Response:
@@ -123,20 +130,35 @@ def _page_file(path: Path) -> Callable[[Request], FileResponse]:
 async def _transcribe(server: Server, request: Request, translate: bool) -> Response:
     upload = await read_upload(request, server.settings.limits, translate)
     engine = server.engine(upload.model)
-    _require_possible(upload, engine.recognizer)
-    decoding = ChunkDecoding(upload.words or upload.logprobs or upload.format in ("srt", "vtt"), upload.temperature)
-    parts = engine.transcribe(_client(request), upload.samples, upload.hints, decoding)
+    _require_possible(upload, engine.recognizer, server)
+    words = upload.words or upload.logprobs or upload.format in ("srt", "vtt", "diarized_json")
+    parts = engine.transcribe(_client(request), upload.samples, upload.hints, ChunkDecoding(words, upload.temperature))
+    if upload.format == "diarized_json" and server.speakers:
+        turns = await server.speakers.find_turns(_client(request), upload.samples)
+        found = engine.recognizer.join([part async for part in parts])
+        join = partial(engine.join, language=found.language)
+        return JSONResponse(diarized(upload, found, turns, join))
     if upload.is_stream and upload.format in ("json", "verbose_json"):
         first = await anext(parts, None)  # what is wrong with the request is answered with a status
         return StreamingResponse(_events(engine, upload, first, parts), media_type="text/event-stream")
     return answers.answer(upload, engine.recognizer.join([part async for part in parts]))
 
 
-def _require_possible(upload: Upload, recognizer: Recognizer) -> None:
+def _require_possible(upload: Upload, recognizer: Recognizer, server: Server) -> None:
     if upload.format == "diarized_json":
-        raise ApiError(422, "diarized_json needs a model with speakers; this one has none.", "response_format")
+        _require_diarizable(upload, server)
     if upload.hints.translate and "speech_task" not in {each.name for each in fields(recognizer.recipe.model.config)}:
         raise ApiError(422, "This model transcribes; translations need a multilingual Whisper.", "model")
+
+
+def _require_diarizable(upload: Upload, server: Server) -> None:
+    longest = server.settings.limits.diarized_seconds
+    if server.speakers is None:
+        raise ApiError(422, "diarized_json needs a server with a model of speakers (--speakers).", "response_format")
+    if upload.is_stream or upload.hints.translate:
+        raise ApiError(422, "diarized_json is for transcriptions, and has no stream.", "response_format")
+    if upload.seconds > longest:
+        raise ApiError(413, f"diarized_json takes recordings of up to {longest:.0f} s.", "file")
 
 
 async def _events(
@@ -221,10 +243,10 @@ class Gate:
         """Pages of other sites may not use a server that trusts whoever can reach it, under any name of its own."""
         host = connection.headers.get("host", "")
         if self.server.settings.is_local and host.rpartition(":")[0] not in LOCAL_NAMES and host not in LOCAL_NAMES:
-            raise ApiError(403, "This server answers to localhost only. Start it with --host to serve others.")
+            raise ApiError(403, "This server accepts requests to localhost only. Start it with --host to serve others.")
         origin = connection.headers.get("origin")
         if origin and origin.partition("://")[2] != host:
-            raise ApiError(403, "Pages of other sites may not use this server.")
+            raise ApiError(403, "Requests from pages of other sites are refused.")
 
     def _too_large(self) -> ApiError:
         return ApiError(413, f"The request is larger than {self.server.settings.limits.upload_mib} MiB.", "file")

@@ -24,7 +24,8 @@ from attune.scorers import StreamingModel
 from attune.serve.monitor import Monitor
 from attune.serve.problems import ApiError
 from attune.serve.settings import ServerLimits
-from attune.types import SAMPLE_RATE, Word
+from attune.serve.speakers import SpeakerTurn, turns_of
+from attune.types import SAMPLE_RATE, Utterance, Word, require_text
 
 Answer = TypeVar("Answer")
 STOPPED = "The server is shutting down."
@@ -166,6 +167,20 @@ class Engine:
             return recognizer.transcribe_chunks([each.item for each in works if isinstance(each.item, AudioChunk)])
 
         return self._put(client, decoding, chunk.seconds, run, chunk)
+
+    def join(self, texts: Sequence[str], language: str | None) -> str:
+        """Texts one after the other, as the language writes them."""
+        return require_text(self.recognizer.loaded.task_model.codec.join(texts, Utterance("", 0.0, language=language)))
+
+    async def find_turns(self, client: str, samples: NDArray[np.float32]) -> list[SpeakerTurn]:
+        """Who speaks when in a recording, of a model that diarizes."""
+        recognizer = self.recognizer
+
+        def run(works: Sequence[QueuedWork[list[SpeakerTurn]]]) -> list[list[SpeakerTurn]]:
+            recordings = [each.item for each in works if isinstance(each.item, np.ndarray)]
+            return [turns_of(each.value) for each in recognizer.predict(recordings)]
+
+        return await self._put(client, "turns", len(samples) / SAMPLE_RATE, run, samples)
 
     def open_stream(self) -> TokenStream | None:
         """A stream of its own, where the model hears streams."""

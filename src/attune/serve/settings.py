@@ -18,6 +18,7 @@ class ServerLimits:
     chunk_seconds: float = 60.0  # that a model without a limit of its own decodes at once
     batch_seconds: float = 120.0  # of audio decoded together
     batch_size: int = 32
+    diarized_seconds: float = 1800.0  # of one recording: who speaks when is found in all of it at once
 
     @property
     def upload_bytes(self) -> int:

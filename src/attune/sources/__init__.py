@@ -4,6 +4,7 @@ A source is a file of this folder that exports SOURCE. What is remote is fetched
 by byte ranges.
 """
 
+import inspect
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -90,6 +91,10 @@ def push(folder: Path, source: str, message: str, watch: Watch = unwatched) -> s
     upload = source_of(source).push
     if upload is None:
         raise SourceError(f"Cannot push to {shown(source)}. Use hf://ORG/NAME, s3://BUCKET/PREFIX/ or a folder.")
+    try:
+        inspect.signature(upload).bind(folder, source, message, watch)
+    except TypeError:  # a plug-in for 0.1, which had no `watch`
+        return upload(folder, source, message)  # type: ignore[call-arg]
     return upload(folder, source, message, watch)
 
 

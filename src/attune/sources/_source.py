@@ -28,7 +28,7 @@ class Find(Protocol):
 class Push(Protocol):
     """Uploads all files of a folder to an address, so that they appear there together; returns where to see them.
 
-    `watch` gets how far it is.
+    `watch` gets how far it is; a function without this parameter works too, and shows no progress.
     """
 
     def __call__(self, folder: Path, address: str, message: str, watch: Watch) -> str: ...

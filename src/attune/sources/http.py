@@ -1,4 +1,4 @@
-"""Files on the web without encryption, such as those of a local server: as `https`."""
+"""Files on the web without encryption, such as those of a local server; otherwise like `https`."""
 
 from attune.sources.https import SOURCE
 

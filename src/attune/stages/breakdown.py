@@ -15,7 +15,7 @@ LOOKED_AT = 1000  # utterances whose labels are known by name
 def require_groups(by: str, utterances: Iterable[Utterance], task: Task) -> None:
     """Refuse what no utterance can be grouped by, before anything is decoded."""
     if task.scored_over == "set":
-        raise ConfigError("--by: this task is scored over whole sets, not over parts of them. Leave it out.")
+        raise ConfigError("--by: this task is scored over whole sets, not over parts of them. Remove it.")
     if by in FIELDS:
         return
     known = {name for utterance, _ in zip(utterances, range(LOOKED_AT), strict=False) for name in utterance.labels}

@@ -88,9 +88,8 @@ def _open_external(path: Path, overrides: Sequence[str], site: Site) -> EvalTarg
     family = family_of(base_of(path, site) if is_adapter(path) else path)
     if family is None:
         raise ModelError(
-            f"{path} is neither a run nor a model folder (it has no recipe.yaml), nor a recipe (.yaml), nor another "
-            "toolkit's checkpoint that attune reads: a .nemo file, a transformers folder of a Whisper model, or an "
-            "OpenAI .pt file."
+            f"{path} is not a run, a model or a recipe. Expected a run or model folder (with recipe.yaml), a recipe "
+            "(.yaml), a .nemo file, a transformers folder of a Whisper model, or an OpenAI .pt file."
         )
     recipe = with_local_files(external_recipe(path, family, path, overrides), site)
     folders = ModelFolders(path, path)
@@ -101,7 +100,7 @@ def _require_own_weights(folder: Path, own: Recipe, wished: Recipe) -> None:
     for name in ("weights", "tokenizer"):
         if getattr(own.model.config, name, None) != getattr(wished.model.config, name, None):
             raise ConfigError(
-                f"model.{name}: {folder} is a model with its own. Give the other model instead, or a recipe."
+                f"model.{name} cannot be changed: {folder} has its own. Give the other model, or a recipe."
             )
 
 
@@ -252,4 +251,4 @@ def record(target: EvalTarget, evaluation: Evaluation, out: Path | None) -> None
 
 
 def _remedy(run: Run) -> str:
-    return f"To keep nothing, evaluate its model: attune evaluate {run.model}"
+    return f"To write nothing, evaluate its model: attune evaluate {run.model}"

@@ -12,13 +12,14 @@ from attune.catalog import FAMILIES, NORMALIZERS, find
 from attune.contracts import TunedTask
 from attune.corpora import sample_corpus
 from attune.loading.data import open_split
-from attune.loading.pretrained import build_model, export, load_weights, open_pretrained
-from attune.loading.sharing import decoding_world, deferral, usable
+from attune.loading.pretrained import LoadedModel, build_model, export, load_weights, open_pretrained
+from attune.loading.sharing import decoding_world, deferral, share_model, usable
 from attune.report.comparison import System, compare, describe_change
 from attune.report.predictions import read_predictions, write_predictions
-from attune.report.sets import kind_of
+from attune.report.sets import kind_of, text_metric
 from attune.report.tables import describe_score, scores_from_json
 from attune.run_report import BEFORE, save_report
+from attune.scoring.accuracy import ACCURACY
 from attune.stages.context import (
     Evaluated,
     Event,
@@ -36,7 +37,7 @@ from attune.stages.evaluate import (
 from attune.training import checkpoint
 from attune.training.adapt import merge_lora
 from attune.training.average import average
-from attune.training.deferred import Deferred
+from attune.training.sharding import has_slices
 from attune.types import ScoringContext
 
 
@@ -50,15 +51,13 @@ def finish(training: TrainingContext, before: int, last: int) -> Iterator[Event]
     if recipe.train.average or training.saver:
         training.place.fetch_tensors()
     final = _choose(training)
-    # Built anew: what training added to the model (LoRA) is now in its weights.
-    training = replace(training, loaded=build_model(recipe, run.task, run.assets))
+    training = replace(training, loaded=_load_final(final, training))
     model = training.loaded.task_model
-    load_weights(model.module, final.tensors, final.where)
-    model.module.to(world.device)
     if recipe.data.dev and isinstance(training.loaded.task, TunedTask):
         yield from _tune(training.loaded.task, training)
     if world.is_first:
-        export(run.model, recipe, run, model, watch=training.site.cache.watch)
+        weights = final.tensors if has_slices(model.module) else None
+        export(run.model, recipe, run, model, watch=training.site.cache.watch, weights=weights)
     if recipe.train.eval_utterances:
         yield from _score_all_of("dev", training, final.steps[-1])
     if recipe.data.test:
@@ -101,10 +100,10 @@ def _retained_line(training: TrainingContext) -> str:
     before, after = (scores_from_json(run.scores()[name]) for name in names)
     first, second = (read_predictions(run.predictions(name)) for name in names)
     kind = kind_of(second, after)
-    if kind == "text" or kind == "labels":
+    if metric := ACCURACY if kind == "labels" else text_metric(after) if kind == "text" else None:
         normalizer = after.conditions.get("normalizer", "none")
         systems = [System("before", first), System("after", second)]
-        return describe_change(compare("retained", systems, kind, find(NORMALIZERS, normalizer)), "retained")
+        return describe_change(compare("retained", systems, metric, find(NORMALIZERS, normalizer)), "retained")
     name, last = next(iter(after.values.items()))
     return f"retained: {name} {describe_score(before.values[name])} before, {describe_score(last)} after"
 
@@ -153,12 +152,6 @@ def _decode_all_of(split: str, training: TrainingContext) -> Generator[Event, No
     return evaluation, context
 
 
-def _deferral(training: TrainingContext) -> Deferred | None:
-    """What the final model is built under: as it was trained, unless its files for others need all of it."""
-    exporters = find(FAMILIES, training.recipe.model.family).exporters
-    return None if exporters.beside_has_weights else deferral(training.recipe, training.world)
-
-
 @dataclass(frozen=True, slots=True)
 class _Final:
     """The weights that a training comes to, where they were read, and the checkpoints they are of."""
@@ -166,6 +159,24 @@ class _Final:
     tensors: Mapping[str, Tensor]
     where: Path
     steps: tuple[int, ...]
+
+
+def _load_final(final: _Final, training: TrainingContext) -> LoadedModel:
+    """Built anew: what training added to the model (LoRA) is now in its weights. Ranks that share it have slices.
+
+    Not so where the files for other toolkits need the whole model.
+    """
+    recipe, run, world = training.recipe, training.run, training.world
+    needs_whole = find(FAMILIES, recipe.model.family).exporters.beside_has_weights
+    deferred = None if needs_whole else deferral(recipe, world)
+    with deferred or nullcontext():
+        loaded = build_model(recipe, run.task, run.assets)
+        load_weights(loaded.task_model.module, final.tensors, final.where)
+    if deferred:
+        share_model(loaded, recipe, world, deferred)
+    else:
+        loaded.task_model.module.to(world.device)
+    return loaded
 
 
 def _choose(training: TrainingContext) -> _Final:

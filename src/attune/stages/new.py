@@ -40,7 +40,7 @@ SPLIT_NAMES = {
     "dev": ("dev", "valid", "validation", "val", "eval"),
     "test": ("test", "testing"),
 }
-UNEDITED = "# As it was written: "  # and a digest, which tells whether someone has edited the recipe
+UNEDITED = "# Checksum of the lines above, to notice edits: "
 COLUMN = 48  # where comments begin
 LONGEST_COMMENT = 70
 MODEL_SECTIONS = ("adapt", "augment", "batches", "optimizer", "decode")
@@ -152,8 +152,8 @@ def _starting_settings(request: NewRequest, site: Site) -> dict[str, Any]:
     family = family_of(path)
     if family is None:
         raise ModelError(
-            f"{request.model} is not a model that attune reads: a run, a model folder, a .nemo file, a transformers "
-            "folder of a Whisper model, or an OpenAI .pt file."
+            f"{request.model} is not a model that attune reads. Expected a run, a model folder, a .nemo file, a "
+            "transformers folder of a Whisper model, or an OpenAI .pt file."
         )
     shipped = catalog.shipped_recipes().get(family)
     settings: Any = read_data(shipped.read_text(encoding="utf-8"), str(shipped)) if shipped else {}

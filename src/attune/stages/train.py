@@ -1,4 +1,4 @@
-"""Train a recipe, or go on with it: the same command starts and continues.
+"""Train a recipe, or resume it: the same command does both.
 
 When all steps are taken it takes no more, and exports and scores the model anew: what is scored may have changed.
 A generator of events; the caller draws them. Files are written by the first rank alone.
@@ -61,6 +61,7 @@ from attune.stages.evaluate import (
     kept_metric,
     scoring_context,
 )
+from attune.stages.feature_shards import fetch_features
 from attune.stages.finish import finish, score_before
 from attune.stages.rank_watch import RankWatch
 from attune.stages.saving import publish, save, settle
@@ -105,7 +106,7 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
             _set_status(run, world, "preempted", str(stop))
             raise
         except GeneratorExit:
-            _set_status(run, world, "failed", "Left before the end.")
+            _set_status(run, world, "failed", "The caller stopped reading the events of the training.")
             raise
         except BaseException as error:
             if isinstance(error, OSError | CheckpointError) and not run.folder.exists():
@@ -121,7 +122,7 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
 def _train(
     recipe: Recipe, place: RunPlace, request: Request, site: Site, world: World, changes: Sequence[Difference]
 ) -> Iterator[Event]:
-    run = place.run
+    run, recipe = place.run, fetch_features(recipe, site)
     newest, damaged = checkpoint.newest(run.checkpoints)  # verified here, once
     resumes = newest is not None
     site = gather_sources(recipe, run, site, world, resumes)
@@ -369,7 +370,9 @@ def _judge(training: TrainingContext, dev: Scored, context: ScoringContext) -> G
     if name is None or metric is None:
         return _Judged(evaluation, scores, False)
     if name not in scores:
-        raise ConfigError(f"train.keep_best: the task's settings leave {name} out. Have it scored, or name another.")
+        raise ConfigError(
+            f"train.keep_best: the task does not compute {name} with these settings. Choose another score."
+        )
     training.history.append(scores[name])
     is_best = training.run.is_best(name, metric, scores[name])
     return _Judged(evaluation, scores, training.world.gather(is_best)[0])  # the first rank's record counts

@@ -124,7 +124,7 @@ def _splitter(request: NGramRequest, site: Site) -> tuple[Recipe | None, Split]:
     target = open_eval_target(request.tokenizer, [], site)
     codec = load_eval_target(target.pretrained, site, World.alone()).task_model.codec
     if not codec.pieces:
-        raise ModelError(f"{request.tokenizer} has no text tokens. Leave --tokenizer out to count words.")
+        raise ModelError(f"{request.tokenizer} has no text tokens. Remove --tokenizer to count words.")
     return target.pretrained.recipe, lambda each: _pieces(codec, each)
 
 

@@ -57,9 +57,9 @@ def sweep_points(recipe_file: Path, words: Sequence[str], folder: Path) -> list[
     fixed = [word for word in words if len(_axis(word)[1]) == 1]
     refused = [key for key, _ in axes if key in NOT_COMPARABLE]
     if refused:
-        raise ConfigError(f"{refused[0]} cannot be swept over: the dev scores could not be compared.")
+        raise ConfigError(f"{refused[0]} cannot be swept: it changes what the dev scores measure.")
     if not axes:
-        raise ConfigError("Nothing to sweep over. Give a key several values: optimizer.lr=1e-5,3e-5,1e-4")
+        raise ConfigError("Nothing to sweep. Give a key several values: optimizer.lr=1e-5,3e-5,1e-4")
     points = []
     for values in itertools.product(*(values for _, values in axes)):
         chosen = [f"{key}={value}" for (key, _), value in zip(axes, values, strict=True)]
@@ -155,4 +155,4 @@ def _overlaps(name: str, results: Sequence[PointResult]) -> list[str]:
     """Say so when the interval of the best does not tell it from others."""
     first, *rest = [result.scores.values[name] for result in results if result.scores]
     alike = sum(each.low <= first.high and first.low <= each.high for each in rest)
-    return [f"The intervals of {alike} other points overlap with that of the first."] if alike else []
+    return [f"{alike} other points have intervals that overlap with the first."] if alike else []

@@ -92,7 +92,7 @@ def tune_fusion(
     recipe = target.pretrained.recipe
     config = recipe.decode.final or recipe.decode
     if config.lm is None or config.search != "beam":
-        raise ConfigError("There is no language model to tune. Add decode.search=beam decode.lm=LM.arpa|RUN.")
+        raise ConfigError("No language model to tune. Add decode.search=beam decode.lm=LM.arpa|RUN.")
     loaded = load_eval_target(target.pretrained, site, world)
     with tempfile.TemporaryDirectory() as scratch:
         site = as_locked(run, site)
@@ -160,7 +160,7 @@ def _further_points(grid: FusionGrid, best: FusionPoint, loaded: LoadedModel) ->
     """The best weight at other temperatures and lengths."""
     has_power = "length_power" in USES[("beam", loaded.task_model.scorer)]
     if grid.length_powers and not has_power:
-        raise ConfigError("--length-powers: a CTC beam has no length normalization. Leave it out.")
+        raise ConfigError("--length-powers: CTC beam search has no length normalization. Remove it.")
     hotter = [replace(best, lm_temperature=each) for each in grid.temperatures if best.lm_weight]
     return [*hotter, *(replace(best, length_power=each) for each in grid.length_powers)]
 
@@ -198,9 +198,7 @@ def _require_no_test(tuning: _Tuning, on: str) -> None:
     test = open_manifests("test", recipe.data.test, recipe, tuning.scratch, tuning.site, tuning.world)
     common = len(np.intersect1d(tuning.corpus.hashes, test.hashes))
     if common:
-        raise ConfigError(
-            f"--on {on}: {common:,} of its utterances are in data.test. Tune on a set that is not scored: --on dev."
-        )
+        raise ConfigError(f"--on {on}: {common:,} of its utterances are in data.test. Tune on another set: --on dev.")
 
 
 def _write(run: Run, found: TunedFusion, search: Search) -> None:

@@ -28,5 +28,5 @@ def read_prediction(path: Path) -> NDArray[np.float64]:
     try:
         samples: NDArray[np.float64] = soundfile.read(path, dtype="float64", always_2d=True)[0]
     except soundfile.SoundFileError as error:
-        raise DataError(f"{path} cannot be read: {error}. Evaluate again.") from error
+        raise DataError(f"Cannot read {path}: {error}. Run `attune evaluate` again.") from error
     return samples.T

@@ -83,7 +83,7 @@ class MaskHead(nn.Module):
     def _phase_sensitive(self, mixed: Tensor, batch: Batch) -> Tensor:
         """What of each source has the phase of the mixture (B, S, F, K), between nothing and all of the mixture."""
         if not isinstance(batch.targets, SourceSignals):
-            raise ModelError(f"This head learns signals, and its task gives {type(batch.targets).__name__}.")
+            raise ModelError(f"This head needs signals as targets; the task gives {type(batch.targets).__name__}.")
         size, clean = batch.audio.shape[1], batch.targets.samples.float()
         clean = F.pad(clean[..., :size], (0, max(0, size - clean.shape[-1])))  # (B, S, T)
         sources = self.spectrum.analyze(clean.flatten(0, 1)).view(*clean.shape[:2], *mixed.shape[1:])

@@ -35,8 +35,8 @@ NO_SPEECH = 1.0  # the PESQ of silence, which the package cannot compute
 class EnhanceConfig:
     """Which signal is the clean speech, and what is on top of the encoder."""
 
-    clean: Annotated[str, Field(description="The name of the clean speech among a row's signals.")] = "clean"
-    pesq: Annotated[bool, Field(description="Score PESQ too; needs the package of that name.")] = False
+    clean: Annotated[str, Field(description="Signal of each row with the clean speech.")] = "clean"
+    pesq: Annotated[bool, Field(description="Score PESQ too; needs the package pesq.")] = False
     head: MaskHeadConfig = field(default_factory=MaskHeadConfig)
 
 
@@ -76,7 +76,10 @@ class Enhance:
     def reference(self, utterance: Utterance) -> str:
         """The name of the clean signal; scoring reads it."""
         if self.config.clean not in utterance.signals:
-            raise DataError(f"{utterance.where}: utterance {utterance.id!r} has no signal {self.config.clean!r}.")
+            raise DataError(
+                f"{utterance.where}: utterance {utterance.id!r} has no signal {self.config.clean!r}. Add it to "
+                "`signals` of the row, or set task.clean."
+            )
         return self.config.clean
 
     def frames_needed(self, target: Target) -> int:
@@ -91,12 +94,12 @@ class Enhance:
 
     def read(self, output: Output) -> None:
         """Audio is written beside the predictions."""
-        raise ModelError("Enhanced speech is written as audio, and not read.")
+        raise ModelError("Enhanced speech is written to audio files; it has no JSON value.")
 
     def scoring_files(self, split: str) -> Mapping[str, str]:
         """None; PESQ without its package is refused here, before anything is decoded."""
         if self.config.pesq and importlib.util.find_spec("pesq") is None:
-            raise ConfigError("task.pesq: the package pesq is not installed. Run `pip install pesq`, or leave it out.")
+            raise ConfigError("task.pesq needs the package pesq. Run `pip install pesq`, or remove task.pesq.")
         return {}
 
     def score(self, predictions: Sequence[Prediction], context: ScoringContext) -> Scores:
@@ -134,7 +137,7 @@ def _pesq(clean: NDArray[np.float64], estimate: NDArray[np.float64]) -> float:
     try:
         return float(pesq(SAMPLE_RATE, clean, estimate, "wb"))
     except PesqError as error:
-        raise DataError(f"PESQ cannot be computed: {error}. Leave out rows without speech.") from error
+        raise DataError(f"PESQ cannot be computed: {error}. Remove rows without speech.") from error
 
 
 TASK: TaskType[EnhanceConfig] = Enhance

@@ -41,7 +41,7 @@ BEGIN, END = "B-", "E-"  # the tags around a value, which are one symbol each
 class FillSlotsConfig:
     """Where the slots are written, and what is on top of the encoder."""
 
-    label: Annotated[str, Field(description="The label with an IOB tag for each word.")] = "slots"
+    label: Annotated[str, Field(description="Label with an IOB tag for each word.")] = "slots"
     head: CtcHeadConfig = field(default_factory=lambda: CtcHeadConfig(layers=2, width=1024))
 
 
@@ -141,11 +141,15 @@ def slots_of(value: Json) -> list[Slot]:
 def _symbols(config: FillSlotsConfig, utterance: Utterance) -> list[str]:
     """The characters of the text with a tag before and after each value."""
     if utterance.text is None or config.label not in utterance.labels:
-        raise DataError(f"{utterance.where}: utterance {utterance.id!r} lacks its text or the label {config.label!r}.")
+        raise DataError(
+            f"{utterance.where}: utterance {utterance.id!r} has no text or no label {config.label!r}. Add it "
+            "to the row."
+        )
     words, tags = utterance.text.split(), utterance.labels[config.label].split()
     if len(words) != len(tags):
         raise DataError(
-            f"{utterance.where}: utterance {utterance.id!r} has {len(words)} words and {len(tags)} slot tags."
+            f"{utterance.where}: utterance {utterance.id!r} has {len(words)} words but {len(tags)} slot "
+            "tags. Give each word one tag."
         )
     return [symbol for part in _parts(words, tags) for symbol in part]
 

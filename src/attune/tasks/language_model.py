@@ -32,8 +32,8 @@ from attune.types import (
     Utterance,
 )
 
-WORD_PERPLEXITY = Metric("word_perplexity", "", False, "Inverse geometric mean probability of a word.")
-PERPLEXITY = Metric("perplexity", "", False, "Inverse geometric mean probability of a token, ends included.")
+WORD_PERPLEXITY = Metric("word_perplexity", "", False, "Perplexity per word.")
+PERPLEXITY = Metric("perplexity", "", False, "Perplexity per token, including the end of each text.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class LanguageModelConfig:
     vocabulary: Annotated[
         int | None, Field(ge=3, le=10**6, description="Number of SentencePiece tokens, including the blank.")
     ] = None
-    tokenizer: Annotated[str | None, Field(description="File made by `attune tokenizer`: the recognizer's own.")] = None
+    tokenizer: Annotated[str | None, Field(description="Tokenizer file, the same as the recognizer's.")] = None
     normalizer: Annotated[str, Field(description="Text normalizer of the training text.")] = "none"
 
     def __post_init__(self) -> None:
@@ -114,7 +114,7 @@ class LanguageModelTask:
     def read(self, output: Output) -> Json:
         """The log-probability of the text and over how many tokens."""
         if not isinstance(output, Likelihood):
-            raise ModelError("A language model says how probable a text is; this model does not.")
+            raise ModelError("Expected a model that scores texts, such as the family lm.")
         return {"log_prob": round(output.log_prob, 4), "tokens": output.count}
 
     def scoring_files(self, split: str) -> Mapping[str, str]:

@@ -36,7 +36,8 @@ class RecognizePhonemesConfig:
     """How words become phones, and what is on top of the encoder."""
 
     lexicon: Annotated[
-        tuple[str, ...], Field(description="Lexicon files, the first that has a word deciding; none: text is phones.")
+        tuple[str, ...],
+        Field(description="Lexicon files; the first with the word is used. Without any, the text is phones."),
     ] = ()
     head: CtcHeadConfig = field(default_factory=lambda: CtcHeadConfig(layers=0, dropout=0.0))
 
@@ -141,14 +142,14 @@ def read_lexicon(paths: Sequence[Path]) -> dict[str, tuple[str, ...]]:
 def phones_of(utterance: Utterance, lexicon: Pronunciations | None) -> tuple[str, ...]:
     """The phones of an utterance's text; a word that the lexicon does not have is an error."""
     if utterance.text is None:
-        raise DataError(f"{utterance.where}: utterance {utterance.id!r} has no text. Give the row a `text`.")
+        raise DataError(f"{utterance.where}: utterance {utterance.id!r} has no text. Add `text` to the row.")
     words = utterance.text.split()
     if lexicon is None:
         return tuple(words)
     unknown = [word for word in words if word.upper() not in lexicon]
     if unknown:
         raise DataError(
-            f"{utterance.where}: the lexicon has no {unknown[0]!r}. Add the word to a file of task.lexicon, or set "
+            f"{utterance.where}: {unknown[0]!r} is not in the lexicon. Add it to a file of task.lexicon, or set "
             "data.bad_rows=drop."
         )
     return tuple(phone for word in words for phone in lexicon[word.upper()])

@@ -30,7 +30,7 @@ class SeparateConfig:
     """Which signals are the speakers, and what is on top of the encoder."""
 
     sources: Annotated[
-        tuple[str, ...], Field(min_length=2, max_length=4, description="The speakers' names among a row's signals.")
+        tuple[str, ...], Field(min_length=2, max_length=4, description="Signals of each row with one speaker each.")
     ] = ("s1", "s2")
     head: MaskHeadConfig = field(default_factory=MaskHeadConfig)
 
@@ -73,7 +73,10 @@ class Separate:
     def reference(self, utterance: Utterance) -> str:
         """The names of the signals; scoring reads them."""
         if missing := self.missing_field(self.config, utterance):
-            raise DataError(f"{utterance.where}: utterance {utterance.id!r} has no {missing}.")
+            raise DataError(
+                f"{utterance.where}: utterance {utterance.id!r} has no {missing}. Add it to the row, or "
+                "set task.sources."
+            )
         return " ".join(self.config.sources)
 
     def frames_needed(self, target: Target) -> int:
@@ -88,7 +91,7 @@ class Separate:
 
     def read(self, output: Output) -> None:
         """Audio is written beside the predictions."""
-        raise ModelError("Separated speech is written as audio, and not read.")
+        raise ModelError("Separated speech is written to audio files; it has no JSON value.")
 
     def scoring_files(self, split: str) -> Mapping[str, str]:
         """None."""

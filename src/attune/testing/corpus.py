@@ -44,12 +44,12 @@ def _prepared(corpus: Layout, source: Path | str, options: Any, to: Path) -> dic
 def _same(first: Path, second: Path, splits: Iterable[str]) -> Iterator[str]:
     for name in splits:
         if sha256(first / f"{name}.jsonl") != sha256(second / f"{name}.jsonl"):
-            yield f"{name}: prepared twice, it is not the same twice"
+            yield f"{name}: preparing it twice gives different rows"
 
 
 def _empty(splits: Mapping[str, Manifest | None]) -> Iterator[str]:
     if not splits:
-        yield "splits: there is none"
+        yield "splits: none"
     for name, manifest in splits.items():
         if manifest is None:
             yield f"{name}: it has no rows"

@@ -243,7 +243,7 @@ def _prompts(subject: _Subject) -> Iterator[str]:
         if tuple(target[: len(prompt)]) != prompt:
             yield f"prompts: the target of {name!r} does not begin with what decoding begins with"
         if length - len(prompt) - 1 > limit:
-            yield f"prompts: {name!r} may only say {limit} tokens, and its target has {length - len(prompt) - 1}"
+            yield f"prompts: {name!r} may only emit {limit} tokens, and its target has {length - len(prompt) - 1}"
 
 
 def _int8(subject: _Subject, model: SpeechModel) -> Iterator[str]:

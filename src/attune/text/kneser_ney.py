@@ -69,7 +69,7 @@ def estimate(sentences: Iterable[Sequence[str]], order: int, prune: Sequence[int
     thresholds = _thresholds(prune, order)
     names, ids, starts = _numbered(sentences)
     if len(names) == len(SPECIAL):
-        raise DataError("There is no text to estimate n-grams of. Give a file with a sentence per line.")
+        raise DataError("No text to estimate n-grams from. Give a file with a sentence per line.")
     counts = _counted(ids, starts, len(names), order)
     return _smoothed(names, counts, thresholds)
 

@@ -39,7 +39,7 @@ def mean(models: Iterable[tuple[Path, Tensors]]) -> dict[str, Tensor]:
 def _read(folder: Path) -> Tensors:
     reason = checkpoint.damage(folder)
     if reason:
-        raise CheckpointError(f"{folder} is damaged: {reason}. Leave it out of the average.")
+        raise CheckpointError(f"{folder} is damaged: {reason}. Remove it from the average.")
     return checkpoint.tensors(folder)
 
 

@@ -47,10 +47,14 @@ class _Storage:
 
 
 class Deferred(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Entered while a model is built and its weights are loaded."""
+    """Entered while a model is built and its weights are loaded.
 
-    def __init__(self) -> None:
+    Without `draws` the random numbers are not advanced: quick, for those who need shapes alone.
+    """
+
+    def __init__(self, draws: bool = True) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._draws = draws
         self._storages: dict[int, _Storage] = {}
         self._alive: list[Tensor] = []  # a storage's address is its own as long as it lives
 
@@ -81,8 +85,8 @@ class Deferred(TorchDispatchMode):  # type: ignore[no-untyped-call]
         noted = self._storage(version.tensor)
         if version.steps == 1 and noted.steps[0].operation.__name__.startswith("empty"):
             raise ModelError(
-                "This model cannot be built in slices: a layer looks at the weights that it draws (nn.init.orthogonal_ "
-                "and trunc_normal_ do). Set train.shard=optimizer."
+                "This model cannot be built in shards: the initialization of a layer reads its own random "
+                "values (nn.init.orthogonal_ and trunc_normal_ do). Set train.shard=optimizer."
             )
         first, *others = noted.steps[: version.steps]
         base: Tensor = self._run(first, self._value).contiguous()
@@ -131,7 +135,7 @@ class Deferred(TorchDispatchMode):  # type: ignore[no-untyped-call]
         random = torch.get_rng_state() if torch.Tag.nondeterministic_seeded in func.tags else None
         step = _Step(func, tree_map_only(Tensor, version, args), tree_map_only(Tensor, version, options), random)
         self._storage(target).steps.append(step)
-        if random is not None:  # what comes after it draws other numbers
+        if random is not None and self._draws:  # what comes after it draws other numbers
             func(*tree_map_only(Tensor, _scratch, args), **options)
 
     def _is_noted(self, value: object) -> bool:

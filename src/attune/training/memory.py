@@ -1,6 +1,8 @@
 """Running out of memory: reported as such, with the utterances that were too many and the settings that help."""
 
+import ctypes
 from collections.abc import Sequence
+from contextlib import suppress
 
 import torch
 
@@ -8,6 +10,7 @@ from attune.errors import TrainingError
 
 SHOWN = 5  # ids in the message
 NOT_THERE = ("can't allocate memory", "size calculation overflowed")  # as the CPU's allocator words it
+MMAP_THRESHOLD, LARGE_BLOCK = -3, 1 << 20  # mallopt's name for it, and bytes
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -27,3 +30,12 @@ def out_of_memory(step: int, ranks: int, of: int, ids: Sequence[str]) -> Trainin
         "data.max_seconds; or set train.precision=bf16, train.shard or gradient_checkpointing. Nothing was "
         "skipped."
     )
+
+
+def return_freed_memory() -> None:
+    """Have the C library give large blocks back when they are freed; by itself, glibc learns to keep up to 32 MiB each.
+
+    Ranks that share a model free a layer as often as they put it together, and would keep most of a share twice.
+    """
+    with suppress(AttributeError, OSError):  # another C library
+        ctypes.CDLL(None).mallopt(MMAP_THRESHOLD, LARGE_BLOCK)

@@ -109,7 +109,7 @@ class ShardedSaver:
     def finish(self) -> tuple[Checkpoint, Path]:
         """Wait for the save that was begun; what it is of, and its folder, which is there on the first rank."""
         if self._pending is None:
-            raise RuntimeError("no save was begun")
+            raise RuntimeError("no save was started")
         pending, self._pending = self._pending, None
         return pending.state, pending.folder.result()
 

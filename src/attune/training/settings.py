@@ -30,7 +30,7 @@ class AdaptConfig:
     freeze: Annotated[Patterns, Field(description="Parts to freeze, e.g. encoder.")] = ()
     last_layers: Annotated[
         int | None,
-        Field(ge=0, description="Train only the last N layers of each stack, and what follows the stack."),
+        Field(ge=0, description="Train only the last N layers of each stack, and the layers after it."),
     ] = None
     rank: Annotated[int, Field(gt=0, le=65_536, description="LoRA rank.")] = RANK
     alpha: Annotated[float, Field(gt=0, le=1e6, description="LoRA scaling: alpha / rank.")] = ALPHA
@@ -55,8 +55,8 @@ class OptimizerConfig:
     name: Annotated[
         Literal["adamw", "adamw8bit", "bitsandbytes", "adafactor", "adadelta"],
         Field(
-            description="Optimizer: bitsandbytes is the 8-bit AdamW of that package, adamw8bit is attune's own; "
-            "adafactor keeps to lr for every tensor: no relative steps; adadelta (rho 0.95) usually has lr 1."
+            description="Optimizer: bitsandbytes is that package's 8-bit AdamW, adamw8bit attune's own; adafactor "
+            "uses lr as it is, without relative steps; adadelta (rho 0.95) usually has lr 1."
         ),
     ] = "adamw"
     lr: Annotated[float, Field(gt=0, le=100, description="Peak learning rate, reached after the warmup.")]
@@ -87,11 +87,11 @@ class TrainConfig:
         Literal["linear", "cosine", "constant", "newbob"],
         Field(description="Learning rate schedule after the warmup; newbob anneals when keep_best stops improving."),
     ] = "linear"
-    anneal_factor: Annotated[float, Field(gt=0, lt=1, description="What newbob multiplies the learning rate by.")] = (
-        ANNEAL_FACTOR
-    )
+    anneal_factor: Annotated[
+        float, Field(gt=0, lt=1, description="Factor by which newbob anneals the learning rate.")
+    ] = ANNEAL_FACTOR
     anneal_threshold: Annotated[
-        float, Field(ge=0, lt=1, description="Smallest improvement of keep_best, relative, that newbob counts.")
+        float, Field(ge=0, lt=1, description="Smallest relative improvement of keep_best that counts for newbob.")
     ] = ANNEAL_THRESHOLD
     anneal_patience: Annotated[
         int, Field(ge=0, le=MOST_STEPS, description="Evaluations without improvement before newbob anneals.")

@@ -33,6 +33,7 @@ from attune.batches.load import LoadedMicroBatch
 from attune.errors import CheckpointError, ConfigError
 from attune.stored_tensors import StoredTensors
 from attune.training.adam8 import BLOCK, CODES, whole_codes
+from attune.training.memory import return_freed_memory
 from attune.training.optimizer import OptimizerLike, load_state_by_name, state_by_name
 from attune.types import Batch
 from attune.world import World
@@ -83,17 +84,15 @@ def share_weights(model: nn.Module, world: World, regathers: bool = True, offloa
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor", category=UserWarning)
     if not dist.is_initialized():  # one rank, for the sake of main memory
         dist.init_process_group(store=HashStore(), rank=0, world_size=1)
+    if offloads or world.device.type == "cpu":
+        return_freed_memory()
     mesh = init_device_mesh(world.device.type, (world.size,))
     pinned = CPUOffloadPolicy(pin_memory=world.device.type == "cuda")
     how: dict[str, Any] = {"mesh": mesh, "offload_policy": pinned if offloads else OffloadPolicy()}
     if not regathers:
         how["reshard_after_forward"] = False
-    # A task's head is small, and scoring copies it: it belongs to the rest.
-    head = {module for name, module in model.named_modules() if name.split(".")[0] == "head"}
-    stacks = [module for module in model.modules() if isinstance(module, nn.ModuleList) and module not in head]
-    for layer in [layer for stack in stacks for layer in stack if any(True for _ in layer.parameters())]:
-        if not isinstance(layer, nn.ModuleList):
-            fully_shard(layer, **how)
+    for layer in layers_of(model):
+        fully_shard(layer, **how)
     fully_shard(model, **how)
     for unit in (module for module in model.modules() if isinstance(module, FSDPModule)):
         unit.set_gradient_divide_factor(1.0)  # losses are sums, and the loop divides once
@@ -101,6 +100,14 @@ def share_weights(model: nn.Module, world: World, regathers: bool = True, offloa
     for name in ("loss", "scorer"):
         if callable(getattr(model, name, None)):
             register_fsdp_forward_method(model, name)
+
+
+def layers_of(model: nn.Module) -> list[nn.Module]:
+    """The layers that are units of their own. A task's head is small, and scoring copies it: it belongs to the rest."""
+    head = {module for name, module in model.named_modules() if name.split(".")[0] == "head"}
+    stacks = [module for module in model.modules() if isinstance(module, nn.ModuleList) and module not in head]
+    layers = (layer for stack in stacks for layer in stack if any(True for _ in layer.parameters()))
+    return [layer for layer in layers if not isinstance(layer, nn.ModuleList)]
 
 
 @torch.no_grad()

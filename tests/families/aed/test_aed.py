@@ -52,7 +52,7 @@ def test_an_attention_model_keeps_what_every_family_promises(task_and_corpus, si
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({}, "give `weights`"), ({"size": "tiny"}, "tokens: task")],
+    [({}, "set `weights`"), ({"size": "tiny"}, "tokens: task")],
 )
 def test_a_config_names_weights_or_a_size(settings, message):
     with pytest.raises(ValueError, match=message):

@@ -120,7 +120,7 @@ def test_a_transducers_labels_are_the_tokens_less_one(run):
 
 
 def test_other_tokens_are_refused_with_both_fingerprints(run):
-    with pytest.raises(ModelError, match=r"has other tokens \(\d+, \w{8}\) than this model \(3, \w{8}\)"):
+    with pytest.raises(ModelError, match=r"has different tokens \(\d+, \w{8}\) than this model \(3, \w{8}\)"):
         read_neural_lm(run.folder, Searched(("a", "b", "c"), "ctc"), torch.device("cpu"))
 
 

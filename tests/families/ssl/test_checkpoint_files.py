@@ -142,7 +142,7 @@ def test_a_file_of_another_layout_is_refused_with_what_is_expected(tmp_path):
     torch.save({"weights": torch.ones(2)}, tmp_path / "model.pt")
     with pytest.raises(ModelError, match="not a checkpoint of fairseq or S3PRL"):
         catalog.find(UPSTREAMS, "wavlm").read(tmp_path / "model.pt", tmp_path)
-    with pytest.raises(ModelError, match="is no TERA or Mockingjay"):
+    with pytest.raises(ModelError, match="is not a TERA or Mockingjay"):
         catalog.find(UPSTREAMS, "tera").read(tmp_path / "model.pt", tmp_path)
 
 

@@ -70,7 +70,7 @@ def test_the_shortest_sound_there_can_be_has_a_frame(saved):
 
 def test_another_kind_of_model_is_refused_by_name(tmp_path):
     make_encoder("hubert").save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match=r"of type 'hubert', where 'wavlm' is expected\. Set model\.upstream=hubert"):
+    with pytest.raises(ModelError, match=r"of type 'hubert'; expected 'wavlm'\. Set model\.upstream=hubert"):
         catalog.find(UPSTREAMS, "wavlm").read(tmp_path, Path())
 
 

@@ -32,7 +32,7 @@ def test_features_of_recordings_do_not_depend_on_those_beside_them(tmp_path):
 
 
 def test_what_cannot_be_a_recording_is_refused():
-    with pytest.raises(DataError, match=r"Recording 0 is no row of samples: its shape is \(2, 5\)"):
+    with pytest.raises(DataError, match=r"Recording 0 has the shape \(2, 5\); expected mono"):
         attune.load_upstream("fbank", device="cpu").layers([np.zeros((2, 5), np.float32)])
     with pytest.raises(ConfigError, match="'fbank' has no weights"):
         attune.load_upstream("fbank", "somewhere", device="cpu")

@@ -186,7 +186,7 @@ def test_an_upstream_that_learns_hides_frames_by_its_own_embedding(opened, corpu
 def test_an_upstream_without_weights_to_read_says_what_it_needs(task, tmp_path):
     with pytest.raises(ConfigError, match=r"needs model\.weights: a transformers folder"):
         FAMILY.build(SslConfig("hubert"), task, tmp_path)
-    with pytest.raises(ConfigError, match=r"'fbank' has no weights: leave model\.weights out"):
+    with pytest.raises(ConfigError, match=r"'fbank' has no weights\. Remove model\.weights"):
         FAMILY.importer.read(SslConfig("fbank"), tmp_path, tmp_path)
     with pytest.raises(ValueError, match=r"no upstream 'huber'; did you mean 'hubert'\?"):
         SslConfig("huber")

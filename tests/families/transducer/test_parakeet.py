@@ -83,7 +83,9 @@ def test_transformers_generates_what_attune_finds_whichever_outputs_are_largest(
 
 @pytest.mark.parametrize("durations", [(0, 1, 2, 4, 8), (1, 0)])
 def test_durations_that_transformers_would_misread_are_refused(tmp_path, durations):
-    with pytest.raises(ModelError, match=rf"here they are {', '.join(map(str, durations))}\. The model\.nemo"):
+    with pytest.raises(
+        ModelError, match=rf"this model has {', '.join(map(str, durations))}\. Other toolkits can load its model\.nemo"
+    ):
         write_parakeet(make_model(durations=durations), TOKENIZER.without_blank(), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

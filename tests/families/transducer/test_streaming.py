@@ -156,7 +156,7 @@ def test_in_training_the_seed_draws_a_look_ahead(task):
 def test_a_look_ahead_that_the_model_was_not_trained_for_is_refused(task):
     with pytest.raises(ConfigError, match="trained for 3, 1, 0"):
         build(task, look_ahead=2)
-    with pytest.raises(ConfigError, match="sees whole utterances"):
+    with pytest.raises(ConfigError, match="needs whole utterances"):
         FAMILY.build(
             TransducerConfig(encoder="conformer", size="dummy", tokens="task", look_ahead=1), task, Path("nowhere")
         )

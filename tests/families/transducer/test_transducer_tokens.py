@@ -174,7 +174,7 @@ def test_a_task_takes_over_the_tokens_of_a_file(tmp_path):
     (tmp_path / "other").mkdir()
     SentencePieceTokenizer.learn(TEXTS, "unigram", 46).save(tmp_path / "other")
     assert not task.can_reuse(config, tmp_path / "other", UTTERANCES)
-    with pytest.raises(ValueError, match="need one of them"):
+    with pytest.raises(ValueError, match="need `vocabulary` or `tokenizer`"):
         TranscribeConfig(tokens="bpe", tokenizer=str(file), vocabulary=40)
 
 

@@ -142,7 +142,7 @@ def test_the_language_of_a_long_recording_is_detected_once(tmp_path, recipe, mon
 def test_a_model_keeps_its_own_weights_whatever_an_override_says(tmp_path, recipe):
     weights = recipe.parent / "model"
     assert main(["import", str(weights), "--to", str(tmp_path / "own")]) == 0
-    with pytest.raises(ConfigError, match=r"model\.weights: .* is a model with its own"):
+    with pytest.raises(ConfigError, match=r"model\.weights cannot be changed: .* has its own"):
         open_eval_target(str(tmp_path / "own"), ["model.weights=/nowhere"], this_site())
 
 

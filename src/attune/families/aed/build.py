@@ -18,6 +18,6 @@ def build_aed(config: AedConfig, task: Task, assets: Path) -> TaskModel:
     codec = own_codec(assets, task) if config.tokens == "own" else task_codec(task)
     shape = read_shape(assets) or (PRESETS[config.size] if config.size else None)
     if shape is None:
-        raise ConfigError("The weights do not say what model they belong to. Set model.size as in their recipe.")
+        raise ConfigError("The weights do not define their architecture. Set model.size as in their recipe.")
     model = AedModel(replace(shape, tokens=len(codec.pieces)), config)
     return TaskModel(model=model, codec=codec, scorer="tokens", limits=Limits(MAX_SECONDS))

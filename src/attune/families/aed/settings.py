@@ -22,56 +22,52 @@ Size = Literal[
 class AedConfig:
     """Which weights or, to begin from nothing, how large a model; and how it is trained."""
 
-    weights: Annotated[
-        str | None, Field(description="A folder of SpeechBrain's, a model folder or a run to start from.")
-    ] = None
+    weights: Annotated[str | None, Field(description="SpeechBrain folder, model folder or run to start from.")] = None
     size: Annotated[
         Size | None,
         Field(
-            description="The size of a new model, as in SpeechBrain's LibriSpeech recipes: librispeech is the CRDNN "
-            "with a GRU decoder, small the same for an hour of speech and a CPU; the others have Transformer decoders. "
-            "Tiny ones are to try things with."
+            description="Size of a new model, as in SpeechBrain's LibriSpeech recipes: librispeech is the CRDNN with "
+            "a GRU decoder, small a narrower one, for an hour of speech on a CPU; the others have Transformer "
+            "decoders. Tiny ones are for trying things out."
         ),
     ] = None
-    tokens: Annotated[
-        Literal["own", "task"], Field(description="The pretrained model's own tokens, or those of the task.")
-    ] = "own"
-    label_smoothing: Annotated[
-        float, Field(ge=0, lt=1, description="The probability that is spread over all tokens in the attention loss.")
-    ] = 0.1
+    tokens: Annotated[Literal["own", "task"], Field(description="Tokens of the pretrained model, or of the task.")] = (
+        "own"
+    )
+    label_smoothing: Annotated[float, Field(ge=0, lt=1, description="Label smoothing of the attention loss.")] = 0.1
     ctc_weight: Annotated[
-        float, Field(ge=0, le=1, description="The share of the CTC loss; the rest is the attention loss.")
+        float, Field(ge=0, le=1, description="Weight of the CTC loss; the attention loss has the rest.")
     ] = 0.5
     ctc_epochs: Annotated[
-        int | None, Field(ge=0, le=10**6, description="CTC only in the first N epochs (default: in all).")
+        int | None, Field(ge=0, le=10**6, description="Use the CTC loss in the first N epochs only (default: all).")
     ] = None
     normalize: Annotated[
         Literal["global", "sentence", "none"],
-        Field(description="Normalize features by statistics of the training data, of each utterance, or not."),
+        Field(description="Feature normalization: statistics of the training data, of each utterance, or none."),
     ] = "global"
     normalize_epochs: Annotated[
         int | None,
         Field(
             ge=0,
             le=10**6,
-            description="Count the global statistics in the first N epochs (default: 2, or 0 for pretrained weights).",
+            description="Update the global statistics in the first N epochs (default: 2, or 0 for pretrained weights).",
         ),
     ] = None
-    temperature: Annotated[
-        float, Field(gt=0, le=100, description="Temperature of the decoder's probabilities in a search.")
-    ] = 1.0
+    temperature: Annotated[float, Field(gt=0, le=100, description="Temperature of the decoder in beam search.")] = 1.0
     end_threshold: Annotated[
         float | None,
-        Field(gt=0, le=100, description="A search ends only where the log-probability is above this × the best."),
+        Field(
+            gt=0, le=100, description="Beam search ends a hypothesis only if EOS scores above this × the best token."
+        ),
     ] = None
     max_attention_shift: Annotated[
-        int | None, Field(gt=0, le=10**6, description="A search drops a hypothesis whose attention jumps more frames.")
+        int | None, Field(gt=0, le=10**6, description="Beam search drops hypotheses whose attention jumps more frames.")
     ] = None
     coverage: Annotated[
-        float, Field(ge=0, le=100, description="Penalty of a search for frames that are attended to again and again.")
+        float, Field(ge=0, le=100, description="Coverage penalty of beam search, for frames attended to repeatedly.")
     ] = 0.0
     coverage_threshold: Annotated[
-        float, Field(ge=0, le=100, description="The attention to a frame, over all tokens, above which it counts.")
+        float, Field(ge=0, le=100, description="Attention to a frame, summed over tokens, above which it is penalized.")
     ] = 0.5
 
     @property
@@ -84,6 +80,6 @@ class AedConfig:
 
     def __post_init__(self) -> None:
         if self.weights is None and self.size is None:
-            raise ValueError("give `weights` to start from, or the `size` of a new model")
+            raise ValueError("set `weights` to start from, or the `size` of a new model")
         if self.weights is None and self.tokens == "own":
-            raise ValueError("a model without weights has no tokens of its own; write `tokens: task`")
+            raise ValueError("a model without weights has no tokens of its own; set `tokens: task`")

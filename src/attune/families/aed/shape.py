@@ -84,7 +84,7 @@ class AedShape:
 
     def __post_init__(self) -> None:
         if any(not 0 < size < MOST for size in _sizes(asdict(self))) or not self._is_consistent:
-            raise ModelError(f"These are no sizes of an attention encoder-decoder: {self}.")
+            raise ModelError(f"Invalid sizes of an attention encoder-decoder: {self}.")
 
     @property
     def _is_consistent(self) -> bool:
@@ -167,4 +167,4 @@ def _part(written: Any, kinds: tuple[type, ...]) -> Any:
     for kind in kinds:
         if written.keys() == {each.name for each in fields(kind)}:
             return kind(**{name: tuple(each) if isinstance(each, list) else each for name, each in written.items()})
-    raise ValueError(f"nothing has the sizes {', '.join(written)}")
+    raise ValueError(f"unknown sizes {', '.join(written)}")

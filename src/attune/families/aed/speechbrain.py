@@ -22,19 +22,21 @@ from attune.families._speechbrain import (
 )
 from attune.families.aed.shape import AedShape, CrdnnShape, GruDecoderShape, write_shape
 
+NEW_HEAD = (
+    "Its head differs from those of the family ssl. Train a new one on the original encoder: "
+    "model: {{family: ssl, upstream: UPSTREAM, weights: hf://{source}}}"
+)
 OTHERS = (
-    (
-        r"(HuggingFace)?Wav2Vec2(Pretrain)?|(HuggingFace)?WavLM|(HuggingFace)?HuBERT",
-        "Its layers after the encoder are SpeechBrain's own, and the family ssl has others. Train a new head on "
-        "{source}: model: {{family: ssl, weights: hf://{source}}}",
-    ),
+    (r"(HuggingFace)?Wav2Vec2(Pretrain)?", NEW_HEAD.replace("UPSTREAM", "wav2vec2")),
+    (r"(HuggingFace)?WavLM", NEW_HEAD.replace("UPSTREAM", "wavlm")),
+    (r"(HuggingFace)?HuBERT", NEW_HEAD.replace("UPSTREAM", "hubert")),
     (
         r"(HuggingFace)?Whisper",
-        "SpeechBrain keeps its weights without the tokenizer. Use the model it was made from: attune import "
-        "hf://{source} --to MODEL",
+        "It has no tokenizer. Import the original model instead: attune import hf://{source} --to MODEL",
     ),
-    (r"TransformerASR", "Its Transformer has other layers than attune's. Train one with model.size=conformer-small."),
+    (r"TransformerASR", "Its Transformer layers are not supported. Train a new model: model.size=conformer-small."),
 )
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 SUPPORTED = "attune imports a CRDNN of LSTM layers with a location-aware GRU decoder."
 # SpeechBrain's names within each of its modules, and ours
 ENCODER = (
@@ -89,8 +91,9 @@ def refuse_others(params: Hyperparams) -> None:
         kind = value.name if isinstance(value, Tagged) else ""
         for pattern, reason in OTHERS:
             if re.fullmatch(pattern, kind):
-                source = params.arguments(key).get("source", "its upstream")
-                raise ModelError(f"{params.path} describes a {kind} model. {reason.format(source=source)}")
+                source = params.arguments(key).get("source")
+                named = source if isinstance(source, str) and HUB_ID.fullmatch(source) else "ORG/NAME"
+                raise ModelError(f"{params.path} describes a {kind} model. {reason.format(source=named)}")
 
 
 def _search_settings(params: Hyperparams) -> Iterator[str]:
@@ -200,4 +203,4 @@ def _require_supported(params: Hyperparams, encoder: dict[str, Value], decoder: 
     }
     for key, (found, wanted) in expected.items():
         if found != wanted:
-            raise ModelError(f"{params.path} has {key}={found!r}, where {wanted!r} is supported. {SUPPORTED}")
+            raise ModelError(f"{params.path} has {key}={found!r}; only {wanted!r} is supported. {SUPPORTED}")

@@ -50,7 +50,7 @@ class AedCodec:
 def own_codec(assets: Path, task: Task) -> AedCodec:
     """The tokens that came with the weights, for the task's text."""
     if not isinstance(task, TextTask):
-        raise ConfigError("An attention encoder-decoder learns text, and this task has none. Set task.name=transcribe.")
+        raise ConfigError("An attention encoder-decoder needs text; this task has none. Set task.name=transcribe.")
     if not (assets / TOKENIZER).is_file():
         raise ConfigError("These weights were trained with their task's tokens. Set model.tokens=task.")
     own, text, language = OwnPieces(assets / TOKENIZER), task.text, task.language
@@ -65,6 +65,6 @@ def own_codec(assets: Path, task: Task) -> AedCodec:
 def task_codec(task: Task) -> AedCodec:
     """The tokens that the task learned from its text; its blank is token 0 too."""
     if not isinstance(task, TokenizedTask):
-        raise ConfigError("An attention encoder-decoder learns text, and this task has none. Set task.name=transcribe.")
+        raise ConfigError("An attention encoder-decoder needs text; this task has none. Set task.name=transcribe.")
     target, read = task.target, task.read
     return AedCodec(task.pieces, target, lambda tokens: read(Hypothesis(tokens, 0.0)))

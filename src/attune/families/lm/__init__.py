@@ -15,7 +15,7 @@ def build(config: LmConfig, task: Task, assets: Path) -> TaskModel:
     if config.tokens == "own":
         return build_own(config, task, assets)
     if not isinstance(task, TokenizedTask):
-        raise ConfigError("A language model needs a task about tokens. Set task.name=language_model.")
+        raise ConfigError("The family lm needs task.name=language_model.")
     return build_lm(config, task)
 
 

@@ -61,7 +61,7 @@ class LmCodec:
 
     def join(self, values: Sequence[Json], whole: Utterance) -> Json:
         """Never: text is not cut."""
-        raise ModelError("A text is not cut into pieces. Leave data.long_rows out.")
+        raise ModelError("data.long_rows is for audio; this task has texts. Remove it.")
 
     def describe(self, target: Target) -> str:
         """Token ids."""

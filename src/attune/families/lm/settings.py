@@ -22,7 +22,7 @@ class LmConfig:
             "6 × 256; tiny: 1 × 64, 2 × 64."
         ),
     ] = "small"
-    tokens: Annotated[
-        Literal["own", "task"], Field(description="The tokens of an imported model, or those of the task.")
-    ] = "task"
+    tokens: Annotated[Literal["own", "task"], Field(description="Tokens of the pretrained model, or of the task.")] = (
+        "task"
+    )
     dropout: Annotated[float, Field(ge=0, lt=1, description="Dropout between layers.")] = 0.0

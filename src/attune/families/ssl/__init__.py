@@ -43,7 +43,8 @@ class SslConfig:
     ] = None
     normalize: Annotated[bool, Field(description="Layer normalization of each layer before the weighted sum.")] = False
     cache: Annotated[
-        str | None, Field(min_length=1, description="Folder to cache a frozen upstream's features in, for any task.")
+        str | None,
+        Field(min_length=1, description="Folder, or s3:// address, of a frozen upstream's features, for any task."),
     ] = None
     cache_precision: Annotated[Literal["bf16", "fp32"], Field(description="Precision of cached features.")] = "bf16"
     stack: Annotated[
@@ -52,7 +53,7 @@ class SslConfig:
     ] = None
     frame_ms: Annotated[
         int | None,
-        Field(ge=1, le=1000, description="Drop frames of a faster upstream until one is left in so many ms."),
+        Field(ge=1, le=1000, description="Milliseconds per frame: drop frames of faster upstreams."),
     ] = None
     gain_db: Annotated[float, Field(ge=-200, le=200, description="Gain of the audio before the upstream, in dB.")] = 0.0
 
@@ -61,7 +62,7 @@ class SslConfig:
         if self.upstream not in known and "." not in self.upstream:
             raise ValueError(f"there is no upstream {self.upstream!r}{catalog.suggestion(self.upstream, known)}")
         if self.layers == ():
-            raise ValueError("layers: name at least one, or leave it out for all")
+            raise ValueError("layers: give at least one, or remove the key to use all")
 
 
 def build(config: SslConfig, task: Task, assets: Path) -> TaskModel:
@@ -69,9 +70,10 @@ def build(config: SslConfig, task: Task, assets: Path) -> TaskModel:
     from attune.families.ssl.cache import StoredFeatures
     from attune.families.ssl.featurizer import LayerFeaturizer, chosen_layers
     from attune.families.ssl.model import FrameRules, SslModel
+    from attune.sources import is_remote
 
     if not isinstance(task, HeadTask):
-        raise ConfigError("This family needs a task with a head, such as transcribe or classify. Set task.name.")
+        raise ConfigError("The family ssl needs a task with a head, such as transcribe or classify. Set task.name.")
     upstream = catalog.find(UPSTREAMS, config.upstream).build(assets)
     chosen = chosen_layers(config.layers, len(upstream.widths))
     featurizer = LayerFeaturizer(upstream.widths, chosen, config.normalize)
@@ -81,7 +83,7 @@ def build(config: SslConfig, task: Task, assets: Path) -> TaskModel:
     head = task.head(featurizer.width * stack, stride)
     pieces = task.pieces if isinstance(task, TokenizedTask) else ()
     model = SslModel(upstream, featurizer, FrameRules(stack, every, config.gain_db), head)
-    if config.cache:
+    if config.cache and not is_remote(config.cache):  # training fetches what is in an object store
         model.cache = StoredFeatures(
             Path(config.cache).expanduser(), config.cache_precision, model.frozen, config.gain_db
         )
@@ -99,7 +101,7 @@ def read(config: SslConfig, path: Path, assets: Path) -> ImportedCheckpoint:
     """A checkpoint of the upstream alone; the head on it is new."""
     read_upstream = catalog.find(UPSTREAMS, config.upstream).read
     if read_upstream is None:
-        raise ConfigError(f"The upstream {config.upstream!r} has no weights: leave model.weights out.")
+        raise ConfigError(f"The upstream {config.upstream!r} has no weights. Remove model.weights.")
     tensors = read_upstream(path, assets)
     return ImportedCheckpoint({f"upstream.{name}": tensor for name, tensor in tensors.items()})
 

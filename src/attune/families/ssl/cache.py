@@ -13,7 +13,7 @@ import json
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -70,7 +70,9 @@ class FeatureShards:
                 shard: Any = safe_open(path, "pt")
                 samples = json.loads(shard.metadata()[SAMPLES])
             except (OSError, SafetensorError, TypeError, KeyError, ValueError) as error:
-                raise DataError(f"{path} is damaged ({error}). Remove it: its features are computed again.") from error
+                raise DataError(
+                    f"{path} is damaged ({error}). Delete it; its features are then computed again."
+                ) from error
             self.opened[path] = shard
             self.known |= {key: (path, int(samples[key])) for key in shard.keys()}  # noqa: SIM118
 
@@ -103,12 +105,12 @@ class StoredFeatures:
         free, there = shutil.disk_usage(self.root).free, self._bytes_there()
         if size > free + there:
             raise ConfigError(
-                f"model.cache: {layers} layers of {seconds / 3600:.1f} h are {size / 1e9:.1f} GB, and {self.root} has "
-                f"{free / 1e9:.1f} GB left. Choose fewer model.layers, cache_precision=bf16 or another folder."
+                f"model.cache: {layers} layers of {seconds / 3600:.1f} h need {size / 1e9:.1f} GB; {self.root} has "
+                f"{free / 1e9:.1f} GB free. Choose fewer model.layers, cache_precision=bf16 or another folder."
             )
         return (
             f"model.cache: features of {seconds / 3600:.1f} h, {layers} of the upstream's layers, take "
-            f"{size / 1e9:.1f} GB in {self.folder()}; {there / 1e9:.1f} GB are there, {free / 1e9:.1f} GB are free"
+            f"{size / 1e9:.1f} GB in {self.folder()}; {there / 1e9:.1f} GB are cached, {free / 1e9:.1f} GB are free"
         )
 
     def features(self, batch: Batch) -> tuple[Iterator[Tensor], Tensor]:
@@ -117,15 +119,28 @@ class StoredFeatures:
         if cached and cached.layers is not None and cached.counts is not None:
             return iter(cached.layers.unbind(1)), cached.counts
         if torch.is_grad_enabled() and not is_frozen(self.frozen.upstream):
-            raise ConfigError("model.cache keeps features, and the upstream learns. Set adapt.freeze=[upstream].")
+            raise ConfigError("model.cache needs a frozen upstream. Set adapt.freeze=[upstream].")
+        kept, counts = self._computed(batch)
+        if cached and is_frozen(self.frozen.upstream):  # not in an evaluation of its own, where nothing is
+            self._add(_rows(batch, cached.keys, kept, counts))
+        return iter(kept), counts
+
+    def compute(self, batches: Iterable[Batch], path: Path) -> None:
+        """Write the features of these batches to a file."""
+        if not is_frozen(self.frozen.upstream):
+            raise ConfigError("model.cache needs a frozen upstream. Set adapt.freeze=[upstream].")
+        rows: dict[str, tuple[Tensor, int]] = {}
+        for batch in batches:
+            if batch.cached:
+                rows |= _rows(batch, batch.cached.keys, *self._computed(batch))
+        _write(rows, path)
+
+    def _computed(self, batch: Batch) -> tuple[list[Tensor], Tensor]:
         layers, counts = self.frozen(batch.audio, batch.lengths, self.dtype)
         with torch.no_grad():
             chosen = self.frozen.featurizer.pick(layers)
             found = [self.frozen.featurizer.combine(chosen)] if self.frozen.featurizer.is_fixed else list(chosen)
-        kept = [layer.to(self.dtype) for layer in found]
-        if cached and is_frozen(self.frozen.upstream):  # not in an evaluation of its own, where nothing is
-            self._add(cached.keys, torch.stack(kept, dim=1).cpu(), counts.tolist(), batch.lengths.tolist())
-        return iter(kept), counts
+        return [layer.to(self.dtype) for layer in found], counts
 
     def folder(self) -> Path:
         """Where features of these weights are."""
@@ -139,26 +154,18 @@ class StoredFeatures:
         """Write what has been gathered."""
         if not self._pending:
             return
-        tensors = {key: tensor for key, (tensor, _) in self._pending.items()}
-        samples = json.dumps({key: count for key, (_, count) in self._pending.items()})
-        path = self.folder() / f"{uuid.uuid4().hex}.safetensors"
-        with explain_write_errors(path, "Make room, or leave model.cache out.", ModelError), completed(path) as partial:
-            try:
-                save_file(tensors, partial, {SAMPLES: samples})
-            except SafetensorError as error:  # the operating system's error is hidden in it
-                raise ModelError(f"Cannot write {path}: {error}. Make room, or leave model.cache out.") from error
+        _write(self._pending, self.folder() / f"{uuid.uuid4().hex}.safetensors")
         self._pending, self._pending_bytes = {}, 0
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StoredFeatures:
         return self
 
-    def _add(self, keys: tuple[str, ...], layers: Tensor, counts: list[int], samples: list[int]) -> None:
+    def _add(self, rows: Mapping[str, tuple[Tensor, int]]) -> None:
         # What comes a second time before it was written ends an epoch.
-        if any(key in self._pending for key in keys):
+        if any(key in self._pending for key in rows):
             self.flush()
-        for key, row, count, length in zip(keys, layers, counts, samples, strict=True):
-            self._pending[key] = row[:, :count].contiguous(), length
-            self._pending_bytes += self._pending[key][0].nbytes
+        self._pending |= rows
+        self._pending_bytes += sum(tensor.nbytes for tensor, _ in rows.values())
         if self._pending_bytes >= SHARD_BYTES:
             self.flush()
 
@@ -178,6 +185,24 @@ class StoredFeatures:
 
     def _bytes_there(self) -> int:
         return sum(path.stat().st_size for path in self.folder().glob("*.safetensors"))
+
+
+def _rows(
+    batch: Batch, keys: tuple[str, ...], layers: Sequence[Tensor], counts: Tensor
+) -> dict[str, tuple[Tensor, int]]:
+    """Each row's own frames (L, F, D), and its samples."""
+    each = zip(keys, torch.stack(list(layers), dim=1).cpu(), counts.tolist(), batch.lengths.tolist(), strict=True)
+    return {key: (row[:, :count].contiguous(), samples) for key, row, count, samples in each}
+
+
+def _write(rows: Mapping[str, tuple[Tensor, int]], path: Path) -> None:
+    tensors = {key: tensor for key, (tensor, _) in rows.items()}
+    samples = json.dumps({key: count for key, (_, count) in rows.items()})
+    with explain_write_errors(path, "Free some space, or remove model.cache.", ModelError), completed(path) as partial:
+        try:
+            save_file(tensors, partial, {SAMPLES: samples})
+        except SafetensorError as error:  # the operating system's error is hidden in it
+            raise ModelError(f"Cannot write {path}: {error}. Free some space, or remove model.cache.") from error
 
 
 def key_of(utterance: Utterance) -> str | None:

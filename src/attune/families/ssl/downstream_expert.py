@@ -223,7 +223,7 @@ def _dataloader(expert: Expert, split: str, epoch: int) -> Any:
 def _import_folder(folder: Path) -> ModuleType:
     """The folder's expert.py, in a package with its neighbors: `from .model import …`, `from ..model import …`."""
     if not (folder / "expert.py").is_file():
-        raise ConfigError(f"{folder} has no expert.py, so it is no S3PRL downstream.")
+        raise ConfigError(f"{folder} has no expert.py, so it is not an S3PRL downstream.")
     parent, package = "_s3prl_downstream", f"_s3prl_downstream.{folder.name.replace('-', '_')}"
     for name, path in ((parent, folder.resolve().parent), (package, folder.resolve())):
         spec = importlib.util.spec_from_loader(name, loader=None, is_package=True)

@@ -50,10 +50,12 @@ class FeatureExtractor:
         longest = self.upstream.max_seconds
         for number, each in enumerate(recordings):
             if each.ndim != 1 or not len(each):
-                raise DataError(f"Recording {number} is no row of samples: its shape is {each.shape}. Give mono audio.")
+                raise DataError(f"Recording {number} has the shape {each.shape}; expected mono audio, not empty.")
             if longest is not None and len(each) > longest * SAMPLE_RATE:
                 seconds = len(each) / SAMPLE_RATE
-                raise DataError(f"Recording {number} lasts {seconds:.1f} s; this upstream takes {longest:g} s. Cut it.")
+                raise DataError(
+                    f"Recording {number} is {seconds:.1f} s long; this upstream takes {longest:g} s. Split it."
+                )
 
 
 def ready(upstream: Upstream, device: torch.device) -> FeatureExtractor:

@@ -24,8 +24,8 @@ class LayerFeaturizer(nn.Module):
         self.width = widths[chosen[0]]
         if any(widths[index] != self.width for index in chosen):
             raise ConfigError(
-                f"model.layers: these layers have the widths {', '.join(str(widths[index]) for index in chosen)}, and "
-                "only layers of one width can be added up. Choose others."
+                f"model.layers: a weighted sum needs layers of one width; these have "
+                f"{', '.join(str(widths[index]) for index in chosen)}. Choose others."
             )
         if len(chosen) > 1:
             self.weights = nn.Parameter(torch.zeros(len(chosen)))

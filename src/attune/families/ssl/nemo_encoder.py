@@ -29,7 +29,9 @@ class NemoUpstream(nn.Module):
     def __init__(self, shape: TransducerShape) -> None:
         super().__init__()
         if not isinstance(shape.encoder, ConformerShape):
-            raise ModelError("This .nemo file has no Conformer, and other encoders of NeMo's are not upstreams yet.")
+            raise ModelError(
+                "This .nemo file has no Conformer encoder; other NeMo encoders are not supported as upstreams."
+            )
         self.preprocessor = FrontEnd(shape.front_end)
         self.encoder = Conformer(shape.encoder, is_frozen=True)
         self.stride = shape.front_end.hop * self.encoder.stride
@@ -50,14 +52,14 @@ def build_nemo(assets: Path) -> NemoUpstream:
     """The encoder that the files in `assets` describe, with random weights."""
     described = read_config(assets)
     if described is None:
-        raise ModelError(f"{assets} has no {CONFIG}: nothing tells what encoder this is. Set model.weights.")
+        raise ModelError(f"{assets} has no {CONFIG}: its encoder is unknown. Set model.weights.")
     return NemoUpstream(read_shape(described))
 
 
 def read_nemo(path: Path, assets: Path) -> Mapping[str, Tensor]:
     """The encoder and the front-end of a `.nemo` file."""
     if path.is_dir():
-        raise ModelError(f"{path} is a folder; the upstream `nemo` starts from a .nemo file.")
+        raise ModelError(f"{path} is a folder; the upstream `nemo` needs a .nemo file.")
     archive = without_ctc(read_archive(path))
     with torch.device("meta"):  # what the file claims takes no memory until its weights bear it out
         own = NemoUpstream(read_shape(archive.config)).state_dict()

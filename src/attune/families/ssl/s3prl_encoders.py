@@ -16,7 +16,7 @@ def build(assets: Path) -> Upstream:
     from attune.families.ssl.spectral_encoder import CONFIG, build_spectral
 
     if not (assets / CONFIG).is_file():
-        raise ConfigError("This upstream needs model.weights: a .ckpt file that S3PRL's pretraining wrote.")
+        raise ConfigError("This upstream needs model.weights: a .ckpt file of S3PRL's pretraining.")
     return build_spectral(assets)
 
 

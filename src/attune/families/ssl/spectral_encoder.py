@@ -90,7 +90,8 @@ def read_spectral(path: Path, assets: Path) -> Mapping[str, Tensor]:
     described = _described(loaded)
     if described is None:
         raise ModelError(
-            f"{path} is no TERA or Mockingjay: it lacks S3PRL's `Transformer` and its `transformer` config."
+            f"{path} is not a TERA or Mockingjay checkpoint: it lacks S3PRL's `Transformer` and "
+            "its `transformer` config."
         )
     write_json(assets / CONFIG, _config(described, path))
     with torch.device("meta"):

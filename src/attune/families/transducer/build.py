@@ -48,7 +48,7 @@ def build_transducer(config: TransducerConfig, task: Task, assets: Path) -> Task
 def _choose_look_ahead(model: TransducerModel, look_ahead: int) -> None:
     context = model.encoder.context if isinstance(model.encoder, Conformer) else None
     if context is None:
-        raise ConfigError("model.look_ahead is for streaming models; this one sees whole utterances. Leave it out.")
+        raise ConfigError("model.look_ahead is for streaming models; this one needs whole utterances. Remove it.")
     if look_ahead not in context.look_aheads:
         known = ", ".join(map(str, context.look_aheads))
         raise ConfigError(f"model.look_ahead={look_ahead}: this model was trained for {known}.")

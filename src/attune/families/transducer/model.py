@@ -82,7 +82,7 @@ class TransducerModel(nn.Module):
     def stream_encoder(self) -> StreamEncoder:
         """Encodes recordings while they come, for models whose encoder was trained for that."""
         if not isinstance(self.encoder, Conformer):
-            raise ModelError("A ContextNet sees whole utterances; it cannot run chunk by chunk.")
+            raise ModelError("A ContextNet needs whole utterances; it cannot stream.")
         return StreamEncoder(self.preprocessor, self.encoder, self._scorer)
 
     @property

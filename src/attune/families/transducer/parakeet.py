@@ -57,10 +57,10 @@ def write_parakeet(model: TransducerModel, tokenizer: bytes, folder: Path) -> No
 def _require_parakeet(shape: TransducerShape) -> ConformerShape:
     encoder = shape.encoder
     if isinstance(encoder, ConformerShape) and encoder.context:
-        raise ModelError("Parakeet sees whole utterances; a streaming model has no such format. Use its model.nemo.")
+        raise ModelError("transformers has no streaming Parakeet. Other toolkits can load the model.nemo.")
     if not isinstance(encoder, ConformerShape) or encoder.subsampling != "dw_striding" or shape.prediction.context:
         raise ModelError(
-            "transformers supports FastConformer with an LSTM prediction net only; this model is another. Other "
+            "transformers supports FastConformer with an LSTM prediction net only; this model differs. Other "
             "toolkits can load its model.nemo."
         )
     if shape.prediction.width != shape.joint.width:
@@ -70,8 +70,8 @@ def _require_parakeet(shape: TransducerShape) -> ConformerShape:
         )
     if shape.durations != tuple(range(len(shape.durations))):
         raise ModelError(
-            f"transformers takes the number of a TDT duration for the duration itself, so they must be 0, 1, 2 and "
-            f"so on; here they are {', '.join(map(str, shape.durations))}. The model.nemo is what others can load."
+            f"transformers needs TDT durations without gaps (0, 1, 2 …); this model has "
+            f"{', '.join(map(str, shape.durations))}. Other toolkits can load its model.nemo."
         )
     return encoder
 

@@ -35,8 +35,8 @@ class TransducerConfig:
     look_aheads: Annotated[
         tuple[Duration, ...],
         Field(
-            description="Makes a new FastConformer a streaming one: the frames (80 ms each) that it may wait for, such "
-            "as 13, 6, 1, 0. Training draws one for each micro-batch.",
+            description="Look-aheads of a new streaming FastConformer, in frames of 80 ms, e.g. 13, 6, 1, 0. "
+            "Training draws one for each micro-batch.",
             json_schema_extra={"since": "0.2"},
         ),
     ] = ()
@@ -44,7 +44,7 @@ class TransducerConfig:
         int | None,
         Field(
             ge=0,
-            description="Which look-ahead a streaming model is used with (default: its first).",
+            description="Look-ahead of a streaming model, in frames (default: its first).",
             json_schema_extra={"since": "0.2"},
         ),
     ] = None

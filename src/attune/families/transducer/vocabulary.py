@@ -55,7 +55,7 @@ class TransducerCodec:
 def own_codec(assets: Path, task: Task) -> TransducerCodec:
     """The tokens that came with the weights, for the task's text."""
     if not isinstance(task, TextTask):
-        raise ConfigError("A transducer needs text, which this task has none of. Set task.name=transcribe.")
+        raise ConfigError("A transducer needs text; this task has none. Set task.name=transcribe.")
     pieces, text, language = own_pieces(assets), task.text, task.language
     return TransducerCodec(
         pieces.pieces,
@@ -67,7 +67,7 @@ def own_codec(assets: Path, task: Task) -> TransducerCodec:
 def task_codec(task: Task) -> TransducerCodec:
     """The tokens that the task learned from its text."""
     if not isinstance(task, TokenizedTask):
-        raise ConfigError("A transducer needs text, which this task has none of. Set task.name=transcribe.")
+        raise ConfigError("A transducer needs text; this task has none. Set task.name=transcribe.")
     target, read = task.target, task.read
     return TransducerCodec(
         task.pieces[1:],

@@ -1,4 +1,4 @@
-"""OpenAI's Whisper and models made from it: any size, multilingual or English-only.
+"""OpenAI's Whisper and models derived from it: any size, multilingual or English-only.
 
 It has its own vocabulary, so the task only gives the text to learn, and its language. A row's own `language` has
 precedence over the task's; a row's label `prompt` is the text before it.

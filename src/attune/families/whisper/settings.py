@@ -28,9 +28,7 @@ class WhisperConfig:
     ] = "transcribe"
     timestamps: Annotated[bool, Field(description="Train on and emit timestamps: <|0.00|> text <|2.50|>.")] = False
     pack: Annotated[bool, Field(description="Pack several utterances into one window of 30 s in training.")] = False
-    label_smoothing: Annotated[
-        float, Field(ge=0, lt=1, description="The probability that is spread over all tokens in the loss.")
-    ] = 0.0
+    label_smoothing: Annotated[float, Field(ge=0, lt=1, description="Label smoothing.")] = 0.0
     gradient_checkpointing: Annotated[bool, Field(description="Less memory for a third more computation.")] = False
 
     def __post_init__(self) -> None:

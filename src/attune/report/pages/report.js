@@ -305,7 +305,7 @@ class Report {
     return section("normalizer", "Normalizer", conditions.normalizer,
       smallTable([{ title: "score", value: (row) => row[0], numeric: false }, { title: "before, %", value: (row) => row[1], show: (row) => number(row[1]) }, { title: "after, %", value: (row) => row[2], show: (row) => number(row[2]) }], rows, { sort: 1, label: "Scores before and after the normalizer" }),
       el("p", { class: "muted" }, `${plural(changed, "reference")} of ${count(texts.length)} changed by it.`),
-      example ? el("p", { class: "written" }, el("b", {}, "before "), example[2]) : null, example ? el("p", { class: "written" }, el("b", {}, "after "), example[0]) : null);
+      example ? el("p", { class: "written" }, el("b", {}, "before"), example[2]) : null, example ? el("p", { class: "written" }, el("b", {}, "after"), example[0]) : null);
   }
 
   origin() {

@@ -67,7 +67,7 @@ async function transcribe(blob, name) {
   const began = performance.now();
   const answers = await Promise.allSettled(wanted.map((model) => ask(model, blob, name)));
   const failed = answers.filter((each) => each.status === "rejected");
-  report(failed.length ? failed[0].reason.message : `${((performance.now() - began) / 1000).toFixed(1)} s`, failed.length > 0);
+  report(failed.length ? failed[0].reason.message : `Transcribed in ${((performance.now() - began) / 1000).toFixed(1)} s.`, failed.length > 0);
 }
 
 async function ask(model, blob, name) {
@@ -232,6 +232,8 @@ $("record").onclick = async () => {
     showRecording(!recording);
     if (recording) return await stopRecording();
     $("results").replaceChildren();
+    $("player").pause();
+    $("player").hidden = $("wave").hidden = true; // of the last recording
     report("Listening …");
     await startRecording();
   } catch (error) {

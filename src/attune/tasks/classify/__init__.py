@@ -44,7 +44,7 @@ class LabelHeadConfig:
     width: Annotated[int, Field(ge=1, le=2**62, description="Width of the projection.")] = 256
     activation: Annotated[
         Literal["relu", "none"],
-        Field(description="Before the mean; none as in SUPERB, which features of mean 0 (fbank) do not allow."),
+        Field(description="Activation before mean pooling; none as in SUPERB, but not for zero-mean features (fbank)."),
     ] = "relu"
 
 
@@ -53,7 +53,10 @@ class ClassifyConfig:
     """Which label, and what is on top of the encoder."""
 
     label: Annotated[
-        str, Field(description="A label of the manifest, or speaker, language, text; several joined by +.")
+        str,
+        Field(
+            description="Field to predict: a label of the manifest, or speaker, language, text; join several with +."
+        ),
     ] = "label"
     head: LabelHeadConfig = field(default_factory=LabelHeadConfig)
 
@@ -102,8 +105,8 @@ class Classify:
         name = self.reference(utterance)
         if name not in self.ids:
             raise DataError(
-                f"{utterance.where}: utterance {utterance.id!r} has the {self.config.label} {name!r}, which the "
-                f"training set does not have{suggestion(name, self.names)}"
+                f"{utterance.where}: utterance {utterance.id!r} has {self.config.label} {name!r}, which is not "
+                f"in the training set{suggestion(name, self.names)}"
             )
         return (self.ids[name],)
 

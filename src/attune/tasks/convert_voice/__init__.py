@@ -1,4 +1,4 @@
-"""Convert voices: anybody's speech in the voice of one target speaker; scored by mel-cepstral distortion (MCD).
+"""Convert voices: any speech in the voice of one target speaker; scored by mel-cepstral distortion (MCD).
 
 Training rows are speech of the target speaker alone. Rows to score are of other speakers, with the target speaker's
 recording of the same sentence among their `signals`; without one, a row is compared with itself.
@@ -37,12 +37,10 @@ FLOOR = 1e-10  # of a power spectrum
 class ConvertVoiceConfig:
     """Where the target speaker's recordings are, how they are compared, and what is on top of the encoder."""
 
-    parallel: Annotated[
-        str, Field(description="The target speaker's recording of the sentence, among a row's signals.")
-    ] = "target"
+    parallel: Annotated[str, Field(description="Signal of each row with the target speaker's recording.")] = "target"
     envelope: Annotated[
         Literal["world", "spectrum"],
-        Field(description="What MCD compares: WORLD's envelopes (needs pyworld), or those of a plain spectrum."),
+        Field(description="Envelopes that MCD compares: WORLD's (needs pyworld), or of the spectrum."),
     ] = "world"
     head: VoiceHeadConfig = field(default_factory=VoiceHeadConfig)
 
@@ -92,7 +90,7 @@ class ConvertVoice:
 
     def read(self, output: Output) -> None:
         """Audio is written beside the predictions."""
-        raise ModelError("Converted speech is written as audio, and not read.")
+        raise ModelError("Converted speech is written to audio files; it has no JSON value.")
 
     def scoring_files(self, split: str) -> Mapping[str, str]:
         """None; WORLD without its package is refused here, before anything is decoded."""

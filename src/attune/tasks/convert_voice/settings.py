@@ -12,5 +12,5 @@ class VoiceHeadConfig:
 
     layers: Annotated[int, Field(ge=1, description="Bidirectional LSTM layers.")] = 2
     width: Annotated[int, Field(ge=1, description="Width of the projection and of each LSTM direction.")] = 512
-    bins: Annotated[int, Field(ge=8, description="Mel bins of the spectrum that is predicted.")] = 80
+    bins: Annotated[int, Field(ge=8, description="Mel bins of the predicted spectrum.")] = 80
     iterations: Annotated[int, Field(ge=1, description="Iterations of Griffin-Lim.")] = 60

@@ -39,9 +39,9 @@ THRESHOLDS, MEDIANS = (0.3, 0.4, 0.5, 0.6, 0.7), (1, 11)
 class DiarizeConfig:
     """How many speakers, and what is on top of the encoder."""
 
-    speakers: Annotated[int, Field(ge=1, le=6, description="The most speakers of a recording.")] = 2
+    speakers: Annotated[int, Field(ge=1, le=6, description="Maximum number of speakers in a recording.")] = 2
     collar: Annotated[
-        float, Field(ge=0, description="Seconds on each side of a reference boundary that are not scored.")
+        float, Field(ge=0, description="Seconds before and after each reference boundary that are not scored.")
     ] = 0.0
     head: ActivityHeadConfig = field(default_factory=ActivityHeadConfig)
 
@@ -88,8 +88,8 @@ class Diarize:
         names = sorted({each.speaker for each in utterance.segments})
         if len(names) > self.config.speakers:
             raise DataError(
-                f"{utterance.where}: utterance {utterance.id!r} has {len(names)} speakers and task.speakers is "
-                f"{self.config.speakers}. Raise it, or leave the row out."
+                f"{utterance.where}: utterance {utterance.id!r} has {len(names)} speakers, but task.speakers is "
+                f"{self.config.speakers}. Raise task.speakers, or remove the row."
             )
         return speaker_turns(utterance.segments, names)
 

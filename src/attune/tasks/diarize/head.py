@@ -60,7 +60,9 @@ class ActivityHead(nn.Module):
     def loss(self, frames: Tensor, lengths: Tensor, batch: Batch) -> Loss:
         """Cross-entropy under the best order of speakers of each utterance, summed; the count is decisions."""
         if not isinstance(batch.targets, SpeakerTurns):
-            raise ModelError(f"Diarization learns speaker turns, and its task gives {type(batch.targets).__name__}.")
+            raise ModelError(
+                f"This head needs speaker turns as targets; the task gives {type(batch.targets).__name__}."
+            )
         logits = self(frames.to(self.output.weight.dtype), lengths).float()
         speakers = logits.shape[2]
         wanted = active_frames(batch.targets, logits.shape[1], speakers, self.seconds_per_frame)

@@ -12,4 +12,4 @@ class ActivityHeadConfig:
 
     layers: Annotated[int, Field(ge=1, description="LSTM layers.")] = 1
     width: Annotated[int, Field(ge=1, description="Width of each layer.")] = 512
-    bidirectional: Annotated[bool, Field(description="Whether layers read the future too; SUPERB's do not.")] = False
+    bidirectional: Annotated[bool, Field(description="Bidirectional layers; SUPERB's are unidirectional.")] = False

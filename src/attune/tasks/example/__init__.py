@@ -1,4 +1,4 @@
-"""An example to copy: tell classes of random noise apart. `attune train example` needs no data and runs anywhere.
+"""An example to copy: classify random noise. `attune train example` needs no data and runs anywhere.
 
 It has all that a task has and nothing more; `classify` is the one to use.
 """
@@ -28,7 +28,7 @@ LABEL = "class"
 class ExampleConfig:
     """The recipe's `task` section."""
 
-    classes: Annotated[int, Field(ge=2, description="How many classes there are, numbered from 0.")] = 2
+    classes: Annotated[int, Field(ge=2, description="Number of classes, numbered from 0.")] = 2
 
 
 class ExampleTask:
@@ -60,7 +60,9 @@ class ExampleTask:
         """The class's number."""
         number = int(self.reference(utterance))
         if number >= self.config.classes:
-            raise DataError(f"{utterance.where}: class {number}, and task.classes is {self.config.classes}. Raise it.")
+            raise DataError(
+                f"{utterance.where}: class {number}, but task.classes is {self.config.classes}. Raise task.classes."
+            )
         return (number,)
 
     def reference(self, utterance: Utterance) -> str:

@@ -32,9 +32,10 @@ SMALLEST = 1e-10
 class SpotQueriesConfig:
     """Which rows are queries, and where they are to be found."""
 
-    label: Annotated[str, Field(description="The label that is query or document.")] = "role"
+    label: Annotated[str, Field(description="Label that marks a row as query or document.")] = "role"
     matches: Annotated[
-        Mapping[str, str], Field(description="For each split a list of `QUERY DOCUMENT`: which has which.")
+        Mapping[str, str],
+        Field(description="For each split, a file with lines `QUERY DOCUMENT`: which document contains which query."),
     ] = field(default_factory=dict)
 
 
@@ -72,8 +73,8 @@ class SpotQueries:
         role = utterance.labels.get(self.config.label)
         if role not in (QUERY, DOCUMENT):
             raise DataError(
-                f"{utterance.where}: utterance {utterance.id!r} has no label {self.config.label!r} that is query or "
-                "document. Give the row one."
+                f"{utterance.where}: utterance {utterance.id!r} has no label {self.config.label!r} with "
+                "query or document. Add it to the row."
             )
         return role
 
@@ -89,7 +90,7 @@ class SpotQueries:
 
     def read(self, output: Output) -> None:
         """Frames are written beside the predictions."""
-        raise ModelError("Features are written to files, and not read.")
+        raise ModelError("Features are written to files; they have no JSON value.")
 
     def scoring_files(self, split: str) -> Mapping[str, str]:
         """The split's list of matches."""
@@ -140,7 +141,7 @@ def _read_frames(path: Path) -> NDArray[np.float64]:
     try:
         return np.asarray(np.load(path, allow_pickle=False), np.float64)
     except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read: {error}. Evaluate again.") from error
+        raise DataError(f"Cannot read {path}: {error}. Run `attune evaluate` again.") from error
 
 
 def _read_matches(path: Path) -> set[tuple[str, str]]:

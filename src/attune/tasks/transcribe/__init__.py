@@ -76,7 +76,7 @@ class TranscribeConfig:
     def __post_init__(self) -> None:
         given = [each for each in (self.vocabulary, self.tokenizer) if each is not None]
         if len(given) != (0 if self.tokens == "characters" else 1):
-            raise ValueError("`vocabulary` and `tokenizer` go with unigram and bpe tokens, which need one of them")
+            raise ValueError("unigram and bpe tokens need `vocabulary` or `tokenizer`; characters need neither")
 
 
 class Transcribe:

@@ -38,16 +38,17 @@ COUNTS = (
 class TranslateConfig:
     """Where the translation is, how it becomes tokens, and what is on top of the encoder."""
 
-    label: Annotated[str, Field(description="The label with the translation, or text.")] = "translation"
+    label: Annotated[str, Field(description="Label with the translation, or text.")] = "translation"
     tokens: Annotated[
-        Literal["characters", "unigram", "bpe"], Field(description="Characters, or SentencePiece tokens.")
+        Literal["characters", "unigram", "bpe"],
+        Field(description="Units to predict: characters, or SentencePiece tokens (unigram, bpe)."),
     ] = "characters"
-    vocabulary: Annotated[int | None, Field(ge=3, description="How many SentencePiece tokens.")] = None
+    vocabulary: Annotated[int | None, Field(ge=3, description="Number of SentencePiece tokens.")] = None
     head: TranslationHeadConfig = field(default_factory=TranslationHeadConfig)
 
     def __post_init__(self) -> None:
         if (self.tokens == "characters") != (self.vocabulary is None):
-            raise ValueError("unigram and bpe tokens need `vocabulary`, and they alone")
+            raise ValueError("unigram and bpe tokens need `vocabulary`; characters do not")
 
 
 class Translate:
@@ -132,8 +133,8 @@ def _translation(config: TranslateConfig, utterance: Utterance) -> str:
     texts = _texts(utterance)
     if config.label not in texts:
         raise DataError(
-            f"{utterance.where}: utterance {utterance.id!r} has no {config.label!r}. Give the row one, or set "
-            "task.label to where the translation is."
+            f"{utterance.where}: utterance {utterance.id!r} has no {config.label!r}. Add it to the row, or set "
+            "task.label to the label with the translation."
         )
     return texts[config.label]
 

@@ -10,12 +10,12 @@ from pydantic import Field
 class TranslationHeadConfig:
     """The module on top of the encoder: a small transformer, as in SUPERB-SG."""
 
-    encoder_layers: Annotated[int, Field(ge=0, description="Layers over the encoder's frames, a quarter of them.")] = 3
+    encoder_layers: Annotated[int, Field(ge=0, description="Encoder layers, after subsampling by 4.")] = 3
     decoder_layers: Annotated[int, Field(ge=1, description="Layers of the decoder.")] = 3
     width: Annotated[int, Field(ge=2, description="Width of each layer; a multiple of heads.")] = 256
     heads: Annotated[int, Field(ge=1, description="Attention heads.")] = 4
     dropout: Annotated[float, Field(ge=0, lt=1, description="Dropout in each layer.")] = 0.1
-    label_smoothing: Annotated[float, Field(ge=0, lt=1, description="Probability given to all other tokens.")] = 0.1
+    label_smoothing: Annotated[float, Field(ge=0, lt=1, description="Label smoothing.")] = 0.1
 
     def __post_init__(self) -> None:
         if self.width % (2 * self.heads):

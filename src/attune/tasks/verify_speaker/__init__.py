@@ -68,7 +68,7 @@ class VerifySpeaker:
         """Collect the training speakers."""
         names = sorted({_speaker(utterance) for utterance in utterances})
         if len(names) < 2:
-            raise DataError(f"Telling speakers apart needs at least two of them; the training rows have {len(names)}.")
+            raise DataError(f"Speaker verification needs at least two training speakers; found {len(names)}.")
         write_names(folder / SPEAKERS, names)
 
     @staticmethod
@@ -81,8 +81,8 @@ class VerifySpeaker:
         name = _speaker(utterance)
         if name not in self.ids:
             raise DataError(
-                f"{utterance.where}: utterance {utterance.id!r} is of the speaker {name!r}, whom no training "
-                f"utterance had{suggestion(name, self.speakers)}"
+                f"{utterance.where}: utterance {utterance.id!r} has the speaker {name!r}, who is not in "
+                f"the training set{suggestion(name, self.speakers)}"
             )
         return (self.ids[name],)
 
@@ -168,7 +168,7 @@ def _read_trials(path: Path, known: set[str]) -> Iterator[Trial]:
         one, other = (name if name in known else name.rpartition(".")[0] for name in fields[1:])
         for name, written in ((one, fields[1]), (other, fields[2])):
             if name not in known:
-                raise DataError(f"{path}:{number}: no utterance {written!r} in what is scored.")
+                raise DataError(f"{path}:{number}: the scored set has no utterance {written!r}.")
         yield fields[0] == "1", one, other
 
 
@@ -178,7 +178,7 @@ def _cosine(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
 
 def _speaker(utterance: Utterance) -> str:
     if not utterance.speaker:
-        raise DataError(f"{utterance.where}: utterance {utterance.id!r} has no speaker. Give the row a `speaker`.")
+        raise DataError(f"{utterance.where}: utterance {utterance.id!r} has no speaker. Add `speaker` to the row.")
     return utterance.speaker
 
 

@@ -11,6 +11,6 @@ class SpeakerHeadConfig:
     """The module on top of the encoder: an x-vector network, as in SUPERB."""
 
     width: Annotated[int, Field(ge=1, description="Width of the time-delay layers and of the embedding.")] = 512
-    pooled: Annotated[int, Field(ge=1, description="Width of the layer before mean and deviation are taken.")] = 1500
-    scale: Annotated[float, Field(gt=0, description="AM-softmax: what cosines are multiplied by.")] = 30.0
-    margin: Annotated[float, Field(ge=0, description="AM-softmax: by how much the right cosine must be higher.")] = 0.4
+    pooled: Annotated[int, Field(ge=1, description="Width of the layer before statistics pooling.")] = 1500
+    scale: Annotated[float, Field(gt=0, description="Scale of AM-softmax.")] = 30.0
+    margin: Annotated[float, Field(ge=0, description="Margin of AM-softmax.")] = 0.4

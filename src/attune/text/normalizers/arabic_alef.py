@@ -1,4 +1,4 @@
-"""Arabic as in `arabic`, with one alef for أ, إ, آ and ٱ, which many writers do not tell apart."""
+"""Arabic as in `arabic`, with one alef for أ, إ, آ and ٱ, which many writers do not distinguish."""
 
 from attune.text.normalizers import then
 from attune.text.normalizers._steps import without

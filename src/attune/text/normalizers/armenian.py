@@ -1,4 +1,4 @@
-"""Armenian: `basic` that leaves և a letter, also where it is written եւ, or Եվ where a sentence begins with it."""
+"""Armenian: `basic` that keeps և as one letter, also where it is written եւ, or Եվ where a sentence begins with it."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Words alone, in any script: no case, no punctuation, no symbols, compatibility forms (NFKC).
+"""Words only, in any script: no case, no punctuation, no symbols, compatibility forms (NFKC).
 
 Marks belong to their letters, so Hindi vowel signs, Thai tones and Arabic vowels stay. An apostrophe inside a word
 belongs to it too (`раз'яднаць`, `l'homme`, `don't`), however it was typed. Everything else that is neither letter,

@@ -1,4 +1,4 @@
-"""Bengali: `basic` that leaves the joiner which tells র‍্যাব from র্যাব."""
+"""Bengali: `basic` that keeps the joiner that distinguishes র‍্যাব from র্যাব."""
 
 from attune.text.normalizers._joiners import with_joiner
 

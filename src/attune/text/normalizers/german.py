@@ -1,4 +1,4 @@
-"""German: `basic` that leaves ß alone. `basic` makes it ss, which is no harm to scores but is to what is learned."""
+"""German: `basic` that keeps ß. `basic` writes ss, which is fine for scores but not for training."""
 
 from attune.text.normalizers import keeping, then
 from attune.text.normalizers.basic import normalize as basic

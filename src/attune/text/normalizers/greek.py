@@ -1,4 +1,4 @@
-"""Greek: `basic` that leaves ς at the end of a word. `basic` makes it σ, which is a harm to what is learned."""
+"""Greek: `basic` that keeps ς at the end of a word. `basic` writes σ, which is fine for scores but not for training."""
 
 from attune.text.normalizers import keeping, then
 from attune.text.normalizers.basic import normalize as basic

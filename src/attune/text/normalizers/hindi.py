@@ -1,4 +1,4 @@
-"""Hindi: `basic` with spellings that are free made one: फ़िल्म as फिल्म, हिन्दी as हिंदी, हाँ as हां, digits as 0 to 9."""
+"""Hindi: `basic` with one spelling for common variants: फ़िल्म as फिल्म, हिन्दी as हिंदी, हाँ as हां, digits as 0 to 9."""
 
 import re
 

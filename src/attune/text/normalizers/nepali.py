@@ -1,4 +1,4 @@
-"""Nepali: `basic` that leaves the joiner of the eyelash ra, as in गर्‍यो."""
+"""Nepali: `basic` that keeps the joiner of the eyelash ra, as in गर्‍यो."""
 
 from attune.text.normalizers._joiners import with_joiner
 

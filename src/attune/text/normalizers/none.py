@@ -1,4 +1,4 @@
-"""Text as it is: upper case, punctuation and all."""
+"""Text as written: case and punctuation count."""
 
 
 def normalize(text: str) -> str:

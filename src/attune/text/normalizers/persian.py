@@ -1,4 +1,4 @@
-"""Persian: `arabic` with Persian ی and ک for the Arabic letters; what a zero-width non-joiner parts is one word."""
+"""Persian: `arabic` with Persian ی and ک for the Arabic letters; a zero-width non-joiner does not split words."""
 
 from attune.text.normalizers import then
 from attune.text.normalizers.arabic import NORMALIZER as ARABIC

@@ -1,4 +1,4 @@
-"""Sinhala: `basic` that leaves the joiner with which ශ්‍රී is spelled."""
+"""Sinhala: `basic` that keeps the joiner in ශ්‍රී."""
 
 from attune.text.normalizers._joiners import with_joiner
 

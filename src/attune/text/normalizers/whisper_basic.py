@@ -1,4 +1,4 @@
-"""Exactly Whisper's BasicTextNormalizer, to compare with published figures. Its fault: it breaks words at marks.
+"""Exactly Whisper's BasicTextNormalizer, to compare with published figures. It splits words at combining marks.
 
 Every combining mark and apostrophe becomes a space, so नमस्ते is scored as `नमस त` and `раз'яднаць` as two words.
 Words in brackets are removed as well. Score with `basic` unless you compare with a published figure.

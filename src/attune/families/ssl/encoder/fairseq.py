@@ -47,7 +47,7 @@ class Described:
 def describe(loaded: object, path: Path) -> Described:
     """Read what a file holds; one of another layout is refused."""
     if not isinstance(loaded, Mapping):
-        raise ModelError(f"{path} holds a {type(loaded).__name__}. {EXPECTED}")
+        raise ModelError(f"{path} has a {type(loaded).__name__}. {EXPECTED}")
     if {"model_cfg", "model_weight"} <= loaded.keys():  # S3PRL's
         model, task, tensors = loaded["model_cfg"], loaded.get("task_cfg"), loaded["model_weight"]
     elif "model" in loaded and (loaded.get("cfg") or loaded.get("args")):  # fairseq's, and Microsoft's for WavLM
@@ -101,7 +101,7 @@ def _convs(written: object, path: Path) -> list[tuple[int, int, int]]:
         convs = _value(ast.parse(str(written), mode="eval").body)
         return [(int(width), int(kernel), int(stride)) for width, kernel, stride in convs]
     except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as error:
-        raise ModelError(f"{path} has the convolutions {written!r:.80}, which cannot be read. {EXPECTED}") from error
+        raise ModelError(f"Cannot read the convolutions {written!r:.80} of {path}. {EXPECTED}") from error
 
 
 def _value(node: ast.expr) -> Any:

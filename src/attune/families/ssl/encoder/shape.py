@@ -14,7 +14,7 @@ MOST_LAYERS, MOST_SIZE, MOST_WEIGHTS = 1000, 1_000_000, 10**11
 ACTIVATIONS = ("gelu", "relu", "silu", "swish")
 
 Positions = Literal["plain", "gated", "relative", "relative_key", "rotary"]
-"""What attention knows of places: nothing, WavLM's gated buckets, Transformer-XL's, distances of keys, rotations."""
+"""Position information in attention: none, WavLM's gated buckets, Transformer-XL's, relative keys, rotary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def _positions(values: _Values, model: str) -> Positions:
         return "plain"
     if not isinstance(named, str) or named not in known:
         raise ModelError(
-            f"{values.path} has position_embeddings_type {named!r:.60}; known are {', '.join(known)} and null."
+            f"{values.path} has position_embeddings_type {named!r:.60}; expected {', '.join(known)} or null."
         )
     return known[named]
 
@@ -167,7 +167,7 @@ def _require_consistent(shape: EncoderShape, path: Path) -> None:
             f"{shape.width}. Is it the config.json of these weights?"
         )
     if shape.weights > MOST_WEIGHTS:
-        raise ModelError(f"{path} describes a model of at least {shape.weights:,} weights, more than there can be.")
+        raise ModelError(f"{path} describes a model of at least {shape.weights:,} weights, which is too many.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,19 +183,19 @@ class _Values:
     def flag(self, name: str, usual: bool) -> bool:
         found = self.written.get(name, usual)
         if not isinstance(found, bool):
-            raise ModelError(f"{self.path} has {name} {found!r:.60}, where true or false is expected.")
+            raise ModelError(f"{self.path} has {name} {found!r:.60}; expected true or false.")
         return found
 
     def rate(self, name: str, usual: float) -> float:
         found = self.written.get(name, usual)
         if not isinstance(found, int | float) or not 0 <= found < 1:
-            raise ModelError(f"{self.path} has {name} {found!r:.60}, where a number from 0 to 1 is expected.")
+            raise ModelError(f"{self.path} has {name} {found!r:.60}; expected a number from 0 to 1.")
         return float(found)
 
     def choice(self, name: str, known: tuple[str, ...], usual: str | None = None) -> str:
         found = self.written.get(name, usual or known[0])
         if found not in known:
-            raise ModelError(f"{self.path} has {name} {found!r:.60}; known are {', '.join(known)}.")
+            raise ModelError(f"{self.path} has {name} {found!r:.60}; expected {', '.join(known)}.")
         return str(found)
 
     def convs(self) -> tuple[ConvShape, ...]:
@@ -206,11 +206,11 @@ class _Values:
         }
         lists = [self.written.get(name, default) for name, default in usual.items()]
         if not all(isinstance(each, list) and len(each) == len(lists[0]) > 0 for each in lists):
-            raise ModelError(f"{self.path} has no {', '.join(usual)} of the same length. Fetch it again.")
+            raise ModelError(f"{self.path} has no {', '.join(usual)} of the same length. Download it again.")
         sizes = [[self._size(name, each, MOST_SIZE) for each in row] for name, row in zip(usual, lists, strict=True)]
         return tuple(ConvShape(*each) for each in zip(*sizes, strict=True))
 
     def _size(self, name: str, found: object, most: int) -> int:
         if not isinstance(found, int) or isinstance(found, bool) or not 0 < found <= most:
-            raise ModelError(f"{self.path} has {name} {found!r:.60}, where a number from 1 to {most:,} is expected.")
+            raise ModelError(f"{self.path} has {name} {found!r:.60}; expected a number from 1 to {most:,}.")
         return found

@@ -66,4 +66,4 @@ def _read_file(kind: str, path: Path, assets: Path) -> dict[str, Tensor]:
 def _require_kind(kind: str, found: Any, path: Path) -> None:
     if found != kind:
         name = {"data2vec-audio": "data2vec"}.get(str(found), str(found).replace("-", "_"))
-        raise ModelError(f"{path} is a model of type {found!r}, where {kind!r} is expected. Set model.upstream={name}.")
+        raise ModelError(f"{path} is a model of type {found!r}; expected {kind!r}. Set model.upstream={name}.")

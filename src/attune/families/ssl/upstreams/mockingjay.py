@@ -1,4 +1,4 @@
-"""Mockingjay (arXiv 1910.12638), of S3PRL's checkpoints. 10 ms, 4 or 13 layers of 768."""
+"""Mockingjay (arXiv 1910.12638), from S3PRL's checkpoints. 10 ms, 4 or 13 layers of 768."""
 
 from attune.families.ssl.s3prl_encoders import build, read
 from attune.families.ssl.upstream import UpstreamType

@@ -1,4 +1,4 @@
-"""A Conformer of NeMo's, such as Parakeet's FastConformer (arXiv 2305.05084). 80 ms, 25 layers of 1024 (0.6B)."""
+"""NeMo's Conformer encoders, such as Parakeet's FastConformer (arXiv 2305.05084). 80 ms, 25 layers of 1024 (0.6B)."""
 
 from collections.abc import Mapping
 from pathlib import Path
