@@ -1,10 +1,10 @@
 """What a checkpoint in shards costs: memory of a rank against its share, step time meanwhile, seconds to save and load.
 
-    .venv/bin/python benchmarks/sharded_checkpoint.py [large|medium|small] [--ranks 2] [--bf16] [--whole]
+    .venv/bin/python benchmarks/sharded_checkpoint.py [large|medium|small|tiny] [--ranks 2] [--bf16] [--steps N] …
 
 Whisper's shapes with SGD and momentum; in bf16, large (1.5 B) fits into 12 GiB of a CPU's memory. The weights
 are random numbers in a safetensors file, which every rank reads slice by slice. `--whole` also saves and loads as one
-file, as a model does that is not shared.
+file, as a model does that is not shared. With `--steps 0` nothing is trained: saving and loading alone.
 """
 
 import argparse
@@ -39,9 +39,8 @@ from attune.training.saving import ShardedSaver
 from attune.training.sharding import fill_slices, load_stored, share_weights, whole_weights
 from attune.world import World
 
-WIDTHS = {"small": (768, 12), "medium": (1024, 24), "large": (1280, 32)}  # width, layers of each half
+WIDTHS = {"tiny": (384, 4), "small": (768, 12), "medium": (1024, 24), "large": (1280, 32)}  # width, layers of each half
 FRAMES, TOKENS = 64, 16
-STEPS = 3  # of each kind
 
 
 class Whisper(nn.Module):
@@ -105,7 +104,7 @@ def seconds(run: Callable[[], Any]) -> float:
     return round(time.perf_counter() - began, 2)
 
 
-def rank(world: World, folder: Path, size: str, has_whole: bool) -> dict[str, Any]:
+def rank(world: World, folder: Path, size: str, has_whole: bool, steps: int) -> dict[str, Any]:
     """Everything on one rank."""
     peak, found = Peak(), Progress()
     deferred = Deferred()
@@ -142,22 +141,29 @@ def rank(world: World, folder: Path, size: str, has_whole: bool) -> dict[str, An
         optimizer.step()
         world.barrier()
 
-    step()
-    found["step_s"] = [seconds(step) for _ in range(STEPS)]
-    found["step_peak"] = peak.take()
+    if steps:
+        step()
+        found["step_s"] = [seconds(step) for _ in range(steps)]
+        found["step_peak"] = peak.take()
+    else:
+        gradients.clear()  # its pages are there from now on
+        for each in trained:
+            optimizer.state[each]["momentum_buffer"] = torch.zeros_like(each).fill_(0.0)
+        found["plain_peak"] = peak.take()
     world.barrier()
     began = time.perf_counter()
     saver.begin(Checkpoint({}, {}, TrainingProgress(Position(1))))
     found["begin_save_s"] = round(time.perf_counter() - began, 3)
     during = []
     while not during or not all(world.gather(saver.is_written)):
-        during.append(seconds(step))
+        during.append(seconds(step) if steps else seconds(lambda: time.sleep(0.1)))
     found["saving_step_s"], found["saving_peak"] = during, peak.take()
     saver.finish()
     found["save_s"] = round(time.perf_counter() - began, 2)
     newest = checkpoint.folder_of(folder / "checkpoints", 1)
     world.barrier()
     found["verify_s"] = seconds(lambda: checkpoint.damage(newest))
+    optimizer.state.clear()  # who resumes has none yet
     peak.take()
     load = lambda: load_stored(model, optimizer, checkpoint.tensors(newest), checkpoint.tensors(newest, "optimizer"))  # noqa: E731
     found["load_s"], found["load_peak"] = seconds(load), peak.take()
@@ -205,6 +211,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--steps", type=int, default=3, help="of each kind")
     arguments = parser.parse_args()
     torch.set_default_dtype(torch.bfloat16 if arguments.bf16 else torch.float32)  # of the gradients' buffer too
     multiprocessing.set_start_method("fork", force=True)
@@ -213,7 +220,7 @@ def main() -> None:
         (folder / "checkpoints").mkdir()
         (folder / "whole").mkdir()
         write_pretrained(arguments.size, folder / "pretrained.safetensors")
-        ranks = run_ranks(arguments.ranks, rank, folder, arguments.size, arguments.whole)
+        ranks = run_ranks(arguments.ranks, rank, folder, arguments.size, arguments.whole, arguments.steps)
     finally:
         shutil.rmtree(folder)
     for found in ranks:
@@ -221,6 +228,8 @@ def main() -> None:
     share = ranks[0]["share"]
     peaks = {name: max(each[name] for each in ranks) / share for name in ranks[0] if name.endswith("peak")}
     print({name: f"{value:.2f} × the share" for name, value in peaks.items()})
+    if not arguments.steps:
+        return
     slowest = sorted(ranks[0]["saving_step_s"])
     print(f"step {min(ranks[0]['step_s'])} s, while saving {slowest[0]} to {slowest[-1]} s")
 

@@ -11,6 +11,7 @@ from urllib.request import urlopen
 import pytest
 
 from attune.analysis.ui import RunsServer, listen, make_token
+from attune.cli import main
 from attune.site import this_site
 
 from browser import browser
@@ -59,6 +60,13 @@ def test_another_hosts_name_is_refused(folder):
         connection.request("GET", "/api/runs", headers={"Host": "evil.example"})
         assert connection.getresponse().status == 403
         connection.close()
+
+
+@pytest.mark.parametrize("verb", ["ui", "serve"])
+def test_a_port_that_cannot_be_is_a_usage_error(verb, folder, capsys):
+    with pytest.raises(SystemExit):
+        main([verb, str(folder), "--port", "99999"])
+    assert "99999 is not between 0 and 65535" in capsys.readouterr().err
 
 
 def test_elsewhere_than_on_this_machine_a_token_is_needed(folder):

@@ -40,7 +40,8 @@ def test_three_systems_vote_and_the_result_is_a_predictions_file(tmp_path, capsy
         == 0
         < min(value(scores[name], "wer") for name in ("a.jsonl", "b.jsonl", "c.jsonl"))
     )
-    capsys.readouterr()
+    told = combined(capsys, one, two, three, "--out", tmp_path / "o.jsonl").out
+    assert told.splitlines()[-1].endswith("To ignore them: --normalizer basic")
     assert main(["score", str(tmp_path / "o.jsonl"), "--json"]) == 0
     assert value(json.loads(capsys.readouterr().out), "wer") == 0
 

@@ -80,6 +80,8 @@ def test_a_peer_with_half_precision_weights_runs_in_float32_on_a_cpu(sets, tmp_p
     assert open_pipeline(str(folder), torch.device("cpu")).model.dtype == torch.float32
     done = board(capsys, f"pipeline:{tmp_path}", "--sets", sets / "one.jsonl", code=2)
     assert "cannot make a pipeline" in done.err
+    done = board(capsys, f"pipeline:{tmp_path}/none", "--sets", sets / "one.jsonl", code=2)
+    assert "none: no such folder" in done.err
 
 
 def test_mistakes_are_messages(sets, tmp_path, capsys):

@@ -26,6 +26,15 @@ def test_a_row_is_computed_to_the_bit_as_if_it_were_alone_whatever_is_beside_it(
     assert torch.equal(together, alone)
 
 
+def test_inputs_that_ask_for_a_gradient_get_none_and_outputs_have_their_type(layer):
+    outputs = Int8Linear(layer.weight, layer.bias)(torch.randn(2, 48, dtype=torch.float64, requires_grad=True))
+    assert not outputs.requires_grad and outputs.dtype == torch.float64
+
+
+def test_its_weights_are_near_those_of_the_layer(layer):
+    assert (Int8Linear(layer.weight).weight - layer.weight).abs().max() < layer.weight.abs().max() / 200
+
+
 def test_a_row_of_zeros_becomes_the_bias(layer):
     assert torch.equal(Int8Linear(layer.weight, layer.bias)(torch.zeros(2, 48)), layer.bias.expand(2, -1))
 

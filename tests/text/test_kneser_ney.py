@@ -167,7 +167,7 @@ def test_a_text_too_small_for_discounts_has_those_of_kenlms_fallback():
 
 
 def test_no_text_and_impossible_cuts_are_refused():
-    with pytest.raises(DataError, match="no text"):
+    with pytest.raises(DataError, match="No text"):
         estimate([], 3)
     with pytest.raises(DataError, match="never fall"):
         estimate([["a"]], 3, (0, 2, 1))

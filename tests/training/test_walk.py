@@ -1,5 +1,6 @@
 """A step that is walked without memory takes, on paper, what the same step takes when it runs."""
 
+import copy
 from itertools import accumulate
 from types import SimpleNamespace
 
@@ -8,6 +9,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
+from attune.errors import ConfigError
 from attune.families.whisper.model import WhisperModel
 from attune.families.whisper.shape import WhisperShape
 from attune.stages.fit_elsewhere import WalkedStep, place, walk_step
@@ -70,6 +72,23 @@ def test_a_walked_step_has_the_peak_that_the_profiler_finds(build, precision):
     found = walk_step(shapes, batch, OptimizerConfig(lr=1e-4), precision)
     real = measured(build(), batch, precision)
     assert found.on_device("none", False, 1) == pytest.approx(real, rel=0.05)
+
+
+class Copied(nn.Module):
+    """Computes with a narrow copy of itself, as a frozen upstream does."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(400, 400)
+
+    def loss(self, batch):
+        return copy.deepcopy(self.layer).to(torch.bfloat16)(batch.audio.view(-1, 400)).sum()
+
+
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
+def test_a_model_that_needs_real_tensors_is_refused():
+    with pytest.raises(ConfigError, match="--memory cannot estimate this model"):
+        walk_step(Copied(), batch_of(), OptimizerConfig(lr=1e-4), "fp32")
 
 
 def test_what_ranks_share_is_divided_and_what_they_compute_is_not():

@@ -124,8 +124,10 @@ def _normalized(row: SystemTranscript, normalize: Callable[[str], str]) -> Syste
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"Cannot read {path}: {error}.") from error
+    except OSError as error:
+        raise DataError(f"Cannot read {path}: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not a text file: {error}.") from error
 
 
 def read_references(path: Path) -> dict[str, str]:

@@ -208,8 +208,10 @@ def read_lines(path: Path) -> list[LeaderboardLine]:
     lines = []
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"Cannot read {path}: {error}.") from error
+    except OSError as error:
+        raise DataError(f"Cannot read {path}: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not a text file: {error}.") from error
     for number, line in enumerate(text.splitlines(), 1):
         try:
             lines.append(_line(json.loads(line)))

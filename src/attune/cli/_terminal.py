@@ -57,6 +57,13 @@ def at_least(least: int) -> Callable[[str], int]:
     return number
 
 
+def port(text: str) -> int:
+    """The type of --port: 0 is any that is free."""
+    if not 0 <= (value := int(text)) <= 65535:
+        raise ArgumentTypeError(f"{value} is not between 0 and 65535")
+    return value
+
+
 def print_normalizer_hint(scores: Scores, remedy: str) -> None:
     """Say that texts were compared as they are, and how to ignore case and punctuation."""
     if scores.conditions.get("normalizer") == "none":

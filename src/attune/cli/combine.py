@@ -151,6 +151,8 @@ def _show_votes(arguments: Namespace, systems: Sequence[System], rules: VotingRu
     print(f"{arguments.out}: {len(combined):,} utterances, vote by {rules.vote}{how}")
     if scores:
         print(scores_table(scores))
+        if arguments.normalizer == "none":
+            print("normalizer none: case and punctuation count. To ignore them: --normalizer basic")
 
 
 def _calibrate(arguments: Namespace) -> int:

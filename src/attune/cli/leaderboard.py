@@ -133,6 +133,8 @@ def open_pipeline(name: str, device: torch.device) -> Any:
     import torch
     import transformers
 
+    if name.startswith(("/", ".", "~")) and not Path(name).is_dir():
+        raise ConfigError(f"pipeline:{name}: no such folder. Give one that transformers wrote, or a name on the Hub.")
     try:
         peer = transformers.pipeline(
             "automatic-speech-recognition",

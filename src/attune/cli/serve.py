@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attune.cli._recordings import add_precision, decoding_of
-from attune.cli._terminal import at_least
+from attune.cli._terminal import at_least, port
 from attune.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,9 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--speakers", metavar="MODEL", help="a model that diarizes: response_format=diarized_json has its speakers"
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1: this machine)")
-    parser.add_argument(
-        "--port", type=at_least(0), default=8000, help="port to listen on (default 8000; 0: a free one)"
-    )
+    parser.add_argument("--port", type=port, default=8000, help="port to listen on (default 8000; 0: a free one)")
     parser.add_argument(
         "--token-file", type=Path, metavar="FILE", help=f"token that clients must send (or set {TOKEN_VARIABLE})"
     )

@@ -6,6 +6,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from shlex import join
 
+from attune.cli._terminal import port
+
 HELP = "show runs in a browser: curves while they train, reports, comparisons"
 EXAMPLE = "attune ui runs"
 PORT = 6420
@@ -14,7 +16,7 @@ PORT = 6420
 def add_arguments(parser: ArgumentParser) -> None:
     """Take the folder, and where to listen."""
     parser.add_argument("folder", nargs="?", type=Path, default=Path("runs"), help="folder of runs (default: runs)")
-    parser.add_argument("--port", type=int, default=PORT, help=f"port (default {PORT}; 0: any that is free)")
+    parser.add_argument("--port", type=port, default=PORT, help=f"port (default {PORT}; 0: any that is free)")
     parser.add_argument(
         "--host",
         default="127.0.0.1",
@@ -33,9 +35,9 @@ def run(arguments: Namespace) -> int:
     token = make_token(arguments.host)
     server = RunsServer(arguments.folder.absolute(), this_site(), join(["attune", *arguments.words]), token)
     with listen(server, arguments.host, arguments.port) as opened:
-        host, port = opened.server_address[:2]
+        host, number = opened.server_address[:2]
         shown = f"[{host!s}]" if ":" in str(host) else str(host)
-        print(f"http://{shown}:{port}/{f'?token={token}' if token else ''}", flush=True)
+        print(f"http://{shown}:{number}/{f'?token={token}' if token else ''}", flush=True)
         print("Ctrl-C stops.", flush=True)
         opened.serve_forever()
     return 0

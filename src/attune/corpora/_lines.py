@@ -1,13 +1,12 @@
 """Manifest files to lines of JSON: JSONL as it is, others converted to a JSONL copy that is read by offset."""
 
-import csv
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from attune.corpora._rows import NAMES
-from attune.corpora._tables import ENCODING, ERRORS, csv_reader, read_cells
+from attune.corpora._tables import ENCODING, ERRORS, csv_reader, header_cells, read_cells
 from attune.errors import DataError
 from attune.secrets import has_secrets
 
@@ -82,12 +81,7 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, str] | str]]:
 
 
 def _header(reader: Any, path: Path) -> list[str]:
-    try:
-        header = [name.strip() for name in next(reader, [])]
-    except csv.Error as error:
-        raise DataError(
-            f"The header of {path} is not valid CSV: {error}. The first line must name the columns."
-        ) from error
+    header = header_cells(reader, path)
     if not _is_text("".join(header)):
         raise DataError(f"The first line of {path} is not UTF-8 text. Save the file as UTF-8.")
     known = {name for names in NAMES.values() for name in names}

@@ -39,13 +39,18 @@ def read_header(path: Path) -> list[str]:
         return _header(csv_reader(file, path), path, ())
 
 
-def _header(reader: Any, path: Path, needed: Sequence[str]) -> list[str]:
+def header_cells(reader: Any, path: Path) -> list[str]:
+    """The cells of a table's first line."""
     try:
-        header = [name.strip() for name in next(reader, [])]
+        return [name.strip() for name in next(reader, [])]
     except csv.Error as error:
         raise DataError(
             f"The header of {path} is not valid CSV: {error}. The first line must name the columns."
         ) from error
+
+
+def _header(reader: Any, path: Path, needed: Sequence[str]) -> list[str]:
+    header = header_cells(reader, path)
     for name in needed:
         if name not in header:
             raise DataError(f"{path} has no column {name!r}{suggestion(name, header)}")

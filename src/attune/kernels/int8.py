@@ -39,7 +39,7 @@ class Int8Linear(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Of inputs (…, I), outputs (…, O) of their type."""
-        rows, scales = quantize_rows(inputs.reshape(-1, self.in_features).float())
+        rows, scales = quantize_rows(inputs.detach().reshape(-1, self.in_features).float())
         sums = torch._int_mm(rows, self.integers).float().mul_(scales)
         outputs = torch.addcmul(self.bias.float(), sums, self.scales.float(), out=sums)
         return outputs.view(*inputs.shape[:-1], self.out_features).to(inputs.dtype)

@@ -91,7 +91,7 @@ def _routes(server: Server) -> list[Route | WebSocketRoute]:
     async def one_model(request: Request) -> Response:
         name = request.path_params["name"]
         if name not in server.engines:
-            raise ApiError(404, f"No model {name!r} here.", "model", "model_not_found")
+            raise ApiError(404, f"No model {name!r}.", "model", "model_not_found")
         return JSONResponse({"id": name, "object": "model", "created": 0, "owned_by": "attune"})
 
     async def health(request: Request) -> Response:

@@ -11,6 +11,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from attune.contracts import StepStatistics
+from attune.errors import ConfigError
 from attune.loading.begin import begin_model
 from attune.loading.data import open_split, planner, training_reader, training_rows, worst_micro_batch
 from attune.loading.pretrained import ModelFolders
@@ -136,7 +137,7 @@ def walk_step(model: nn.Module, batch: Batch | None, settings: OptimizerConfig, 
         walk.peak = before
         if batch is not None:
             shapes = replace(batch, audio=walk.without_memory(batch.audio))
-            Eager(model.train(), precision, PLACE)(shapes, 1.0)  # type: ignore[arg-type]
+            _run(Eager(model.train(), precision, PLACE), shapes)  # type: ignore[arg-type]
     weights = _bytes(model.parameters()) + _bytes(model.buffers())
     layers = layers_of(model)
     inside = {each for layer in layers for each in layer.parameters()}
@@ -149,6 +150,16 @@ def walk_step(model: nn.Module, batch: Batch | None, settings: OptimizerConfig, 
         layer=max((_bytes(layer.parameters()) for layer in layers), default=0),
         trained=_bytes(trained) / max(1, weights),
     )
+
+
+def _run(backward: Eager, batch: Batch) -> None:
+    try:
+        backward(batch, 1.0)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # of an operation that needs real tensors
+        raise ConfigError(
+            "--memory cannot estimate this model. Use --fit alone, on a machine with such a device; for a frozen "
+            "upstream, set train.precision=fp32."
+        ) from error
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:
