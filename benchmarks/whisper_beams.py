@@ -2,7 +2,8 @@
 
     python -P benchmarks/whisper_beams.py WHISPER_FOLDER AN4/dev.jsonl [--powers 0,0.3,1] [--detect] [--out TEXTS.json]
 
-The folder is one of transformers. The short clips are digits of six espeak-ng voices, made here. The encoder's states
+The folder is one of transformers. `--sets`: espeak, digits of six espeak-ng voices, made here; cut, digits cut out of
+the recordings that have nothing else, where the model's alignment has them; whole, the recordings. The encoder's states
 are computed once, and every rule searches them; OpenAI's is openai-whisper's own, with the same weights and states, if
 it is installed. `--detect` leaves the language open instead of English. With -P, `import whisper` is not the script
 beside this one.
@@ -33,8 +34,11 @@ from attune.families.whisper.scorer import WhisperScorer
 from attune.families.whisper.windows import Windows
 from attune.recognizer import Recognizer
 from attune.testing.data import DIGITS
-from attune.types import Batch, LoadedRow, Utterance
+from attune.types import SAMPLE_RATE, Batch, LoadedRow, Utterance
 
+NUMBERS = {*DIGITS, "oh"}
+WORD_SECONDS = (0.15, 0.8)  # an alignment that found less or more is taken for wrong
+AROUND = 0.05  # seconds before and after a word
 VOICES = ("en-gb", "en-us", "en-gb-scotland", "en-us+f2", "en-us+m3", "en-gb+f4")
 BATCH = 8
 
@@ -69,6 +73,18 @@ def recordings(manifest: Path) -> list[Clip]:
     return [Clip(read_audio(manifest.parent / row["audio"]), row["text"]) for row in rows]
 
 
+def cut_digits(model: Recognizer, clips: Sequence[Clip]) -> Iterator[Clip]:
+    """The words of those that have digits alone."""
+    for clip in clips:
+        text = clip.text.lower()
+        if not {*text.split()} <= NUMBERS:
+            continue
+        for word in model.align(clip.samples, text).words:
+            if WORD_SECONDS[0] <= word.end - word.start <= WORD_SECONDS[1]:
+                first, last = round(SAMPLE_RATE * (word.start - AROUND)), round(SAMPLE_RATE * (word.end + AROUND))
+                yield Clip(clip.samples[max(0, first) : last], word.text)
+
+
 def rules(model: WhisperModel, read: Callable[..., object], beam: int, powers: Sequence[float]) -> dict[str, Rule]:
     """Greedy, a beam by each power, and OpenAI's."""
 
@@ -79,7 +95,7 @@ def rules(model: WhisperModel, read: Callable[..., object], beam: int, powers: S
 
         return texts
 
-    found = {"greedy": searched(Search())}
+    found = {"greedy": searched(Search()), "the default": searched(Search("beam", beam))}
     found |= {f"`length_power: {power:g}`": searched(Search("beam", beam, power)) for power in powers}
     return {**found, "openai-whisper": by_openai(model, beam)} if find_spec("whisper") else found
 
@@ -121,10 +137,12 @@ def table(clips: Sequence[Clip], found: dict[str, list[str]]) -> Iterator[tuple[
 
 
 def main() -> None:
-    """Transcribe both sets by every rule, and print the table."""
+    """Transcribe all sets by every rule, and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("manifest", type=Path)
+    parser.add_argument("--sets", type=lambda text: text.split(","), default=("espeak", "cut", "whole"))
+    parser.add_argument("--every", type=int, default=1, help="of the recordings, and of the words cut: each n-th")
     parser.add_argument("--beam", type=int, default=5)
     parser.add_argument(
         "--powers", type=lambda text: [float(each) for each in text.split(",")], default=[0, 0.3, 0.5, 1]
@@ -135,11 +153,21 @@ def main() -> None:
     given = parser.parse_args()
     model = load(given.model, device="cpu", language=None if given.detect else "en")
     every = rules(model.loaded.task_model.model, model.loaded.task_model.codec.read, given.beam, given.powers)
-    sets = {"digits": digits(given.voices), given.manifest.stem: recordings(given.manifest)}
+    rows = recordings(given.manifest)
+    make: dict[str, Callable[[], list[Clip]]] = {
+        "espeak": lambda: digits(given.voices),
+        "cut": lambda: list(cut_digits(model, rows))[:: given.every],
+        "whole": lambda: rows[:: given.every],
+    }
+    sets = {name: make[name]() for name in given.sets}
     found = {name: transcribe(model, clips, every) for name, clips in sets.items()}
     if given.out:
         given.out.write_text(json.dumps(found, indent=1))
-    print("| |", " | ".join(f"{name}, {len(clips)} clips" for name, clips in sets.items()), "|\n|---|---|---|")
+    print(
+        "| |",
+        " | ".join(f"{name}, {len(clips)} clips" for name, clips in sets.items()),
+        "|\n|" + "---|" * (1 + len(sets)),
+    )
     columns = [dict(table(sets[name], found[name])) for name in sets]
     for name in every:
         print("|", name, "|", " | ".join(column[name] for column in columns), "|")

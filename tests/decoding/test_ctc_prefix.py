@@ -10,6 +10,7 @@ import torch
 from attune.decoding import tokens
 from attune.decoding.ctc_prefix import CtcPrefixes, JointScorer
 from attune.decoding.search import Search, search
+from attune.decoding.settings import LengthNorm
 from attune.scorers import CtcScorer
 
 BLANK = END = 0
@@ -100,7 +101,7 @@ def test_joint_beams_are_the_same_alone_and_in_any_batch(weight):
 
 def test_with_all_the_weight_a_joint_score_is_the_log_probability_of_the_text_by_ctc():
     for number in (0, 1):
-        (found,) = tokens.beam_search(joint([number], 1.0), 8, length_power=0.0)
+        (found,) = tokens.beam_search(joint([number], 1.0), 8, LengthNorm(0.0))
         log_probs = random_log_probs(LENGTHS[number], 4, seed=number)
         target = torch.tensor([found[0].tokens or (1,)])
         if found[0].tokens:

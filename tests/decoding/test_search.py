@@ -81,6 +81,14 @@ def test_a_beam_that_is_left_alone_does_not_prefer_a_loop_to_a_word():
     assert search(scorer, Search("beam", 2))[0].tokens == (2,)
 
 
+def test_a_beam_that_is_left_alone_prefers_a_word_to_a_less_probable_phrase():
+    # 2 ends; 3, 4, 5 is a phrase. By score / length ** 0.3 the phrase would win: 1.444 / 4 ** 0.3 < 1.204 / 2 ** 0.3.
+    follows = {1: {2: 0.3, 3: 0.236}, 2: {0: 1.0}, 3: {4: 1.0}, 4: {5: 1.0}, 5: {0: 1.0}}
+    scorer = TokenTable([[follows.get(last, {}).get(token, 0.0) for token in range(6)] for last in range(6)])
+    assert search(scorer, Search("beam", 2))[0].tokens == (2,)
+    assert search(scorer, Search("beam", 2, length_power=0.3))[0].tokens == (3, 4, 5)
+
+
 def test_a_beam_keeps_as_many_hypotheses_as_nbest_asks_for():
     (found,) = search(TokenTable(TOKENS), Search("beam", beam=3, nbest=3))
     assert found.tokens == (3,) and len(found.nbest) == 2

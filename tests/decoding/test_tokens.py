@@ -11,6 +11,7 @@ from attune.decoding import _token_search
 from attune.decoding._phrase_tree import TokenTexts
 from attune.decoding.fusion import Fusion
 from attune.decoding.phrases import PhraseBook
+from attune.decoding.settings import LengthNorm
 from attune.decoding.tokens import beam_search, greedy, sample
 from attune.seeds import derive
 from attune.text.filters import suppress
@@ -107,7 +108,7 @@ def naive_greedy(scorer, row):
         emitted.append(token)
 
 
-def every_hypothesis(scorer, row, length_power):
+def every_hypothesis(scorer, row, length_power, offset=0.0):
     """All token sequences within the limit, best first."""
     words = [token for token in range(scorer.model.output.out_features) if token != END]
     found = []
@@ -116,7 +117,7 @@ def every_hypothesis(scorer, row, length_power):
             steps = range(length + 1)
             score = sum(float(log_probs_after(scorer, row, emitted[:step])[(*emitted, END)[step]]) for step in steps)
             found.append(Hypothesis(emitted, score))
-    return sorted(found, key=lambda each: -each.score / (len(each.tokens) + 1) ** length_power)
+    return sorted(found, key=lambda each: -each.score / (offset + len(each.tokens) + 1) ** length_power)
 
 
 def assert_same(found, expected):
@@ -125,7 +126,7 @@ def assert_same(found, expected):
 
 
 def best(scorer, beam, length_power=1.0):
-    return [found[0] for found in beam_search(scorer, beam, length_power)]
+    return [found[0] for found in beam_search(scorer, beam, LengthNorm(length_power))]
 
 
 def sampled(scorer):
@@ -214,13 +215,13 @@ def test_how_sure_it_was_is_measured_among_what_the_filters_allow(find):
     assert {len(each.tokens) == limit for each, limit in zip(found, scorer.limits, strict=True)} == {True, False}
 
 
-@pytest.mark.parametrize("length_power", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize(("length_power", "offset"), [(0.0, 0.0), (0.6, 0.0), (0.6, 5.0), (1.0, 0.0)])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_wide_beam_finds_what_enumerating_everything_finds(seed, length_power):
+def test_a_wide_beam_finds_what_enumerating_everything_finds(seed, length_power, offset):
     model = GruModel(vocabulary=4, seed=seed, sharpness=2.0)
     scorer = GruScorer(model, utterances(2, seed), [(START,), (START, 2, 3)], [4, 3])
-    everything = [every_hypothesis(scorer, row, length_power) for row in range(2)]
-    found = beam_search(scorer, beam=200, length_power=length_power, nbest=5)
+    everything = [every_hypothesis(scorer, row, length_power, offset) for row in range(2)]
+    found = beam_search(scorer, 200, LengthNorm(length_power, offset), nbest=5)
     assert_same(found[0], everything[0][:5])
     assert_same(found[1], everything[1][:5])
 
@@ -249,7 +250,7 @@ def textbook_beam_search(scorer, row, beam, length_power, nbest):
 def test_a_narrow_beam_is_the_textbook_one(beam, length_power):
     scorer = mixed(GruModel(vocabulary=6, sharpness=2.0), count=12)
     expected = [textbook_beam_search(scorer, row, beam, length_power, nbest=2) for row in range(12)]
-    for found, each in zip(beam_search(scorer, beam, length_power, nbest=2), expected, strict=True):
+    for found, each in zip(beam_search(scorer, beam, LengthNorm(length_power), nbest=2), expected, strict=True):
         assert_same(found, each)
 
 
@@ -274,7 +275,7 @@ def test_a_beam_finds_more_probable_hypotheses_than_greedy():
 
 
 def test_an_utterance_has_as_many_distinct_hypotheses_as_nbest_best_first():
-    for found in beam_search(mixed(GruModel(vocabulary=12), 20), beam=5, length_power=1.0, nbest=4):
+    for found in beam_search(mixed(GruModel(vocabulary=12), 20), beam=5, nbest=4):
         values = [each.score / (len(each.tokens) + 1) for each in found]
         assert values == sorted(values, reverse=True)
         assert len({each.tokens for each in found}) == len(found) == 4
@@ -313,16 +314,16 @@ def test_with_a_language_model_a_wide_beam_finds_what_enumerating_everything_fin
         sorted(every_hypothesis(scorer, row, 0.0), key=lambda each: -fused(each, lm, 0.8, length_power))[:5]
         for row in range(2)
     ]
-    found = beam_search(scorer, 200, length_power, 5, Fusion(lm, 0.8))
+    found = beam_search(scorer, 200, LengthNorm(length_power), 5, Fusion(lm, 0.8))
     assert_same(found[0], expected[0])
     assert_same(found[1], expected[1])
-    plain = beam_search(only(scorer, range(2)), 200, length_power, 5)
+    plain = beam_search(only(scorer, range(2)), 200, LengthNorm(length_power), 5)
     assert [[each.tokens for each in row] for row in found] != [[each.tokens for each in row] for row in plain]
 
 
 def test_with_a_language_model_neighbours_and_rows_that_leave_change_nothing():
     def find(scorer):
-        return [each for row in beam_search(scorer, 3, 1.0, 2, Fusion(LM, 0.5)) for each in row]
+        return [each for row in beam_search(scorer, 3, nbest=2, fusion=Fusion(LM, 0.5)) for each in row]
 
     model = GruModel(vocabulary=12)
     together, alone = find(mixed(model)), [find(only(mixed(model), [row])) for row in range(9)]
@@ -341,7 +342,7 @@ def test_tokens_beyond_the_language_model_cost_nothing_and_leave_its_state():
     scorer = GruScorer(GruModel(vocabulary=5, sharpness=2.0), utterances(1), limits=[3])
     lm = random_bigrams(4)  # token 4 is none of its own
     expected = sorted(every_hypothesis(scorer, 0, 0.0), key=lambda each: -fused(each, lm, 2.0, 0.0))
-    (found,) = beam_search(scorer, 300, 0.0, 10, Fusion(lm, 2.0))
+    (found,) = beam_search(scorer, 300, LengthNorm(0.0), 10, Fusion(lm, 2.0))
     assert_same(found, expected[:10])
     assert any(4 in each.tokens[:-1] for each in found)
 
@@ -365,12 +366,12 @@ def test_an_arpa_model_decides_as_computed_by_hand(tmp_path):
     # 0.4 × 0.8 × 0.6 × 0.3 = 0.0576, b 0.5 × 0.9 × 0.1 × 0.3 = 0.0135, and nothing 0.1 × 0.3 = 0.03.
     lm = write_unigrams(tmp_path / "lm.arpa", {"a": 0.6, "b": 0.1, "</s>": 0.3}, ("", "<s>", "a", "b"), end=0)
     assert best(FirstLetter(), 4, 0.0)[0].tokens == (3,)
-    (found,) = beam_search(FirstLetter(), 4, 0.0, 3, Fusion(lm, 1.0))
+    (found,) = beam_search(FirstLetter(), 4, LengthNorm(0.0), 3, Fusion(lm, 1.0))
     assert [each.tokens for each in found] == [(2,), (), (3,)]
     assert [each.score for each in found] == pytest.approx([math.log(0.32), math.log(0.1), math.log(0.45)])
     # An end that the language model finds unlikely: with 0.01, 0.001 for nothing against 0.00192 for a, 0.00176 for b.
     lm = write_unigrams(tmp_path / "lm.arpa", {"a": 0.6, "b": 0.39, "</s>": 0.01}, ("", "<s>", "a", "b"), end=0)
-    (found,) = beam_search(FirstLetter(), 20, 0.0, 3, Fusion(lm, 1.0))
+    (found,) = beam_search(FirstLetter(), 20, LengthNorm(0.0), 3, Fusion(lm, 1.0))
     assert [each.tokens for each in found] == [(2,), (3,), ()]
 
 
@@ -473,7 +474,7 @@ def test_texts_gain_no_more_than_their_phrases_and_without_any_nothing(length_po
     pieces = ("</s>", "<s>", "▁a", "b", "▁c")
     fusion = boosted(pieces, ("ab",), (("c ab",), ()))
     every = [every_hypothesis(scorer, row, length_power) for row in range(2)]
-    for row, found in enumerate(beam_search(scorer, 300, length_power, 300, fusion)):
+    for row, found in enumerate(beam_search(scorer, 300, LengthNorm(length_power), 300, fusion)):
         phrases, scores = (("ab", "c ab"), ("ab",))[row], {each.tokens: each.score for each in every[row]}
         gains = [dict(each.parts)["fused"] for each in found]
         texts = ["".join(pieces[token] for token in each.tokens).replace("▁", " ") for each in found]
@@ -492,8 +493,8 @@ def test_with_phrases_of_their_own_neighbours_change_nothing():
     model = GruModel(vocabulary=5, seed=2, sharpness=3.0)
     scorer = GruScorer(model, utterances(3, 2), limits=[9, 5, 12])
     pieces, own = ("</s>", "<s>", "▁a", "b", "▁c"), (("ab",), (), ("c", "ab c"))
-    together = beam_search(scorer, 4, 0.5, 2, boosted(pieces, (), own))
+    together = beam_search(scorer, 4, LengthNorm(0.5), 2, boosted(pieces, (), own))
     for row in range(3):
         scorer = GruScorer(model, utterances(3, 2)[[row]], limits=[[9, 5, 12][row]])
-        alone = beam_search(scorer, 4, 0.5, 2, None if row == 1 else boosted(pieces, (), (own[row],)))
+        alone = beam_search(scorer, 4, LengthNorm(0.5), 2, None if row == 1 else boosted(pieces, (), (own[row],)))
         assert_same(together[row], alone[0])

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from attune.analysis.compare import compare_opened, open_systems
 from attune.errors import DataError
 from attune.metrics import Prediction
 from attune.report.comparison import System, compare, comparison_json, comparison_table, describe_change, slots
@@ -18,6 +19,7 @@ from attune.scoring.diarization import DER
 from attune.scoring.error_rates import WER, score_texts
 from attune.scoring.signals import SI_SDR
 from attune.scoring.significance import stretches
+from attune.site import this_site
 
 from browser import browser
 from made_runs import make_run
@@ -213,6 +215,20 @@ def test_runs_of_any_task_and_files_of_trials_can_be_compared(tmp_path):
         tab.open(f"file://{page}")
         tab.run("document.querySelector('[data-kind=won]').click()")
         assert "trial" in tab.run("document.querySelector('[role=status]').textContent") and tab.problems == []
+
+
+@pytest.mark.parametrize(("task", "label"), [("translate, label: text", "BLEU"), ("recognize_phonemes", "PER")])
+def test_runs_are_compared_by_the_metric_of_their_task(task, label, tmp_path):
+    for name, every in (("a", 3), ("b", 99)):
+        run = make_run(
+            tmp_path,
+            lambda each, number, every=every: each.text if number % every else each.text[1:],
+            task=f"{{name: {task}}}",
+        )
+        run.folder.rename(tmp_path / name)
+    sources = [str(tmp_path / name) for name in "ab"]
+    found, _ = compare_opened(open_systems(sources, None, "none", this_site()))
+    assert found.label == label and found.pairs[0].won == 3
 
 
 def embedding(utterance, number, noise):

@@ -34,7 +34,14 @@ def test_nothing_scored_is_a_sentence():
 
 @pytest.mark.parametrize(
     ("name", "label"),
-    [("wer", "WER"), ("raw_wer", "raw WER"), ("si_sdr", "SI-SDR"), ("accuracy", "accuracy"), ("f1", "F1")],
+    [
+        ("wer", "WER"),
+        ("raw_wer", "raw WER"),
+        ("si_sdr", "SI-SDR"),
+        ("accuracy", "accuracy"),
+        ("f1", "F1"),
+        ("bleu", "BLEU"),
+    ],
 )
 def test_names_are_printed_as_the_field_writes_them(name, label):
     assert metric_label(name) == label

@@ -17,7 +17,7 @@ from attune.decoding import ctc, ctc_alignment, fallback, labels, outputs, token
 from attune.decoding.ctc_prefix import JointScorer
 from attune.decoding.fusion import Fusion
 from attune.decoding.phrases import PhraseBook
-from attune.decoding.settings import FORMER, LENGTH_POWERS, USES, WIDEST, SearchName
+from attune.decoding.settings import FORMER, LENGTH_NORMS, USES, WIDEST, LengthNorm, SearchName
 from attune.errors import ModelError
 from attune.scorers import ScorerKind, kind_of
 from attune.types import (
@@ -62,12 +62,12 @@ NAMES: dict[ScorerKind, str] = {
 class Search:
     """How to search: the best token at every step, or the best `beam` hypotheses kept.
 
-    A beam's hypotheses are ranked by score / length ** `length_power` (None: that of `LENGTH_POWERS`), and by a
-    language model with `fusion`; `lm` is the file it was read from. `ctc_weight` is the part of CTC in joint decoding.
-    A beam boosts the `phrases` of the book, and those of each utterance. With `fallback`, results that fail OpenAI's
-    thresholds are decoded again by sampling (`decoding/fallback.py`). Half precision is faster on a GPU, int8 on a CPU;
-    both may now and then find another hypothesis. `nbest` asks a beam for that many hypotheses, the best included.
-    With a `temperature`, tokens are drawn instead of searched, the same ones each time.
+    A beam's hypotheses are ranked by score / length ** `length_power` (None: by `LENGTH_NORMS`),
+    and by a language model with `fusion`; `lm` is the file it was read from. `ctc_weight` is the part of CTC in
+    joint decoding. A beam boosts the `phrases` of the book, and those of each utterance. With `fallback`, results that
+    fail OpenAI's thresholds are decoded again by sampling (`decoding/fallback.py`). Half precision is faster on a GPU,
+    int8 on a CPU; both may now and then find another hypothesis. `nbest` asks a beam for that many hypotheses, the best
+    included. With a `temperature`, tokens are drawn instead of searched, the same ones each time.
     """
 
     kind: SearchName = "greedy"
@@ -81,6 +81,11 @@ class Search:
     lm: str | None = None
     fusion: Fusion | None = field(default=None, repr=False)
     phrases: PhraseBook | None = None
+    length_offset: float = 0.0  # of the default
+
+    def length_norm(self, kind: ScorerKind) -> LengthNorm:
+        """How this search of a model normalizes scores by length."""
+        return LENGTH_NORMS[kind] if self.length_power is None else LengthNorm(self.length_power, self.length_offset)
 
     def as_json(self) -> dict[str, object]:
         """The settings as plain data."""
@@ -91,6 +96,8 @@ class Search:
             "fallback": self.fallback,
             "precision": self.precision,
         }
+        if self.length_offset:
+            settings["length_offset"] = self.length_offset
         if self.ctc_weight:
             settings["ctc_weight"] = self.ctc_weight
         if self.fusion:
@@ -121,6 +128,7 @@ class Search:
 
 
 USUAL = Search()
+NO_NORM = LengthNorm(0.0)
 
 
 def decode_batch(task_model: TaskModel, batch: Batch, settings: Search) -> list[Output]:
@@ -215,8 +223,8 @@ def _search_tokens(scorer: TokenScorer, settings: Search) -> list[Hypothesis]:
     if settings.ctc_weight:
         scorer = _joint(scorer, settings.ctc_weight)
     nbest = max(1, settings.nbest)
-    power = LENGTH_POWERS["tokens"] if settings.length_power is None else settings.length_power
-    return _best(tokens.beam_search(scorer, settings.beam, power, nbest, settings.fusion), settings, power, scorer.end)
+    norm = settings.length_norm("tokens")
+    return _best(tokens.beam_search(scorer, settings.beam, norm, nbest, settings.fusion), settings, norm, scorer.end)
 
 
 def _joint(scorer: TokenScorer, weight: float) -> TokenScorer:
@@ -228,13 +236,13 @@ def _joint(scorer: TokenScorer, weight: float) -> TokenScorer:
 def _search_transducer(scorer: TransducerScorer, settings: Search) -> list[Hypothesis]:
     if settings.kind == "greedy":
         return transducer.greedy(scorer, graphed=scorer.device.type == "cuda")
-    power = LENGTH_POWERS["transducer"] if settings.length_power is None else settings.length_power
-    beam = transducer_beam.Beam(settings.beam, power, fusion=settings.fusion)
-    return _best(transducer_beam.beam_search(scorer, beam), settings, power)
+    norm = settings.length_norm("transducer")
+    beam = transducer_beam.Beam(settings.beam, norm.power, fusion=settings.fusion)
+    return _best(transducer_beam.beam_search(scorer, beam), settings, norm)
 
 
 def _best(
-    ranked: list[list[Hypothesis]], settings: Search, power: float = 0.0, end: int | None = None
+    ranked: list[list[Hypothesis]], settings: Search, norm: LengthNorm = NO_NORM, end: int | None = None
 ) -> list[Hypothesis]:
     """The best of each utterance with the next best; scores that are NaN leave an utterance without any."""
     if not all(ranked):
@@ -243,29 +251,27 @@ def _best(
         return [replace(found[0], parts=()) for found in ranked]
     listed = [
         _with_parts(
-            found[: settings.nbest], settings.fusion.of(torch.tensor([row])) if settings.fusion else None, power, end
+            found[: settings.nbest], settings.fusion.of(torch.tensor([row])) if settings.fusion else None, norm, end
         )
         for row, found in enumerate(ranked)
     ]
     return [replace(found[0], nbest=tuple(found[1:])) for found in listed]
 
 
-def _with_parts(found: list[Hypothesis], fusion: Fusion | None, power: float, end: int | None) -> list[Hypothesis]:
+def _with_parts(found: list[Hypothesis], fusion: Fusion | None, norm: LengthNorm, end: int | None) -> list[Hypothesis]:
     """An utterance's hypotheses with what each part of the search added to their ranks; the sum is the rank."""
     own = fusion.parts([each.tokens for each in found], end) if fusion else [{}] * len(found)
-    return [
-        replace(each, parts=tuple(_parts(each, more, power).items())) for each, more in zip(found, own, strict=True)
-    ]
+    return [replace(each, parts=tuple(_parts(each, more, norm).items())) for each, more in zip(found, own, strict=True)]
 
 
-def _parts(hypothesis: Hypothesis, more: Mapping[str, float], power: float) -> dict[str, float]:
+def _parts(hypothesis: Hypothesis, more: Mapping[str, float], norm: LengthNorm) -> dict[str, float]:
     parts = dict(hypothesis.parts) or {"acoustic": hypothesis.score}
     fused = parts.pop("fused", 0.0)
     # What phrases needed is known to the search alone; a transducer's language model changes what blanks weigh too.
     parts |= {"lm": more["lm"], "phrases": fused - more["lm"]} if len(more) == 2 else dict.fromkeys(more, fused)
-    if power:
+    if norm.power:
         total = sum(parts.values())
-        parts["length"] = total / (len(hypothesis.tokens) + 1) ** power - total
+        parts["length"] = total / norm.divisor(len(hypothesis.tokens) + 1) - total
     return parts
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from pydantic import Field
 
@@ -10,6 +10,10 @@ from attune.plain_yaml import Node
 from attune.scorers import ScorerKind
 from attune.types import DecodingPrecision
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Lengths = TypeVar("Lengths", float, "Tensor")
 SearchName = Literal["greedy", "beam"]
 
 # Greedy search uses none of them: a phrase that breaks off would leave its mark, as nothing can be taken back.
@@ -26,9 +30,23 @@ USES: Mapping[tuple[SearchName, ScorerKind], tuple[str, ...]] = {
 # The widest beams. A CTC model runs once for all hypotheses; the others run for each, with an output of its own.
 WIDEST: Mapping[ScorerKind, int] = {"ctc": 10_000, "tokens": 200, "transducer": 200}
 
-# Where a recipe leaves it open. At 1, attention models prefer stock phrases and loops to a short word; NeMo ranks
-# transducers by their mean.
-LENGTH_POWERS: Mapping[ScorerKind, float] = {"tokens": 0.3, "transducer": 1.0}
+
+@dataclass(frozen=True, slots=True)
+class LengthNorm:
+    """Length normalization: a score is divided by ((`offset` + length) / (`offset` + 1)) ** `power`."""
+
+    power: float
+    offset: float = 0.0
+
+    def divisor(self, lengths: Lengths) -> Lengths:
+        """What scores of these lengths, the end included, are divided by."""
+        divisor: Lengths = ((self.offset + lengths) / (self.offset + 1)) ** self.power
+        return divisor
+
+
+# Where a recipe leaves it open. NeMo ranks transducers by their mean; attention models would prefer stock phrases and
+# loops to a short word, so theirs (arXiv 1609.08144) hardly tells one word from three, and still 10 tokens from 20.
+LENGTH_NORMS: Mapping[ScorerKind, LengthNorm] = {"tokens": LengthNorm(0.4, 5.0), "transducer": LengthNorm(1.0)}
 # Were defaults: recipes of older runs have them written out.
 FORMER: Mapping[str, tuple[object, ...]] = {"length_power": (1.0,), "phrase_bonus": (0.5,)}
 
@@ -47,7 +65,7 @@ class SearchConfig:
             ge=0,
             le=100,
             description="Length normalization: hypotheses rank by score / length ** length_power; 0 prefers short ones "
-            "(default: 0.3 for attention models, 1 for transducers). Not for CTC.",
+            "(default: 1 for transducers, score / ((5 + length) / 6) ** 0.4 for attention models). Not for CTC.",
         ),
     ] = None
     fallback: Annotated[

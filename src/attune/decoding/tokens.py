@@ -18,9 +18,11 @@ from torch import Tensor
 
 from attune.decoding._token_search import HypothesisBuffer, run_search
 from attune.decoding.fusion import Fusion, LmRows
+from attune.decoding.settings import LengthNorm
 from attune.types import CombinedScorer, Hypothesis, TokenScorer
 
 NEVER = -torch.inf
+MEAN = LengthNorm(1.0)
 
 # The allowed log-probabilities (R, V), the utterance of each row (R,) and the position → the token of each row (R,)
 Choose = Callable[[Tensor, Tensor, int], Tensor]
@@ -47,16 +49,16 @@ def sample(scorer: TokenScorer, temperature: float, seeds: Sequence[int]) -> lis
 
 
 def beam_search(
-    scorer: TokenScorer, beam: int, length_power: float = 1.0, nbest: int = 1, fusion: Fusion | None = None
+    scorer: TokenScorer, beam: int, norm: LengthNorm = MEAN, nbest: int = 1, fusion: Fusion | None = None
 ) -> list[list[Hypothesis]]:
-    """The `nbest` of each utterance, best first, by score / length ** `length_power`; the end counts as one.
+    """The `nbest` of each utterance, best first, by their scores normalized by length; the end counts as one.
 
     Of the best 2 × `beam` continuations, the best `beam` that do not end stay active; one that ends counts where it is
-    among the best `beam`. An utterance has finished once what has ended cannot be beaten (`length_power` 0) or, as
+    among the best `beam`. An utterance has finished once what has ended cannot be beaten (a power of 0) or, as
     longer ones might always come to a better mean, once `beam` have ended that are no worse than the best active one.
     With a `fusion`, "best" is by the fused score, and hypotheses still have the scorer's own.
     """
-    return run_search(_BeamSearch(scorer, beam, length_power, nbest, fusion))
+    return run_search(_BeamSearch(scorer, beam, norm, nbest, fusion))
 
 
 def _draws(scorer: TokenScorer, seeds: Sequence[int]) -> Tensor:
@@ -126,9 +128,9 @@ class _BeamSearch:
     `ranks` is what the active ones are ranked by. `scores`, the scorer's own part of it, is kept up only with a fusion.
     """
 
-    def __init__(self, scorer: TokenScorer, beam: int, length_power: float, nbest: int, fusion: Fusion | None) -> None:
+    def __init__(self, scorer: TokenScorer, beam: int, norm: LengthNorm, nbest: int, fusion: Fusion | None) -> None:
         self.buffer = HypothesisBuffer(scorer, beam)
-        self.length_power, self.nbest, self.fusion = length_power, nbest, fusion
+        self.norm, self.nbest, self.fusion = norm, nbest, fusion
         self.lm: LmRows | None = fusion.start(len(self.buffer.tokens)) if fusion else None
         self.ranks = torch.full((len(scorer.prefixes), beam), NEVER, device=scorer.device)
         self.ended_ranks = self.ranks.clone()  # by length
@@ -149,7 +151,7 @@ class _BeamSearch:
         is_end = found.tokens == buffer.scorer.end
         begins = self._by_utterance(buffer.begins)[:, :1]
         is_forced = buffer.position < begins
-        lengths = (buffer.position + 1 - begins).clamp(min=1) ** self.length_power
+        lengths = self.norm.divisor((buffer.position + 1 - begins).clamp(min=1))
         ended = found.ranks.masked_fill(~is_end | is_forced, NEVER)[:, :beam] / lengths
         self._end(ended, found, masses)
 
@@ -251,13 +253,13 @@ class _BeamSearch:
         """A hypothesis with what its rank consists of, but for the length."""
         parts = tuple(zip(self.names, sums, strict=True))
         if self.fusion:
-            fused = rank * (len(tokens) + 1) ** self.length_power - score
+            fused = rank * self.norm.divisor(len(tokens) + 1) - score
             parts = (*(parts or (("acoustic", score),)), ("fused", fused))
         return replace(_hypothesis(tokens, score, mass), parts=parts)
 
     def _cannot_win(self, best: Tensor) -> Tensor:
         # A phrase may still come: only without any do ranks fall with every token.
-        may_rise = self.length_power > 0 or (self.fusion is not None and self.fusion.phrases is not None)
+        may_rise = self.norm.power > 0 or (self.fusion is not None and self.fusion.phrases is not None)
         rank = self.buffer.beam if may_rise else self.nbest
         return self.ended_ranks[:, rank - 1 : rank] >= best
 

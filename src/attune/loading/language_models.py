@@ -13,7 +13,7 @@ from attune.decoding.fusion import Fusion
 from attune.decoding.ngram import BEGIN, END, UNKNOWN, read_arpa, words_of
 from attune.decoding.phrases import PhraseBook
 from attune.decoding.search import Search, require_usable
-from attune.decoding.settings import LENGTH_POWERS, SearchConfig
+from attune.decoding.settings import LENGTH_NORMS, SearchConfig
 from attune.decoding.word_ngram import WordNGram, read_word_arpa
 from attune.errors import ConfigError, DataError, ModelError
 from attune.loading.pretrained import build_model, load_weights, open_pretrained
@@ -25,11 +25,12 @@ from attune.world import World
 
 def search_of(config: SearchConfig, built: TaskModel, site: Site, world: World) -> Search:
     """The recipe's search settings as the decoder takes them, with the language model they name."""
-    is_open = config.search == "beam" and config.length_power is None
-    length_power = LENGTH_POWERS.get(built.scorer) if is_open else config.length_power
     search = Search(
-        config.search, config.beam, length_power, config.fallback, config.precision, ctc_weight=config.ctc_weight
+        config.search, config.beam, config.length_power, config.fallback, config.precision, ctc_weight=config.ctc_weight
     )
+    norm = LENGTH_NORMS.get(built.scorer)
+    if norm and config.search == "beam" and config.length_power is None:  # spelled out, for the records
+        search = replace(search, length_power=norm.power, length_offset=norm.offset)
     if config.lm is not None:
         model = _read_lm(config.lm, built, site, world)
         if isinstance(model, WordNGram) and config.lm_temperature != 1:

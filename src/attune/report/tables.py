@@ -11,6 +11,7 @@ from attune.metrics import Metric, Score, Scores
 
 PLAIN_WORDS = ("raw",)  # short, and no abbreviations
 LONGEST_ABBREVIATION = 3
+LONGER_ABBREVIATIONS = ("bleu", "mtwv", "stoi", "pesq")
 MOST_COLUMNS = 3  # of a table with a column for each set
 WIDE = 10.0  # an interval of which decimals say nothing
 
@@ -126,7 +127,8 @@ def metric_label(name: str) -> str:
     """The name of a metric as a model card has it: raw_wer is raw WER, si_sdr is SI-SDR, and accuracy is accuracy."""
     label, after_abbreviation = "", False
     for word in name.split("_"):
-        is_abbreviation = len(word) <= LONGEST_ABBREVIATION and word not in PLAIN_WORDS
+        is_short = len(word) <= LONGEST_ABBREVIATION and word not in PLAIN_WORDS
+        is_abbreviation = is_short or word in LONGER_ABBREVIATIONS
         joiner = "-" if after_abbreviation and is_abbreviation else " "
         label += f"{joiner if label else ''}{word.upper() if is_abbreviation else word}"
         after_abbreviation = is_abbreviation

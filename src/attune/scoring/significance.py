@@ -37,7 +37,7 @@ class RateDifference(NamedTuple):
     @property
     def negated(self) -> RateDifference:
         """The same where more is better and errors were counted."""
-        return RateDifference(-self.value, -self.high, -self.low, self.p)
+        return RateDifference(0.0 - self.value, 0.0 - self.high, 0.0 - self.low, self.p)  # no negative zeros
 
 
 def paired_bootstrap(

@@ -132,7 +132,9 @@ class _Tuning:
         return evaluate(self.loaded, corpus, batches, self._search(point), context, self.world)
 
     def _search(self, point: FusionPoint) -> Search:
-        search = replace(self.search, length_power=point.length_power)
+        search = self.search
+        if point.length_power is not None:
+            search = replace(search, length_power=point.length_power, length_offset=0.0)
         if search.fusion is None or point.lm_weight == 0:
             return replace(search, fusion=None, lm=None)
         return replace(search, fusion=replace(search.fusion, weight=point.lm_weight, temperature=point.lm_temperature))
@@ -149,8 +151,9 @@ def _try_all(tuning: _Tuning, points: Iterable[FusionPoint], tried: _Tried) -> G
 
 def _first_points(grid: FusionGrid, search: Search) -> list[FusionPoint]:
     temperature = search.fusion.temperature if search.fusion else 1.0
-    none = FusionPoint(0.0, length_power=search.length_power)
-    return [none, *(FusionPoint(weight, temperature, search.length_power) for weight in sorted(grid.weights))]
+    power = None if search.length_offset else search.length_power
+    none = FusionPoint(0.0, length_power=power)
+    return [none, *(FusionPoint(weight, temperature, power) for weight in sorted(grid.weights))]
 
 
 def _further_points(grid: FusionGrid, best: FusionPoint, loaded: LoadedModel) -> list[FusionPoint]:

@@ -80,7 +80,7 @@ def test_a_beam_compares_hypotheses_as_the_recipe_says(recipe):
     assert searched(with_final.decode.final) == Search("beam", 8, 0.0, fallback=True)
     assert searched(with_final.decode) == Search()
     left_open = recipes.load(recipe, ["decode.search=beam"]).recipe
-    assert searched(left_open.decode) == Search("beam", 8, 0.3)
+    assert searched(left_open.decode) == Search("beam", 8, 0.4, length_offset=5.0)
 
 
 def test_window_after_window_says_when_and_covers_the_recording(recipe, recordings):
