@@ -1,7 +1,7 @@
 """What fits where: memory of a training step, estimated without a device, and checked against one that runs here.
 
-    .venv/bin/python benchmarks/what_fits.py             # the table of docs/guides/clusters.md
-    .venv/bin/python benchmarks/what_fits.py --check     # whisper-base's shapes on the CPU, one rank and two that share
+    .venv/bin/python benchmarks/what_fits.py                  # the table of docs/guides/clusters.md
+    .venv/bin/python benchmarks/what_fits.py --check base     # its shapes on the CPU, one rank and two that share
 
 The estimate is that of `attune check --fit --memory GIB --devices N`. The check measures anonymous memory of steps.
 """
@@ -162,17 +162,17 @@ def anonymous() -> int:
     return int(found[1]) * 1024 if found else 0
 
 
-SIZE = (512, 6)  # whisper-base
+SIZES = {"base": (512, 6), "small": (768, 12)}  # Whisper's
 
 
-def real(world: World, shard: str) -> dict[str, float]:
+def real(world: World, shard: str, size: str) -> dict[str, float]:
     """Two steps on the CPU, and what they took."""
     given = batch(1, 30.0, 32)
     return_freed_memory()
     Eager(whisper(64, 1, False).train(), "fp32", world.device)(given, 1.0)  # type: ignore[arg-type]  # libraries load
     ctypes.CDLL(None).malloc_trim(0)
     peak = Peak()
-    model = whisper(*SIZE, True)
+    model = whisper(*SIZES[size], True)
     if shard != "none":
         share_weights(model, world, regathers=shard == "full")
     optimizer = make_optimizer("adamw", model, 1e-5, 0.0, (0.9, 0.98))
@@ -184,11 +184,11 @@ def real(world: World, shard: str) -> dict[str, float]:
     return {"measured_gib": round((peak.most - peak.start) / GIB, 3)}
 
 
-def check() -> None:
+def check(size: str) -> None:
     """Print what was predicted and what was measured."""
-    step = walked(lambda: whisper(*SIZE, True), batch(1, 30.0, 32), "adamw", AdaptConfig(), "fp32")
+    step = walked(lambda: whisper(*SIZES[size], True), batch(1, 30.0, 32), "adamw", AdaptConfig(), "fp32")
     for ranks, shard in ((1, "none"), (2, "gradients"), (2, "full")):
-        found: list[dict[str, Any]] = run_ranks(ranks, real, shard)
+        found: list[dict[str, Any]] = run_ranks(ranks, real, shard, size)
         predicted = round(step.on_device(shard, False, ranks) / GIB, 3)
         print(
             json.dumps({"ranks": ranks, "shard": shard, "predicted_gib": predicted, "ranks_found": found}), flush=True
@@ -198,8 +198,9 @@ def check() -> None:
 def main() -> None:
     """Print the table, or the check."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    check() if parser.parse_args().check else table()
+    parser.add_argument("--check", choices=SIZES, help="measure a Whisper of this size")
+    size = parser.parse_args().check
+    check(size) if size else table()
 
 
 if __name__ == "__main__":
