@@ -6,8 +6,9 @@
 ready := .venv/ready
 ready_for_tests := .venv/ready-for-tests
 pytest := .venv/bin/python -m pytest
-# Two files at a time: two cores are what CI has. In the order of conftest.py, which begins with the slow ones.
-together := $(pytest) --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# Three files at a time: two cores are what CI has, and a third of the tests wait for servers, stores and clusters. In
+# the order of conftest.py, which begins with the slow ones.
+together := $(pytest) --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 help:
 	@echo "make demo        fine-tune a small model on this machine and see what it learned (3 minutes)"
