@@ -13,6 +13,8 @@ from attune.testing.data import DIGITS, make_corpus, speak
 
 import small_corpora as corpora
 
+pytestmark = pytest.mark.recipe
+
 GUIDES = Path(__file__).parents[1] / "docs" / "guides"
 
 

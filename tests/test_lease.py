@@ -16,6 +16,8 @@ from attune.sources import ObjectStore
 
 from servers.s3 import KEY, SECRET, moto, rclone
 
+pytestmark = pytest.mark.recipe
+
 
 @pytest.fixture(scope="module", params=["moto", "rclone"])
 def server(request, tmp_path_factory):

@@ -23,6 +23,8 @@ from attune.types import SAMPLE_RATE, Prediction
 from processes import kill, start, wait, wait_for_step
 from toy import enhance, lm
 
+pytestmark = pytest.mark.recipe
+
 RECIPE = """\
 run: {folder}/run
 seed: 5

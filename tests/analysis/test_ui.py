@@ -17,6 +17,8 @@ from attune.site import this_site
 from browser import browser
 from made_runs import make_run
 
+pytestmark = pytest.mark.recipe
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

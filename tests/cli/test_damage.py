@@ -14,6 +14,8 @@ from attune.errors import DataError
 from attune.report.lines import Lines
 from attune.testing import make_corpus
 
+pytestmark = pytest.mark.recipe
+
 ROOT = Path(__file__).parents[2]
 DAC_OVERRIDE, DAC_READ_SEARCH, DROP = 1, 2, 24  # by which root may read and write everything
 

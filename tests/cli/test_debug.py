@@ -8,6 +8,8 @@ from attune.cli import main
 
 from tiny import write_recipe
 
+pytestmark = pytest.mark.recipe
+
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory):

@@ -10,6 +10,8 @@ import pytest
 from fuzz.kinds import KINDS
 from fuzz.rule import break_rule
 
+pytestmark = pytest.mark.recipe
+
 CASES = int(os.environ.get("CASES", "0"))
 PART = 250  # cases of a process
 

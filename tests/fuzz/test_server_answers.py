@@ -16,6 +16,8 @@ import pytest
 from attune.errors import SourceError
 from attune.sources import Cache, RetryPolicy, _http, _hub_api, _ranges, hf, https, locate, read_range
 
+pytestmark = pytest.mark.recipe
+
 CASES = int(os.environ.get("CASES", "200"))
 SEED = int(os.environ.get("SEED", "0"))
 CONTENT = bytes(range(256)) * 40

@@ -15,6 +15,8 @@ from attune.errors import RankLost
 from attune.launch.heartbeat import RankMonitor, RankProcess
 from attune.world import World
 
+pytestmark = pytest.mark.recipe
+
 TIMEOUT = 1.6
 
 

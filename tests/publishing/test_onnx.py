@@ -24,6 +24,8 @@ from tiny_whisper import write_whisper
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
+pytestmark = pytest.mark.recipe
+
 DEMO = Path(attune.__file__).parent / "demo"
 
 

@@ -25,6 +25,8 @@ from browser import browser
 from made_runs import make_run
 from processes import attune
 
+pytestmark = pytest.mark.recipe
+
 TEXTS = ["one two three", "four five six seven", "eight nine", "zero one two three four", "five six"] * 8
 
 

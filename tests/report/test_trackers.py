@@ -13,6 +13,8 @@ from attune.testing.data import speak
 from processes import attune
 from tiny import write_recipe
 
+pytestmark = pytest.mark.recipe
+
 SAMPLES = [Sample("u1", "one two", "one <b>2|</b>", speak("one two")), Sample("u2", "three", "three")]
 
 

@@ -13,6 +13,8 @@ from attune.serve.settings import ServerSettings
 from browser import browser
 from serving import DEMO, demo_clips, running
 
+pytestmark = pytest.mark.recipe
+
 PICTURES = os.environ.get("PICTURES")  # a folder, for those who want to look
 
 

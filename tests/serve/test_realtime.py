@@ -17,6 +17,8 @@ from attune.serve.settings import ServerSettings
 
 from serving import DEMO, demo_clips, running
 
+pytestmark = pytest.mark.recipe
+
 COMPLETED = "conversation.item.input_audio_transcription.completed"
 DELTA = "conversation.item.input_audio_transcription.delta"
 

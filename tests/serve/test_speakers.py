@@ -14,6 +14,8 @@ from attune.types import Word
 from serving import DEMO, demo_clips, running
 from untrained import write_model
 
+pytestmark = pytest.mark.recipe
+
 UPLOAD = Upload(None, np.zeros(16_000 * 5, np.float32), Hints(), "diarized_json")
 
 

@@ -22,6 +22,8 @@ from attune.serve.settings import ServerLimits, ServerSettings
 
 from serving import DEMO, demo_clips, running
 
+pytestmark = pytest.mark.recipe
+
 TRANSCRIPTIONS = "/v1/audio/transcriptions"
 
 

@@ -16,6 +16,8 @@ from attune.sources import s3 as bucket_source
 from servers.s3 import KEY, SECRET, Between, moto, proxy, rclone
 from servers.web import Fault, Quiet, serving
 
+pytestmark = pytest.mark.recipe
+
 QUICK = RetryPolicy(timeout=3.0, tries=3, first_wait=0.01, longest_wait=0.02)
 WEIGHTS = bytes(range(256)) * 5000
 

@@ -20,6 +20,8 @@ from attune.world import World
 
 from tiny import EPOCH, write_recipe
 
+pytestmark = pytest.mark.recipe
+
 DECIBELS = ["task.name=toy.decibels", "train.keep_best=dev.fidelity", "train.eval_every=2", "train.save_every=2"]
 
 

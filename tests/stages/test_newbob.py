@@ -16,6 +16,8 @@ from attune.world import World
 from killing import bits
 from tiny import write_recipe
 
+pytestmark = pytest.mark.recipe
+
 SETTINGS = [
     *("data.test=[]", "optimizer.name=adadelta", "optimizer.lr=1.0", "train.warmup=0", "train.schedule=newbob"),
     *("train.anneal_factor=0.5", "train.eval_every=2", "train.save_every=3", "train.strict=true"),

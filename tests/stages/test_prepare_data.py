@@ -15,6 +15,8 @@ from attune.stages.prepare import Understood, prepare_data
 import miniatures
 from range_server import Behavior, serving
 
+pytestmark = pytest.mark.recipe
+
 
 def prepared(source, folder, *options):
     stage = prepare_data(str(source), folder / "to", Site(Cache(folder / "cache"), 0), options=options)

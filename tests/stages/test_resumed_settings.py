@@ -15,6 +15,8 @@ from attune.world import World
 
 from tiny import write_recipe
 
+pytestmark = pytest.mark.recipe
+
 
 @pytest.fixture(scope="module")
 def recipe_file(tmp_path_factory):

@@ -32,6 +32,8 @@ from attune.world import World
 
 from tiny import EPOCH, write_recipe
 
+pytestmark = pytest.mark.recipe
+
 
 @pytest.fixture(scope="module")
 def recipe_file(tmp_path_factory):

@@ -9,6 +9,8 @@ from attune.run import Run
 
 import small_corpora as corpora
 
+pytestmark = pytest.mark.recipe
+
 RECIPE = """\
 run: {folder}/run
 seed: 5

@@ -11,6 +11,8 @@ from attune.studies.sweep import sweep_points
 
 from tiny import write_recipe
 
+pytestmark = pytest.mark.recipe
+
 QUICK = ["train.warmup=0", "train.eval_every=null", "train.keep_best=null", "train.save_every=3", "train.steps=3"]
 
 

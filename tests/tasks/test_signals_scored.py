@@ -15,6 +15,8 @@ from attune.types import SAMPLE_RATE, Prediction, ScoringContext
 
 import small_corpora as corpora
 
+pytestmark = pytest.mark.recipe
+
 
 def scored(task, path, signals, folder):
     """The scores of signals as predictions for the utterances of a manifest."""

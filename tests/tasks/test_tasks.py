@@ -32,6 +32,8 @@ from attune.types import SAMPLE_RATE, Prediction
 
 import small_corpora as corpora
 
+pytestmark = pytest.mark.recipe
+
 SMALL_CTC = CtcHeadConfig(layers=1, width=8)
 SMALL_MASKS = MaskHeadConfig(layers=1, width=8)
 

@@ -21,6 +21,8 @@ from attune.training.optimizer import make_optimizer
 from attune.training.settings import OptimizerConfig
 from attune.types import Batch, TokenTargets
 
+pytestmark = pytest.mark.recipe
+
 GIB = 2**30
 
 

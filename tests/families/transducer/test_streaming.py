@@ -19,6 +19,8 @@ from attune.testing.data import speak
 
 from tiny import batch_of
 
+pytestmark = pytest.mark.recipe
+
 PIECES = TranscribeConfig(tokens="bpe", vocabulary=40)
 LOOK_AHEADS = (3, 1, 0)
 
