@@ -57,6 +57,7 @@ function card(name) {
 }
 
 async function transcribe(blob, name) {
+  await begun;  // a file may be dropped before the models are known
   const wanted = chosen();
   if (!wanted.length) return report("Choose a model.", true);
   $("player").src = URL.createObjectURL(blob);
@@ -248,4 +249,4 @@ document.body.ondrop = (event) => {
   const [file] = event.dataTransfer.files;
   if (file) transcribe(file, file.name);
 };
-begin().catch((error) => report(error.message, true));
+const begun = begin().catch((error) => report(error.message, true));
