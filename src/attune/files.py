@@ -1,7 +1,9 @@
 """A file under its final name is complete: written beside, fsynced, then renamed."""
 
 import errno
+import fcntl
 import hashlib
+import mmap
 import os
 import threading
 import uuid
@@ -12,6 +14,8 @@ from pathlib import Path
 from attune.errors import AttuneError, DataError
 
 LOOK_SECONDS = 0.2
+DIRECT = getattr(os, "O_DIRECT", 0)  # Linux has it
+BUFFER_BYTES = 8 << 20  # a multiple of every disk's block
 
 
 @contextmanager
@@ -63,6 +67,72 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+class LargeFile:
+    """A new file of gigabytes, written from its start past the page cache where the file system allows that.
+
+    Copying into the page cache takes most of what writing costs the processor, which belongs to training.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor, self._is_direct = _open_new(path)
+        self._buffer = mmap.mmap(-1, BUFFER_BYTES)  # direct writes need memory that begins with a page
+        self._filled = 0
+
+    def __enter__(self) -> "LargeFile":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._go_through_the_cache()  # the end is no whole block
+                self._flush()
+                os.fsync(self._descriptor)
+        finally:
+            os.close(self._descriptor)
+
+    def write(self, content: bytes | memoryview) -> None:
+        """Append; the bytes are on disk when the file is closed."""
+        rest = memoryview(content)
+        while rest:
+            taken = min(len(rest), BUFFER_BYTES - self._filled)
+            self._buffer[self._filled : self._filled + taken] = rest[:taken]
+            self._filled, rest = self._filled + taken, rest[taken:]
+            if self._filled == BUFFER_BYTES:
+                self._flush()
+
+    def _flush(self) -> None:
+        with memoryview(self._buffer) as whole, whole[: self._filled] as rest:
+            written = 0
+            while written < self._filled:
+                written += self._write(rest[written:])
+        self._filled = 0
+
+    def _write(self, content: memoryview) -> int:
+        try:
+            return os.write(self._descriptor, content)
+        except OSError as error:
+            if error.errno != errno.EINVAL or not self._is_direct:
+                raise
+            self._go_through_the_cache()  # some file systems open so and then refuse, or want other blocks
+            return os.write(self._descriptor, content)
+
+    def _go_through_the_cache(self) -> None:
+        flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
+        fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags & ~DIRECT)
+        self._is_direct = False
+
+
+def _open_new(path: Path) -> tuple[int, bool]:
+    """A descriptor, and whether it goes past the page cache."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    try:
+        return os.open(path, flags | DIRECT, 0o666), bool(DIRECT)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # what file systems in memory answer
+            raise
+        return os.open(path, flags, 0o666), False
 
 
 @contextmanager

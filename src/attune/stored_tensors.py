@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from attune.errors import ModelError
-from attune.files import sync
+from attune.files import LargeFile
 
 DTYPES = {
     "F64": torch.float64,
@@ -132,7 +132,7 @@ def write_tensors(path: Path, tensors: Mapping[str, TensorToWrite], metadata: Ma
     """Write a safetensors file tensor by tensor, fsynced; returns its SHA-256."""
     names = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
     digest = hashlib.sha256()
-    with path.open("wb") as file:
+    with LargeFile(path) as file:
 
         def put(content: bytes | memoryview) -> None:
             digest.update(content)
@@ -141,7 +141,6 @@ def write_tensors(path: Path, tensors: Mapping[str, TensorToWrite], metadata: Ma
         put(_header(names, tensors, metadata))
         for name in names:
             tensors[name].use(lambda tensor: put(_bytes_of(tensor)))
-    sync(path)
     return digest.hexdigest()
 
 

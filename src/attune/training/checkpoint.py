@@ -17,14 +17,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from torch import Tensor
 
 from attune.batches.load import Position
 from attune.errors import CheckpointError
 from attune.files import sha256, sync, write_text
-from attune.stored_tensors import StoredPart, StoredTensor, StoredTensors, open_tensors
-from attune.tensor_files import write_safetensors
+from attune.stored_tensors import StoredPart, StoredTensor, StoredTensors, TensorToWrite, open_tensors, write_tensors
 from attune.training.precision import LossScale
 from attune.training.progress import TrainingProgress
 
@@ -281,18 +279,12 @@ def _write_tensors(folder: Path, checkpoint: Checkpoint) -> dict[str, str]:
     kinds = {MODEL: checkpoint.model, OPTIMIZER: checkpoint.optimizer}
     with ThreadPoolExecutor(2) as pool:
         files = {f"{kind}.safetensors": each for kind, each in kinds.items()}
-        begun = {name: pool.submit(_save_tensors, each, folder / name) for name, each in files.items()}
+        begun = {name: pool.submit(write_tensors, folder / name, _ready(each)) for name, each in files.items()}
         return {name: each.result() for name, each in begun.items()}
 
 
-def _save_tensors(tensors: Mapping[str, Tensor], path: Path) -> str:
-    """Write the tensors; the SHA-256 of the file."""
-    try:
-        write_safetensors(tensors, path)
-    except SafetensorError as error:  # safetensors hides the operating system's error in its own
-        raise OSError(None, str(error)) from error
-    sync(path)
-    return sha256(path)
+def _ready(tensors: Mapping[str, Tensor]) -> dict[str, TensorToWrite]:
+    return {name: TensorToWrite.of(tensor) for name, tensor in tensors.items()}
 
 
 def _folders(checkpoints: Path) -> list[Path]:
