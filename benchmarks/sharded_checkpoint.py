@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import re
 import shutil
+import statistics
 import sys
 import tempfile
 import threading
@@ -141,25 +142,30 @@ def rank(world: World, folder: Path, size: str, has_whole: bool, steps: int) -> 
         optimizer.step()
         world.barrier()
 
+    def save(number: int, meanwhile: Callable[[], None]) -> tuple[float, list[float], float]:
+        """Seconds until it has begun, of each step beside it, and in all."""
+        world.barrier()
+        began = time.perf_counter()
+        saver.begin(Checkpoint({}, {}, TrainingProgress(Position(number))))
+        begun, during = time.perf_counter() - began, [seconds(meanwhile)]
+        while not all(world.gather(saver.is_written)):
+            during.append(seconds(meanwhile))
+        saver.finish()
+        return round(begun, 3), during, round(time.perf_counter() - began, 2)
+
     if steps:
         step()
-        found["step_s"] = [seconds(step) for _ in range(steps)]
-        found["step_peak"] = peak.take()
+        found["step_s"], found["step_peak"] = [seconds(step)], peak.take()
     else:
         gradients.clear()  # its pages are there from now on
         for each in trained:
             optimizer.state[each]["momentum_buffer"] = torch.zeros_like(each).fill_(0.0)
         found["plain_peak"] = peak.take()
-    world.barrier()
-    began = time.perf_counter()
-    saver.begin(Checkpoint({}, {}, TrainingProgress(Position(1))))
-    found["begin_save_s"] = round(time.perf_counter() - began, 3)
-    during = []
-    while not during or not all(world.gather(saver.is_written)):
-        during.append(seconds(step) if steps else seconds(lambda: time.sleep(0.1)))
-    found["saving_step_s"], found["saving_peak"] = during, peak.take()
-    saver.finish()
-    found["save_s"] = round(time.perf_counter() - began, 2)
+    found["begin_save_s"], found["saving_step_s"], found["save_s"] = save(1, step if steps else lambda: time.sleep(0.1))
+    found["saving_peak"] = peak.take()
+    for number in range(2, steps + 1):  # in turn: the machine may become slower
+        found["step_s"] = [*found["step_s"], seconds(step)]
+        found["saving_step_s"] = [*found["saving_step_s"], *save(number, step)[1]]
     newest = checkpoint.folder_of(folder / "checkpoints", 1)
     world.barrier()
     found["verify_s"] = seconds(lambda: checkpoint.damage(newest))
@@ -230,8 +236,8 @@ def main() -> None:
     print({name: f"{value:.2f} × the share" for name, value in peaks.items()})
     if not arguments.steps:
         return
-    slowest = sorted(ranks[0]["saving_step_s"])
-    print(f"step {min(ranks[0]['step_s'])} s, while saving {slowest[0]} to {slowest[-1]} s")
+    plain, during = (statistics.median(ranks[0][name]) for name in ("step_s", "saving_step_s"))
+    print(f"medians: step {plain:.2f} s, while saving {during:.2f} s, {during / plain:.2f} ×")
 
 
 if __name__ == "__main__":
