@@ -1,14 +1,14 @@
 # `make demo` and `make test` each work alone on a fresh clone: they make what they need, once.
 
-.PHONY: help demo test quick fuzz check docs demo-data gpu-matrix clean
+.PHONY: help demo test quick fuzz check docs demo-data gpu-matrix gpu-benchmarks clean
 .DEFAULT_GOAL := help
 
 ready := .venv/ready
 ready_for_tests := .venv/ready-for-tests
 pytest := .venv/bin/python -m pytest
-# Three files at a time: two cores are what CI has, and a third of the tests wait for servers, stores and clusters. In
+# Four files at a time: two cores are what CI has, and a third of the tests wait for servers, stores and clusters. In
 # the order of conftest.py, which begins with the slow ones.
-together := $(pytest) --numprocesses 3 --dist loadfile --no-loadscope-reorder
+together := $(pytest) --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 help:
 	@echo "make demo        fine-tune a small model on this machine and see what it learned (3 minutes)"
@@ -18,6 +18,7 @@ help:
 	@echo "make check       style and types"
 	@echo "make docs        build the documentation site: build/site/index.html"
 	@echo "make gpu-matrix  every family with every option on a CUDA device: build/gpu-matrix/matrix.md"
+	@echo "make gpu-benchmarks  every figure that needs a GPU: build/gpu/summary.md (WHISPER=tiny.en AN4=folder)"
 	@echo "make demo-data   make the demo's speech anew (needs espeak-ng)"
 	@echo "make clean       remove everything that was made here, .venv too"
 
@@ -43,6 +44,9 @@ docs: $(ready_for_tests)
 
 gpu-matrix: $(ready_for_tests)
 	@.venv/bin/python benchmarks/gpu_matrix.py build/gpu-matrix
+
+gpu-benchmarks: $(ready_for_tests)
+	@.venv/bin/python benchmarks/gpu.py --to build/gpu --minutes 60 $(if $(WHISPER),--whisper $(WHISPER)) $(if $(AN4),--an4 $(AN4))
 
 demo-data: $(ready_for_tests)
 	@.venv/bin/python scripts/make-demo

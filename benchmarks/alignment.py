@@ -66,8 +66,8 @@ def word_edges(samples: Samples, words: Sequence[Span], softest: float = SOFT) -
     hop = SAMPLE_RATE // 100
     power = np.square(samples[: len(samples) // hop * hop].reshape(-1, hop)).mean(1) + 1e-12
     is_loud = 10 * np.log10(power / power.max()) > softest
-    for start, end in _runs(is_loud, 0):
-        is_loud[start:end] = end - start >= CLICK
+    for first, last in _runs(is_loud, 0):
+        is_loud[first:last] = last - first >= CLICK
     sounds = [Span(start / 100, end / 100) for start, end in _runs(is_loud, BRIDGED)]
     start = next((each.start for each in sounds if each.end > words[0].start), words[0].start)
     return start, next((each.end for each in reversed(sounds) if each.start < words[-1].end), words[-1].end)
@@ -102,6 +102,9 @@ def recordings(rows: Sequence[tuple[Utterance, Samples]], seconds: float) -> lis
     return groups
 
 
+LOST = Word("", -np.inf, np.inf, 0.0)  # a word that the model does not find
+
+
 @dataclass
 class Errors:
     """Distances in seconds: of each utterance's outer edges from each truth, and of all starts from the HMM's."""
@@ -115,7 +118,7 @@ class Errors:
         """Those of a recording."""
         place, found = 0.0, iter(words)
         for row, samples in group:
-            own = [next(found) for _ in (row.text or "").split()]
+            own = [next(found, LOST) for _ in (row.text or "").split()]
             first, last, after = own[0].start - place, own[-1].end - place, place + len(samples) / SAMPLE_RATE
             truths = [speech_edges(samples, level) for level in (SOFT, *OTHERS)]
             self.outer.append([distance for start, end in truths for distance in (first - start, last - end)])
@@ -210,7 +213,8 @@ def report_edges(distances: NDArray[np.float64]) -> None:
         + ", ".join(f"{level:g} dB: {share:.1f} %" for level, share in zip(OTHERS, others, strict=True))
     )
     by_truth = distances.reshape(len(distances), -1, 2)
-    is_certain = np.ptp(by_truth, axis=1).round(3) <= TOLERANCE  # (utterances, 2)
+    with np.errstate(invalid="ignore"):  # of words that were not found
+        is_certain = np.ptp(by_truth, axis=1).round(3) <= TOLERANCE  # (utterances, 2)
     print(f"  where the levels agree: {100 * right[:, :2][is_certain].mean():.1f} % of {is_certain.sum()}")
 
 

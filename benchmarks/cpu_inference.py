@@ -25,6 +25,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from attune.types import DecodingPrecision
+
 Samples = NDArray[np.float32]
 Transcribe = Callable[[Sequence[Samples]], list[str]]
 RATE = 16_000
@@ -77,8 +79,9 @@ class System:
         names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
         environment = {**os.environ, **dict.fromkeys(names, str(arguments.threads))}
         command = [sys.executable, *sys.argv, "--alone", name]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        return cls(name, subprocess.Popen(command, env=environment, text=True, **pipes), arguments.limit)
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, env=environment, text=True, stdin=pipe, stdout=pipe)
+        return cls(name, process, arguments.limit)
 
     def answer(self) -> str | None:
         """The next line of the process, which is ended at the limit; None if there is no more."""
@@ -159,7 +162,7 @@ def recording(data: Path) -> tuple[list[Samples], list[str]]:
     return [np.concatenate(parts)], [" ".join(row["text"] for row in rows)]
 
 
-def attune_in(precision: str) -> Callable[[Path, int, Path], Transcribe]:
+def attune_in(precision: DecodingPrecision) -> Callable[[Path, int, Path], Transcribe]:
     """A maker of attune's own recognizer."""
 
     def make(model: Path, threads: int, folder: Path) -> Transcribe:
@@ -176,7 +179,6 @@ def openai_whisper(model: Path, threads: int, folder: Path) -> Transcribe:
     import torch
     from safetensors.torch import load_file
 
-    sys.path.remove(str(Path(__file__).resolve().parent))  # there is a whisper.py beside this file
     import whisper
 
     shape = json.loads((model / "config.json").read_text())
@@ -218,7 +220,7 @@ def transformers_pipeline(model: Path, threads: int, folder: Path) -> Transcribe
 
     def transcribe(audio: Sequence[Samples]) -> list[str]:
         is_long = any(len(each) > 30 * RATE for each in audio)
-        found = pipe([each.copy() for each in audio], generate_kwargs=options, return_timestamps=is_long, batch_size=16)
+        found = pipe([each.copy() for each in audio], generate_kwargs=options, return_timestamps=is_long, batch_size=16)  # type: ignore[arg-type]
         return [each["text"] for each in found]
 
     return transcribe

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from alignment import read, recordings, write
 
 import attune
 from attune.catalog import NORMALIZERS, find
@@ -26,6 +25,8 @@ from attune.report.predictions import read_predictions
 from attune.scoring.error_rates import word_errors
 from attune.scoring.significance import paired_bootstrap
 from attune.scoring.texts import texts_of
+
+from alignment import read, recordings, write
 
 RECIPE = """\
 run: {work}/{name}

@@ -1,26 +1,22 @@
-"""Language models, phrases and beams on AN4: what they gain, on speakers that nobody trained or tuned on.
+"""Language models and beams on AN4: what they gain, on speakers that nobody trained or tuned on.
 
     python benchmarks/language_models.py AN4_FOLDER WORK_FOLDER [--whisper MODEL]
 
 AN4_FOLDER has train.jsonl and dev.jsonl with audio. Every ninth speaker of train becomes dev, and its dev.jsonl is the
-test set. The 20 words of the test set that train has least often are held back: utterances of train that have one are
-left out of training, and are where settings of phrases may be tried. A small CTC model is fine-tuned from the packaged
-demo model for some minutes; all else takes seconds to a few minutes. Running it again goes on with what is there.
-With --whisper, phrases are measured once more with 20 words that nothing was chosen on, and a CTC output on Whisper's
-frozen encoder that was trained without either. Prints one JSON object per part.
+test set. Utterances of train with one of the 20 words of the test set that train has least often are left out of
+training. A small CTC model is fine-tuned from the packaged demo model for some minutes; all else takes seconds to a few
+minutes. Running it again goes on with what is there. Prints one JSON object per part. Phrases are in phrases.py.
 """
 
 import argparse
 import hashlib
 import json
-import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 import attune
@@ -28,9 +24,7 @@ from attune.api import load
 from attune.catalog import NORMALIZERS, find
 from attune.cli._shell import main
 from attune.decoding import ctc, search
-from attune.metrics import Prediction
 from attune.scoring.error_rates import word_errors
-from attune.scoring.keywords import score_keywords
 from attune.scoring.significance import paired_bootstrap
 from attune.scoring.texts import texts_of
 from attune.site import this_site
@@ -50,18 +44,6 @@ augment: {{speeds: [0.9, 1.0, 1.1], masks: {{time_masks: 2, frequency_masks: 2, 
 batches: {{micro_seconds: 45, micros_per_step: 1}}
 optimizer: {{name: adamw, lr: 3e-3, weight_decay: 0.01}}
 train: {{steps: 480, warmup: 10, schedule: cosine, eval_every: 120, save_every: 120, keep_best: dev.wer}}
-decode: {{search: greedy}}
-"""
-WHISPER_CTC = """\
-run: {work}/whisper-ctc
-seed: 7
-data: {{train: [{work}/train-unseen.jsonl], dev: [{work}/dev-unseen.jsonl]}}
-task: {{name: transcribe, tokens: characters, normalizer: basic, head: {{layers: 0, width: 256, dropout: 0.2}}}}
-model: {{family: ssl, upstream: whisper, weights: "{whisper}", cache: {work}/features}}
-adapt: {{freeze: [upstream]}}
-batches: {{micro_utterances: 16, micros_per_step: 1}}
-optimizer: {{name: adamw, lr: 3e-3, weight_decay: 0.01}}
-train: {{steps: 500, warmup: 20, schedule: cosine, eval_every: 250, save_every: 250, keep_best: dev.wer}}
 decode: {{search: greedy}}
 """
 LM = """\
@@ -97,35 +79,9 @@ def split(data: Path, work: Path) -> None:
     held = set(sorted({row["speaker"] for row in rows})[::9])
     train, dev = ([row for row in rows if (row["speaker"] in held) == is_dev] for is_dev in (False, True))
     words = held_back_words(train, test)
-    (work / "phrases.txt").write_text("\n".join(words) + "\n")
     write_rows(work / "train.jsonl", [row for row in train if not has_any(row, words)])
-    write_rows(work / "tuning.jsonl", [*(row for row in train if has_any(row, words)), *dev])
     write_rows(work / "dev.jsonl", dev)
     write_rows(work / "test.jsonl", test)
-
-
-def split_unseen(data: Path, work: Path) -> None:
-    """Words that the test set does not have, the most frequent 20 as phrases; training without them and the others."""
-    rows, looked_at = rows_of(data / "train.jsonl"), (work / "phrases.txt").read_text().split()
-    for row in rows:
-        row["audio"] = str(data / row["audio"])
-    known = {word for row in rows_of(work / "test.jsonl") for word in NORMALIZE(row["text"]).split()}
-    counts = Counter(word for row in rows for word in NORMALIZE(row["text"]).split())
-    left_out = sorted(
-        (word for word in counts if len(word) > 3 and word not in known), key=lambda word: (-counts[word], word)
-    )
-    words, dev_speakers = left_out[:HELD_BACK], {row["speaker"] for row in rows_of(work / "dev.jsonl")}
-    dev = [row for row in rows if row["speaker"] in dev_speakers]
-    clean = [row for row in rows if not has_any(row, (*left_out, *looked_at))]
-    order = random.Random(1)
-    train = [row for row in clean if row["speaker"] not in dev_speakers and row["seconds"] > 1.5]
-    others = [row for row in dev if not has_any(row, words)]
-    order.shuffle(train)
-    order.shuffle(others)
-    (work / "phrases-unseen.txt").write_text("\n".join(words) + "\n")
-    write_rows(work / "train-unseen.jsonl", train[:260])
-    write_rows(work / "dev-unseen.jsonl", [row for row in clean if row["speaker"] in dev_speakers][:30])
-    write_rows(work / "unseen.jsonl", [*(row for row in rows if has_any(row, words)), *others[:52]])
 
 
 def held_back_words(train: list[dict[str, Any]], test: list[dict[str, Any]]) -> list[str]:
@@ -209,7 +165,7 @@ def language_models(work: Path) -> None:
         beam = evaluate(asr, "test", search="beam", beam=16)
         both = evaluate(asr, "test")
         found[name] = {
-            "weight": both.search.fusion.weight,
+            "weight": both.search.fusion and both.search.fusion.weight,
             "greedy": wer(greedy),
             "beam": wer(beam),
             "fused": wer(both),
@@ -220,26 +176,6 @@ def language_models(work: Path) -> None:
     (asr / "fusion.json").unlink()
     found["asr sha256 unchanged"] = sha256(asr) == before
     print(json.dumps(found), flush=True)
-
-
-def phrases(name: str, model: str | Path, work: Path, on: str = "test.jsonl", listed: str = "phrases.txt") -> None:
-    """With and without the phrases: how many are found, and WER of the utterances that have none."""
-    words, rows = (work / listed).read_text().split(), rows_of(work / on)
-    beam = load(model, decode={"search": "beam", "beam": 5 if name == "Whisper" else 16, "phrase_bonus": 1.0})
-    audio = [row["audio"] for row in rows]
-    others = np.array([not has_any(row, words) for row in rows])
-    normalize = find(NORMALIZERS, "english" if name == "Whisper" else "basic")  # it writes numbers in digits
-    report: dict[str, Any] = {"part": f"phrases, {name}, {on}", "phrases": len(words), "others": int(others.sum())}
-    for key, expected in (("plain", ()), ("boosted", words)):
-        texts = beam.transcribe(audio, phrases=expected)
-        predictions = [Prediction(row["id"], text, row["text"]) for row, text in zip(rows, texts, strict=True)]
-        errors, sizes = word_errors(*texts_of(predictions), normalize)
-        report[key] = {
-            **score_keywords(predictions, [words] * len(rows), NORMALIZE).conditions,
-            "wer": round(100 * errors.sum() / sizes.sum(), 2),
-            "wer of the others": round(100 * errors[others].sum() / sizes[others].sum(), 2),
-        }
-    print(json.dumps(report), flush=True)
 
 
 def ctc_beams(work: Path, beam: int = 16) -> None:
@@ -289,7 +225,7 @@ def model_beams(name: str, model: str | Path, work: Path, count: int = 16, **set
     beam = load(model, decode={"search": "beam", "beam": 16, **settings})
     audio = [row["audio"] for row in rows_of(work / "test.jsonl")[:count]]
     spent = [0.0]
-    usual = search.search
+    usual, searches = search.search, vars(search)
 
     def timed(*arguments: Any) -> Any:
         start = time.process_time()
@@ -297,14 +233,14 @@ def model_beams(name: str, model: str | Path, work: Path, count: int = 16, **set
         spent[0] += time.process_time() - start
         return found
 
-    search.search = timed
+    searches["search"] = timed
     least, texts = [float("inf")] * 2, [list[str]()] * 2
     for _ in range(3):
         for way, groups in enumerate(([audio], [[one] for one in audio])):
             spent[0] = 0.0
             texts[way] = [text for group in groups for text in beam.transcribe(group)]
             least[way] = min(least[way], spent[0])
-    search.search = usual
+    searches["search"] = usual
     show_beams(f"{name} {settings or ''}", count, (least[0], texts[0], least[1], texts[1]))
 
 
@@ -313,10 +249,10 @@ def run() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("work", type=Path)
-    parser.add_argument("--whisper", help="a Whisper model, for phrases and beams")
-    parser.add_argument("--transducer", help="a transducer, for phrases and beams")
-    parser.add_argument("--aed", help="an attention model, for phrases and beams")
-    parser.add_argument("--parts", default="lm,phrases,beams")
+    parser.add_argument("--whisper", help="a Whisper model")
+    parser.add_argument("--transducer", help="a transducer")
+    parser.add_argument("--aed", help="an attention model")
+    parser.add_argument("--parts", default="lm,beams")
     arguments = parser.parse_args()
     work = arguments.work.absolute()
     work.mkdir(parents=True, exist_ok=True)
@@ -332,15 +268,6 @@ def run() -> None:
         "Whisper": arguments.whisper,
         "aed": arguments.aed,
     }
-    if "phrases" in parts:
-        for name, model in models.items():
-            if model:
-                phrases(name, model, work)
-        if arguments.whisper:
-            split_unseen(arguments.data.absolute(), work)
-            train(work, "whisper-ctc", WHISPER_CTC.format(work=work, whisper=arguments.whisper))
-            phrases("CTC on Whisper's encoder", work / "whisper-ctc", work, "unseen.jsonl", "phrases-unseen.txt")
-            phrases("Whisper", arguments.whisper, work, "unseen.jsonl", "phrases-unseen.txt")
     if "beams" in parts:
         ctc_beams(work)
         for name, model in models.items():

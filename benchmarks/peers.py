@@ -23,6 +23,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,10 +76,10 @@ def with_transformers() -> Iterator[Found]:
     for bins in (80, 128):
         audio = noise(3.7)
         ours = log_mel(audio[None], torch.tensor([len(audio)]), bins, 3000)[0]
-        theirs = WhisperFeatureExtractor(bins)(audio.numpy(), sampling_rate=16_000, return_tensors="pt").input_features
+        theirs = WhisperFeatureExtractor(bins)(audio.numpy(), sampling_rate=16_000, return_tensors="pt").input_features  # type: ignore[no-untyped-call]
         yield Found(f"Whisper features, {bins} bins", farthest(ours, theirs[0]), "largest difference", 1e-5)
     spellings = american_spellings()
-    english, basic, lines = EnglishTextNormalizer(spellings), BasicTextNormalizer(), texts(2000)
+    english, basic, lines = EnglishTextNormalizer(spellings), BasicTextNormalizer(), texts(2000)  # type: ignore[no-untyped-call]
     wrong = sum(_english_rules.normalize(line, spellings) != english(line) for line in lines)
     yield Found("English normalizer", wrong, f"of {len(lines)} texts")
     wrong = sum(whisper_basic.normalize(line) != basic(line) for line in lines)
@@ -96,7 +97,7 @@ def _adafactor() -> Found:
         torch.manual_seed(0)
         net = nn.Sequential(nn.Conv1d(3, 4, 3), nn.Tanh(), nn.Linear(6, 5))
         with torch.no_grad():
-            net[2].weight.mul_(20)  # a size that other Adafactors would multiply the rate by
+            next(net[2].parameters()).mul_(20)  # a size that other Adafactors would multiply the rate by
         optimizer = make(net)
         for _ in range(20):
             optimizer.zero_grad()
@@ -105,7 +106,7 @@ def _adafactor() -> Found:
         return torch.cat([parameter.detach().flatten() for parameter in net.parameters()])
 
     fixed = {"scale_parameter": False, "relative_step": False, "warmup_init": False}
-    theirs = trained(lambda net: Adafactor(net.parameters(), lr=1e-2, **fixed))
+    theirs = trained(lambda net: Adafactor(net.parameters(), lr=1e-2, **fixed))  # type: ignore[no-untyped-call]
     ours = trained(lambda net: make_optimizer("adafactor", net, 1e-2, 0.0, (0.9, 0.98)))
     return Found("Adafactor, 20 steps", farthest(ours, theirs), "largest difference", 1e-4)
 
@@ -121,7 +122,7 @@ def _parakeet() -> Iterator[Found]:
     from attune.families.transducer.settings import TransducerConfig
     from attune.families.transducer.shape import read_shape
     from attune.text.tokenizers.sentencepiece import SentencePieceTokenizer
-    from attune.types import LoadedRow
+    from attune.types import LoadedRow, require_hypothesis
 
     tokenizer = SentencePieceTokenizer.learn([line.lower() for line in texts(200)], "bpe", 60)
     pieces = tokenizer.pieces[1:]
@@ -135,7 +136,7 @@ def _parakeet() -> Iterator[Found]:
             model.joint.output.weight.mul_(3)
             model.joint.output.bias[len(pieces) + 1 :] += 20  # durations above every token
             write_parakeet(model, tokenizer.without_blank(), Path(folder))
-            theirs = kind.from_pretrained(folder).eval()
+            theirs = kind.from_pretrained(folder).eval()  # type: ignore[no-untyped-call]
             for seed in range(10):
                 batch = collate([LoadedRow("", noise(1 + 0.2 * seed, seed).numpy(), (1,))])
                 mels, counts = model.preprocessor(batch.audio, batch.lengths)
@@ -143,7 +144,7 @@ def _parakeet() -> Iterator[Found]:
                 inputs = {"input_features": mels.transpose(1, 2), "attention_mask": mask}
                 generated = theirs.generate(**inputs, max_new_tokens=400).sequences[0].tolist()
                 (found,) = search(model.scorer(batch), Search())
-                wrong += [token for token in generated if token != len(pieces)] != list(found.tokens)
+                wrong += [token for token in generated if token != len(pieces)] != [*require_hypothesis(found).tokens]
                 states = theirs.get_audio_features(**inputs).last_hidden_state
                 apart = max(apart, farthest(states, model.encode(batch)[0]))
         yield Found(f"{kind.__name__}, encoder", apart, "largest difference", 1e-4)
@@ -186,7 +187,7 @@ def _same_lora(ours: str, theirs: str) -> bool:
 
 def with_bitsandbytes() -> Iterator[Found]:
     """Its 8-bit AdamW, whose update `optimizer.name: bitsandbytes` calls."""
-    from bitsandbytes.optim import AdamW8bit
+    from bitsandbytes.optim.adamw import AdamW8bit
 
     from attune.training.optimizer import make_optimizer
 
@@ -201,7 +202,7 @@ def with_bitsandbytes() -> Iterator[Found]:
         return net.weight.detach()
 
     ours = trained(lambda net: make_optimizer("bitsandbytes", net, 1e-3, 0.01, (0.9, 0.98)))
-    theirs = trained(lambda net: AdamW8bit(net.parameters(), 1e-3, (0.9, 0.98), weight_decay=0.01))
+    theirs = trained(lambda net: AdamW8bit(net.parameters(), 1e-3, (0.9, 0.98), weight_decay=0.01))  # type: ignore[no-untyped-call]
     yield Found("8-bit AdamW, 10 steps", farthest(ours, theirs), "largest difference")
 
 
@@ -209,7 +210,7 @@ def with_torchaudio() -> Iterator[Found]:
     """The transducer loss and its gradient."""
     from torchaudio.functional import rnnt_loss
 
-    from attune.kernels import Lattice, transducer_loss
+    from attune.kernels.transducer import Lattice, transducer_loss
 
     torch.manual_seed(0)
     encoded, predicted = torch.randn(3, 20, 16, requires_grad=True), torch.randn(3, 8, 16, requires_grad=True)
@@ -257,7 +258,7 @@ def _with_errors(text: str, seed: int) -> str:
     """The text with some words lost, doubled or replaced."""
     rng = random.Random(seed)
     changes = [lambda word: "", lambda word: f"{word} {word}", lambda word: "else"]
-    return " ".join(rng.choice(changes)(word) if rng.random() < 0.2 else word for word in text.split())
+    return " ".join(rng.choice(changes)(word) if rng.random() < 0.2 else word for word in text.split())  # type: ignore[no-untyped-call]
 
 
 def _sclite_errors(references: list[str], hypotheses: list[str]) -> int:
@@ -337,7 +338,7 @@ def with_nemo() -> Iterator[Found]:
     from attune.families.transducer.settings import TransducerConfig
     from attune.families.transducer.shape import read_shape
 
-    described = preset(TransducerConfig(encoder="fastconformer", size="dummy", tokens="task"))
+    described: Any = preset(TransducerConfig(encoder="fastconformer", size="dummy", tokens="task"))
     settings = {name: value for name, value in described["preprocessor"].items() if not name.startswith("_")}
     theirs = AudioToMelSpectrogramPreprocessor(**{**settings, "dither": 0.0}).eval()
     audio = noise(2.5)[None]
@@ -360,13 +361,15 @@ def _other_beams(durations: tuple[int, ...], seed: int) -> int:
 
     from attune.decoding.search import Search, search
     from attune.families.transducer.model import TransducerModel
+    from attune.families.transducer.names import to_nemo
     from attune.families.transducer.presets import preset
     from attune.families.transducer.settings import TransducerConfig
     from attune.families.transducer.shape import read_shape
-    from attune.families.transducer.weights import to_nemo
+    from attune.types import require_hypothesis
 
     torch.manual_seed(seed)
-    described = preset(TransducerConfig(encoder="fastconformer", size="dummy", tokens="task", durations=durations))
+    config = TransducerConfig(encoder="fastconformer", size="dummy", tokens="task", durations=durations)
+    described: Any = preset(config)
     model = TransducerModel(read_shape(described), tuple("abcdefgh"), described).eval()
     blank = len("abcdefgh")
     with torch.no_grad():
@@ -385,7 +388,8 @@ def _other_beams(durations: tuple[int, ...], seed: int) -> int:
     with torch.no_grad():
         theirs = kind(decoder, joint, **settings)(encoder_output=frames.transpose(1, 2), encoded_lengths=lengths)[0]
         ours = search(model._scorer(frames, lengths), Search("beam", 4))
-    return sum([*each.tokens] != [*map(int, other.y_sequence)] for each, other in zip(ours, theirs, strict=True))
+    pairs = zip(ours, theirs, strict=True)
+    return sum([*require_hypothesis(each).tokens] != [*map(int, other.y_sequence)] for each, other in pairs)
 
 
 PEERS: dict[str, tuple[str, Check]] = {

@@ -22,7 +22,8 @@ start = time.perf_counter()
 from pathlib import Path
 import numpy as np
 import soundfile
-from attune.batches.load import Position, Reader, load, micros_from
+from attune.batches.load import Reader, load, micros_from
+from attune.batches.micro_batch import Position
 from attune.batches.plan import Budget, plan_epoch
 from attune.corpora import open_corpus
 imported = time.perf_counter()

@@ -24,8 +24,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
-from attune.batches.load import Position
+from attune.batches.micro_batch import Position
 from attune.families.whisper.layers import EncoderDecoder
 from attune.families.whisper.shape import WhisperShape
 from attune.stored_tensors import TensorToWrite, open_tensors, write_tensors
@@ -138,7 +139,7 @@ def rank(world: World, folder: Path, size: str, has_whole: bool, steps: int) -> 
 
     def step() -> None:
         gradients.clear()
-        model.loss(next(seeds)).backward()
+        model.loss(next(seeds)).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         world.barrier()
 
@@ -184,7 +185,7 @@ def whole(world: World, folder: Path, model: nn.Module, optimizer: torch.optim.O
 
     def save() -> None:
         weights = whole_weights(model)
-        state = {name: each.full_tensor() for name, each in state_by_name(optimizer, model).items()}
+        state = {name: _whole(each) for name, each in state_by_name(optimizer, model).items()}
         if world.is_first:
             checkpoint.save(folder / "whole", Checkpoint(weights, state, TrainingProgress(Position(1))))
         world.barrier()
@@ -193,6 +194,10 @@ def whole(world: World, folder: Path, model: nn.Module, optimizer: torch.optim.O
     newest = checkpoint.folder_of(folder / "whole", 1)
     load = lambda: load_stored(model, optimizer, checkpoint.tensors(newest), checkpoint.tensors(newest, "optimizer"))  # noqa: E731
     return found | {"whole_load_s": seconds(load), "whole_load_peak": peak.take()}
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def write_pretrained(size: str, path: Path) -> None:

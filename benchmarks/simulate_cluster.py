@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from attune.batches.load import LoadedMicroBatch, Position, Reader, load, micros_from
+from attune.batches.load import Reader, load, micros_from
+from attune.batches.micro_batch import LoadedMicroBatch, Position
 from attune.batches.plan import Budget, Plan, plan_epoch
 from attune.corpora import Corpus, open_corpus
 from attune.training import checkpoint

@@ -55,7 +55,7 @@ def _write(folder: Path, rows: int) -> Path:
         (folder / f"audio/{number:05d}.flac").write_bytes(b"x")
     with manifest.open("w") as file:
         for row in range(rows):
-            fields = {"id": f"corpus-{row:08d}", "audio": f"audio/{row % RECORDINGS:05d}.flac"}
+            fields: dict[str, object] = {"id": f"corpus-{row:08d}", "audio": f"audio/{row % RECORDINGS:05d}.flac"}
             fields |= {"start": row // RECORDINGS * 7.5, "seconds": round(1 + 14 * draw.random(), 3)}
             fields |= {"text": " ".join(draw.choices(WORDS, k=10)), "speaker": f"s{row % 997}"}
             file.write(json.dumps(fields) + "\n")

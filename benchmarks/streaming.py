@@ -25,7 +25,8 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from attune.batches.load import LoadedMicroBatch, Position, Reader, load, micros_from
+from attune.batches.load import Reader, load, micros_from
+from attune.batches.micro_batch import LoadedMicroBatch, Position
 from attune.batches.plan import Budget, plan_epoch
 from attune.batches.stream import Part, Shards, StreamRules, forgetting, stream_micros
 from attune.corpora import CorpusPaths, Manifest, open_manifest, prepare_split

@@ -1,21 +1,25 @@
 """Joint network and transducer loss, forward and backward, beside torchaudio's rnnt_loss, in one run.
 
-    PYTHONPATH=src python3 benchmarks/transducer_loss.py OUT [--sweep] [--shapes 16x500x100,…] [--variants lean,…]
+    python benchmarks/transducer_loss.py OUT [--sweep] [--shapes 16x500x100,…] [--variants lean;torchaudio]
 
-OUT is where results.json goes. Needs a CUDA device with Triton; torchaudio is the peer where it is installed. The peer
-gets float32 logits of a bf16 joint and its log-softmax fused. Without --sweep: correctness, then times and memory of
-every shape (utterances x frames x labels; 1024 outputs, joint width 640), and each kernel's share for the largest of
-16. With --sweep: each kernel under other tilings.
+OUT is where results.json goes. Triton computes on CUDA devices, plain torch elsewhere (`--tiny`); torchaudio is the
+peer where it is installed, and gets float32 logits of a bf16 joint and its log-softmax fused. Without --sweep:
+correctness, then times and memory of every shape (utterances x frames x labels; 1024 outputs, joint width 640), and
+each kernel's share for the largest of 16. With --sweep: each kernel under other tilings.
 """
 
 import argparse
 import json
 import statistics
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +32,13 @@ from attune.kernels._lattice import Extent
 from attune.kernels._tiles import JointWeights
 from attune.kernels.transducer import Lattice, transducer_loss
 
+from on_device import forget, name, usual, wait
+
 OUTPUTS, WIDTH = 1024, 640
 SHAPES = "8x250x60,16x250x60,32x250x60,8x500x100,16x500x100,32x500x100"
+TINY_OUTPUTS, TINY_WIDTH, TINY_SHAPES = 24, 16, "2x12x4"
 GIB = 2.0**30
-DEVICE = "cuda"
+DEVICE = usual()
 PARTS = ("encoded", "predicted", "weight", "bias")
 
 
@@ -71,23 +78,27 @@ def peer_losses(data: Data, wide: bool = False) -> Tensor:
     logits = F.linear(torch.relu(encoded[:, :, None] + predicted[:, None]), weight, bias).float()
     lengths = [value.to(DEVICE, torch.int32) for value in (data.lengths, data.target_lengths)]
     blank = weight.shape[0] - 1
-    return rnnt_loss(logits, data.targets.int(), *lengths, blank, reduction="none", fused_log_softmax=True)
+    ids, more = data.targets.int(), {"reduction": "none", "fused_log_softmax": True}
+    losses: Tensor = rnnt_loss(logits, ids, *lengths, blank, **more)
+    return losses
 
 
 def lean_losses(data: Data, durations: int = 0) -> Tensor:
     """attune; the last outputs are durations if there are any."""
     lattice = Lattice(data.parts[2].shape[0] - 1 - durations, tuple(range(durations)))
-    return transducer_loss(*data.parts, data.targets, data.lengths, data.target_lengths, lattice)
+    encoded, predicted, weight, bias = data.parts
+    return transducer_loss(encoded, predicted, weight, bias, data.targets, data.lengths, data.target_lengths, lattice)
 
 
 @contextmanager
 def every_cell() -> Iterator[None]:
     """Gradients of all cells, also of those that no path passes."""
-    usual, _fused.NEGLIGIBLE = _fused.NEGLIGIBLE, -1.0
+    kernels: Any = _fused
+    before, kernels.NEGLIGIBLE = kernels.NEGLIGIBLE, -1.0
     try:
         yield
     finally:
-        _fused.NEGLIGIBLE = usual
+        kernels.NEGLIGIBLE = before
 
 
 def every_cell_losses(data: Data) -> Tensor:
@@ -114,100 +125,132 @@ def distance(found: Tensor, expected: Tensor) -> float:
     return float((found.double() - expected.double()).norm() / expected.double().norm())
 
 
-def check(names: list[str]) -> dict[str, Any]:
+def check(names: list[str], sizes: tuple[int, int]) -> dict[str, Any]:
     """Losses and gradients of random ragged data against float64 on the same bf16 inputs."""
     results = {}
-    for outputs, width, seed in ((OUTPUTS, WIDTH, 1), (OUTPUTS + 1, WIDTH, 2), (97, 72, 3)):
+    for outputs, width, seed in ((*sizes, 1), (sizes[0] + 1, sizes[1], 2), (97, 72, 3)):
         data = draw(3, 70, 24, outputs, width, seed, ragged=True)
         exact = replace(data, parts=tuple(part.detach().double().requires_grad_() for part in data.parts))
-        for name in names:
-            durations = 5 if "durations" in name else 0
+        for variant in names:
+            durations = 5 if "durations" in variant else 0
             wanted = with_gradients(lean_losses(exact, durations), exact)  # float64: plain torch
-            found = with_gradients(VARIANTS[name](data), data)
-            far = {part: distance(*pair) for part, *pair in zip(("loss", *PARTS), found, wanted, strict=True)}
-            again = with_gradients(VARIANTS[name](data), data)
+            found = with_gradients(VARIANTS[variant](data), data)
+            far = distances(found, wanted)
+            again = with_gradients(VARIANTS[variant](data), data)
             same = all(torch.equal(one, other) for one, other in zip(found, again, strict=True))
-            results[f"{name}, {outputs} outputs, width {width}"] = {**far, "same bits": same}
-            said = "  ".join(f"{part} {value:.1e}" for part, value in far.items())
-            print(f"{name:>18} {outputs:5d} x {width:3d}  {said}  same bits twice: {same}", flush=True)
+            results[f"{variant}, {outputs} outputs, width {width}"] = {**far, "same bits": same}
+            shown = "  ".join(f"{part} {value:.1e}" for part, value in far.items())
+            print(f"{variant:>18} {outputs:5d} x {width:3d}  {shown}  same bits twice: {same}", flush=True)
     if "torchaudio" in names:
-        results["float32 against torchaudio"] = check_single()
+        results["float32 against torchaudio"] = check_single(sizes)
     return results
 
 
-def check_single() -> dict[str, float]:
+def distances(found: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> dict[str, float]:
+    """Of the losses and of each gradient."""
+    return {part: distance(one, other) for part, one, other in zip(("loss", *PARTS), found, expected, strict=True)}
+
+
+def check_single(sizes: tuple[int, int]) -> dict[str, float]:
     """Float32 inputs against torchaudio on float32 logits."""
-    data = draw(3, 70, 24, OUTPUTS + 1, WIDTH, 4, ragged=True)
+    data = draw(3, 70, 24, sizes[0] + 1, sizes[1], 4, ragged=True)
     single = replace(data, parts=tuple(part.detach().float().requires_grad_() for part in data.parts))
     found = with_gradients(lean_losses(single), single)
     wanted = with_gradients(peer_losses(single), single)
     exact = replace(data, parts=tuple(part.detach().double().requires_grad_() for part in data.parts))
     truth = with_gradients(lean_losses(exact), exact)
-    far = {f"{part}": distance(*pair) for part, *pair in zip(("loss", *PARTS), found, wanted, strict=True)}
-    far |= {f"{part} of float64": distance(*pair) for part, *pair in zip(("loss", *PARTS), found, truth, strict=True)}
+    far = distances(found, wanted) | {f"{part} of float64": far for part, far in distances(found, truth).items()}
     print("float32 against torchaudio, and float64: " + "  ".join(f"{part} {value:.1e}" for part, value in far.items()))
     return far
+
+
+class Clock:
+    """Milliseconds between two moments, on the device where it keeps them."""
+
+    def __init__(self) -> None:
+        self.events = [torch.cuda.Event(enable_timing=True) for _ in range(2)] if is_gpu() else []  # type: ignore[no-untyped-call]
+        self.start = time.perf_counter()
+        if self.events:
+            self.events[0].record()
+
+    def read(self) -> float:
+        """Since it was made."""
+        if self.events:
+            self.events[1].record()
+            wait(DEVICE)
+            return float(self.events[0].elapsed_time(self.events[1]))
+        return 1000 * (time.perf_counter() - self.start)
+
+
+def is_gpu() -> bool:
+    """Whether kernels, events and memory are those of CUDA."""
+    return DEVICE.type == "cuda"
 
 
 def measure(losses: Callable[[Data], Tensor], sets: list[Data], repeats: int) -> dict[str, float]:
     """Median milliseconds by events over rotating inputs, and the peak of memory beyond them."""
     for data in sets + sets:
         with_gradients(losses(data), data)
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    held = torch.cuda.memory_allocated()
+    wait(DEVICE)
+    if is_gpu():
+        torch.cuda.reset_peak_memory_stats()
+    held = torch.cuda.memory_allocated() if is_gpu() else 0
     times = []
     for index in range(repeats):
-        data = sets[index % len(sets)]
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
+        data, clock = sets[index % len(sets)], Clock()
         with_gradients(losses(data), data)
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end))
-    peak = (torch.cuda.max_memory_allocated() - held) / GIB
+        times.append(clock.read())
+    peak = (torch.cuda.max_memory_allocated() - held) / GIB if is_gpu() else 0.0
     return {"ms": statistics.median(times), "ms_least": min(times), "ms_most": max(times), "gib": peak}
 
 
 def kernel_times(work: Callable[[], object], repeats: int = 3) -> dict[str, float]:
     """Milliseconds of each kernel in one run of the work."""
     work()
-    torch.cuda.synchronize()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+    wait(DEVICE)
+    kind = torch.profiler.ProfilerActivity.CUDA if is_gpu() else torch.profiler.ProfilerActivity.CPU
+    with torch.profiler.profile(activities=[kind]) as profile:
         for _ in range(repeats):
             work()
-        torch.cuda.synchronize()
+        wait(DEVICE)
     times: dict[str, float] = defaultdict(float)
     for event in profile.key_averages():
-        times[event.key[:60]] += event.self_device_time_total / 1000 / repeats
+        spent = event.self_device_time_total if is_gpu() else event.self_cpu_time_total
+        times[event.key[:60]] += spent / 1000 / repeats
     return dict(sorted(times.items(), key=lambda item: -item[1]))
 
 
-def compare(shapes: list[tuple[int, int, int]], names: list[str]) -> list[dict[str, Any]]:
+Shape = tuple[int, int, int]
+
+
+def compare(shapes: list[Shape], names: list[str], sizes: tuple[int, int]) -> list[dict[str, Any]]:
     """Every variant on every shape."""
     rows = []
     print(f"\n{'B, T, U':>16} {'variant':>18} {'ms':>8} {'GiB':>7}  TFLOP/s of 4 products")
     for shape in shapes:
-        sets = [draw(*shape, OUTPUTS, WIDTH, seed) for seed in (1, 2)]
+        sets = [draw(*shape, *sizes, seed) for seed in (1, 2)]
         cells = shape[0] * shape[1] * (shape[2] + 1)
-        for name in names:
-            found = measure(VARIANTS[name], sets, 9 if name == "torchaudio" else 21)
-            rate = cells * OUTPUTS * WIDTH * 8 / found["ms"] / 1e9
-            rows.append({"shape": shape, "variant": name, **found})
-            print(f"{shape!s:>16} {name:>18} {found['ms']:8.2f} {found['gib']:7.3f}  {rate:6.0f}", flush=True)
+        for variant in names:
+            found = measure(VARIANTS[variant], sets, 9 if variant == "torchaudio" else 21)
+            rate = cells * sizes[0] * sizes[1] * 8 / found["ms"] / 1e9
+            rows.append({"shape": shape, "variant": variant, **found})
+            print(f"{shape!s:>16} {variant:>18} {found['ms']:8.2f} {found['gib']:7.3f}  {rate:6.0f}", flush=True)
         del sets
-        torch.cuda.empty_cache()
+        forget(DEVICE)
     return rows
 
 
-def show_kernels(shape: tuple[int, int, int], names: list[str]) -> dict[str, dict[str, float]]:
+def show_kernels(shape: Shape, names: list[str], sizes: tuple[int, int]) -> dict[str, dict[str, float]]:
     """Where the time of each lean variant goes."""
-    data = draw(*shape, OUTPUTS, WIDTH, 1)
+    data = draw(*shape, *sizes, 1)
     found = {}
-    for name in names:
-        times = kernel_times(lambda name=name: with_gradients(VARIANTS[name](data), data))
-        found[name] = times
-        print(f"\nkernels of {name}, {shape}: {sum(times.values()):.2f} ms")
+
+    def once(variant: str) -> None:
+        with_gradients(VARIANTS[variant](data), data)
+
+    for variant in names:
+        found[variant] = times = kernel_times(partial(once, variant))
+        print(f"\nkernels of {variant}, {shape}: {sum(times.values()):.2f} ms")
         for kernel, milliseconds in list(times.items())[:14]:
             print(f"  {milliseconds:7.3f}  {kernel}")
     return found
@@ -216,8 +259,8 @@ def show_kernels(shape: tuple[int, int, int], names: list[str]) -> dict[str, dic
 def joint_of(data: Data) -> JointWeights:
     """What the passes take."""
     extent = Extent(tuple(data.lengths.tolist()), tuple(data.target_lengths.tolist()))
-    parts = (part.detach() for part in data.parts)
-    return JointWeights(*parts, data.targets, extent, Lattice(data.parts[2].shape[0] - 1))
+    encoded, predicted, weight, bias = (part.detach() for part in data.parts)
+    return JointWeights(encoded, predicted, weight, bias, data.targets, extent, Lattice(weight.shape[0] - 1))
 
 
 PRODUCT_TILES = [
@@ -227,7 +270,7 @@ PRODUCT_TILES = [
 ]  # fmt: skip
 
 
-def sweep(shape: tuple[int, int, int]) -> list[dict[str, Any]]:
+def sweep(shape: Shape) -> list[dict[str, Any]]:
     """Each kernel under other tilings, all cells; times are of the whole shape."""
     joint = joint_of(draw(*shape, OUTPUTS, WIDTH, 1))
     scale = torch.ones(shape[0], device=DEVICE)
@@ -256,13 +299,13 @@ def sweep(shape: tuple[int, int, int]) -> list[dict[str, Any]]:
             flush=True,
         )
 
-    usual = _fused.HALF_TILING
+    base = _fused.HALF_TILING
     for values in PRODUCT_TILES:
-        look("logsumexp_kernel", replace(usual, forward=_fused.Tile(*values), backward=usual.backward), str(values))
+        look("logsumexp_kernel", replace(base, forward=_fused.Tile(*values)), str(values))
     for values in PRODUCT_TILES:
-        look("output_grad_kernel", replace(usual, forward=usual.forward, backward=_fused.Tile(*values)), str(values))
+        look("output_grad_kernel", replace(base, backward=_fused.Tile(*values)), str(values))
     for hidden in ((32, 64), (64, 64), (128, 64), (32, 128), (64, 128)):
-        look("hidden_kernel", replace(usual, hidden_rows=hidden[0], hidden_width=hidden[1]), str(hidden))
+        look("hidden_kernel", replace(base, hidden_rows=hidden[0], hidden_width=hidden[1]), str(hidden))
     for inner in (
         (16, 1, 64),
         (16, 2, 64),
@@ -273,36 +316,46 @@ def sweep(shape: tuple[int, int, int]) -> list[dict[str, Any]]:
         (8, 4, 64),
         (32, 2, 64),
     ):
-        tiling = replace(usual, frames=inner[0], labels=inner[1], columns=inner[2])
+        tiling = replace(base, frames=inner[0], labels=inner[1], columns=inner[2])
         look("inner_kernel", tiling, str(inner))
     for chunk in (1 << 14, 1 << 15, 1 << 16, 1 << 17):
-        look("", replace(usual, chunk=chunk), f"chunk {chunk}")
+        look("", replace(base, chunk=chunk), f"chunk {chunk}")
     return rows
 
 
 def main() -> None:
     """Check, compare, or sweep."""
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("out", type=Path)
-    parser.add_argument("--sweep", action="store_true")
-    parser.add_argument("--shapes", default=SHAPES)
+    parser.add_argument("--sweep", action="store_true", help="needs a CUDA device")
+    parser.add_argument("--tiny", action="store_true", help="a few frames and outputs")
+    parser.add_argument("--shapes", help=SHAPES)
     parser.add_argument("--variants", default=";".join(VARIANTS), help="names joined by ;")
     options = parser.parse_args()
-    shapes = [tuple(int(size) for size in shape.split("x")) for shape in options.shapes.split(",")]
-    names = options.variants.split(";")
-    versions = {"torch": torch.__version__, "triton": _fused.triton.__version__, "python": sys.version.split()[0]}
-    results: dict[str, Any] = {"device": torch.cuda.get_device_name(), **versions, "tiling": asdict(_fused.HALF_TILING)}
+    sizes = (TINY_OUTPUTS, TINY_WIDTH) if options.tiny else (OUTPUTS, WIDTH)
+    shapes = [as_shape(text) for text in (options.shapes or (TINY_SHAPES if options.tiny else SHAPES)).split(",")]
+    names = [each for each in options.variants.split(";") if each != "torchaudio" or find_spec("torchaudio")]
+    results: dict[str, Any] = {"device": name(DEVICE), "torch": torch.__version__, "python": sys.version.split()[0]}
+    results |= {"triton": version("triton"), "tiling": asdict(_fused.HALF_TILING)}
     print(results)
     if options.sweep:
         results["sweep"] = sweep(max(shape for shape in shapes if shape[0] == 16))
     else:
-        results["distances"] = check(names)
-        results["times"] = compare(shapes, names)
-        lean = [name for name in names if name != "torchaudio"]
-        results["kernels"] = show_kernels((16, 500, 100), lean)
+        results["distances"] = check(names, sizes)
+        results["times"] = compare(shapes, names, sizes)
+        lean = [each for each in names if each != "torchaudio"]
+        results["kernels"] = show_kernels(
+            next((each for each in shapes[::-1] if each[0] == 16), shapes[-1]), lean, sizes
+        )
     options.out.mkdir(parents=True, exist_ok=True)
-    name = "sweep.json" if options.sweep else "results.json"
-    (options.out / name).write_text(json.dumps(results, indent=1) + "\n")
+    target = "sweep.json" if options.sweep else "results.json"
+    (options.out / target).write_text(json.dumps(results, indent=1) + "\n")
+
+
+def as_shape(text: str) -> Shape:
+    """Utterances x frames x labels."""
+    batch, frames, labels = map(int, text.split("x"))
+    return batch, frames, labels
 
 
 if __name__ == "__main__":

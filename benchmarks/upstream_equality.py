@@ -107,8 +107,8 @@ def _spectral(name: str, folder: Path) -> Subject:
 
 def _whisper(folder: Path) -> Subject:
     upstream = open_upstream("whisper", write_whisper(folder), _new(folder / "assets"))
-    model = transformers.WhisperModel.from_pretrained(folder).float().eval()
-    extractor = transformers.WhisperFeatureExtractor(feature_size=80)
+    model = transformers.WhisperModel.from_pretrained(folder).float().eval()  # type: ignore[no-untyped-call]
+    extractor = transformers.WhisperFeatureExtractor(feature_size=80)  # type: ignore[no-untyped-call]
 
     def reference(row: Tensor) -> Layers:
         mels = extractor(row.numpy(), sampling_rate=16_000, return_tensors="pt").input_features

@@ -10,6 +10,7 @@ same head and optimizer for all. An epoch is forward, backward and a step for ev
 - attune, same batches: attune's model on exactly those batches.
 - attune: on batches of similar lengths, as attune plans them.
 - kept: the next epochs with model.cache, read by `--workers` processes: one layer, a fixed sum, and every layer.
+- held: the same with model.cache_device_gb, which keeps them in the device's memory; every layer has learned weights.
 
 `tiny` is to try the script on a CPU.
 """
@@ -29,7 +30,8 @@ import torch
 from torch import Tensor, nn
 
 from attune.batches.collate import pad
-from attune.batches.load import MicroBatchPlan, Position, Reader, load
+from attune.batches.load import Reader, load
+from attune.batches.micro_batch import MicroBatchPlan, Position
 from attune.batches.plan import Budget, plan_epoch
 from attune.families.ssl import FAMILY, SslConfig
 from attune.families.ssl.cache import StoredFeatures, key_of
@@ -41,7 +43,9 @@ from attune.training.precision import compile_layers
 from attune.training.settings import AdaptConfig
 from attune.types import SAMPLE_RATE, Batch, CachedFeatures, TokenTargets, Utterance
 
-SIZES = {
+from on_device import usual, wait
+
+SIZES: dict[str, dict[str, Any]] = {
     "base": {},
     "tiny": {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 64,
              "conv_dim": [16] * 7, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 2},
@@ -53,6 +57,7 @@ FIXED = AdaptConfig(freeze=("upstream", "featurizer"))
 KEPT = {"one layer": (FROZEN, -1), "fixed sum": (FIXED, None), "every layer": (FROZEN, None)}
 MEAN_SECONDS = 8.0
 EPOCHS_AT_ONCE = 20
+HELD_GB = 20
 
 
 @dataclass(frozen=True)
@@ -90,25 +95,20 @@ def save_checkpoint(size: str, folder: Path) -> nn.Module:
     from transformers import HubertConfig, HubertModel
 
     torch.manual_seed(1)
-    model = HubertModel(HubertConfig(**SIZES[size])).eval()
-    model.save_pretrained(folder)
-    return model
+    model: Any = HubertModel(HubertConfig(**SIZES[size]))
+    model.eval().save_pretrained(folder)
+    return model  # type: ignore[no-any-return]
 
 
 def epoch_time(run: Callable[[], None], device: torch.device, epochs: int) -> float:
     """Seconds of an epoch, after one to warm up."""
     run()
-    _wait(device)
+    wait(device)
     start = time.perf_counter()
     for _ in range(epochs):
         run()
-    _wait(device)
+    wait(device)
     return (time.perf_counter() - start) / epochs
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 class PlainLoop(nn.Module):
@@ -118,7 +118,7 @@ class PlainLoop(nn.Module):
         super().__init__()
         self.weights = nn.Parameter(torch.zeros(layers))
         self.projection, self.output = nn.Linear(width, 256), nn.Linear(256, CLASSES)
-        self.model = [model]
+        self.model: list[Any] = [model]  # no part of this module, so that nothing of it learns
 
     def forward(self, batch: Batch) -> Tensor:
         """The summed loss."""
@@ -143,10 +143,10 @@ class PlainLoop(nn.Module):
 
 def trained(loss: Callable[[Batch], Tensor], weights: Iterable[nn.Parameter], batches: Iterable[Batch]) -> None:
     """An epoch."""
-    optimizer = torch.optim.Adam(list(weights), lr=1e-4)
+    optimizer = torch.optim.Adam(list(weights), lr=1e-4, fused=True)
     for batch in batches:
         optimizer.zero_grad()
-        loss(batch).backward()
+        loss(batch).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
 
@@ -164,9 +164,11 @@ def build_attune(scratch: Path, how: AdaptConfig, device: torch.device, **settin
     config = SslConfig("hubert", **settings)  # type: ignore[arg-type]
     weights = FAMILY.importer.read(config, scratch / CHECKPOINT, assets).tensors  # type: ignore[union-attr]
     model = FAMILY.build(config, Classify(ClassifyConfig(), task_folder), assets).model
-    model.load_state_dict(weights, strict=False)  # type: ignore[attr-defined]
-    adapt(model, how, seed=1)  # type: ignore[arg-type]
-    return model.to(device).train()  # type: ignore[attr-defined,no-any-return]
+    if not isinstance(model, SslModel):
+        raise SystemExit("The family of upstreams built another model.")
+    model.load_state_dict(weights, strict=False)
+    adapt(model, how, seed=1)
+    return model.to(device).train()
 
 
 def attune_loss(model: SslModel, device: torch.device) -> Callable[[Batch], Tensor]:
@@ -184,10 +186,10 @@ def kept_batches(
 ) -> Iterator[Batch]:
     """Batches as attune's readers make them of kept features."""
     utterances = as_utterances(clips)
-    reader = Reader(utterances, lambda row: (clips.labels[int(row.id)],), cached=cache.lookup())
+    reader = Reader(utterances, lambda row: (clips.labels[int(row.id)],), cached=cache.lookup(), held=cache.held)
     micros = (MicroBatchPlan(Position(), 0, rows) for rows in plan)
     for loaded in load(reader, micros, workers, pins=device.type == "cuda"):
-        if loaded.batch is None or loaded.batch.cached is None or loaded.batch.cached.layers is None:
+        if loaded.batch is None or loaded.batch.cached is None or loaded.batch.cached.counts is None:
             raise SystemExit("features that should have been kept are not there")
         yield loaded.batch
 
@@ -214,7 +216,8 @@ def parts(model: SslModel, batch: Batch, device: torch.device) -> dict[str, floa
     """Milliseconds of the front-end, the positional convolution and the layers, in bf16."""
     from copy import deepcopy
 
-    upstream = deepcopy(model.upstream).to(torch.bfloat16).eval()
+    upstream: Any = deepcopy(model.upstream)
+    upstream.to(torch.bfloat16).eval()
     with torch.no_grad():
         frames, _ = upstream.feature_extractor(batch.audio, batch.lengths)
         hidden = upstream.feature_projection(frames)
@@ -231,7 +234,7 @@ def parts(model: SslModel, batch: Batch, device: torch.device) -> dict[str, floa
             "positional convolution": lambda: upstream.encoder.pos_conv_embed(hidden, beyond),
             "layers": through_layers,
         }
-        return {name: 1000 * epoch_time(run, device, 3) for name, run in timed.items()}  # type: ignore[arg-type]
+        return {name: 1000 * epoch_time(run, device, 3) for name, run in timed.items()}
 
 
 def main() -> None:
@@ -243,7 +246,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--compile", action="store_true", help="measure attune with train.compile as well")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", default=usual().type)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     device, clips = torch.device(options.device), make_clips(options.clips)
@@ -280,7 +283,10 @@ def make_batches(options: argparse.Namespace, clips: Clips) -> Batches:
     cut = plan_epoch(clips.seconds, np.arange(options.clips), budget, seed=17, epoch=0)
     plan = [cut.order[begin:end] for begin, end in zip(cut.bounds[:-1], cut.bounds[1:], strict=True)]
     cpu = torch.device("cpu")
-    return Batches([clips.batch(rows, cpu) for rows in random_plan], [clips.batch(rows, cpu) for rows in plan], plan)
+    made = ([clips.batch(rows, cpu) for rows in each] for each in (random_plan, plan))
+    # In the memory that each loader would have them in.
+    at_random, similar = ([each.pin_memory() for each in some] if options.device == "cuda" else some for some in made)
+    return Batches(at_random, similar, plan)
 
 
 Report = Callable[[str, float], None]
@@ -332,11 +338,12 @@ def measure_kept(
 ) -> None:
     """Epochs after the first, with kept features."""
     for kind, (how, layers) in KEPT.items():
-        folder = str(scratch / kind.replace(" ", "-"))
-        model = build_attune(scratch, how, device, cache=folder, layers=layers)
-        fill(model, clips, plan, device)
-        epoch = partial(kept_epochs, options, device, clips, plan, model)
-        report(f"kept, {kind}", epoch_time(epoch, device, 1) / EPOCHS_AT_ONCE)
+        settings = {"cache": str(scratch / kind.replace(" ", "-")), "layers": layers}
+        fill(build_attune(scratch, how, device, **settings), clips, plan, device)
+        for name, gigabytes in (("kept", 0), ("held", HELD_GB)):
+            model = build_attune(scratch, how, device, **settings, cache_device_gb=gigabytes)
+            epoch = partial(kept_epochs, options, device, clips, plan, model)
+            report(f"{name}, {kind}", epoch_time(epoch, device, 1) / EPOCHS_AT_ONCE)
 
 
 def kept_epochs(

@@ -1,12 +1,11 @@
 """What a beam over Whisper ranks by, on clips under a second and on AN4: WER by `decode.length_power`.
 
-    python -P benchmarks/whisper_beams.py WHISPER_FOLDER AN4/dev.jsonl [--powers 0,0.3,1] [--detect] [--out TEXTS.json]
+    python benchmarks/whisper_beams.py WHISPER_FOLDER AN4/dev.jsonl [--powers 0,0.3,1] [--detect] [--out TEXTS.json]
 
 The folder is one of transformers. `--sets`: espeak, digits of six espeak-ng voices, made here; cut, digits cut out of
 the recordings that have nothing else, where the model's alignment has them; whole, the recordings. The encoder's states
 are computed once, and every rule searches them; OpenAI's is openai-whisper's own, with the same weights and states, if
-it is installed. `--detect` leaves the language open instead of English. With -P, `import whisper` is not the script
-beside this one.
+it is installed. `--detect` leaves the language open instead of English.
 """
 
 import argparse
@@ -115,15 +114,23 @@ def by_openai(model: WhisperModel, beam: int) -> Rule:
     return lambda batch, windows, states: [theirs.decode(each, options).text for each in states]
 
 
+def as_whisper(model: Recognizer) -> WhisperModel:
+    """The model inside, which has to be a Whisper."""
+    found = model.loaded.task_model.model
+    if not isinstance(found, WhisperModel):
+        raise SystemExit("This benchmark is about Whisper models.")
+    return found
+
+
 def transcribe(model: Recognizer, clips: Sequence[Clip], every: dict[str, Rule]) -> dict[str, list[str]]:
     """The texts of all clips by each rule."""
     found: dict[str, list[str]] = {name: [] for name in every}
-    task_model = model.loaded.task_model
-    prompt = task_model.codec.prompt(Utterance("", 0.0))
+    whisper = as_whisper(model)
+    prompt = model.loaded.task_model.codec.prompt(Utterance("", 0.0))
     for first in range(0, len(clips), BATCH):
         batch = collate([LoadedRow("", clip.samples, prompt) for clip in clips[first : first + BATCH]])
         with torch.inference_mode():
-            windows, states = task_model.model.encode(batch)
+            windows, states = whisper.encode(batch)
             for name, rule in every.items():
                 found[name] += rule(batch, windows, states)
     return found
@@ -152,7 +159,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where to keep the texts, as JSON")
     given = parser.parse_args()
     model = load(given.model, device="cpu", language=None if given.detect else "en")
-    every = rules(model.loaded.task_model.model, model.loaded.task_model.codec.read, given.beam, given.powers)
+    every = rules(as_whisper(model), model.loaded.task_model.codec.read, given.beam, given.powers)
     rows = recordings(given.manifest)
     make: dict[str, Callable[[], list[Clip]]] = {
         "espeak": lambda: digits(given.voices),

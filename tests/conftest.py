@@ -1,3 +1,4 @@
+import gc
 import os
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 from attune.world import choose_device
 
 sys.path.insert(0, str(Path(__file__).parent))
+gc.disable()  # while tests are collected, in each of the processes: it takes a quarter of the time
 
 
 def pytest_collection_modifyitems(items):
@@ -20,6 +22,11 @@ def pytest_collection_modifyitems(items):
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def pytest_collection_finish():
+    gc.enable()
+    gc.collect()  # once here, and not in each of the processes that tests fork
 
 
 @pytest.fixture(autouse=True)

@@ -179,6 +179,18 @@ def folder(root: Path):
     return root
 
 
+def audio_folder(root: Path, kind: str):
+    """As Hugging Face's `audiofolder` has it: a table of file_name and transcription in each split."""
+    for split in ("train", "validation"):
+        audio(root / split / "a.wav")
+        rows = {
+            "csv": ("file_name,transcription", f"a.wav,from {split}"),
+            "jsonl": (f'{{"file_name": "a.wav", "transcription": "from {split}"}}',),
+        }
+        text(root / split / f"metadata.{kind}", *rows[kind])
+    return root
+
+
 def csv_files(root: Path):
     for split in ("a", "b"):
         audio(root / "wavs" / f"{split}1.wav")

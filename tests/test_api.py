@@ -1,4 +1,7 @@
+import base64
+import gzip
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -87,6 +90,18 @@ def test_samples_in_rows_are_not_taken_for_channels():
         as_samples(stereo.T, 16_000)
 
 
+def test_floats_of_the_size_of_integers_are_refused_with_what_to_do():
+    with pytest.raises(DataError, match=r"floats up to 8000 is not a recording.*divide 16-bit samples by 32768"):
+        as_samples(np.array([0.0, -8000.0, 300.0]), 16_000)
+    assert np.abs(as_samples(np.array([0.0, 1.7]), 16_000)).max() > 1  # clipped, but audio
+
+
+def test_a_row_of_a_dataset_is_a_recording():
+    samples = np.linspace(-0.5, 0.5, 800)
+    row = {"path": "a.wav", "array": samples, "sampling_rate": 8000}
+    assert np.array_equal(as_samples(row, 16_000), as_samples(samples, 8000))
+
+
 def test_what_is_not_a_recording_is_told(model, tmp_path):
     with pytest.raises(DataError, match="is not a recording"):
         model.transcribe(np.zeros((2, 2, 2)))
@@ -120,16 +135,60 @@ def test_settings_of_load_that_there_are_not_are_refused(run):
         attune.load(run.folder, device="cpu", chunking="sequential")
     with pytest.raises(ConfigError, match=r"Unknown device 'gpu'. Use auto, cpu or cuda"):
         attune.load(run.folder, device="gpu")
+    with pytest.raises(ConfigError, match=r"Unknown precision 'int4'. Use fp32, bf16, fp16 or int8"):
+        attune.load(run.folder, device="cpu", precision="int4")
+
+
+def test_a_trained_run_stands_for_its_folder(run, files):
+    assert attune.load(run, device="cpu").transcribe(files[0]) == attune.load(run.folder).transcribe(files[0])
+    assert attune.evaluate(run, on="dev", show=False).scores == attune.evaluate(run.folder, "dev", show=False).scores
+
+
+@pytest.mark.parametrize("audio", [None, b"RIFF", {"path": "a.wav"}, (each for each in "ab")])
+def test_what_is_no_recording_is_refused_with_what_one_is(model, audio):
+    with pytest.raises(DataError, match=r"is not a recording. Expected a path, a URL, samples .* or a list of these"):
+        model.transcribe(audio)
+
+
+def test_data_without_a_model_is_refused_with_what_to_add(tmp_path):
+    (tmp_path / "clips.csv").write_text("audio,text\na.wav,words\n")
+    for data in (tmp_path, tmp_path / "clips.csv"):
+        with pytest.raises(ConfigError, match=r'is not a recipe. If it is data, name the model to train: model="hf://'):
+            attune.train(data)
+
+
+def test_one_text_is_not_many_to_score():
+    with pytest.raises(DataError, match=r"Expected lists of texts. For one, pass \[text\]"):
+        attune.score("turn the light off", "turn the light of")
 
 
 def test_a_transcriber_does_not_classify(model, files):
-    with pytest.raises(ModelError, match="trained to transcribe, not to classify"):
+    with pytest.raises(ModelError, match=r"trained to transcribe, not to classify. Use `predict`, for any task"):
         model.classify(files)
 
 
 def test_a_folder_that_is_no_model_is_told(tmp_path):
     with pytest.raises(ModelError, match=r"is not a run, a model or a recipe"):
         attune.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("references", "hypotheses", "message"),
+    [
+        ([None], ["a"], "references: expected texts, found None at 0."),
+        (["a", 1], ["a", None], "references: expected texts, found 1 at 1."),
+        (["a"], [float("nan")], "hypotheses: expected texts, found nan at 0."),
+    ],
+)
+def test_what_is_no_text_is_not_scored(references, hypotheses, message):
+    with pytest.raises(DataError, match=re.escape(message)):
+        attune.score(references, hypotheses)
+
+
+@pytest.mark.parametrize("batch", [0, -3])
+def test_an_evaluation_takes_one_utterance_at_least(batch):
+    with pytest.raises(ConfigError, match=f"batch: expected a number of utterances, 1 or more; found {batch}"):
+        attune.evaluate("runs/any", batch=batch)
 
 
 def test_scores_need_no_model():
@@ -199,6 +258,12 @@ def test_a_run_and_an_evaluation_print_as_short_tables(run):
     assert repr(type(run)(run.folder / "nowhere")) == f"Run {run.folder / 'nowhere'}: not started"
 
 
+def test_the_report_that_training_writes_is_of_a_finished_run(run):
+    page = (run.folder / "report.html").read_text(encoding="utf-8")
+    data = gzip.decompress(base64.b64decode(re.search(r'id="data">([^<]*)<', page)[1]))
+    assert [each["state"] for each in json.loads(data)["runs"]] == ["done"]
+
+
 def test_the_history_of_a_run_has_a_row_for_each_logged_step(run):
     rows = run.history()
     assert [row["step"] for row in rows] == list(range(1, 61))
@@ -216,3 +281,8 @@ def test_training_shows_what_the_command_line_shows_unless_it_is_not_to(run, cap
 
 def test_the_package_lists_what_it_offers():
     assert {"evaluate", "load", "load_audio", "new", "score", "train"} <= set(dir(attune))
+
+
+def test_an_array_too_short_to_be_resampled_is_refused():
+    with pytest.raises(DataError, match="at 48000 Hz is too short"):
+        as_samples(np.zeros(1, np.float32), 48_000)

@@ -17,10 +17,11 @@ import pytest
 import yaml
 
 from attune import config, recipe
-from attune.catalog import find
+from attune.catalog import find, names
 from attune.cli import verbs
 from attune.cli._shell import parser_of
 from attune.corpora import CORPORA
+from attune.families.ssl.upstream import UPSTREAMS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), ROOT / "benchmarks/README.md", *(ROOT / "docs").rglob("*.md")])
@@ -208,6 +209,11 @@ def test_every_python_block_compiles_and_runs_where_it_can(block, tmp_path, monk
         runpy.run_path(str(tmp_path / "block.py"))
 
 
+@pytest.mark.parametrize(("kind", "what"), [(CORPORA, "corpus layouts"), (UPSTREAMS, "upstreams")])
+def test_the_readme_counts_what_there_is(kind, what):
+    assert f"[{len(names(kind))} {what}]" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 def test_the_reference_pages_are_what_the_code_says():
     loader = SourceFileLoader("make_reference", str(ROOT / "scripts/make-reference"))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
@@ -217,6 +223,9 @@ def test_the_reference_pages_are_what_the_code_says():
         for name, text in module.pages().items()
     }
     assert all(old.values()), "run scripts/make-reference"
+    commands = module.pages()["commands.md"]
+    assert "SUPPRESS" not in commands and "| hf://…, s3://… or a new folder. |" not in commands
+    assert "| `--locked LOCK` | sources.lock.json of a run. |" in commands and "Hf://" not in commands
 
 
 @pytest.mark.recipe

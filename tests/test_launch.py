@@ -1,11 +1,17 @@
 """`--devices`: the command starts its own ranks, and leaves none behind."""
 
+import contextlib
+import fcntl
 import os
+import pty
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
+import termios
+import threading
 import time
 from pathlib import Path
 
@@ -44,6 +50,17 @@ def test_a_mistake_in_the_recipe_is_told_once_before_any_rank_starts(recipe, tmp
     assert done.stderr.count("did you mean") == 1 and not (tmp_path / "run").exists()
 
 
+def test_ranks_that_do_not_meet_say_where_they_looked(recipe, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(taken.getsockname()[1])}
+        first = attune("train", recipe, f"run={tmp_path / 'run'}", "--timeout=1", RANK="0", **place)
+    second = attune("train", recipe, f"run={tmp_path / 'run'}", "--timeout=1", seconds=30, RANK="1", **place)
+    assert first.returncode == second.returncode == 1
+    assert "Rank 0 of 2 did not meet the others at 127.0.0.1:" in first.stderr and "EADDRINUSE" in first.stderr
+    assert "Rank 1 of 2 did not meet" in second.stderr and "nobody answered for 1 s" in second.stderr
+    assert len(second.stderr.splitlines()) == 1 and not (tmp_path / "run").exists()
+
+
 def test_a_mistake_found_by_the_ranks_is_told_once_with_exit_2(recipe, tmp_path):
     done = attune("train", recipe, f"run={tmp_path / 'run'}", "data.train=[nowhere.jsonl]", "--devices", 2)
     assert done.returncode == 2
@@ -77,6 +94,47 @@ def test_a_launcher_that_is_stopped_before_there_are_ranks_exits_75(recipe, tmp_
         launcher.send_signal(signal.SIGTERM)
         assert launcher.wait(60) == 75
     assert not (tmp_path / "run/checkpoints").exists()
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_run_whose_terminal_is_gone_saves_and_exits_75(devices, recipe, tmp_path):
+    run, (terminal, other_end) = tmp_path / "run", pty.openpty()
+    words = [
+        "train",
+        recipe,
+        f"run={run}",
+        "train.steps=100000",
+        "train.warmup=0",
+        "data.test=[]",
+        "--devices",
+        devices,
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-m", "attune", *map(str, words)],
+        **dict.fromkeys(("stdin", "stdout", "stderr"), other_end),
+        start_new_session=True,
+        preexec_fn=take_terminal,
+    ) as training:
+        os.close(other_end)
+        threading.Thread(target=drain, args=(terminal,), daemon=True).start()
+        wait_for_step(run, 1)
+        os.close(terminal)
+        assert training.wait(100) == 75
+    assert Run(run).state() == "preempted" and list((run / "checkpoints").iterdir())
+    assert not ranks_of(run)
+
+
+def take_terminal():
+    """As a login does; these tests may run under nohup."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def drain(terminal):
+    """Read what a program writes to its terminal, until that is closed."""
+    with contextlib.suppress(OSError):
+        while os.read(terminal, 1 << 16):
+            pass
 
 
 def test_a_second_launcher_is_refused_and_the_run_in_use_goes_on_until_it_is_preempted(recipe, tmp_path):

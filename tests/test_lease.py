@@ -4,13 +4,14 @@ import json
 import os
 import subprocess
 import time
+from contextlib import ExitStack
 
 import pytest
 
 pytest.importorskip("boto3")
 
 from attune import lease
-from attune.errors import CheckpointError
+from attune.errors import CheckpointError, TrainingError
 from attune.processes import RUN_ID_VARIABLE
 from attune.sources import ObjectStore
 
@@ -94,6 +95,20 @@ def test_who_was_taken_for_gone_stops_before_it_changes_anything(store):
         with pytest.raises(CheckpointError, match="was taken over by somebody"):
             mine.require_held()
     assert json.loads(store.read(lease.NAME))["id"] == "another"
+
+
+def test_a_store_that_is_gone_in_the_end_does_not_hide_why_the_end_came(monkeypatch):
+    settings = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1"}
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    with ExitStack() as running, pytest.raises(TrainingError, match="what went wrong"):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", running.enter_context(moto()))
+        import boto3
+
+        boto3.client("s3").create_bucket(Bucket="speech")
+        with lease.held(ObjectStore("s3://speech/gone", 0.5, lambda _: None)):
+            running.close()
+            raise TrainingError("what went wrong")
 
 
 def test_a_damaged_lease_is_not_guessed_at(store):

@@ -1,4 +1,5 @@
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -56,3 +57,49 @@ def test_a_status_of_an_older_version_is_read(tmp_path, state, reason, error_kin
     saved = {"state": state, "reason": reason, "pid": 7, "time": 1.5}
     (tmp_path / "status.json").write_text(json.dumps(saved))
     assert Run(tmp_path).status() == Status(state, error_kind, message, 7, 1.5)
+
+
+def test_neither_a_status_nor_the_log_has_a_password_of_an_error_that_is_not_our_own(tmp_path):
+    run, error = Run(tmp_path), "cannot reach https://user:hunter2@tracking/api"
+    run.set_status("failed", error, "ConnectionError")
+    run.log("tracker_failed", reason=error)
+    assert "hunter2" not in (tmp_path / "status.json").read_text() + (tmp_path / "log.jsonl").read_text()
+    assert (
+        [line["reason"] for line in run.log_lines()] == [run.status().message] == ["cannot reach https://tracking/api"]
+    )
+
+
+def test_a_line_after_one_that_was_cut_off_is_not_lost(tmp_path):
+    run = Run(tmp_path)
+    run.log("step", step=1)
+    with (tmp_path / "log.jsonl").open("a") as log:
+        log.write('{"time": 1.0, "event": "st')  # a full disk, or a machine that lost its power
+    run.log("resumed", step=1)
+    run.log("step", step=2)
+    assert [(line["event"], line["step"]) for line in run.log_lines()] == [("step", 1), ("resumed", 1), ("step", 2)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b'{"metric": "dev.wer", "value": "x", "step": 4}', b'{"metric": "dev.wer", "value": 1, "step": 1.5}', b"[]"],
+)
+def test_a_record_of_other_values_than_it_should_have_is_no_record(tmp_path, content):
+    for name in ("best.json", "status.json", "scores.json", "fusion.json"):
+        (tmp_path / name).write_bytes(content)
+    run = Run(tmp_path)
+    assert run.best() is None and run.status() is None and run.scores() == {} and run.tuned_decoding() == ()
+
+
+def test_a_damaged_line_of_a_log_is_left_out(tmp_path):
+    run = Run(tmp_path)
+    run.log("step", step=1)
+    with (tmp_path / "log.jsonl").open("ab") as log:
+        log.write(b'5\n[]\n\xff\xfe\n{"event": "step", "step": 2}\n{"event": "scores", "step": 2}\n' + b"[" * 100_000)
+    assert [row["step"] for row in run.history()] == [1, 2]
+
+
+def test_evaluations_that_end_at_once_all_keep_their_scores(tmp_path):
+    run, names = Run(tmp_path), [f"set-{number}" for number in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: run.add_scores(name, {"utterances": 1}), names))
+    assert sorted(run.scores()) == sorted(names)

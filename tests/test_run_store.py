@@ -14,9 +14,10 @@ import pytest
 pytest.importorskip("boto3")
 
 from attune.cli import main
-from attune.errors import SourceError
+from attune.errors import CheckpointError, SourceError
 from attune.files import sha256
 from attune.run import Run
+from attune.run_mirror import mirrored
 from attune.run_store import StoredRun, manifest_key
 from attune.sources import ObjectStore, RetryPolicy, read_range, waiting_for_sources
 from attune.training import checkpoint
@@ -180,6 +181,7 @@ def test_killed_at_any_write_it_shows_nothing_partial_and_ends_in_the_same_bits(
 @pytest.mark.parametrize("server", ["moto"], indirect=True)
 def test_a_stored_run_is_evaluated_transcribed_exported_pulled_and_pushed(recipe, bucket, quiet, tmp_path):
     assert wait(start(words(recipe, bucket))) == [0]
+    store(bucket).write("scores.json", b'{"dev": ')
     done = attune("evaluate", bucket, "--on", "dev", "--json")
     assert done.returncode == 0, done.stderr
     assert "dev" in json.loads(store(bucket).read("scores.json"))
@@ -188,13 +190,19 @@ def test_a_stored_run_is_evaluated_transcribed_exported_pulled_and_pushed(recipe
     for which in ("", "@last", f"@step-{STEPS}"):
         assert attune("transcribe", f"{bucket}{which}", audio).returncode == 0
     assert attune("report", bucket).returncode == 0 and b"<html" in store(bucket).read("report.html")
+    assert f"{bucket}: done, step {STEPS} of {STEPS}" in attune("watch", bucket).stdout
+    assert f"steps: {STEPS} " in attune("show", bucket).stdout
+    assert attune("check", bucket, "--no-audio").returncode == 0
+    assert f"There is no run at {bucket}-none." in attune("verify", f"{bucket}-none").stderr
     missing = attune("transcribe", f"{bucket}@step-1", audio)
     assert missing.returncode == 2 and f"{bucket} has no checkpoint step-1. It has @step-" in missing.stderr
     assert attune("export", f"{bucket}@best", "--to", tmp_path / "model").returncode == 0
     assert attune("transcribe", f"{bucket}/model/", audio).returncode == 0  # as whoever pulls only that
     assert attune("pull", bucket, "--to", tmp_path / "run").returncode == 0
     assert ending(tmp_path / "run") == quiet and Run(tmp_path / "run").address is None
-    assert attune("push", tmp_path / "run", f"{bucket}-again", "--run").returncode == 0
+    assert "6 utterances in common" in attune("compare", bucket, tmp_path / "run", "--on", "dev").stdout
+    assert attune("push", tmp_path / "run", f"{bucket}-copy", "--run").returncode == 0
+    assert attune("push", f"{bucket}-copy", f"{bucket}-again", "--run").returncode == 0
     again = attune("train", f"{bucket}-again", "train.steps=8", "--reschedule", "--workers=0")
     assert again.returncode == 0, again.stderr
     assert "resuming at step 6 of 8" in again.stdout
@@ -211,8 +219,38 @@ def test_damaged_objects_are_passed_over_and_the_run_goes_on_from_the_newest_sou
     objects.write(manifest_key(STEPS - 1), b"{")
     (tmp_path / "cache").rename(tmp_path / "another machine's")
     done = attune(*words(recipe, bucket))
-    assert f"step-{STEPS:06d} is damaged and skipped: model.safetensors has a wrong SHA-256" in done.stdout
+    assert f"step-{STEPS:06d} is damaged and skipped: model.safetensors has a wrong checksum" in done.stdout
     assert ending(pulled(bucket, tmp_path / "seen")) == quiet
+
+
+@pytest.mark.parametrize("server", ["moto"], indirect=True)
+def test_an_object_is_never_copied_to_elsewhere_nor_over_what_a_copy_knows_of_itself(bucket, tmp_path):
+    objects, outside = store(bucket), tmp_path / "outside.txt"
+    for name in ("attune-run.json", "recipe.yaml", ".store", "predictions/.hidden", "data/index.json"):
+        objects.write(name, b"{}")
+    copy = pulled(bucket, tmp_path / "copy")
+    assert Run(copy).address == bucket
+    assert {path.name for path in copy.rglob("[!.]*") if path.is_file()} == {"recipe.yaml", "log.jsonl"}
+    objects.write(str(outside), b"{}")  # an absolute path, after the slash that ends the prefix
+    with pytest.raises(CheckpointError, match="which is not a file of a run"):
+        pulled(bucket, copy)
+    assert not outside.exists()
+
+
+@pytest.mark.parametrize("server", ["moto"], indirect=True)
+def test_what_people_put_beside_a_log_is_no_part_of_it(bucket, tmp_path):
+    objects = store(bucket)
+    for name in ("attune-run.json", "log/000000000000.jsonl", "log/notes.jsonl"):
+        objects.write(name, b'{"event": "notes"}\n' if "notes" in name else b"{}\n")
+    found = StoredRun(objects, tmp_path / "copy")
+    with mirrored(found, print):
+        found.run.log("step", step=1)
+    assert [line.get("event") for line in Run(pulled(bucket, tmp_path / "seen")).log_lines()] == [
+        None,
+        "writer",
+        "step",
+    ]
+    assert objects.read("log/notes.jsonl")
 
 
 def test_machines_that_share_weights_and_no_disk_upload_their_own_shards(recipe, bucket, tmp_path):
@@ -295,6 +333,17 @@ def test_training_waits_for_a_store_that_is_away_refuses_or_is_slow_says_so_once
     assert ending(pulled(bucket, tmp_path / "seen")) == quiet
     said = errors.read_text()
     assert said.count("Waiting up to 540 s") == said.count("back after") in (1, 2)  # once for each fault, or both
+
+
+@pytest.mark.parametrize("server", ["rclone"], indirect=True)
+def test_who_reads_a_run_is_told_that_the_store_is_away_and_when_it_is_back(bucket, relay, server, capfd):
+    relay.refusal, relay.code = 503, "SlowDown"
+    back = threading.Timer(3.0, setattr, (relay, "refusal", None))
+    back.start()
+    assert main(["watch", bucket]) == 2
+    said = capfd.readouterr().err.splitlines()
+    assert "Waiting up to 60 s." in said[0] and "back after" in said[1]
+    assert said[2:] == [f"There is no run at {bucket}. Give a run, or a folder of this machine."]
 
 
 @pytest.mark.parametrize("server", ["rclone"], indirect=True)
@@ -417,3 +466,5 @@ def test_a_sweep_needs_a_folder(recipe, tmp_path, capfd):
     stored.write_text(recipe.read_text().replace(f"run: {recipe.parent}/run", "run: s3://speech/x"))
     assert main(["sweep", str(stored), "seed=1,2"]) == 2
     assert "is in an object store, and a folder is needed here. Set --to" in capfd.readouterr().err
+    assert main(["sweep", str(recipe), "run=s3://speech/y", "seed=1,2"]) == 2
+    assert "run=s3://speech/y-sweep is in an object store" in capfd.readouterr().err

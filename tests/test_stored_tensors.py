@@ -1,14 +1,14 @@
 import errno
-import hashlib
 import os
 import stat
 
 import pytest
 import torch
+import xxhash
 from safetensors.torch import load_file, save_file
 
 from attune import files
-from attune.files import LargeFile
+from attune.files import LargeFile, checksum
 from attune.stored_tensors import TensorToWrite, write_tensors
 
 SIZES = (0, 1, 4096, files.BUFFER_BYTES - 1, files.BUFFER_BYTES, files.BUFFER_BYTES + 1, 2 * files.BUFFER_BYTES + 5000)
@@ -65,7 +65,7 @@ def test_tensors_are_written_as_safetensors_writes_them(tmp_path):
     found = write_tensors(tmp_path / "ours", {name: TensorToWrite.of(each) for name, each in tensors.items()})
     ours = (tmp_path / "ours").read_bytes()
     assert ours == (tmp_path / "theirs").read_bytes()
-    assert found == hashlib.sha256(ours).hexdigest()
+    assert found == checksum(tmp_path / "ours") == f"xxh3_128:{xxhash.xxh3_128(ours).hexdigest()}"
     assert all(torch.equal(each, tensors[name]) for name, each in load_file(tmp_path / "ours").items())
 
 

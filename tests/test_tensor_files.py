@@ -39,6 +39,17 @@ def test_what_torch_saves_is_read(is_zip):
     require_bounded({name: found[name] for name in "abc"}, 1000)
 
 
+@pytest.mark.parametrize("is_zip", [True, False])
+def test_the_state_of_an_optimizer_beside_weights_is_read(is_zip):
+    """Its groups have one tuple of betas in common."""
+    one, other = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.AdamW([{"params": [one]}, {"params": [other], "weight_decay": 0.0}])
+    held = {"Optimizer": optimizer.state_dict(), "a": one.detach(), "several": [(1, 2.0, 3)] * 2}
+    found = read(saved(held, _use_new_zipfile_serialization=is_zip))
+    assert [group["betas"] for group in found["Optimizer"]["param_groups"]] == [(0.9, 0.999)] * 2
+    assert found["several"] == [(1, 2.0, 3)] * 2
+
+
 def test_one_flipped_bit_of_a_weight_is_found():
     content = bytearray(saved({"a": torch.full((64,), 2.5)}))
     content[content.index(struct.pack("<4f", 2.5, 2.5, 2.5, 2.5))] ^= 1
@@ -54,6 +65,21 @@ def test_a_key_of_tuples_within_tuples_does_not_take_forever():
     for content in (with_pickle(b"\x80\x02}q\x00" + pickle.dumps(inner, 2)[2:-1] + b"K\x01s."), pickle.dumps(inner, 2)):
         with pytest.raises(BadTensorFile, match="a tuple in several places"):
             read(content)
+
+
+def test_a_zip_behind_other_content_does_not_get_that_past_the_checks():
+    """Python finds a zip by its end; torch looks at the first bytes, and would read the pickles there."""
+    inner = ()
+    for _ in range(6):
+        inner = (inner,) * 8
+    key = b"\x80\x02}q\x00" + pickle.dumps(inner, 2)[2:-1] + b"K\x01s."
+    whole = saved({}, _use_new_zipfile_serialization=False)
+    legacy = io.BytesIO(whole)
+    for _ in range(3):  # the magic number, the version, the machine
+        pickle.load(legacy)
+    before = whole[: legacy.tell()]
+    with pytest.raises(BadTensorFile, match="begins with something else than its first member"):
+        read(before + key + pickle.dumps([], 2) + saved({"a": torch.ones(4)}))
 
 
 def test_compressed_and_overlapping_members_are_refused():

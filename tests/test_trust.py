@@ -1,6 +1,7 @@
 """Nothing of a folder that was pulled is run: neither a file beside a model, nor a module that its recipe names."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -50,6 +51,18 @@ def test_a_module_that_a_models_recipe_names_is_not_imported(model, tmp_path, mo
     (pulled / "recipe.yaml").write_text(written.replace(old, new))
     assert main(["evaluate", str(pulled), "--on", "dev", *QUICK]) == 2
     assert f"{key}: this model would run the module '" in capsys.readouterr().err
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_file_within_a_run_that_its_recipe_names_is_not_run(model, tmp_path, monkeypatch, capsys):
+    pulled = shutil.copytree(model.parent, tmp_path / "pulled")
+    (pulled / "evil.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w')")
+    written = (pulled / "recipe.yaml").read_text()
+    (pulled / "recipe.yaml").write_text(written.replace("upstream: fbank", "upstream: ./pulled/evil.py"))
+    monkeypatch.chdir(tmp_path)
+    for verb in (["evaluate"], ["transcribe", str(tmp_path / "a.wav")], ["report"], ["train"]):
+        assert main([verb[0], "pulled", *verb[1:]]) == 2
+        assert "model.upstream: this model would run the module './pulled/evil.py'" in capsys.readouterr().err
     assert not (tmp_path / "executed").exists()
 
 

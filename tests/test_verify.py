@@ -2,10 +2,12 @@
 
 import json
 
+import numpy as np
 import pytest
 
-from attune.stages.verify import compared
-from attune.types import Prediction
+from attune.report.predictions import write_features, write_predictions, write_waveform
+from attune.stages.verify import compared, read_values
+from attune.types import Features, Prediction, Waveform
 
 from processes import attune
 from tiny import write_recipe
@@ -24,6 +26,24 @@ def test_a_score_that_differs_by_more_than_its_last_digit_does_not_hold():
     other = [PREDICTIONS[0], Prediction("b", "two", "two", -2.1)]
     finding = compared("the promise", "dev", PREDICTIONS, other)
     assert not finding.holds and finding.largest_difference == pytest.approx(0.1)
+
+
+def written(folder, write, output):
+    """What is read of an evaluation with one prediction that is a file."""
+    folder.mkdir()
+    write_predictions(
+        folder / "predictions.jsonl", [Prediction("a", None, "a", file=write(folder, "dev", "a", output))]
+    )
+    return read_values(folder)
+
+
+def test_predictions_that_are_files_are_compared_by_their_numbers(tmp_path):
+    numbers = np.linspace(0.1, 30.0, 12, dtype=np.float32).reshape(4, 3)
+    for name, write, make in (("frames", write_features, Features), ("audio", write_waveform, Waveform)):
+        shapes = {"same": numbers, "rounded": numbers * (1 + 1e-7), "other": numbers * 1.01, "shorter": numbers[:3]}
+        found = {each: written(tmp_path / f"{name}-{each}", write, make(shape)) for each, shape in shapes.items()}
+        holds = {each: compared("the promise", "dev", found["same"], found[each]).holds for each in shapes}
+        assert holds == {"same": True, "rounded": True, "other": False, "shorter": False}, name
 
 
 @pytest.mark.recipe

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -17,10 +16,11 @@ from attune import recipe as recipes
 from attune.catalog import NORMALIZERS, find
 from attune.decoding.predict import prepare_for_decoding
 from attune.display import Display, drawn, show_preparing, shown
-from attune.errors import ConfigError, ModelError
+from attune.errors import ConfigError, DataError, ModelError
 from attune.families.ssl.extract import FeatureExtractor as FeatureExtractor
 from attune.families.ssl.extract import ready
 from attune.families.ssl.upstream import UPSTREAMS
+from attune.files import copy_tree
 from attune.loading.language_models import read_phrases, search_of
 from attune.loading.lock import as_locked
 from attune.loading.place import local_run
@@ -57,7 +57,7 @@ class TrainedRun(Run):
 
 
 def load(
-    source: str | Path,
+    source: str | Path | Run,
     device: str = "auto",
     chunking: Chunking = "vad",
     fallback: bool | None = None,
@@ -81,13 +81,16 @@ def load(
     `{"search": "beam", "beam": 8, "lm": "words.arpa"}`. `long` is the former name of `chunking`.
     """
     _require_chunking(chunking, long)
+    if precision is not None:
+        _require_choice("precision", precision, get_args(DecodingPrecision))
+    source = _place(source)
     site = with_progress(this_site(device=device))
     world = _world(device)
     changes = dotted({"decode": decode or {}, **({"task": {"language": language}} if language else {})})
-    target = open_eval_target(str(source), changes, site)
+    target = open_eval_target(source, changes, site)
     if chunking == "timestamps":
         _require_timestamps(target.pretrained.recipe)
-        target = open_eval_target(str(source), [*changes, "model.timestamps=true"], site)
+        target = open_eval_target(source, [*changes, "model.timestamps=true"], site)
     recognizer = recognizer_of(target, site, world, chunking, fallback, precision)
     return recognizer.expecting(read_phrases(phrases, site)) if phrases else recognizer
 
@@ -128,7 +131,7 @@ def load_upstream(name: str, weights: str | Path | None = None, device: str = "a
         tensors: Mapping[str, torch.Tensor] = {}
         if path and is_native(path):
             pretrained = open_pretrained(path)
-            shutil.copytree(pretrained.folders.assets, assets, dirs_exist_ok=True)
+            copy_tree(pretrained.folders.assets, Path(assets), may_exist=True)
             tensors = {
                 name.removeprefix("upstream."): tensor
                 for name, tensor in pretrained.tensors().items()
@@ -137,7 +140,8 @@ def load_upstream(name: str, weights: str | Path | None = None, device: str = "a
         elif path and plug_in.read:
             tensors = plug_in.read(path, Path(assets))
         upstream = plug_in.build(Path(assets))
-    cast(torch.nn.Module, upstream).load_state_dict(dict(tensors))
+    if path:
+        cast(torch.nn.Module, upstream).load_state_dict(dict(tensors))
     return ready(upstream, _world(device).device)
 
 
@@ -145,8 +149,17 @@ def _require_chunking(chunking: str, long: str | None) -> None:
     if long is not None:
         former = FORMER_CHUNKING.get(long, "vad")
         raise ConfigError(f'load(long={long!r}) is now load(chunking="{former}").')
-    if chunking not in get_args(Chunking):
-        raise ConfigError(f"Unknown chunking {chunking!r}. Use {' or '.join(get_args(Chunking))}.")
+    _require_choice("chunking", chunking, get_args(Chunking))
+
+
+def _require_choice(name: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ConfigError(f"Unknown {name} {value!r}. Use {', '.join(known[:-1])} or {known[-1]}.")
+
+
+def _place(source: str | Path | Run) -> str:
+    """A path or an address; a run stands for its folder."""
+    return str(source.folder if isinstance(source, Run) else source)
 
 
 def _require_timestamps(recipe: Recipe) -> None:
@@ -200,16 +213,20 @@ def _recipe_and_words(recipe: str | Path, overrides: dict[str, object]) -> tuple
         return new(recipe, **of_data), dotted(rest)
     path = Path(recipe)
     is_run = path.is_dir() and (path / "status.json").is_file()
+    if path.exists() and not is_run and path.suffix not in (".yaml", ".yml"):
+        raise ConfigError(f'{recipe} is not a recipe. If it is data, name the model to train: model="hf://ORG/NAME".')
     words = [f"run={_flow(str(path))}"] if is_run else []  # it may have been moved
     return path / "recipe.yaml" if is_run else path, [*words, *dotted(overrides)]
 
 
-def evaluate(run: str | Path, on: str | None = None, batch: int | None = None, show: bool = True) -> Evaluation:
+def evaluate(run: str | Path | Run, on: str | None = None, batch: int | None = None, show: bool = True) -> Evaluation:
     """Decode and score a run or a model on `dev`, `test`, `train` or a manifest; `show=False` draws no bar."""
+    if batch is not None and batch < 1:
+        raise ConfigError(f"batch: expected a number of utterances, 1 or more; found {batch}.")
     site = this_site()
     world = _world(site.device)
     site = with_progress(site) if show and world.is_first else site
-    target = open_eval_target(str(run), [], site)
+    target = open_eval_target(_place(run), [], site)
     display = Display(sys.stdout) if show and world.is_first else None
     evaluation = drawn(evaluate_target(target, on, batch, site, world), display)
     if world.is_first:
@@ -222,6 +239,12 @@ def score(references: Sequence[str], hypotheses: Sequence[str | None], normalize
 
     The `raw_` metrics beside them compare the texts as they are; the normalizer is among the conditions.
     """
+    if isinstance(references, str) or isinstance(hypotheses, str):
+        raise DataError("Expected lists of texts. For one, pass [text].")
+    for what, texts, allowed in (("references", references, str), ("hypotheses", hypotheses, str | None)):
+        wrong = [f"{each!r} at {place}" for place, each in enumerate(texts) if not isinstance(each, allowed)]
+        if wrong:
+            raise DataError(f"{what}: expected texts, found {wrong[0]}.")
     return score_transcripts(references, hypotheses, find(NORMALIZERS, normalizer), normalizer)
 
 

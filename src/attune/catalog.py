@@ -78,7 +78,14 @@ def find(kind: Kind[PlugIn], name: str) -> PlugIn:
         return _of_file(kind, Path(name))
     if "." in name and all(part.isidentifier() for part in name.split(".")):
         return _out_of_tree(kind, name)
-    raise ConfigError(f"Unknown {kind.noun} {name!r}{suggestion(name, names(kind))}")
+    is_file = Path(f"{name}.py").is_file()
+    hint = f"; for the file of that name, write ./{name}.py" if is_file else suggestion(name, names(kind))
+    raise ConfigError(f"Unknown {kind.noun} {name!r}{hint}")
+
+
+def own_name(name: str) -> str:
+    """What a plug-in is called, however it was named: `count_words` is that of `my_tasks.count_words` and of a file."""
+    return Path(name).stem if name.endswith(".py") else name.rpartition(".")[2]
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
@@ -92,12 +99,13 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 def _out_of_tree(kind: Kind[PlugIn], name: str) -> PlugIn:
     try:
-        found: PlugIn = getattr(importlib.import_module(name), kind.export)
-        return found
+        module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise ConfigError(f"No module {error.name!r} for the plug-in {name!r}. Install its package.") from error
-    except AttributeError as error:
-        raise ConfigError(f"Module {name!r} does not export {kind.export}.") from error
+    found: PlugIn | None = getattr(module, kind.export, None)
+    if found is None:
+        raise ConfigError(f"Module {name!r} does not export {kind.export}.")
+    return found
 
 
 def _of_file(kind: Kind[PlugIn], path: Path) -> PlugIn:
@@ -132,7 +140,9 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def recipe_path(named: Path) -> Path:
-    """The recipe file that is meant: a path as it is, or a shipped recipe by its name alone, such as `demo`."""
+    """The recipe file that is meant: a path as it is, a run's or a model's own, or a shipped one, such as `demo`."""
+    if (named / "recipe.yaml").is_file():
+        return named / "recipe.yaml"
     if named.exists() or named.suffix or len(named.parts) != 1:
         return named
     known = shipped_recipes()

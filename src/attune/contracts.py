@@ -26,6 +26,7 @@ from attune.scorers import LanguageModel, ScorerKind
 from attune.types import (
     Batch,
     FeatureCache,
+    ImportedSearch,
     LoadedRow,
     Loss,
     Output,
@@ -322,6 +323,7 @@ class ImportedCheckpoint:
     tensors: Mapping[str, Tensor]
     overrides: tuple[str, ...] = ()  # task.language=be
     notes: tuple[str, ...] = ()  # what training from it should report
+    search: ImportedSearch = ImportedSearch()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from attune.report.tables import brief_score, brief_value, sets_table
 from attune.styles import Style, duration, styled
 
 if TYPE_CHECKING:
+    from attune.loading.data import Example
     from attune.stages.context import Evaluated, Event, Finished, Started, Stepped
     from attune.stages.evaluate import Decoding, Evaluation
     from attune.stages.prepare import Preparing, Understood
@@ -72,7 +73,8 @@ class Display:
         number = step.progress.position.step
         smooth = self._rate or event.audio_seconds_per_second
         self._rate = 0.9 * smooth + 0.1 * event.audio_seconds_per_second
-        figures = f"loss {step.loss:.3f}, lr {step.lr:.2e}, {real_time(self._rate)}, {event.memory_gib:.1f} GiB"
+        speed = f", {real_time(self._rate)}" if self._rate else ""  # text has none
+        figures = f"loss {step.loss:.3f}, lr {step.lr:.2e}{speed}, {event.memory_gib:.1f} GiB"
         if into_epoch := step.progress.position.epoch_seconds:  # a stream: nobody knows how long an epoch is
             figures += f", {into_epoch / 3600:.2f} h into epoch {step.progress.position.epoch}"
         if step.skipped:
@@ -223,7 +225,7 @@ def _show_start(event: Started, display: Display) -> None:
     for note in event.notes:
         display.say(fill(note, LINE_WIDTH, subsequent_indent="  "))
     if event.example:
-        display.say(f"first example: {event.example.id}, {event.example.seconds:.2f} s: {event.example.reads}")
+        display.say(f"first example: {describe_example(event.example)}")
         display.say(f"  target: {event.example.target_line}")
     for change in event.observed:
         display.say(f"changed from here on: {change}")
@@ -232,11 +234,21 @@ def _show_start(event: Started, display: Display) -> None:
     display.say(f"{event.run.name}: {_where_it_is(event.step, event.recipe.train.last_step)}")
 
 
+def describe_example(example: Example) -> str:
+    """Its id, its length and what it reads; where targets are no tokens, what predictions are compared with."""
+    reads = example.reference if example.reads is None else example.reads
+    what = f": {reads}" if isinstance(reads, str | int | float) else ""
+    length = f", {example.seconds:.2f} s" if example.seconds else ""  # a text without audio has none
+    return f"{example.id}{length}{what}"
+
+
 def _training_set(event: Started) -> str:
     kept = event.selection
     if not kept:
         return "a stream of shards"
     lost = f" (left out: {kept.too_long:,} too long, {kept.too_short:,} too short)" if kept.left_out_seconds else ""
+    if not kept.seconds:
+        return f"{len(kept.rows):,} texts"
     return f"{len(kept.rows):,} utterances, {duration(kept.seconds)}{lost}"
 
 
@@ -271,7 +283,8 @@ def _show_hint(scores: Scores, display: Display) -> None:
     """What a word error rate over 100 % usually means."""
     if "wer" in scores.values and scores.values["wer"].value > HOPELESS:
         display.say_once(
-            "  wer over 100 %: more insertions than words. Normal in the first steps (with window=trimmed: 50).",
+            "  wer over 100 %: more insertions than words. Normal in the first steps; of a Whisper with "
+            "model.window=trimmed, in the first 50.",
             "warning",
         )
 

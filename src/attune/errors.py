@@ -13,7 +13,11 @@ AttuneError              an error that the user can fix; printed without traceba
 └── Preempted            stopped by a signal: checkpoint saved, exit 75
 """
 
+import errno
+
 from attune.secrets import without_secrets
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class AttuneError(Exception):

@@ -80,7 +80,8 @@ class Lease:
         self._over.set()
         self._thread.join(RENEWED_SECONDS)
         if self._lost is None:
-            with suppress(Refused):
+            # Where the store is away, the next one waits until this one is silent; why it ends is not for here to say.
+            with suppress(Refused, AttuneError):
                 self._put(replace(self.writer, is_released=True))
 
     def _renew(self) -> None:

@@ -1,5 +1,7 @@
 """Child processes: they do not outlive their parent, can be found by run id, and report why they failed."""
 
+from __future__ import annotations
+
 import ctypes
 import json
 import os
@@ -10,6 +12,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkContext
 
 RUN_ID_VARIABLE = "ATTUNE_RUN"  # set for every process that a launcher starts: the id of the launch
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where torchrun's agent reads a rank's error
@@ -36,6 +42,16 @@ def die_with_parent(parent: int | None = None) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
     if parent is not None and os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fork_context() -> ForkContext:
+    """How workers are started. From Python 3.14 on, the default sends what they need, which not all of it can be.
+
+    It also runs the user's own script again in each of them.
+    """
+    from multiprocessing import get_context
+
+    return get_context("fork")
 
 
 def cores() -> int:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, GetPydanticSchema
 from pydantic_core import core_schema
@@ -283,7 +283,9 @@ def _put_on_top(under: Node, over: Node) -> Node:
 
 def settings_of(plug_in: object) -> type[Section]:
     """The dataclass of a task's or a family's settings."""
-    found: type[Section] = plug_in.config if isinstance(plug_in, Family) else cast("TaskType[Section]", plug_in).Config
+    found = plug_in.config if isinstance(plug_in, Family) else getattr(plug_in, "Config", None)
+    if not (isinstance(found, type) and is_dataclass(found)):
+        raise ConfigError("its settings are missing: a frozen dataclass, Config of a task, config of a Family")
     return found
 
 
@@ -296,11 +298,11 @@ def _read_choice(slot: Choice, node: Node, key: str, problems: Problems) -> Task
         problems.add((chosen or node).where, chooser, expected)
         return None
     try:
-        plug_in = catalog.find(slot.kind, chosen.value)
+        settings_type = settings_of(catalog.find(slot.kind, chosen.value))
     except ConfigError as error:
         problems.add(chosen.where, chooser, str(error))
         return None
-    settings = config.parse(node.without(slot.chooser), settings_of(plug_in), problems, key)
+    settings = config.parse(node.without(slot.chooser), settings_type, problems, key)
     return slot.choice(chosen.value, settings)  # type: ignore[arg-type]  # of the plug-in that was chosen
 
 
@@ -343,17 +345,15 @@ def _disagreements_in_data(data: DataConfig) -> Iterator[tuple[str, str]]:
     if len(data.train) < 2:
         yield "data.mix", "needs two or more manifests in data.train"
     elif data.mix.weights and len(data.mix.weights) != len(data.train):
-        yield (
-            "data.mix.weights",
-            f"expected {len(data.train)}, one per entry of data.train; found {len(data.mix.weights)}",
-        )
+        found = len(data.mix.weights)
+        yield "data.mix.weights", f"expected {len(data.train)}, one per entry of data.train; found {found}"
 
 
 def _disagreements_in_training(train: TrainConfig, has_dev: bool) -> Iterator[tuple[str, str]]:
     if (train.steps is None) == (train.epochs is None):
         remedy = "set one of them" if train.steps is None else "remove one, e.g. with train.epochs=null"
         yield "train", f"set exactly one of steps and epochs: {remedy}"
-    if train.restart_every and train.schedule in ("constant", "newbob"):
+    if train.restart_every and train.schedule in ("constant", "inverse_sqrt", "newbob"):
         yield "train.restart_every", f"the schedule {train.schedule} has nothing to restart"
     if train.anneals and train.keep_best is None:
         yield "train.schedule", "newbob needs train.keep_best, the dev score that it follows"

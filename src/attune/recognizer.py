@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attune.audio.vad import speech_frames, vad_chunks
+from attune.audio.vad import is_silent, speech_frames, vad_chunks
 from attune.batches.collate import collate
 from attune.batches.plan import Budget, plan_in_order
+from attune.catalog import own_name
 from attune.contracts import FrameTimes, TextTask, TimestampTokens
 from attune.decoding.aligner import Aligner, Alignment, AlignmentInput, require_text_of
 from attune.decoding.longform import Segment, Window, read_windows
@@ -33,11 +34,11 @@ from attune.types import (
     SAMPLE_RATE,
     AligningModel,
     Batch,
+    Features,
     Hypothesis,
     LoadedRow,
     Output,
     TextSegment,
-    Utterance,
     Waveform,
     require_hypothesis,
     require_text,
@@ -147,11 +148,13 @@ class Recognizer:
         return self._predict("classify", audio, rate)
 
     def predict(self, recordings: Sequence[Audio], rate: int = SAMPLE_RATE) -> list[PredictedValue]:
-        """What the model predicts for each recording, whatever its task: a text, a label, a vector, segments, audio."""
+        """What the model predicts for each recording, whatever its task: a text, a label, a vector, audio …"""
         if not _is_many(recordings):
             raise DataError("`predict` takes a list of recordings. For one, pass [recording].")
         if not self.loaded.task.needs_audio:
-            raise ModelError(f"The task {self.recipe.task.name} has text input; its model cannot be used on audio.")
+            raise ModelError(
+                f"The task {own_name(self.recipe.task.name)} has text input; its model cannot be used on audio."
+            )
         if isinstance(self.loaded.task, TextTask):
             found = self._transcribe(recordings, rate)
             return [PredictedValue(each.text, language=each.language) for each in found]
@@ -168,6 +171,8 @@ class Recognizer:
     def _value(self, output: Output) -> PredictedValue:
         if isinstance(output, Waveform):
             return PredictedValue(None, output.score, waveform=output)
+        if isinstance(output, Features):
+            return PredictedValue(None, output.score, features=output)
         is_label = self.loaded.task_model.scorer == "label" and output.score is not None
         probability = round(math.exp(output.score), 4) if is_label and output.score is not None else None
         return PredictedValue(self.loaded.task_model.codec.read(output), output.score, probability)
@@ -181,8 +186,8 @@ class Recognizer:
     def _require(self, task: str) -> None:
         if self.recipe.task.name != task:
             raise ModelError(
-                f"This model was trained to {self.recipe.task.name}, not to {task}. Use another "
-                "method, or another model."
+                f"This model was trained to {own_name(self.recipe.task.name)}, not to {task}. Use `predict`, for any "
+                "task, or another model."
             )
 
     def _transcribe(self, recordings: Sequence[Audio], rate: int) -> list[Transcript]:
@@ -245,9 +250,10 @@ class Recognizer:
 
     def _transcribe_chunks(self, recordings: Sequence[NDArray[np.float32]]) -> list[Transcript]:
         """The transcript of each recording, joined from those of its chunks."""
-        chunks = self.split(recordings, self._hints(len(recordings)))
+        hints = self._hints(len(recordings))
+        chunks = self.split(recordings, hints)
         found = iter(self.transcribe_chunks([chunk for each in chunks for chunk in each]))
-        return [self.join([next(found) for _ in each]) for each in chunks]
+        return [self.join([next(found) for _ in each], one) for each, one in zip(chunks, hints, strict=True)]
 
     def _hints(self, count: int) -> list[Hints]:
         """What is known of each recording of the rank's share."""
@@ -270,13 +276,14 @@ class Recognizer:
         """The transcript of each chunk, with times in its recording."""
         return [self._transcript(found, chunk) for found, chunk in zip(self._search(chunks), chunks, strict=True)]
 
-    def join(self, parts: Sequence[Transcript]) -> Transcript:
+    def join(self, parts: Sequence[Transcript], hints: Hints) -> Transcript:
         """The transcript of a recording from those of its chunks, in their order."""
         if len(parts) == 1:
             return parts[0]
         language = parts[0].language if parts else None
         texts = [part.text for part in parts]
-        text = require_text(self.loaded.task_model.codec.join(texts, Utterance("", 0.0, language=language)))
+        whole = replace(hints, language=language).as_utterance()
+        text = require_text(self.loaded.task_model.codec.join(texts, whole))
         words = tuple(word for part in parts for word in part.words)
         segments = tuple(segment for part in parts for segment in part.segments)
         return Transcript(text, words, segments=segments, language=language)
@@ -324,6 +331,8 @@ class Recognizer:
 
     def _chunks(self, samples: NDArray[np.float32]) -> list[AudioChunk]:
         """The recording, or its speech cut at pauses into what the model takes at once."""
+        if is_silent(samples):
+            return []  # some models make up words for silence
         longest = self.longest_seconds
         if longest is None or len(samples) <= longest * SAMPLE_RATE:
             return [AudioChunk(samples)]
@@ -373,7 +382,10 @@ class Recognizer:
 
     def _batch(self, chunks: Sequence[AudioChunk]) -> Batch:
         prompt = self.loaded.task_model.codec.prompt
-        rows = [LoadedRow("", each.samples, prompt(each.as_utterance()), phrases=each.hints.phrases) for each in chunks]
+        rows = [
+            LoadedRow("", each.samples, prompt(each.hints.as_utterance(each.seconds)), phrases=each.hints.phrases)
+            for each in chunks
+        ]
         return collate(rows).to(self.world.device)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from attune.site import this_site
 from attune.sources import locate
 from attune.types import SAMPLE_RATE, Utterance
 
-Audio = str | Path | ArrayLike
+Audio = str | Path | ArrayLike | Mapping[str, Any]  # a mapping as HF datasets have it: array and sampling_rate
 INTEGERS = (np.int8, np.int16, np.int32)  # of wider ones, nobody knows what is loud
+LOUDEST = 100.0  # clipped or boosted audio is over 1, not over this
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,12 @@ class Hints:
     prompt: str | None = None  # the text before the recording, or names as they are written
     translate: bool = False  # to English
     phrases: tuple[str, ...] = ()  # names and terms to expect, besides the recipe's; they need a beam search
+
+    def as_utterance(self, seconds: float = 0.0) -> Utterance:
+        """What a codec makes a decoder's prompt of, and joins texts by."""
+        labels = {"prompt": self.prompt} if self.prompt else {}
+        task = {"speech_task": "translate"} if self.translate else {}
+        return Utterance("", seconds, language=self.language, labels=labels | task, phrases=self.phrases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +51,6 @@ class AudioChunk:
         """How long it lasts."""
         return len(self.samples) / SAMPLE_RATE
 
-    def as_utterance(self) -> Utterance:
-        """What a codec makes the decoder's prompt of."""
-        hints = self.hints
-        labels = {"prompt": hints.prompt} if hints.prompt else {}
-        task = {"speech_task": "translate"} if hints.translate else {}
-        return Utterance("", self.seconds, language=hints.language, labels=labels | task, phrases=hints.phrases)
-
 
 def load_audio(source: str | Path, rate: int = SAMPLE_RATE) -> NDArray[np.float32]:
     """The samples of a recording, mono, at `rate`; `source` is a path or a URL."""
@@ -60,9 +61,17 @@ def as_samples(audio: Audio, rate: int) -> NDArray[np.float32]:
     """One recording as mono samples at the models' rate."""
     if isinstance(audio, str | Path):
         return load_audio(audio)
+    if isinstance(audio, Mapping) and {"array", "sampling_rate"} <= audio.keys():
+        return as_samples(audio["array"], audio["sampling_rate"])
     if isinstance(rate, bool) or not isinstance(rate, int | float | np.number) or not 0 < rate < math.inf:
         raise DataError(f"rate: expected samples per second, above 0; found {rate!r}.")
-    array = _as_floats(np.asarray(audio))
+    array = np.asarray(audio)
+    if array.dtype.kind in "OS":  # objects and bytes
+        raise DataError(
+            f"A value of type {type(audio).__name__} is not a recording. Expected a path, a URL, samples (an array, a "
+            "tensor or numbers; with rate=…), array and sampling_rate in a dict, or a list of these."
+        )
+    array = _as_floats(array)
     if array.ndim == 2:
         array = _mono(array)
     if array.ndim != 1 or not array.size or not np.isfinite(array).all():
@@ -70,7 +79,15 @@ def as_samples(audio: Audio, rate: int) -> NDArray[np.float32]:
             f"An array of shape {array.shape} is not a recording. Expected (samples,) or (channels, samples), not "
             "empty, all samples finite."
         )
-    return resample(array, rate, SAMPLE_RATE)
+    if np.abs(array).max() > LOUDEST:
+        raise DataError(
+            f"An array with floats up to {np.abs(array).max():.0f} is not a recording. Expected floats from -1 to 1: "
+            "divide 16-bit samples by 32768, or pass them as integers."
+        )
+    samples = resample(array, rate, SAMPLE_RATE)
+    if not samples.size:
+        raise DataError(f"An array of shape {array.shape} at {rate} Hz is too short for a recording.")
+    return samples
 
 
 def _as_floats(array: NDArray[Any]) -> NDArray[np.float32]:

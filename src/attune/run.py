@@ -20,16 +20,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO, TypeVar
+
+import msgspec
 
 from attune import recipe as recipes
 from attune.errors import CheckpointError
-from attune.files import explain_write_errors, write_text
+from attune.files import explain_write_errors, one_at_a_time, split_lines, write_text
 from attune.metrics import Metric, Scores
 from attune.recipe import Recipe
 from attune.report.tables import scores_from_json, scores_html, scores_table
 from attune.sources import without_secrets
 
+Record = TypeVar("Record")
 PACKAGES = ("attune-speech", "torch", "transformers", "numpy", "soundfile", "soxr", "safetensors", "sentencepiece")
 UNPLOTTED = (  # of lines of the log
     *("time", "event", "step", "split", "best", "problems", "utterances", "sample_of"),
@@ -51,12 +54,13 @@ class Best:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a run began with: its training data, the tensors that the pretrained weights did not give, its noises."""
+    """What a run began with: its data, the tensors that the pretrained weights did not give, its noises."""
 
     data: str  # a fingerprint
     new_tensors: tuple[str, ...]
     recordings: str = ""  # a fingerprint of the noises and rooms, where there are any
     parts: Mapping[str, str] = field(default_factory=dict)  # manifest or shard → a fingerprint of its content
+    dev: Mapping[str, str] = field(default_factory=dict)  # the same of what is scored
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,22 @@ class Status:
     message: str = ""
     pid: int = 0
     time: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _FormerStatus:
+    """A status before 0.1.0, whose reason began with the kind of error."""
+
+    state: str
+    reason: str
+    pid: int
+    time: float
+
+    def as_now(self) -> Status:
+        kind, separator, message = self.reason.partition(": ")
+        has_kind = self.state == "failed" and bool(separator) and kind.isidentifier()
+        error_kind, message = (kind, message) if has_kind else ("", self.reason)
+        return Status(self.state, error_kind, message, self.pid, self.time)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -152,9 +172,9 @@ class Run:
         known = {
             name: None if isinstance(each, float) and not math.isfinite(each) else each for name, each in values.items()
         }
-        line = json.dumps({"time": round(time.time(), 3), "event": kind, **known}, default=str)
-        with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        line = without_secrets(json.dumps({"time": round(time.time(), 3), "event": kind, **known}, default=str))
+        with (self.folder / "log.jsonl").open("ab+") as file:
+            file.write(f"{_line_end(file)}{line}\n".encode())
 
     def log_lines(self) -> Iterator[dict[str, Any]]:
         """What was logged, line by line; one that was cut off is left out."""
@@ -165,20 +185,21 @@ class Run:
         rows: dict[int, dict[str, Any]] = {}
         for line in self.log_lines():
             if line.get("event") in ("step", "scores") and isinstance(line.get("step"), int):
-                prefix = f"{line['split']}." if line["event"] == "scores" else ""
+                prefix = f"{line.get('split')}." if line["event"] == "scores" else ""
                 figures = {f"{prefix}{name}": value for name, value in line.items() if name not in UNPLOTTED}
                 rows.setdefault(line["step"], {"step": line["step"]}).update(figures)
         return [rows[step] for step in sorted(rows)]
 
     def set_status(self, state: str, message: str = "", error_kind: str = "") -> None:
         """Write the state of the run: running, done, preempted or failed."""
-        status = Status(state, error_kind, message, os.getpid(), round(time.time(), 3))
+        status = Status(state, error_kind, without_secrets(message), os.getpid(), round(time.time(), 3))
         write_text(self.folder / "status.json", json.dumps(asdict(status), indent=1) + "\n")
 
     def status(self) -> "Status | None":
         """What status.json has, if there is one and it can be read."""
-        saved = _record(self.folder / "status.json", "state")
-        return _read_status(saved) if saved else None
+        path = self.folder / "status.json"
+        former = _record(path, _FormerStatus)
+        return former.as_now() if former else _record(path, Status)
 
     def state(self) -> str | None:
         """The state alone."""
@@ -191,18 +212,17 @@ class Run:
 
     def start(self) -> "Start":
         """What the run began with."""
-        state = _record(self.folder / "start.json", "data", "new_tensors")
-        if state is None:
+        start = _record(self.folder / "start.json", Start)
+        if start is None:
             raise CheckpointError(
                 f"{self.folder / 'start.json'} is missing or unreadable, so the training data cannot be compared. "
                 "Restore it, or start a new run with model.weights set to this one."
             )
-        return Start(state["data"], tuple(state["new_tensors"]), state.get("recordings", ""), state.get("parts", {}))
+        return start
 
     def best(self) -> Best | None:
         """The best checkpoint that was recorded, if any; a resumed run finds it again where the record is lost."""
-        saved = _record(self.folder / "best.json", "metric", "value", "step")
-        return Best(saved["metric"], saved["value"], saved["step"]) if saved else None
+        return _record(self.folder / "best.json", Best)
 
     def is_best(self, name: str, metric: Metric, value: float) -> bool:
         """Whether a score beats the best that is on disk; worse, equal and NaN never do."""
@@ -222,44 +242,40 @@ class Run:
 
     def tuned_decoding(self) -> tuple[tuple[str, Any], ...]:
         """The settings of `decode` that were chosen on the dev set, if any: `attune tune-fusion` writes them."""
-        found = (_record(self.folder / TUNED, "decode") or {}).get("decode")
+        found = (_record(self.folder / TUNED, dict[str, Any]) or {}).get("decode")
         return tuple(found.items()) if isinstance(found, dict) else ()
 
     def add_scores(self, name: str, scores: Mapping[str, Any]) -> None:
         """Put one evaluation's result into scores.json beside the others."""
-        known = {**self.scores(), name: scores}
-        write_text(self.folder / "scores.json", json.dumps(known, indent=1, ensure_ascii=False) + "\n")
+        with one_at_a_time(self.folder / ".scores"):  # of two evaluations that end at once, each keeps the other's
+            known = {**self.scores(), name: scores}
+            write_text(self.folder / "scores.json", json.dumps(known, indent=1, ensure_ascii=False) + "\n")
 
     def scores(self) -> dict[str, Any]:
         """Every evaluation's result, by the name of what was scored."""
-        return _record(self.folder / "scores.json") or {}
+        return _record(self.folder / "scores.json", dict[str, dict[str, Any]]) or {}
+
+
+def _line_end(log: BinaryIO) -> str:
+    """What the last line of a log lacks where a full disk or a power cut has cut it off."""
+    size = log.seek(0, os.SEEK_END)
+    log.seek(max(0, size - 1))
+    return "" if log.read() in (b"", b"\n") else "\n"
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a log; one that was cut off is left out."""
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
-        with suppress(ValueError):
-            yield json.loads(line)
+    """The lines of a log; one that was cut off or is damaged is left out."""
+    for line in split_lines(path.read_text(encoding="utf-8", errors="replace")) if path.is_file() else []:
+        with suppress(ValueError, RecursionError):
+            yield msgspec.convert(json.loads(line), dict[str, Any])
 
 
-def _record(path: Path, *keys: str) -> dict[str, Any] | None:
-    """A record of a run, if it is there, whole, and has these keys."""
+def _record(path: Path, kind: type[Record]) -> Record | None:
+    """A record of a run, if it is there, whole, and has what it should."""
     try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        return msgspec.convert(json.loads(path.read_text(encoding="utf-8")), kind)
+    except (OSError, ValueError, RecursionError, OverflowError):
         return None
-    return saved if isinstance(saved, dict) and saved.keys() >= {*keys} else None
-
-
-def _read_status(saved: Mapping[str, Any]) -> Status:
-    """A status of this version, or of one whose `reason` began with the kind of error."""
-    if "reason" not in saved:
-        known = {name: saved[name] for name in Status.__dataclass_fields__ if name in saved}
-        return Status(**known)
-    kind, separator, message = saved["reason"].partition(": ")
-    has_kind = saved["state"] == "failed" and bool(separator) and kind.isidentifier()
-    error_kind, message = (kind, message) if has_kind else ("", saved["reason"])
-    return Status(saved["state"], error_kind, message, saved["pid"], saved["time"])
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from attune.run_store import (
     manifest_key,
     mark,
     plain_files,
+    segments_of,
 )
 from attune.sources import replace_pushed
 from attune.training import checkpoint
@@ -58,7 +59,7 @@ class Mirror:
         listed = self._store.list()
         self._steps = {found.step for found in stored.checkpoints(listed)}
         self._known = {name: _signature(path) for name, path in self._files().items() if name in listed}
-        segments = sorted(name for name in listed if name.startswith(SEGMENTS))
+        segments = segments_of(listed)
         self._segment = int(Path(segments[-1]).stem) if segments else 0
         self._logged = sum(listed[name].size for name in segments)
         self._model: object = None

@@ -56,10 +56,11 @@ class _Opened:
         return open_corpus(split, [fetch_manifest(source, self.site.cache) for source in sources], self.run.data)
 
 
-def save_report(run: Run, out: Path | str | None = None) -> Page:
-    """The report of one run, written to report.html in the run or to `out`."""
+def save_report(run: Run, out: Path | str | None = None, state: str | None = None) -> Page:
+    """The report of one run, written to report.html in the run or to `out`; `state` is the one it is about to have."""
     path = Path(out) if out else run.folder / "report.html"
-    return make_report([run], this_site(), path.absolute().parent).save(path)
+    facts = run_facts(run, this_site(), path.absolute().parent)
+    return report_page([replace(facts, state=state or facts.state)]).save(path)
 
 
 def make_report(runs: Sequence[Run], site: Site, beside: Path, embedded: int = EMBEDDED) -> Page:
@@ -177,7 +178,7 @@ def _with_task_parts(scored: ScoredSet, opened: _Opened) -> ScoredSet:
     context = ScoringContext(split, opened.run.predictions_folder, files, _finder(scored))
     match kind:
         case "trials":
-            trials = _trials(scored, files.get("trials"))
+            trials = speaker_trials(scored.predictions, files.get("trials"))
             curve = trials_data([each.score for each in trials], [each.is_target for each in trials])
             return replace(scored, trials=trials, extras={"trials": curve})
         case "segments":
@@ -198,13 +199,14 @@ def _finder(scored: ScoredSet) -> Callable[[str], Utterance]:
     return find
 
 
-def _trials(scored: ScoredSet, listed: Path | None) -> list[SpeakerTrial]:
+def speaker_trials(predictions: Sequence[Prediction], listed: Path | None = None) -> list[SpeakerTrial]:
+    """The trials of embeddings, of a list or drawn, as the task scores them."""
     from attune.tasks.verify_speaker import scored_trials, trials_of
 
-    speakers = {each.id: str(each.reference) for each in scored.predictions}
+    speakers = {each.id: str(each.reference) for each in predictions}
     return [
         SpeakerTrial(f"{one} {other}", is_target, (speakers[one], speakers[other]), cosine)
-        for (is_target, one, other), cosine in scored_trials(scored.predictions, trials_of(scored.predictions, listed))
+        for (is_target, one, other), cosine in scored_trials(predictions, trials_of(predictions, listed))
     ]
 
 

@@ -8,31 +8,31 @@ attune-writer.json  who writes (see lease.py)      log/OFFSET.jsonl   log.jsonl 
 model/            as `attune push` writes a model  everything else    as in a run directory
 """
 
-import fcntl
 import hashlib
 import json
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from attune import lease
 from attune.errors import CheckpointError, ConfigError
-from attune.files import completed, write_text
+from attune.files import completed, one_at_a_time, write_text
 from attune.run import STORE, Run
-from attune.sources import Cache, ObjectStore, StoredObject
+from attune.sources import Cache, ObjectStore, StoredObject, TransferProgress
 from attune.training import checkpoint
 
 MARK = "attune-run.json"
 LOG, SEGMENTS = "log.jsonl", "log/"
-CHECKPOINTS, MODEL, BOARD = "checkpoints/", "model/", "tensorboard/"
+CHECKPOINTS, MODEL, BOARD, INDEXES = "checkpoints/", "model/", "tensorboard/", "data/"
 COPIES = "runs"  # in the cache
 LOCK, COPIED = ".copying", ".copied"  # in a copy: held while it changes; the mark of the run that it is of
 PATIENCE = 60.0  # of a command that only reads
 FORMAT = 1
+_SEGMENT = re.compile(r"log/\d{12}\.jsonl")
 _MANIFEST = re.compile(r"checkpoints/step-(\d{6,})/manifest\.json")
 
 
@@ -153,9 +153,7 @@ class StoredRun:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """One process of this machine copies at a time; those after it find everything here."""
-        self.run.folder.mkdir(parents=True, exist_ok=True)
-        with (self.run.folder / LOCK).open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with one_at_a_time(self.run.folder / LOCK):
             self._clear_if_other()
             write_text(self.run.folder / STORE, self.store.address)
             yield
@@ -182,15 +180,14 @@ class StoredRun:
 
     def _copy(self, name: str, stored: StoredObject) -> None:
         path = self.run.folder / name
-        if ".." in Path(name).parts:
+        if name.startswith("/") or ".." in Path(name).parts:
             raise CheckpointError(f"{self.store.address} has an object named {name!r}, which is not a file of a run.")
         if not _is_same(path, stored):
             self.store.download(name, path)
 
     def _copy_log(self, listed: Mapping[str, StoredObject]) -> None:
-        segments = sorted(name for name in listed if name.startswith(SEGMENTS))
         with completed(self.run.folder / LOG) as partial, partial.open("wb") as file:
-            for name in segments:
+            for name in segments_of(listed):
                 file.write(self.store.read(name) or b"")
 
     def _copy_checkpoints(self, stored: list[StoredCheckpoint], steps: set[int], needs_newest: bool) -> None:
@@ -205,18 +202,22 @@ class StoredRun:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def segments_of(listed: Iterable[str]) -> list[str]:
+    """The objects that the log is in, in their order; not what people have put beside them."""
+    return sorted(filter(_SEGMENT.fullmatch, listed))
+
+
 def is_plain(name: str) -> bool:
-    """Whether an object is copied as it is."""
-    apart = (SEGMENTS, CHECKPOINTS, MODEL, BOARD)
-    return not name.startswith(apart) and name not in (MARK, lease.NAME, LOG) and not name.endswith("/")
+    """Whether an object or a file is copied as it is: not indexes, nor what is hidden or half written."""
+    apart = (SEGMENTS, CHECKPOINTS, MODEL, BOARD, INDEXES)
+    is_hidden = name.startswith(".") or "/." in name
+    return not (name.startswith(apart) or name in (MARK, lease.NAME, LOG) or name.endswith("/") or is_hidden)
 
 
 def plain_files(folder: Path) -> Iterator[Path]:
-    """The files of a run directory that are copied one by one: not indexes, nor what is hidden or half written."""
+    """The files of a run directory that are copied one by one."""
     for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder)
-        is_hidden = any(part.startswith(".") for part in name.parts)
-        if path.is_file() and name.parts[0] != "data" and not is_hidden and is_plain(name.as_posix()):
+        if path.is_file() and is_plain(path.relative_to(folder).as_posix()):
             yield path
 
 
@@ -225,8 +226,12 @@ def mark() -> bytes:
     return json.dumps({"format": FORMAT, "id": uuid.uuid4().hex}).encode()
 
 
-def open_stored(address: str, cache: Cache, patience: float, report: Callable[[str], None]) -> StoredRun:
-    """A run that is only read, and this machine's copy for readers."""
+def open_stored(address: str, cache: Cache, patience: float) -> StoredRun:
+    """A run that is only read, and this machine's copy for readers; a wait for the store is shown as progress is."""
+
+    def report(text: str) -> None:
+        cache.watch(TransferProgress(address, 0, None, text, verb="waiting"))
+
     return StoredRun(ObjectStore(address, patience, report), copy_folder(address, cache, "-read"))
 
 
@@ -234,7 +239,7 @@ def locate_stored(address: str, cache: Cache, which: str = "best") -> Path | Non
     """A copy of the run at an address, with one of its checkpoints or none; None if there is no run."""
     if not is_stored(address) or cache.is_offline:
         return None
-    found = open_stored(address, cache, PATIENCE, lambda _: None)
+    found = open_stored(address, cache, PATIENCE)
     if not found.is_run():
         return None
     found.restore(which)
@@ -253,7 +258,10 @@ def put_results(run: Run, split: str) -> None:
         name = path.relative_to(run.folder)
         if path.is_file() and (path == run.predictions(split) or len(name.parts) > 2):
             store.upload(name.as_posix(), path)
-    known = json.loads(store.read("scores.json") or b"{}")
+    try:
+        known = dict(json.loads(store.read("scores.json") or b"{}"))
+    except (ValueError, TypeError, RecursionError):  # a damaged one has none, as in a folder
+        known = {}
     merged = {**known, split: run.scores()[split]}
     store.write("scores.json", (json.dumps(merged, indent=1, ensure_ascii=False) + "\n").encode())
 
@@ -262,7 +270,7 @@ def locate_recipe(address: str, cache: Cache) -> Path | None:
     """The recipe of the run at an address, without the rest; None if there is no run."""
     if not is_stored(address):
         return None
-    found = open_stored(address, cache, PATIENCE, lambda _: None)
+    found = open_stored(address, cache, PATIENCE)
     path = found.run.folder / "recipe.yaml"
     return path if found.is_run() and found.store.download(path.name, path) else None
 

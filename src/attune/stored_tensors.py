@@ -4,7 +4,6 @@ Nothing here ever has more than one tensor in memory, so that a model larger tha
 and written.
 """
 
-import hashlib
 import json
 import math
 import struct
@@ -19,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from attune.errors import ModelError
-from attune.files import LargeFile
+from attune.files import Checksum, LargeFile
 
 DTYPES = {
     "F64": torch.float64,
@@ -129,19 +128,19 @@ class TensorToWrite:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, TensorToWrite], metadata: Mapping[str, str] | None = None) -> str:
-    """Write a safetensors file tensor by tensor, fsynced; returns its SHA-256."""
+    """Write a safetensors file tensor by tensor, fsynced; returns its checksum."""
     names = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
-    digest = hashlib.sha256()
+    found = Checksum()
     with LargeFile(path) as file:
 
         def put(content: bytes | memoryview) -> None:
-            digest.update(content)
+            found.update(content)
             file.write(content)
 
         put(_header(names, tensors, metadata))
         for name in names:
             tensors[name].use(lambda tensor: put(_bytes_of(tensor)))
-    return digest.hexdigest()
+    return str(found)
 
 
 def _header(names: Iterable[str], tensors: Mapping[str, TensorToWrite], metadata: Mapping[str, str] | None) -> bytes:

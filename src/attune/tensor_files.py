@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pickletools
 import zipfile
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,7 +23,8 @@ from attune.errors import ModelError
 MOST_PICKLE_BYTES = 16_000_000  # names and shapes; 10,000 tensors need a few million
 MOST_SHARING = 4  # tensors may share memory, as tied weights do, so that all together they have more than the file
 LEGACY_PICKLES = 5  # before the numbers, in a file of torch before 1.6
-_TUPLES = {"TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"}
+_TUPLES = {"TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}  # by how many values; 0 stands for any number
+_NUMBERS = {"BINFLOAT", "BININT", "BININT1", "BININT2"}
 
 
 class BadTensorFile(Exception):
@@ -61,22 +63,14 @@ def read_pickled(file: IO[bytes], size: int, toolkits: tuple[str, ...] = ()) -> 
     Objects of classes in the packages `toolkits` are read as a ForeignRecord of their values; no class is imported.
     """
     if zipfile.is_zipfile(file):
-        _check_zip(file, size)
+        named = _check_zip(file, size)
     else:
         file.seek(0)
-        for _ in range(LEGACY_PICKLES):
-            _check_pickle(file)
+        named = {name for _ in range(LEGACY_PICKLES) for name in _check_pickle(file)}
     file.seek(0)
-    foreign: list[Any] = [(ForeignRecord, name) for name in _foreign_classes(file, toolkits)] if toolkits else []
+    foreign: list[Any] = [(ForeignRecord, name) for name in sorted(named) if name.partition(".")[0] in toolkits]
     with torch.serialization.safe_globals(foreign):
         return torch.load(file, map_location="cpu", weights_only=True)
-
-
-def _foreign_classes(file: IO[bytes], toolkits: tuple[str, ...]) -> list[str]:
-    """The classes of these packages that a file names."""
-    named = torch.serialization.get_unsafe_globals_in_checkpoint(file)
-    file.seek(0)
-    return [name for name in named if name.partition(".")[0] in toolkits]
 
 
 def require_bounded(tensors: Mapping[str, Tensor], size: int) -> None:
@@ -94,10 +88,13 @@ def require_bounded(tensors: Mapping[str, Tensor], size: int) -> None:
         raise BadTensorFile(f"its tensors claim {total:,} bytes, but the file has {size:,}")
 
 
-def _check_zip(file: IO[bytes], size: int) -> None:
-    """Sizes and checksums, which torch does not look at, and the pickle in it."""
+def _check_zip(file: IO[bytes], size: int) -> set[str]:
+    """Sizes and checksums, which torch does not look at, and the pickle in it; returns the classes that it names."""
+    named: set[str] = set()
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
+        if min((member.header_offset for member in members), default=0):  # torch would read what comes before
+            raise BadTensorFile("it begins with something else than its first member. Download it again")
         if any(member.compress_type != zipfile.ZIP_STORED for member in members):
             raise BadTensorFile("its members are compressed; torch writes them uncompressed")
         if sum(member.file_size for member in members) > size:
@@ -108,18 +105,33 @@ def _check_zip(file: IO[bytes], size: int) -> None:
         for member in members:
             if member.filename.endswith(".pkl"):
                 with archive.open(member) as pickled:
-                    _check_pickle(pickled)
+                    named |= _check_pickle(pickled)
+    return named
 
 
-def _check_pickle(pickled: IO[bytes]) -> None:
-    """Refuse a tuple that is used twice: of tuples within tuples, a hash would take forever. torch writes none."""
+def _check_pickle(pickled: IO[bytes]) -> set[str]:
+    """Refuse a tuple that is used twice: of tuples within tuples, a hash would take forever.
+
+    Of numbers alone it may be: the parts of an optimizer have their betas in common. Returns the classes it names.
+    """
     tuples: set[object] = set()
-    before = ""
+    named: set[str] = set()
+    recent = deque[str](maxlen=4)
     for opcode, argument, place in pickletools.genops(pickled):
         if (place or 0) > MOST_PICKLE_BYTES:
             raise BadTensorFile(f"its list of tensors has more than {MOST_PICKLE_BYTES:,} bytes")
         if opcode.name in ("BINPUT", "LONG_BINPUT"):
-            (tuples.add if before in _TUPLES else tuples.discard)(argument)
+            (tuples.add if _may_hold_tuples(recent) else tuples.discard)(argument)
         elif opcode.name in ("BINGET", "LONG_BINGET") and argument in tuples:
             raise BadTensorFile("it has a tuple in several places; expected tensors by name only")
-        before = opcode.name
+        elif opcode.name == "GLOBAL":
+            named.add(str(argument).replace(" ", "."))
+        recent.append(opcode.name)
+    return named
+
+
+def _may_hold_tuples(recent: Sequence[str]) -> bool:
+    """Whether the last of these steps made a tuple of more than a few numbers."""
+    *before, last = recent or [""]
+    count = _TUPLES.get(last)
+    return count is not None and not (0 < count <= len(before) and {*before[-count:]} <= _NUMBERS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from attune.types import Json, TextSegment, Waveform, Word
+from attune.types import Features, Json, TextSegment, Waveform, Word
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,11 @@ class Transcript:
 
 @dataclass(frozen=True, slots=True)
 class PredictedValue:
-    """What a model predicts for a recording, as its task writes it; audio is a waveform instead of a value."""
+    """What a model predicts for a recording, as its task writes it; audio and frames are instead of a value."""
 
     value: Json
     score: float | None = None  # of the search, mostly a log-probability
     probability: float | None = None  # of a label
     waveform: Waveform | None = None
+    features: Features | None = None
     language: str | None = None

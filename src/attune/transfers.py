@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 SMALL = 1 << 20  # bytes; smaller files need no bar
 LINE_EVERY_SECONDS = 10.0
 NETWORK = ("downloading", "uploading")
+WAITING = "waiting"  # the verb where nothing is transferred: a store is away, or back
 
 
 def with_progress(site: Site, stream: TextIO | None = None) -> Site:
@@ -37,7 +38,11 @@ class Transfers:
         self._lock = threading.Lock()
 
     def __call__(self, progress: TransferProgress) -> None:
-        """Show the progress of one file."""
+        """Show the progress of one file, or that a store is away."""
+        if progress.verb == WAITING:
+            with self._lock:
+                self._say(progress.stalled)
+            return
         is_small = progress.total is not None and progress.total <= SMALL
         if is_small and not progress.stalled and progress.source not in self._bars:
             return

@@ -1,7 +1,8 @@
 """A model's own recipe may come from anybody, and a plug-in's dotted name in it would import that module.
 
 Only what attune has and what installed packages offer as entry points is used without asking. Other modules are those
-that the user names: in an override, or by having imported them.
+that the user names: in an override, or by having imported them. A run is mostly one's own, and goes on with the
+plug-ins of its recipe; but attune puts no program into a run, so one that lies there came from whoever made the run.
 """
 
 import re
@@ -17,10 +18,14 @@ _SCHEME = re.compile(r"([A-Za-z_]\w*(?:\.\w+)+)://")  # of a source that is a mo
 
 
 def require_trusted(recipe: Node, path: Path) -> None:
-    """Refuse a model's own recipe that names a module which nobody here has named."""
-    if not (path.parent / "model.safetensors").is_file():
+    """Refuse the recipe of a model that names a module which nobody here has named, or of a run one that is in it."""
+    folder, found = path.parent, list(_modules(recipe, ""))
+    if (folder / "model.safetensors").is_file():
+        found = [each for each in found if each[2] not in sys.modules]
+    elif (folder / "checkpoints").is_dir():
+        found = [each for each in found if Path(each[2]).resolve().is_relative_to(folder.resolve())]
+    else:
         return
-    found = [(key, node, name) for key, node, name in _modules(recipe, "") if name not in sys.modules]
     if found:
         key, node, name = found[0]
         remedy = f"add {key}={node.value}" if key in NAMES else f"import {name} first, in Python"

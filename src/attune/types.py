@@ -9,7 +9,7 @@ their names here too.
 # B batch, T samples, F frames, U target tokens, V vocabulary, C classes
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
@@ -138,10 +138,15 @@ class CachedRow:
     key: str
     samples: int = 0
     layers: Tensor | None = None  # (L, F, D)
+    file: Path | None = None  # safetensors, where the features are under their key
 
 
 class FeatureCache(Protocol):
     """Keeps what a frozen part of a model computes, so that it is computed once for each utterance."""
+
+    @property
+    def held(self) -> Container[str]:
+        """The names of features that are in memory, and need not be read."""
 
     def lookup(self) -> Callable[[Utterance], CachedRow | None]:
         """What finds the features of an utterance, in any process; its weights are those that the model has now."""
@@ -163,6 +168,7 @@ class CachedFeatures:
     keys: tuple[str, ...]
     layers: Tensor | None = None  # (B, L, F, D), zero beyond own frames; None: some are not there yet
     counts: Tensor | None = None  # (B,) own frames
+    files: tuple[Path, ...] = ()  # of each row's features, which a worker does not send
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,9 +233,8 @@ class Batch:
 
 
 def _with_features(cached: CachedFeatures, change: Callable[[Tensor], Tensor]) -> CachedFeatures:
-    if cached.layers is None or cached.counts is None:
-        return cached
-    return replace(cached, layers=change(cached.layers), counts=change(cached.counts))
+    layers = None if cached.layers is None else change(cached.layers)
+    return replace(cached, layers=layers, counts=None if cached.counts is None else change(cached.counts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,3 +372,11 @@ class LayerWeighted(Protocol):
 
     def layer_weights(self) -> Mapping[int, float]:
         """How much each layer counts, by its number from the input; all together 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedSearch:
+    """How a checkpoint was decoded: settings for the language model that came with it, and what attune has not."""
+
+    fusion: tuple[str, ...] = ()  # decode.lm_weight=0.5
+    left_out: tuple[str, ...] = ()  # min_decode_ratio=0.1

@@ -2,6 +2,8 @@
 
 import http.client
 import json
+import socket
+import struct
 import threading
 import time
 from contextlib import contextmanager
@@ -29,11 +31,11 @@ def folder(tmp_path_factory):
 
 
 @contextmanager
-def served(folder, token=""):
-    opened = listen(RunsServer(folder, this_site(), "attune ui runs", token), "127.0.0.1", 0)
+def served(folder, token="", host="127.0.0.1"):
+    opened = listen(RunsServer(folder, this_site(), "attune ui runs", token), host, 0)
     threading.Thread(target=opened.serve_forever, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{opened.server_address[1]}"
+        yield f"http://{f'[{host}]' if ':' in host else host}:{opened.server_address[1]}"
     finally:
         opened.shutdown()
         opened.server_close()
@@ -62,6 +64,32 @@ def test_another_hosts_name_is_refused(folder):
         connection.request("GET", "/api/runs", headers={"Host": "evil.example"})
         assert connection.getresponse().status == 403
         connection.close()
+
+
+def test_it_listens_on_ipv6_too(folder):
+    with served(folder, host="::1") as address:
+        assert status_of(f"{address}/api/runs") == 200
+
+
+def test_a_page_that_is_closed_early_prints_nothing(folder, capfd):
+    with served(folder) as address:
+        for _ in range(5):
+            with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))) as gone:
+                gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # with a reset
+                gone.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert status_of(address) == 200
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_report_that_cannot_be_written_is_an_answer(folder, monkeypatch):
+    def full(run):
+        raise OSError(30, "Read-only file system", "report.html")
+
+    monkeypatch.setattr("attune.analysis.ui.save_report", full)
+    (folder / "a/report.html").unlink(missing_ok=True)
+    with served(folder) as address, pytest.raises(HTTPError) as refused:
+        urlopen(f"{address}/report?run=a")
+    assert refused.value.code == 500 and "Read-only" in refused.value.read().decode()
 
 
 @pytest.mark.parametrize("verb", ["ui", "serve"])

@@ -62,6 +62,18 @@ def write(path, has_video=False):
     return path
 
 
+def write_aac(path, layout, container="adts"):
+    """A second of a tone in every channel of a layout, in AAC, whose frames have a plane for each."""
+    with av.open(str(path), "w", format=container) as file:
+        stream = file.add_stream("aac", rate=48000, layout=layout)
+        samples = np.repeat(tone(48000, 1.0), stream.codec_context.layout.nb_channels)[None]
+        frame = av.AudioFrame.from_ndarray(samples, format="flt", layout=layout)
+        frame.sample_rate = 48000
+        planes = av.AudioResampler("fltp", layout, 48000, stream.codec_context.frame_size).resample(frame)
+        file.mux([packet for each in (*planes, None) for packet in stream.encode(each)])
+    return path
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("containers")
@@ -90,6 +102,31 @@ def test_a_slice_is_that_slice_of_the_whole_and_bytes_are_as_good_as_a_file(file
     content = files[kind].read_bytes()
     np.testing.assert_array_equal(read_audio("a shard", rate=rate, content=content), whole)
     assert audio_seconds("a shard", content) == len(whole) / rate
+
+
+@pytest.mark.parametrize("layout", ["7.1", "hexadecagonal"])
+def test_eight_channels_and_more_are_decoded_as_fewer_are(tmp_path, layout):
+    """PyAV reads behind their pointers, which ended the process."""
+    program = "import sys; from attune.audio.decode import read_audio; print(len(read_audio(sys.argv[1])))"
+    path = write_aac(tmp_path / "surround.mp4", layout, "mp4")
+    done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    expected = read_audio(write_aac(tmp_path / "stereo.mp4", "stereo", "mp4"))
+    found = read_audio(path)
+    assert abs(len(found) - len(expected)) < 100 and np.corrcoef(found[:16000], expected[:16000])[0, 1] > 0.7
+
+
+def test_channels_that_change_in_the_middle_are_refused(tmp_path):
+    parts = [write_aac(tmp_path / f"{layout}.aac", layout).read_bytes() for layout in ("mono", "stereo")]
+    with pytest.raises(DataError, match="changes its sample rate or channels in the middle"):
+        read_audio("both.aac", content=b"".join(parts))
+
+
+@pytest.mark.parametrize("read", [read_audio, audio_seconds])
+def test_an_unknown_or_encrypted_codec_is_named(files, read):
+    content = files["mka"].read_bytes().replace(b"A_PCM/INT/LIT", b"A_XYZ/INT/LIT")
+    with pytest.raises(DataError, match="audio that is encrypted, damaged or of an unknown codec"):
+        read("protected.mka", content=content)
 
 
 @pytest.mark.skipif(RUNS_FFMPEG is None, reason="there is no ffmpeg to compare with")

@@ -1,6 +1,7 @@
 import math
 import struct
 import tracemalloc
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -226,6 +227,15 @@ def test_a_long_recording_is_read_in_pieces_and_whole(tmp_path, monkeypatch):
     whole = read_audio(path)
     monkeypatch.setattr("attune.audio.decode.PIECE", 1000)
     assert (read_audio(path) == whole).all()
+
+
+def test_bytes_that_end_in_their_header_are_refused_and_nothing_is_printed(capfd):
+    """libsndfile seeks before their first byte."""
+    whole = BytesIO()
+    soundfile.write(whole, np.zeros(100), 16000, format="AIFF")
+    with pytest.raises(DataError, match="is not audio"):
+        read_audio("in a shard", content=whole.getvalue()[:40])
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_path_that_no_system_could_have_is_refused():

@@ -1,4 +1,5 @@
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -13,7 +14,8 @@ import pytest
 
 from attune.audio.augment import open_augmenter
 from attune.audio.settings import AugmentConfig, NoiseConfig
-from attune.batches.load import CachedBatches, LoadedMicroBatch, MicroBatchPlan, Position, Reader, load, micros_from
+from attune.batches.load import CachedBatches, Reader, load, micros_from
+from attune.batches.micro_batch import LoadedMicroBatch, MicroBatchPlan, Position
 from attune.batches.plan import Budget, plan_epoch
 from attune.corpora import open_manifest
 from attune.errors import ConfigError, DataError
@@ -47,6 +49,16 @@ def test_rows_are_padded_with_zeros_to_the_longest(corpus):
     for row, (length, tokens) in enumerate(zip(batch.lengths, batch.tokens.lengths, strict=True)):
         assert not batch.audio[row, length:].any() and not batch.tokens.ids[row, tokens:].any()
         assert tuple(batch.tokens.ids[row, :tokens].tolist()) == letters(corpus[row])
+
+
+def test_workers_are_forked_however_python_starts_processes(corpus):
+    usual = multiprocessing.get_start_method()
+    multiprocessing.set_start_method("forkserver", force=True)  # as from Python 3.14 on
+    try:
+        found = list(load(Reader(corpus, letters, fits=lambda samples, target: True), micros(2), workers=1))
+    finally:
+        multiprocessing.set_start_method(usual, force=True)
+    assert [loaded.micro.slot for loaded in found] == [0, 1]
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -126,7 +138,8 @@ COMPARE = """
 import sys
 from pathlib import Path
 import numpy as np
-from attune.batches.load import MicroBatchPlan, Position, Reader, load
+from attune.batches.load import Reader, load
+from attune.batches.micro_batch import MicroBatchPlan, Position
 from attune.corpora import open_manifest
 
 corpus = open_manifest(Path(sys.argv[1]), Path(sys.argv[2]))

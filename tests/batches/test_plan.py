@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from attune.batches.plan import Budget, padding_share, plan_epoch, plan_in_order, slots_of, spread
+from attune.batches.plan import Budget, Plan, padding_share, plan_epoch, plan_in_order, slots_of, spread
 from attune.errors import DataError
 
 from work import elements_made, lines_run
@@ -38,7 +38,16 @@ def test_no_micro_batch_exceeds_its_seconds_when_padded():
     assert (longest * np.diff(cut.bounds)).max() <= BUDGET.micro_seconds
 
 
+@pytest.mark.parametrize(("budget", "full"), [(Budget(60.0, None, 8), 30), (Budget(None, 7, 3), 7)])
+def test_only_the_first_and_the_last_micro_batch_of_the_sorted_utterances_are_not_full(budget, full):
+    sizes = sorted(np.diff(plan(np.full(1000, 2.0), budget).bounds))
+    assert sizes[2:] == [full] * (len(sizes) - 2) and sizes[0] > 0
+
+
 def test_padding_is_at_most_five_percent():
+    assert padding_share(np.array([1.0, 2.0, 3.0, 4.0]), Plan(np.arange(4), np.array([0, 2, 4]), 1)) == pytest.approx(
+        1 / 6
+    )
     seconds = common_voice_like(20_000)
     assert padding_share(seconds, plan(seconds)) <= 0.05
     assert padding_share(seconds, plan(seconds, Budget(240.0, None, 8))) <= 0.05

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from attune.batches.load import Position, Reader, load
+from attune.batches.load import Reader, load
+from attune.batches.micro_batch import Position
 from attune.batches.plan import Budget
 from attune.batches.stream import (
     Cursor,

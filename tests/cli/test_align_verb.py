@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import soundfile
 import attune
 from attune.cli import main
 from attune.errors import DataError
-from attune.recordings import load_audio
+from attune.recordings import AudioChunk, Hints, load_audio
 from attune.types import SAMPLE_RATE
 
 from tiny_whisper import MULTILINGUAL, write_whisper
@@ -17,8 +18,8 @@ DEMO = Path(attune.__file__).parent / "demo"
 MODEL = "attune://demo/model"
 
 
-def demo_rows(count):
-    rows = [json.loads(line) for line in (DEMO / "train.jsonl").read_text().splitlines()[:count]]
+def demo_rows(count, split="train"):
+    rows = [json.loads(line) for line in (DEMO / f"{split}.jsonl").read_text().splitlines()[:count]]
     return [(row["text"], load_audio(DEMO / row["audio"])) for row in rows]
 
 
@@ -54,6 +55,50 @@ def test_words_of_a_joined_recording_lie_in_their_own_parts(lecture, capsys):
     assert letters == "".join(text for text, _ in rows).replace(" ", "")
 
 
+@pytest.mark.parametrize("normalizer", ["none", "basic", "english"])
+def test_marks_that_stand_alone_change_no_time_and_words_keep_their_form(normalizer, tmp_path):
+    shutil.copytree(DEMO / "model", tmp_path / "model")
+    recipe = tmp_path / "model/recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("normalizer: none", f"normalizer: {normalizer}"))
+    model = attune.load(tmp_path / "model", "cpu")
+    ((text, audio),) = demo_rows(1)
+    first, *others = text.title().split()
+    plain = model.align(audio, " ".join([first, *others]))
+    marked = model.align(audio, " – ".join([f"- {first}", *others]))
+    assert [word.text for word in marked.words] == [f"- {first} –", *(f"{word} –" for word in others[:-1]), others[-1]]
+    for one, other in zip(plain.words, marked.words, strict=True):
+        assert (one.start, one.end, one.confidence) == (other.start, other.end, other.confidence)
+    assert marked.characters == plain.characters
+    nothing = model.align(audio, "– – !")
+    assert not nothing.words and not nothing.missing
+
+
+def test_words_that_a_normalizer_joins_are_written_as_it_writes_them(tmp_path):
+    """The model has no digits: what it would read of them is no text to train on."""
+    shutil.copytree(DEMO / "model", tmp_path / "model")
+    recipe = tmp_path / "model/recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("normalizer: none", "normalizer: english"))
+    model = attune.load(tmp_path / "model", "cpu")
+    ((text, audio),) = demo_rows(1)
+    found = model.align(audio, f"Twenty one {text}")
+    assert [word.text for word in found.words] == ["21", *text.split()] and not found.missing
+    assert model.align(audio[:3200], f"Twenty one {text}").missing == ("21", *text.split())
+
+
+def test_a_weak_model_keeps_a_long_recordings_text():
+    # Words and voices that it never met, four in five of them misrecognized: no reason to call them foreign speech.
+    rows = demo_rows(80, "test")
+    joined = np.concatenate([audio for _, audio in rows])
+    found = attune.load(MODEL, "cpu").align(joined, " ".join(text for text, _ in rows))
+    words, place, inside = iter(found.words), 0.0, []
+    for text, audio in rows:
+        after = place + len(audio) / SAMPLE_RATE
+        own = [next(words, None) for _ in text.split()]
+        inside += [word is not None and place - 0.08 <= word.start < word.end <= after + 0.08 for word in own]
+        place = after
+    assert not found.missing and np.mean(inside) >= 0.95
+
+
 def test_a_long_recording_becomes_rows_that_can_be_trained_on(lecture, tmp_path, capsys):
     folder, rows, _ = lecture
     options = ("--to", tmp_path / "out", "--format", "TextGrid", "--cut", "4", "--min-confidence", "0")
@@ -73,14 +118,16 @@ def test_what_does_not_match_is_dropped_with_its_reason(lecture, tmp_path, capsy
         {"id": "wrong", "audio": str(folder / "lecture.wav"), "text": other},
         {"id": "none", "audio": str(folder / "missing.wav"), "text": "x", "seconds": 3},
         {"id": "much", "audio": str(folder / "lecture.wav"), "start": 0, "seconds": 0.5, "text": other},
+        {"id": "marks", "audio": str(folder / "lecture.wav"), "start": 0, "seconds": 0.5, "text": "– …"},
     ]
     (tmp_path / "m.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = aligned(capsys, MODEL, tmp_path / "m.jsonl", "--to", tmp_path / "out", "--cut", "20", "--json", code=2)
     cut = json.loads(found.out)["cut"]
     assert cut["rows"] == 0 and cut["dropped"]["the text does not match the audio"] >= 1
     assert cut["dropped"]["the text is longer than its audio"] == cut["dropped"]["the row is damaged"] == 1
+    assert cut["dropped"]["the text has no words, only marks"] == 1
     dropped = [json.loads(line) for line in (tmp_path / "out/dropped.jsonl").read_text().splitlines()]
-    assert {row["id"].split("-")[0] for row in dropped} == {"wrong", "much"}
+    assert {row["id"].split("-")[0] for row in dropped} == {"wrong", "much", "marks"}
 
 
 def test_a_folder_is_continued_where_it_was_cut_off(lecture, tmp_path, capsys):
@@ -96,6 +143,44 @@ def test_a_folder_is_continued_where_it_was_cut_off(lecture, tmp_path, capsys):
     (tmp_path / "out/alignments.jsonl").write_text(whole[: len(whole) // 2])
     aligned(capsys, MODEL, tmp_path / "m.jsonl", "--to", tmp_path / "out")
     assert (tmp_path / "out/alignments.jsonl").read_text() == whole
+
+
+def test_recordings_that_cannot_be_read_are_one_reason_and_are_tried_again(lecture, tmp_path, capsys):
+    _, rows, _ = lecture
+    text, audio = rows[0]
+    soundfile.write(tmp_path / "a.wav", audio, SAMPLE_RATE)
+    row = {"audio": "a.wav", "text": text, "seconds": 1.0}
+    lines = [{**row, "id": "early", "start": 0.0}, *({**row, "id": f"late{n}", "start": 50.0 + n} for n in range(3))]
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    options = (MODEL, tmp_path / "m.jsonl", "--to", tmp_path / "out", "--cut", "20", "--min-confidence", "0")
+    told = aligned(capsys, *options, code=2)
+    assert "dropped 3: the row cannot be aligned" in told.out and told.err.count("the row asks for") == 3
+    dropped = [json.loads(line) for line in (tmp_path / "out/dropped.jsonl").read_text().splitlines()]
+    assert "50.00 to 51.00" in next(each["problem"] for each in dropped if each["id"] == "late0")
+    assert aligned(capsys, *options, code=2).err.count("the row asks for") == 3
+    soundfile.write(tmp_path / "a.wav", np.tile(audio, 60), SAMPLE_RATE)
+    assert "the row asks for" not in aligned(capsys, *options).err
+
+
+def test_a_text_that_was_corrected_is_aligned_again(lecture, tmp_path, capsys):
+    _, rows, _ = lecture
+    for name, (_, audio) in zip("ab", rows, strict=False):
+        soundfile.write(tmp_path / f"{name}.wav", audio, SAMPLE_RATE)
+
+    def cut(*texts):
+        lines = [{"id": name, "audio": f"{name}.wav", "text": text} for name, text in zip("ab", texts, strict=True)]
+        (tmp_path / "m.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        options = ("--to", tmp_path / "out", "--cut", "20", "--min-confidence", "0", "--format", "ctm")
+        aligned(capsys, MODEL, tmp_path / "m.jsonl", *options)
+        kept = [json.loads(line)["text"] for line in (tmp_path / "out/rows.jsonl").read_text().splitlines()]
+        return sorted(kept), (tmp_path / "out/a.ctm").read_text()
+
+    first, second = rows[0][0], rows[1][0]
+    assert cut(first, second)[0] == sorted([first, second])
+    before = (tmp_path / "out/alignments.jsonl").read_text().splitlines()
+    texts, ctm = cut(first.upper(), second)
+    assert texts == sorted([first.upper(), second]) and first.split()[0].upper() in ctm
+    assert before[1] in (tmp_path / "out/alignments.jsonl").read_text().splitlines()  # what is the same is kept
 
 
 def test_formats_go_by_the_name_of_a_file_and_ctm_to_the_terminal(lecture, tmp_path, capsys):
@@ -120,6 +205,32 @@ def test_whisper_aligns_recordings_of_any_length(lecture, tmp_path, capsys):
         found = model.align(audio, "the cat sat on a mat")
         assert [word.text for word in found.words] == ["the", "cat", "sat", "on", "a", "mat"]
         assert all(word.start < word.end <= len(audio) / SAMPLE_RATE + 0.01 for word in found.words)
+
+
+def test_a_row_that_whisper_cannot_align_stops_no_other(lecture, tmp_path, capsys):
+    folder, _, _ = lecture
+    write_whisper(tmp_path / "theirs", MULTILINGUAL)
+    row = {"audio": str(folder / "lecture.wav"), "start": 0.0, "seconds": 3.0, "text": "the cat sat"}
+    more = ({"id": "long", "text": "word " * 600}, {"id": "lost", "language": "xx"}, {"id": "b"})
+    lines = [{**row, "id": "a"}, *({**row, **each} for each in more)]
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    options = ("--to", tmp_path / "out", "--cut", "20", "--min-confidence", "0", "--language", "en")
+    told = aligned(capsys, tmp_path / "theirs", tmp_path / "m.jsonl", *options, code=2)
+    assert "utterance 'long' cannot be aligned. The text has" in told.err
+    assert "utterance 'lost' cannot be aligned. This Whisper has no language 'xx'" in told.err
+    assert "dropped 2: the row cannot be aligned" in told.out
+    kept = [json.loads(line) for line in (tmp_path / "out/alignments.jsonl").read_text().splitlines()]
+    assert [each["id"] for each in kept if each.get("words")] == ["a", "b"]
+
+
+def test_an_unknown_language_of_a_recording_is_named_without_a_row(tmp_path):
+    write_whisper(tmp_path / "theirs", MULTILINGUAL)
+    model = attune.load(tmp_path / "theirs", "cpu", language="en")
+    samples = np.zeros(SAMPLE_RATE, np.float32)
+    with pytest.raises(DataError, match="^This Whisper has no language 'xx'"):
+        model.transcribe_chunks([AudioChunk(samples, hints=Hints("xx"))])
+    with pytest.raises(DataError, match="^This Whisper has no language 'xx'"):
+        model.align(samples, "a", language="xx")
 
 
 def test_a_text_is_needed_and_a_model_with_times():

@@ -75,6 +75,12 @@ def test_it_is_said_what_is_left_out_of_training_and_that_evaluation_is_whole(re
     assert "\ndev: 2 longer than 1.2 s; scored anyway\n" in out
 
 
+def test_a_training_set_of_which_nothing_is_left_is_a_problem_of_the_recipe(recipe, capsys):
+    epochs = ("train.steps=null", "train.epochs=2", "train.warmup=0")  # whose steps depend on what is left
+    out = printed(capsys, recipe, "--no-audio", "data.max_seconds=0.2", *epochs, code=2)
+    assert "training utterances are left out: " in out and out.endswith("This recipe cannot run yet.\n")
+
+
 def test_characters_outside_the_vocabulary_are_named(recipe, capsys):
     manifest = recipe.parent / "dev/manifest.jsonl"
     first, *rest = manifest.read_text().splitlines()

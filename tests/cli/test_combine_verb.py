@@ -1,6 +1,7 @@
 import json
 
 import numpy as np
+import pytest
 
 from attune.cli import main
 
@@ -47,7 +48,7 @@ def test_three_systems_vote_and_the_result_is_a_predictions_file(tmp_path, capsy
 
 
 def test_ctm_files_vote_by_confidence_and_the_rules_are_fitted_on_dev(tmp_path, capsys):
-    (tmp_path / "a.ctm").write_text("u0 1 0.0 0.3 the 0.9\nu0 1 0.3 0.2 bat 0.2\nu0 1 0.6 0.2 sat 0.9\n")
+    (tmp_path / "a.ctm").write_text("\ufeffu0 1 0.0 0.3 the 0.9\nu0 1 0.3 0.2 bat 0.2\nu0 1 0.6 0.2 sat 0.9\n")
     (tmp_path / "b.ctm").write_text(";; other\nu0 1 0.3 0.2 cat 0.8\nu0 1 0.0 0.3 the 0.7\nu0 1 0.6 0.2 sat 0.9\n")
     references = write(tmp_path / "m.jsonl", [{"id": "u0", "text": "the cat sat", "audio": "x.wav"}])
     files = (
@@ -145,6 +146,30 @@ def test_embeddings_are_compared_by_a_trial_list(tmp_path, capsys):
     assert found["scores"]["counts"]["num_trials"] == 400 and value(found["scores"], "cllr") < 0.6
 
 
+def test_a_trial_that_a_list_repeats_counts_once(tmp_path, capsys):
+    vectors = {"a": [1, 0], "b": [1, 0.1], "c": [0, 1], "d": [0.2, 1]}
+    file = write(tmp_path / "e.jsonl", [{"id": one, "value": each, "reference": "s"} for one, each in vectors.items()])
+    (tmp_path / "trials.txt").write_text("1 a b\n0 a c\n0 a c\n1 c d\n")
+    lists = ("--trials", tmp_path / "trials.txt", "--fit-trials", tmp_path / "trials.txt", "--task", "verify")
+    combined(capsys, file, file, "--fit", file, file, *lists, "--out", tmp_path / "o.jsonl")
+    assert [json.loads(line)["id"] for line in (tmp_path / "o.jsonl").read_text().splitlines()] == ["a b", "a c", "c d"]
+
+
+def test_two_recordings_of_one_name_and_other_answers_to_a_trial_are_refused(tmp_path, capsys):
+    same = write(tmp_path / "a.jsonl", [{"path": f"{folder}/1.wav", "text": folder} for folder in "xy"])
+    told = combined(capsys, same, "--out", tmp_path / "o.jsonl", code=2).err
+    assert "a.jsonl has two transcripts of '1'" in told
+    one, other = (
+        write(tmp_path / f"{name}.jsonl", [
+            {"id": "a b", "value": 0.7, "reference": True}, {"id": "a c", "value": 0.1, "reference": answer},
+            {"id": "b c", "value": 0.2, "reference": False},
+        ])
+        for name, answer in (("one", False), ("other", True))
+    )  # fmt: skip
+    files = (one, other, "--fit", one, other, "--task", "verify", "--out", tmp_path / "o.jsonl")
+    assert "File 2 has other answers than the first" in combined(capsys, *files, code=2).err
+
+
 def test_files_that_do_not_belong_together_are_refused(tmp_path, capsys):
     one, two = texts(tmp_path / "a.jsonl", ["x"], ["x"]), texts(tmp_path / "b.jsonl", ["x", "y"], ["x", "y"])
     out = ("--out", tmp_path / "o.jsonl")
@@ -155,3 +180,48 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path, capsys):
     (tmp_path / "x.ctm").write_text("u0 1 zero\n")
     assert "x.ctm:1: expected" in combined(capsys, tmp_path / "x.ctm", *out, code=2).err
     assert not (tmp_path / "o.jsonl").exists()
+
+
+@pytest.mark.parametrize("row", [{"value": 3.5}, {"value": {"text": "a"}}, {"value": None, "file": "dev/u0.wav"}])
+def test_predictions_that_are_no_texts_are_not_voted_on(row, tmp_path, capsys):
+    path = write(tmp_path / "a.jsonl", [{"id": "u0", "reference": "clean", **row}])
+    printed = combined(capsys, path, path, "--out", tmp_path / "o.jsonl", code=2)
+    assert f"{path}: the value of 'u0' is no text. Give transcripts, or name the --task." in printed.err
+
+
+def test_json_that_is_nested_too_deeply_is_refused(tmp_path, capsys):
+    (tmp_path / "a.jsonl").write_text("[" * 100_000)
+    assert main(["combine", str(tmp_path / "a.jsonl"), str(tmp_path / "a.jsonl"), "--out", str(tmp_path / "b")]) == 2
+    assert "nested too deeply" in capsys.readouterr().err
+
+
+def test_texts_with_line_separators_of_their_own_are_read_whole(tmp_path, capsys):
+    texts_of = ["the cat\u2028sat", "on a\x85mat"]
+    rows = [{"id": f"u{number}", "value": text, "reference": text} for number, text in enumerate(texts_of)]
+    one, two = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    for path in (one, two):
+        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    found = combined(capsys, one, two, "--references", one, "--out", tmp_path / "o.jsonl", "--json").out
+    assert value(json.loads(found)["scores"]["combined"], "wer") == 0
+
+
+def test_a_row_without_a_reference_has_none_and_not_the_word_none(tmp_path, capsys):
+    one = texts(tmp_path / "a.jsonl", ["the cat sat"], [None])
+    references = write(tmp_path / "references.jsonl", [{"id": "u0", "reference": None}])
+    printed = combined(capsys, one, one, "--references", references, "--out", tmp_path / "o.jsonl", code=2)
+    assert f"{references}:1: expected JSON with an id and a text or reference" in printed.err
+
+
+def test_a_label_that_every_system_finds_improbable_has_a_chance_of_nothing(tmp_path, capsys):
+    def labels(path, scores):
+        rows = [
+            {"id": f"u{number}", "value": "yes" if score > -1 else "no", "reference": "yes", "score": score}
+            for number, score in enumerate(scores)
+        ]
+        return write(path, rows)
+
+    dev = labels(tmp_path / "dev.jsonl", [-0.1, -0.11, -1.1, -1.12])
+    test = labels(tmp_path / "test.jsonl", [-0.1, -500.0])
+    combined(capsys, test, "--fit", dev, "--task", "classify", "--out", tmp_path / "o.jsonl")
+    scores = [json.loads(line)["score"] for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    assert scores[0] > -0.01 and scores[1] < -700

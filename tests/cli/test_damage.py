@@ -62,11 +62,11 @@ def test_a_model_larger_than_memory_is_a_line(width, tmp_path, capsys):
 
 def test_an_error_of_the_system_is_a_line_with_its_path(monkeypatch, capsys):
     def run(arguments):
-        Path("/nowhere/at all").write_text("x")
+        Path("/proc/nowhere/a b").write_text("x")
 
     monkeypatch.setattr(show, "run", run)
     assert main(["show", "x.yaml"]) == 1
-    message = "/nowhere/at all: No such file or directory. Check the path and its permissions, then run the command"
+    message = "/proc/nowhere/a b: No such file or directory. Check the path and its permissions, then run the command"
     assert capsys.readouterr().err.startswith(message)
 
 

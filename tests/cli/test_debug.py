@@ -31,6 +31,15 @@ def test_a_rehearsal_trains_evaluates_saves_and_scores_and_leaves_the_run_alone(
     assert not run.exists()
 
 
+def test_a_run_whose_name_ends_as_that_of_a_rehearsal_is_not_removed(recipe, tmp_path, capsys):
+    run, quick = tmp_path / "run-debug", ("--workers", "0", "--device=cpu")
+    assert main(["train", str(recipe), f"run={run}", "train.steps=3", "data.test=[]", *quick]) == 0
+    before = sorted(path.name for path in (run / "checkpoints").iterdir())
+    assert main(["train", str(recipe), f"run={tmp_path / 'run'}", "--debug", *quick]) == 2
+    assert "was made by another recipe" in capsys.readouterr().err
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == before
+
+
 def test_what_is_no_rehearsal_is_not_removed(recipe, tmp_path, capsys):
     debug = tmp_path / "run-debug"
     debug.mkdir()

@@ -75,7 +75,8 @@ def test_the_speed_is_told(transcriber, capsys):
 
 def test_predictions_are_written_as_a_table(transcriber, tmp_path, capsys):
     for suffix in ("csv", "jsonl", "json"):
-        evaluated(capsys, transcriber, "--on", "dev", "--out", tmp_path / f"x.{suffix}")
+        done = evaluated(capsys, transcriber, "--on", "dev", "--out", tmp_path / f"x.{suffix}")
+        assert done.out.splitlines()[-1] == f"results: {tmp_path}/x.{suffix}"
     rows = list(csv.DictReader(io.StringIO((tmp_path / "x.csv").read_text())))
     lines = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
     assert json.loads((tmp_path / "x.json").read_text()) == lines
@@ -83,6 +84,15 @@ def test_predictions_are_written_as_a_table(transcriber, tmp_path, capsys):
         (line["id"], line["reference"], line["value"]) for line in lines
     ]
     assert "unknown format '.srt'" in evaluated(capsys, transcriber, "--out", tmp_path / "x.srt", code=2).err
+
+
+def test_scores_are_shown_before_what_needs_texts_is_refused(tmp_path, tmp_path_factory, capsys):
+    frames = write_model(tmp_path_factory.mktemp("frames"), "task={name: enhance}", "train.keep_best=null")
+    rows = [json.loads(line) for line in (frames.parent / "dev/manifest.jsonl").read_text().splitlines()]
+    manifest = frames.parent / "dev/clean.jsonl"
+    manifest.write_text("".join(json.dumps({**row, "signals": {"clean": row["audio"]}}) + "\n" for row in rows[:2]))
+    done = evaluated(capsys, frames, "--on", manifest, "--alignments", tmp_path / "errors.txt", code=2)
+    assert "si_sdr" in done.out and "the value is a file" in done.err
 
 
 def test_the_languages_that_a_model_detected_are_told(tmp_path, transcriber, capsys):

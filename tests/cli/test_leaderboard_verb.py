@@ -7,7 +7,7 @@ from transformers import WhisperFeatureExtractor
 
 import attune
 from attune.cli import main
-from attune.cli.leaderboard import open_pipeline
+from attune.cli.leaderboard import _name, open_pipeline
 
 from tiny_whisper import write_whisper
 
@@ -53,6 +53,16 @@ def test_a_model_is_evaluated_on_many_sets(sets, tmp_path, capsys):
     assert scored["scores"]["wer"]["value"] == pytest.approx(saved["sets"]["two"]["wer"][0])
     again = json.loads(board(capsys, "no-such-model", *given, "--json", "--name", "model").out)
     assert again == saved
+    other = board(capsys, "no-such-model", *given, code=2)
+    assert "has the results of model. Name another folder" in other.err
+    assert json.loads((tmp_path / "b/board.json").read_text()) == saved
+
+
+@pytest.mark.parametrize("model", ["predictions:.", "predictions:../theirs/", "runs/theirs", "hf://org/theirs"])
+def test_a_system_is_named_after_its_folder(model, tmp_path, monkeypatch):
+    (tmp_path / "theirs").mkdir()
+    monkeypatch.chdir(tmp_path / "theirs")
+    assert _name(model) == "theirs"
 
 
 def test_a_predictions_folder_is_a_peer(tmp_path, capsys):
@@ -90,3 +100,15 @@ def test_mistakes_are_messages(sets, tmp_path, capsys):
     assert "Cannot read" in board(capsys, f"predictions:{tmp_path}", "--sets", "x", code=2).err
     (tmp_path / "x.jsonl").write_text('{"id": 1}\n')
     assert "x.jsonl:1: expected" in board(capsys, f"predictions:{tmp_path}", "--sets", "x", code=2).err
+    for row in (
+        {"id": "a", "reference": None, "value": "x"},
+        {"text": None, "pred_text": "x"},
+        {"text": 1, "pred_text": "x"},
+    ):
+        (tmp_path / "x.jsonl").write_text(json.dumps(row) + "\n")
+        assert "x.jsonl:1: expected" in board(capsys, f"predictions:{tmp_path}", "--sets", "x", code=2).err
+    (tmp_path / "x.jsonl").write_text(
+        '\ufeff{"text": "one two", "pred_text": null}\n'
+    )  # absent, as attune writes it, too
+    found = json.loads(board(capsys, f"predictions:{tmp_path}", "--sets", "x", "--json").out)
+    assert found["sets"]["x"]["wer"][0] == 100

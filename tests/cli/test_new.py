@@ -1,6 +1,7 @@
 """A recipe from data and a model, and training by any name: a shipped recipe, a run, or data."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import attune
 from attune import recipe as recipes
 from attune.cli import main
 from attune.run import Run
+from attune.stages.new_data import short_name
 from attune.testing.data import make_corpus
 
+import miniatures
 from tiny_whisper import write_whisper
 
 
@@ -36,7 +39,7 @@ def test_a_csv_becomes_a_fine_tuned_whisper_and_a_transcript_by_two_commands(her
     words = ["train", "recordings/clips.csv", "--model", "tiny", "model.window=trimmed", *QUICK]
     assert main(words) == 0
     out, err = capsys.readouterr()
-    assert "text = Satz" in err and "dev and test: 10 % of the rows each, speakers unknown" in err
+    assert "text = Satz" in err and "dev: 10 %, test: 10 % of the rows, speakers unknown" in err
     assert "train: 16 utterances" in err and "clips-tiny.yaml written (for a quick try: train.epochs=2)" in err
     assert "done: runs/clips-tiny/model" in out
     assert out.count("model.window=trimmed: fast on short clips, for use in attune.") == 1
@@ -74,6 +77,154 @@ def test_what_the_data_lacks_is_a_question_with_its_columns(here, capsys):
     assert main(["train", "recordings/clips.csv"]) == 2 and "--model MODEL" in capsys.readouterr().err
     assert main(["new", "recordings/clips.csv", "--model", "recordings"]) == 2
     assert "not a model that attune reads" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\x85"])
+def test_a_text_with_a_line_separator_is_one_row(here, separator):
+    """Web pages are full of them; the manifest has them as they are, and its lines end with newlines alone."""
+    write_whisper(here / "tiny")
+    table = here / "recordings/clips.csv"
+    header, _, rows = table.read_text().partition("\n")
+    table.write_text(f"{header}\n{rows.replace(';', f';now{separator}')}")
+    assert main(["new", "recordings/clips.csv", "--model", "tiny"]) == 0
+    data = recipes.load(here / "clips-tiny.yaml").recipe.data
+    rows = [row for (each,) in (data.train, data.dev, data.test) for row in Path(each).read_text().split("\n") if row]
+    assert len(rows) == 20 and any(separator in json.loads(row)["text"] for row in rows)
+
+
+def test_rows_that_cannot_be_used_are_counted(here, capsys):
+    table = here / "recordings/clips.csv"
+    table.write_text(f"{table.read_text()}nowhere.flac;words\n")
+    assert main(["new", "recordings/clips.csv", "--model", "attune://demo/model"]) == 0
+    err = capsys.readouterr().err
+    assert "skipped 1: missing audio file" in err and "tried " in err
+    miniatures.text(here / "bad/manifest.jsonl", '{"audio": "nowhere.flac", "text": "words"}')
+    miniatures.text(here / "bare/manifest.jsonl", "")
+    for data, problem in (("bad", "can be used (1 × missing audio file). Fix"), ("bare", "can be used. Fix")):
+        assert main(["new", data, "--model", "attune://demo/model"]) == 2 and problem in capsys.readouterr().err
+
+
+def test_data_that_is_too_little_to_hold_some_out_is_refused_with_what_to_do(here, capsys):
+    miniatures.audio(here / "one/a.wav")
+    miniatures.text(here / "one/manifest.jsonl", '{"id": "a", "audio": "a.wav", "text": "words"}')
+    assert main(["new", "one", "--model", "attune://demo/model"]) == 2
+    assert "one has 1 row, too little to hold out dev and test. Add more, or give" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("counts", "sizes", "note"),
+    [
+        (
+            {"anna": 26, "ben": 2, "carl": 2},
+            [26, 2, 2],
+            "dev: 7 %, test: 7 % of the rows, other speakers than in train",
+        ),
+        ({"anna": 10, "ben": 10, "carl": 10}, [24, 3, 3], "of the rows, too few speakers to keep them apart"),
+        ({"anna": 16, "ben": 9, "carl": 5}, [16, 9, 5], "dev: 30 %, test: 17 % of the rows, other speakers"),
+    ],
+)
+def test_training_keeps_most_of_the_data_whoever_speaks_it(here, counts, sizes, note, capsys):
+    names = [name for name, count in counts.items() for _ in range(count)]
+    for number in range(len(names)):
+        miniatures.audio(here / f"own/{number}.wav")
+    rows = [
+        {"id": f"r{number}", "audio": f"{number}.wav", "seconds": 1.0, "text": "words", "speaker": name}
+        for number, name in enumerate(names)
+    ]
+    miniatures.text(here / "own/manifest.jsonl", *map(json.dumps, rows))
+    assert main(["new", "own", "--model", "attune://demo/model"]) == 0
+    held_out = [here / f"own/manifest-{split}.jsonl" for split in ("train", "dev", "test")]
+    assert [len(each.read_text().splitlines()) for each in held_out] == sizes
+    assert note in capsys.readouterr().err
+
+
+def test_what_cannot_be_trained_is_refused_before_anything_is_written(here, capsys):
+    write_whisper(here / "tiny")
+    words = ["new", "recordings/clips.csv", "--model", "tiny"]
+    for more, message in (
+        (["--task", "classify", "--label", "Satz"], "The family 'whisper' cannot learn the task 'classify'"),
+        (["--task", "clasify"], "Unknown task 'clasify'; did you mean 'classify'?"),
+        (["--to", "recordings"], "recordings is a folder. Give --to a file."),
+        (["epochs=2"], "A value of the recipe has its section: train.epochs=…"),
+    ):
+        assert main([*words, *more]) == 2 and message in capsys.readouterr().err
+    assert not list(here.glob("*.yaml")) and not list(here.glob("data/*/*.jsonl"))
+
+
+def test_data_that_has_changed_since_is_noticed(here, capsys):
+    words = ["new", "recordings/clips.csv", "--model", "attune://demo/model"]
+    assert main(words) == 0 and main(words) == 0
+    assert "has changed" not in capsys.readouterr().err
+    table = here / "recordings/clips.csv"
+    table.write_text(table.read_text())
+    assert main(words) == 0
+    err = capsys.readouterr().err
+    assert "warning: recordings/clips.csv has changed since data/clips/clips-train.jsonl was made of it" in err
+    assert "remove clips-model.yaml and data/clips, and set another run=" in err
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("calls.2023.csv", "calls.2023"),
+        ("corpus.tar.gz", "corpus"),
+        ("hf://openai/whisper-tiny.en", "whisper-tiny.en"),
+        ("hf://datasets/org/set@main", "set"),
+        ("runs/mine@step-400", "mine"),
+        ("https://example.org/calls.zip?download=1#sha256=0", "calls"),
+        ("models/fast.NEMO", "fast"),
+        ("runs/mine@best", "mine"),
+        (".csv", "data"),
+    ],
+)
+def test_an_experiment_is_called_as_its_data_and_model(source, name):
+    assert short_name(source) == name
+
+
+def test_the_folder_one_is_in_has_a_name_too(here):
+    (here / "calls").mkdir()
+    os.chdir(here / "calls")
+    assert short_name(".") == "calls"
+
+
+def test_words_that_would_have_no_effect_are_refused(here, capsys):
+    words = ["new", "attune://demo/train.jsonl", "--model", "attune://demo/model"]
+    assert main([*words, "--to", "mine.yaml"]) == 0
+    make_corpus(here / "own", utterances=20, seed=5)
+    for word in ("text=words", "optimizer.lr=1e-4"):
+        assert main(["new", "own", word, "--model", "attune://demo/model"]) == 2
+        assert f"{word.partition('=')[0].partition('.')[0]}: unknown key (known: root)" in capsys.readouterr().err
+
+
+def test_a_task_without_its_label_is_a_question(here, capsys):
+    make_corpus(here / "own", utterances=20, seed=5)
+    words = ["new", "own", "--model", "attune://demo/model", "--task", "classify"]
+    assert main(words) == 2
+    assert (
+        "has no 'label' to learn. Name its column: --label COLUMN. Columns: text, speaker, register."
+        in capsys.readouterr().err
+    )
+    assert main([*words, "--label", "speaker+register"]) == 0
+
+
+def test_a_manifest_with_rows_that_cannot_be_used_as_they_are_is_prepared(here, capsys):
+    manifest = make_corpus(here / "own", utterances=20, seed=5)
+    rows = [json.loads(line) for line in manifest.read_text().splitlines()]
+    rows[1]["text"] = "broken\u2028line"  # no end of a line of JSON
+    words = ["new", "own", "--model", "attune://demo/model"]
+    manifest.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    assert main(words) == 0 and "read as" not in capsys.readouterr().err
+    assert main([*words, "--to", "again.yaml"]) == 0  # what was held out is no manifest of its own
+    capsys.readouterr()
+    for problem in ("{damaged", json.dumps({**rows[0], "seconds": "long"}), json.dumps({**rows[0], "text": ""})):
+        shutil.rmtree(here / "data", ignore_errors=True)
+        manifest.write_text("".join(f"{json.dumps(row)}\n" for row in rows) + f"{problem}\n")
+        assert main([*words, "--to", "third.yaml"]) == 0
+        assert "own/manifest.jsonl: read as nemo" in (err := capsys.readouterr().err) and "skipped 1: " in err
+        (here / "third.yaml").unlink()
+    manifest.write_text("".join(json.dumps({**row, "seconds": None}) + "\n" for row in rows))
+    shutil.rmtree(here / "data")
+    assert main([*words, "--to", "fourth.yaml"]) == 0 and "train: 16 utterances, 0.3 min" in capsys.readouterr().err
 
 
 def test_an_edited_recipe_is_never_replaced_and_another_is(here, capsys):

@@ -3,6 +3,7 @@ import io
 import json
 import shutil
 
+import numpy as np
 import pytest
 
 from attune.api import load as load_model
@@ -143,3 +144,21 @@ def test_whisper_tells_segments_and_the_language_it_detected(whisper, recordings
         assert [row["text"] for row in found] == [row["segments"][0]["text"] for row in found]
         given = json.loads(attune(capsys, *words, "--json", "--language", "th").out)
         assert {row["language"] for row in given} == {"th"}
+
+
+def test_audio_made_of_recordings_with_one_name_is_not_written_over(recordings, tmp_path_factory, capsys):
+    task = "task={name: convert_voice, envelope: spectrum, head: {layers: 1, width: 8, iterations: 1}}"
+    model = write_model(tmp_path_factory.mktemp("voice"), task, "train.keep_best=null")
+    (recordings / "other").mkdir()
+    shutil.copy(recordings / "audio/00001.wav", recordings / "other/00000.wav")
+    found = json.loads(attune(capsys, "predict", model, "audio", "other", "--json").out)
+    files = [each["file"] for each in found]
+    assert len(set(files)) == 4 and all((recordings / file).is_file() for file in files)
+    assert files[1] == "predicted/00001.wav"
+
+
+def test_frames_are_written_beside_the_results(recordings, tmp_path_factory, capsys):
+    model = write_model(tmp_path_factory.mktemp("frames"), "task={name: spot_queries}", "train.keep_best=null")
+    found = json.loads(attune(capsys, "predict", model, "audio", "--out", "found/x.jsonl", "--json").out)
+    assert [each["file"] for each in found] == [f"found/predicted/0000{number}.npy" for number in range(3)]
+    assert all(np.load(recordings / each["file"]).ndim == 2 for each in found)

@@ -3,12 +3,14 @@
 import io
 import math
 import time
+from dataclasses import replace
 
 import pytest
 
-from attune.batches.load import Position
+from attune.batches.micro_batch import Position
 from attune.decoding.search import Search
-from attune.display import Display, real_time, show_preparing, shown
+from attune.display import Display, describe_example, real_time, show_preparing, shown
+from attune.loading.data import Example
 from attune.scoring.error_rates import CER, WER
 from attune.stages.context import Evaluated, Stepped
 from attune.stages.evaluate import Decoding, Evaluation
@@ -70,6 +72,22 @@ def test_a_log_has_the_speed_as_a_multiple_of_real_time_and_the_time_left(monkey
 )
 def test_speed_is_a_multiple_of_real_time(rate, text):
     assert real_time(rate) == text
+
+
+def test_training_on_text_has_no_speed_in_audio():
+    stepped = replace(step(1), audio_seconds_per_second=0.0)
+    display = Display(io.StringIO())
+    display.stepped(stepped, 11)
+    assert "real time" not in display.stream.getvalue() and "lr 1.00e-03, " in display.stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("reference", "reads", "text"),
+    [("Hello.", "hello", ": hello"), (3.5, None, ": 3.5"), ("clean", None, ": clean"), ([{"start": 0.0}], None, "")],
+)
+def test_the_first_example_is_shown_as_it_reads_or_with_what_it_is_compared_with(reference, reads, text):
+    example = Example("a", reference, "value ()", None, reads, 1.0, 50, 1)
+    assert describe_example(example) == f"a, 1.00 s{text}"
 
 
 def test_an_evaluation_is_a_short_line_and_its_conditions_are_shown_once():

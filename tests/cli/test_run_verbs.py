@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from attune.launch.doctor import TorchBuild
 from attune.text.normalizers import whisper_english
 
 from tiny import write_recipe
+
+SHIPPED = Path(__file__).parents[2] / "src/attune/demo/example"
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +57,58 @@ def test_training_in_a_pipe_prints_whole_lines(attune, recipe, tmp_path):
     assert code == 0 and "\r" not in out
     assert "\nfirst example: " in out and "\n  target: " in out
     assert "24 utterances" in out and "step 4/4" in out and "dev wer" in out and "normalizer: none" in out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["export", "RUN", "--to", "s3://speech/m"],
+        ["evaluate", "RUN", "--on", "dev", "--out", "s3://speech/m.jsonl"],
+        ["sweep", "RUN", "seed=1,2", "--to", "s3://speech/m"],
+        ["ui", "s3://speech"],
+    ],
+)
+def test_an_address_is_never_taken_for_a_local_path(attune, trained, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = attune(*(trained if word == "RUN" else word for word in words))
+    assert code == 2 and "s3://speech" in err and "a file or folder of this machine is expected" in err
+    assert not list(tmp_path.iterdir())
+
+
+SMALL_DISK = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=100k tmpfs "$0" && exec "$@"']
+
+
+@pytest.mark.recipe
+@pytest.mark.skipif(subprocess.run([*SMALL_DISK, "/tmp", "true"], check=False).returncode != 0, reason="needs root")
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["train", "example", "run=DISK/run", "data.train=[ROWS]", "--workers=0"], "Disk full for DISK/run/data/"),
+        (["pull", "RUN", "--to", "DISK/run"], "Disk full for DISK/"),
+        (["push", "RUN", "DISK/model"], "Cannot write DISK/model: No space left on device. Choose another folder."),
+        (["report", "RUN", "--out", "DISK/report.html"], "Disk full for DISK/report.html"),
+    ],
+)
+def test_a_full_disk_is_named_in_one_line(trained, words, named, tmp_path):
+    disk, rows = tmp_path / "disk", tmp_path / "rows.jsonl"
+    disk.mkdir()
+    places = {"DISK": str(disk), "RUN": str(trained), "ROWS": str(rows)}
+
+    def here(text):
+        return re.sub("DISK|RUN|ROWS", lambda found: places[found[0]], text)
+
+    shutil.copy(SHIPPED / "noise.ogg", tmp_path)
+    row = {"audio": "noise.ogg", "start": 0.0, "seconds": 0.5, "labels": {"class": "1"}}
+    rows.write_text("".join(json.dumps({"id": f"row-{number}", **row}) + "\n" for number in range(12_000)))
+    command = [*SMALL_DISK, str(disk), sys.executable, "-m", "attune", *map(here, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode in (1, 2) and "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith(here(named)), done.stderr
+
+
+def test_a_pull_to_a_folder_that_exists_is_refused_before_anything_is_fetched(attune, tmp_path):
+    code, _, err = attune("pull", "https://127.0.0.1:9/model", "--to", tmp_path)
+    assert code == 2 and f"{tmp_path} already exists" in err
 
 
 def test_exported_weights_can_be_read_by_others_as_any_new_file(trained, tmp_path):
@@ -255,6 +310,11 @@ def test_a_run_that_cannot_be_written_is_told_before_anything_is_decoded(attune,
         (["train", "{recipe}", "run=/proc/nowhere"], "Cannot write"),
         (["evaluate", "{run}", "--out", "/proc/nowhere/predictions.jsonl"], "Cannot write"),
         (["evaluate", "{run}", "--alignments", "{run}"], "Cannot write"),
+        (["verify", "{recipe}"], "is not a run: it has no recipe.yaml. Give the folder of a run."),
+        (
+            ["compare", "{run}/model", "{run}"],
+            "is a model, which keeps no scores. Compare prediction files: `attune eval",
+        ),
     ],
 )
 def test_a_mistake_is_a_message_and_exit_2(attune, recipe, trained, words, told):

@@ -36,11 +36,35 @@ def test_fine_tuning_freezes_nothing_and_own_weights_are_named():
     assert "model.upstream=wavlm" in command and "model.weights=hf://microsoft/wavlm-large" in command
 
 
+def test_an_upstream_of_your_own_goes_by_its_file_or_dotted_name():
+    (command,) = translated("-m train -p exp -u ./my_upstream.py -k my.pt -d asr")
+    assert "model.upstream=./my_upstream.py model.weights=my.pt" in command
+    assert "model.upstream=mine.energy" in translated("-m train -p exp -u mine.energy -d asr")[0]
+
+
 def test_resume_evaluate_and_push():
     assert translated("-m train -e result/downstream/x/states-100.ckpt") == ["train result/downstream/x/recipe.yaml"]
     assert translated("-m evaluate -n x --device cpu") == ["evaluate result/downstream/x --on test --device cpu"]
     pushed = translated("-m train -p exp/er -u fbank -d emotion --push_to_hf_hub true --hf_hub_org me")
     assert pushed[1] == "push exp/er hf://me/er"
+
+
+def test_a_resumed_run_takes_the_overrides_and_a_changed_schedule_is_wished_for():
+    (command,) = translated("-m train -e exp -o config.runner.total_steps=20,,config.runner.log_step=5")
+    assert command == "train exp/recipe.yaml train.steps=20 train.log_every=5 --reschedule"
+
+
+def test_one_layer_is_selected_by_its_own_key_or_by_its_number():
+    for words, layer in (("-s hidden_state_5", 5), ("-l -2", -2), ("-s last_hidden_state -l 3", -1)):
+        assert f"model.layers={layer}" in translated(f"-m train -n a -u fbank -d asr {words}")[0].split()
+
+
+def test_adam_is_the_recipes_optimizer_and_another_is_refused():
+    setting = "config.optimizer.name={},,config.optimizer.weight_decay=0.01"
+    (command,) = translated(f"-m train -n a -u fbank -d asr -o {setting.format('AdamW')}")
+    assert {"optimizer.name=adamw", "optimizer.weight_decay=0.01"} <= {*shlex.split(command)}
+    with pytest.raises(ConfigError, match="optimizer.name=SGD has no equivalent"):
+        translated(f"-m train -n a -u fbank -d asr -o {setting.format('SGD')}")
 
 
 def test_a_split_is_the_runs_own_or_a_manifest_beside_it_and_never_another(tmp_path):
@@ -76,9 +100,18 @@ def test_each_language_has_its_own_recipe():
 def test_options_in_the_override_win_and_a_configuration_file_gives_its_numbers(tmp_path):
     (command,) = translated("-m train -n a -u fbank -d emotion -o args.expdir=b,,args.seed=5")
     assert "run=b" in command and "seed=5" in command
-    (tmp_path / "libriphone.yaml").write_text("runner: {total_steps: 7}\noptimizer: {lr: 1.0e-2, name: X}\n")
+    (tmp_path / "libriphone.yaml").write_text("runner: {total_steps: 7}\noptimizer: {lr: 1.0e-2, name: TorchOptim}\n")
     (command,) = translated(f"-m train -n a -u fbank -d ctc -c {tmp_path / 'libriphone.yaml'}")
     assert command.startswith("train superb-pr ") and "train.steps=7" in command and "optimizer.lr=0.01" in command
+
+
+def test_a_scheduler_of_s3prl_is_the_schedule_of_the_same_shape():
+    setting = "config.scheduler.name={},,config.scheduler.num_warmup_steps=1400"
+    for name, shape in (("linear_schedule_with_warmup", "linear"), ("sqrt_decay_schedule_with_warmup", "inverse_sqrt")):
+        (command,) = translated(f"-m train -n x -u fbank -d asr -o {setting.format(name)}")
+        assert {f"train.schedule={shape}", "train.warmup=1400"} <= {*shlex.split(command)}
+    with pytest.raises(ConfigError, match="scheduler.name=linear_schedule has no equivalent; did you mean"):
+        translated(f"-m train -n x -u fbank -d asr -o {setting.format('linear_schedule')}")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from attune import cli
-from attune.cli import main, show
+from attune.cli import main, show, verbs
+from attune.cli._shell import parser_of
 from attune.errors import Preempted
 
 ROOT = Path(__file__).parents[2]
@@ -147,3 +148,15 @@ def test_what_cannot_be_listed_is_refused(capsys):
         main(["list", "task"])
     assert exit.value.code == 2
     assert "'tasks'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", verbs())
+def test_what_may_be_left_out_is_not_called_required(verb):
+    optional = [each for each in parser_of(verb)._get_positional_actions() if each.nargs == "*"]
+    assert all(each.default == [] for each in optional)  # without it, argparse names them where another one is missing
+
+
+def test_a_missing_argument_is_named_alone(capsys):
+    with pytest.raises(SystemExit):
+        main(["new"])
+    assert capsys.readouterr().err.endswith("attune new: error: the following arguments are required: data\n")

@@ -68,6 +68,14 @@ def test_overrides_may_stand_anywhere_after_the_recipe(capsys, words):
     assert found["origins"]["task.head.layers"] == "default"
 
 
+def test_a_run_stands_for_its_recipe(capsys):
+    Path("run").mkdir()
+    Path("run/recipe.yaml").write_text(BASE)
+    assert "lr: 0.0001" in " ".join(shown(capsys, "run").split())
+    assert main(["check", "run", "model={family: ssl}", "task={name: classify}"]) == 2
+    assert "data.train: No file or folder train.jsonl" in capsys.readouterr().out
+
+
 def test_all_that_is_wrong_goes_to_stderr(capsys):
     assert main(["show", "x.yaml", "train.stps=3", "optimizer.lr=fast"]) == 2
     captured = capsys.readouterr()

@@ -55,6 +55,13 @@ def test_each_file_is_a_line_and_a_folder_stands_for_its_audio_files(model, reco
     assert texts[0] == texts[3] != texts[1]
 
 
+def test_a_folder_stands_for_its_subfolders_too_but_not_for_hidden_files(recordings):
+    (recordings / "audio/anna").mkdir()
+    for name in ("anna/a.wav", "._00000.wav"):
+        shutil.copy(recordings / "audio/00000.wav", recordings / "audio" / name)
+    assert list(audio_files(["audio"])) == [f"audio/{name}.wav" for name in ("00000", "00001", "00002", "anna/a")]
+
+
 def test_the_search_is_changed_as_for_an_evaluation(model, recordings, capsys):
     search = {"search": "beam", "beam": 3, "precision": "bf16"}
     expected = attune.load(model, device="cpu", decode=search)

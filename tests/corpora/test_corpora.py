@@ -1,6 +1,8 @@
 """Every corpus on a miniature of its real layout: what becomes a row, what does not, and the promises of all."""
 
+import gzip
 import json
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ from attune import catalog
 from attune.audio.decode import read_utterance
 from attune.cli import main
 from attune.corpora import CORPORA, CorpusPaths, open_manifest, prepare_split
+from attune.corpora._rows import Row
 from attune.corpora.common_voice import normalize_letters, superb_text
 from attune.corpora.switchboard import clean_transcript
 from attune.errors import DataError
@@ -209,6 +212,25 @@ def test_a_plain_folder_with_texts_beside_the_audio(tmp_path):
     assert left_out["train"] == {"no .txt or .lab file": 1, "text is not UTF-8": 1}
 
 
+def test_a_folder_of_validation_recordings_is_a_split_of_its_own(tmp_path):
+    for split in ("train", "validation"):
+        miniatures.text(miniatures.audio(tmp_path / split / "a.wav").with_suffix(".txt"), split)
+    splits, _ = prepare("folder", tmp_path, tmp_path / "to")
+    assert {split: [row.text for row in rows] for split, rows in splits.items()} == {
+        "train": ["train"],
+        "validation": ["validation"],
+    }
+
+
+@pytest.mark.parametrize(("corpus", "kind"), [("csv", "csv"), ("nemo", "jsonl")])
+def test_the_metadata_of_each_folder_of_an_audio_folder_is_a_split(tmp_path, corpus, kind):
+    splits, _ = prepare(corpus, miniatures.audio_folder(tmp_path / "data", kind), tmp_path / "to")
+    assert {split: [row.text for row in rows] for split, rows in splits.items()} == {
+        "train": ["from train"],
+        "validation": ["from validation"],
+    }
+
+
 def test_csv_columns_by_any_name(tmp_path):
     columns = dict(audio="file", text="words", speaker="who", seconds="length", labels=("kind",))
     splits, left_out = prepare("csv", miniatures.csv_files(tmp_path), tmp_path / "to", **columns)
@@ -235,6 +257,14 @@ def test_kaldi_segments_texts_and_sides(tmp_path):
     assert (one.id, one.text, one.speaker, one.channel) == ("train-u1", "some words 1", "train-anna", 0)
     assert other.channel == 1 and one.seconds == 0.5
     assert sum(left_out["dev"].values()) == 2
+
+
+def test_a_kaldi_segment_that_ends_at_minus_one_goes_on_to_the_end_of_its_recording(tmp_path):
+    source = miniatures.kaldi(tmp_path)
+    (source / "dev" / "segments").write_text("dev-u1 dev-A 0.5 -1\ndev-u2 dev-B -2 -1\n")
+    splits, left_out = prepare("kaldi", source, tmp_path / "to")
+    assert [(each.id, each.start, each.seconds) for each in splits["dev"]] == [("dev-u1", 0.5, 1.5)]
+    assert left_out["dev"] == {"invalid segment times": 1}
 
 
 def test_a_kaldi_pipe_is_refused_and_not_run(tmp_path):
@@ -291,6 +321,43 @@ def test_a_shard_that_is_cut_off_or_damaged_is_refused(tmp_path):
     path.write_bytes(whole[: second.first_byte - 512] + b"\xff" * 512 + whole[second.first_byte :])
     with pytest.raises(DataError, match=r"a\.tar is damaged at byte"):
         prepare("shards", path, tmp_path / "damaged")
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "content"),
+    [
+        ("lhotse", "cuts_train.jsonl.gz", gzip.compress(b"{}" * 1000)[:20] + bytes(20)),
+        ("lhotse", "cuts_train.jsonl", b"[" * 100_000),
+        ("lhotse", "cuts_train.jsonl", b'5\n{"recording": 5}\n{"recording": {"sources": [{"type": "file"}]}}\n'),
+        ("voxceleb1", "iden_split.txt", b"1 loose.wav\n"),
+        ("librispeech", "LibriSpeech/dev-clean/101/7/101-7.trans.txt", b"101-7-0000\0 A\n101-7-0001 B\n"),
+        ("sbcsae", "train.tsv", b"path\tsentence\n\tnothing\n"),
+    ],
+)
+def test_a_list_that_is_damaged_is_a_message_or_a_reason_to_skip_a_row(name, file, content, tmp_path, capsys):
+    root = tmp_path / "from"
+    {**MINIATURES, "voxceleb1": miniatures.voxceleb1, "sbcsae": sbcsae}[name](root)
+    (root / file).write_bytes(content)
+    code = main(["prepare", name, "--from", str(root), "--to", str(tmp_path / "to")])
+    shown = capsys.readouterr()
+    assert code in (0, 2) and (shown.err if code else shown.out)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("layout", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_a_shard_with_a_negative_size_is_refused_instead_of_read_for_ever(tmp_path, layout):
+    header = tarfile.TarInfo("1.flac")
+    header.size = -512
+    content = tarfile.TarInfo("0.flac").tobuf() + header.tobuf(layout) + bytes(10240)
+    (tmp_path / "a.tar").write_bytes(content)
+    with pytest.raises(DataError, match=r"a\.tar is not an uncompressed tar file, or is damaged: .*-512 bytes"):
+        prepare("shards", tmp_path / "a.tar", tmp_path / "to")
+
+
+def sbcsae(root):
+    for split in ("train", "dev", "test"):
+        miniatures.audio(root / f"wav/{split}.wav")
+        miniatures.text(root / f"{split}.tsv", "path\tsentence", f"{split}.wav\tone")
 
 
 def _indexed(path, to):
@@ -405,7 +472,7 @@ def test_an_interrupted_preparation_goes_on_from_what_it_had_measured(tmp_path):
         list(prepare_split("dev", cut_off(), to, jobs=1))
     assert not (to / "dev.jsonl").exists()
     (to / ".dev.measured.jsonl").write_text(
-        "".join(json.dumps({"key": key, "result": 9.5}) + "\n" for key in _keys(found[:1])) + '{"cut'
+        "".join(json.dumps({"key": key, "result": 9.5}) + "\n" for key in _keys(found[:1], to)) + '{"cut'
     )
     list(prepare_split("dev", iter(found), to, jobs=1))
     seconds = [json.loads(line)["seconds"] for line in (to / "dev.jsonl").read_text().splitlines()]
@@ -413,10 +480,42 @@ def test_an_interrupted_preparation_goes_on_from_what_it_had_measured(tmp_path):
     assert not (to / ".dev.measured.jsonl").exists()
 
 
-def _keys(found):
+def test_what_is_mended_after_an_interruption_is_read_again(tmp_path):
+    broken, to = tmp_path / "broken.wav", tmp_path / "to"
+    broken.write_bytes(b"cut")
+    sound = miniatures.audio(tmp_path / "sound.wav")
+    rows = [Row("0", str(broken)), *(Row(str(number), str(sound)) for number in range(1, 70))]
+
+    def cut_off():
+        yield from rows[:64]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(prepare_split("train", cut_off(), to, jobs=1))
+    assert (to / ".train.measured.jsonl").read_text().count("\n") == 64
+    miniatures.audio(broken)
+    list(prepare_split("train", iter(rows), to, jobs=1))
+    assert len((to / "train.jsonl").read_text().splitlines()) == 70
+
+
+def test_a_shard_that_is_replaced_after_an_interruption_is_read_again(tmp_path):
+    for number in range(12):
+        miniatures.shard(tmp_path / f"from/{number:03d}.tar", [f"{number}-a"])
+    last = tmp_path / "from/011.tar"
+    whole = last.read_bytes()
+    last.write_bytes(whole[:600])
+    with pytest.raises(DataError, match="is truncated"):
+        prepare("shards", tmp_path / "from", tmp_path / "to")
+    last.write_bytes(whole)
+    miniatures.shard(tmp_path / "from/000.tar", ["another-1", "another-2"])
+    splits, _ = prepare("shards", tmp_path / "from", tmp_path / "to")
+    assert [row.id for row in splits["train"]][:3] == ["another-1", "another-2", "1-a"]
+
+
+def _keys(found, to):
     from attune.corpora._prepare import _key
 
-    return [_key(item) for item in found]
+    return [_key(item, to) for item in found]
 
 
 def test_plug_ins_that_import_the_former_names_keep_working(tmp_path):
@@ -431,7 +530,12 @@ def test_plug_ins_that_import_the_former_names_keep_working(tmp_path):
 
 @pytest.mark.parametrize(
     ("sentence", "text"),
-    [("¿Qué tal, señor?", "QUÉ TAL SEÑOR"), ("it's well-known …", "IT'S WELL KNOWN"), ("ﬁn １２", "FIN 12")],
+    [
+        ("¿Qué tal, señor?", "QUÉ TAL SEÑOR"),
+        ("it's well-known …", "IT'S WELL KNOWN"),
+        ("D’Artagnan | 5 + 2 = ~7 × 1", "D'ARTAGNAN 5 2 7 1"),
+        ("ﬁn １２", "FIN 12"),
+    ],
 )
 def test_text_of_superb_is_upper_case_without_punctuation(sentence, text):
     assert superb_text(sentence) == text
@@ -444,7 +548,9 @@ def test_common_voice_by_accent_and_without_latin_rows(tmp_path):
         ("Sí.", "mexicano", "es"),
         ("No.", "andino", "es"),
         ("ok 好", "mexicano", "zh-CN"),
-        ("好。", "mexicano", "zh-CN"),
+        ("好，好。", "mexicano", "zh-CN"),
+        ("И好", "mexicano", "zh-CN"),
+        ("…", "mexicano", "es"),
     ]
     for number, (sentence, accent, locale) in enumerate(rows):
         soundfile.write(tmp_path / "cv" / "clips" / f"{number}.wav", np.zeros(1600), 16_000)
@@ -452,4 +558,5 @@ def test_common_voice_by_accent_and_without_latin_rows(tmp_path):
     (tmp_path / "cv" / "test.tsv").write_text("\n".join(lines) + "\n")
     options = {"splits": ("test",), "accent": "mexicano", "text": "superb"}
     splits, left_out = prepare("common_voice", tmp_path / "cv", tmp_path / "to", **options)
-    assert [row.text for row in splits["test"]] == ["SÍ", "好"] and left_out["test"] == {"Latin letters": 1}
+    assert [row.text for row in splits["test"]] == ["SÍ", "好好"]
+    assert left_out["test"] == {"Latin letters": 1, "foreign letters": 1, "no words": 1}

@@ -49,6 +49,11 @@ def test_a_record_that_is_not_utf8_is_left_out(tmp_path):
     assert read(tmp_path / "m.csv", b"audio,text\na.wav,caf\xe9\n") == [Skipped("m.csv:2", "not UTF-8 text")]
 
 
+def test_a_table_in_the_utf16_of_spreadsheets_is_refused_with_what_to_do(tmp_path):
+    with pytest.raises(DataError, match=r"first line of .*m\.csv is not UTF-8 text. Save the file as UTF-8"):
+        read(tmp_path / "m.csv", "audio,text\na.wav,hi\n".encode("utf-16"))
+
+
 def test_a_csv_file_with_an_unquoted_comma_loses_that_row_and_says_so(tmp_path):
     miniatures.text(tmp_path / "m.csv", "audio,text", '"a.wav","one', 'two"', "b.wav,one, two")
     first, second = csv_files.read(CorpusPaths(str(tmp_path), tmp_path), csv_files.Options(text="text"))["m"]

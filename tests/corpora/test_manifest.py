@@ -148,7 +148,7 @@ def test_what_opens_an_address_is_in_no_index(data, audio):
     ("name", "content", "reason"),
     [
         ("absent.jsonl", None, "does not exist"),
-        ("m.json", "{}", "Expected .jsonl, .csv or .tsv"),
+        ("m.json", "{}", r"Expected .jsonl, .csv or .tsv .*: attune prepare auto --from .*m\.json --to FOLDER"),
         ("m.jsonl", "", "has no rows"),
         ("m.jsonl", "\n \n", "has no rows"),
         ("m.csv", "id,text\n", "has no rows"),

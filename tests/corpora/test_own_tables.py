@@ -59,6 +59,16 @@ def test_the_audio_column_is_found_by_its_cells_and_a_named_column_has_the_last_
         splits(table(tmp_path / "n.csv", "a,b", "1,2"))
 
 
+def test_spaces_around_a_cell_belong_to_its_text_alone(tmp_path):
+    miniatures.audio(tmp_path / "clips" / "a.wav")
+    path = table(
+        tmp_path / "m.csv", "file, words, speaker, mood", "a.wav , hi  you, anna , calm ", "b.wav, oh, anna,calm"
+    )
+    first, second = splits(path)["m"]
+    assert (first.id, first.audio, first.text) == ("a", str(tmp_path / "clips" / "a.wav"), " hi  you")
+    assert first.speaker == second.speaker == "anna" and first.labels == second.labels == {"mood": "calm"}
+
+
 def test_segments_are_cut_by_start_and_end(tmp_path):
     path = table(tmp_path / "m.csv", "path,start,end,text", "call.wav,1.5,2.75,hi", "call.wav,3,2,no")
     first, second = splits(path)["m"]
@@ -85,7 +95,7 @@ def test_a_table_knows_at_once_about_how_many_rows_it_has(tmp_path):
 
 
 def test_a_split_column_makes_the_splits(tmp_path):
-    rows = ("a.wav,a,train", "b.wav,b,Validation", "c.wav,c,testing", "d.wav,d,train", "e.wav,e,")
+    rows = ("a.wav,a,train", "b.wav,b,Validation", "c.wav,c,testing", "d.wav,d,train")
     found = splits(table(tmp_path / "m.csv", "path,text,split", *rows))
     assert {name: [row.id for row in rows] for name, rows in found.items()} == {
         "train": ["a", "d"],
@@ -113,9 +123,26 @@ def test_too_few_speakers_are_told_and_recordings_can_be_cut_instead(tmp_path):
         splits(path, dev=0.2, split_by="speaker")
 
 
+def test_a_record_without_a_split_or_with_too_many_cells_is_reported_once(tmp_path):
+    path = table(
+        tmp_path / "m.csv", "file;text;split", "a.wav;one;train", "b.wav;two;", "c.wav;x;y;test", "d.wav;z;test"
+    )
+    found = splits(path)
+    assert [row.id for rows in found.values() for row in rows if not isinstance(row, Skipped)] == ["a", "d"]
+    skipped = [row for rows in found.values() for row in rows if isinstance(row, Skipped)]
+    assert len(skipped) == 2 and Skipped("m.csv:3", "no split") in skipped
+
+
 def test_every_split_gets_a_group_even_if_one_is_large():
     owners = assign_groups({"a": 90, "b": 5, "c": 5}, {"test": 0.5, "dev": 0.1})
     assert sorted(owners.values()) == ["dev", "test", "train"]
+
+
+@pytest.mark.parametrize("most", "abc")
+def test_a_speaker_with_most_of_the_rows_is_trained_on(most):
+    counts = {name: 900 if name == most else 50 for name in "abc"}
+    owners = assign_groups(counts, {"dev": 0.1, "test": 0.1})
+    assert owners[most] == "train" and sorted(owners.values()) == ["dev", "test", "train"]
 
 
 def test_prepare_shows_the_columns_and_the_path_of_what_is_missing(tmp_path, capsys):

@@ -13,6 +13,7 @@ PLAIN = [
     {"id": "a", "text": 'of "text" alone'},
 ]
 UNUSUAL = [
+    b'{"id": "\\u0061", "audio": "a.wav", "seconds": 1, "note": ' + b"[" * 100_000,
     b'{"id": "a", "audio": "a.wav", "seconds": 1, "note": "\xff"}',
     b'{"id": "a", "audio": "a.wav", "seconds": 1, "note": "tab\there"}',
     b'{"id": "a", "audio": "a.wav", "seconds": 1, "note": "\\ud800"}',

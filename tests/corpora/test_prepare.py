@@ -1,10 +1,15 @@
 """Writing a split's manifest: what is in its place already."""
 
+import subprocess
+import sys
+from multiprocessing import active_children
+
 import pytest
 
 from attune.cli import main
 from attune.corpora import prepare_split
-from attune.errors import DataError
+from attune.corpora._rows import Row
+from attune.errors import DataError, ReaderLost
 
 import miniatures
 
@@ -46,6 +51,18 @@ def test_a_source_that_has_not_changed_is_left_alone(table, capsys):
     assert main(command) == 0 and "already prepared" in capsys.readouterr().out
 
 
+def test_a_script_is_not_run_again_in_every_worker(table, tmp_path):
+    script = tmp_path / "script.py"
+    words = ["prepare", "csv", "text=text", "--from", str(table[0]), "--to", str(tmp_path / "new"), "--jobs", "2"]
+    script.write_text(
+        "import multiprocessing\n"
+        "multiprocessing.set_start_method('forkserver', force=True)  # as from Python 3.14 on\n"
+        f"from attune.cli import main\nprint('once', main({words!r}), flush=True)\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0 and done.stdout.count("once 0") == 1, done.stderr
+
+
 def test_a_changed_table_is_refused_with_what_changed_and_written_again_by_force(table, tmp_path, capsys):
     path, command = table
     before = written(tmp_path)
@@ -73,3 +90,35 @@ def test_a_preparation_of_which_nothing_came_does_not_refuse_its_correction(tmp_
     assert "one" in written(tmp_path)
     assert main(command) == 2
     assert "is already prepared with other settings (root: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["corpus.json", "train.prepared.json"])
+def test_a_damaged_record_of_a_preparation_is_named_and_mended_by_force(table, tmp_path, name, capsys):
+    (_, command), before = table, written(tmp_path)
+    for content in (b"", b"[]", b'{"rows": "2"}', b"\xff"):
+        (tmp_path / "to" / name).write_bytes(content)
+        assert main(command) == 2
+        assert f"{name} is damaged. Prepare again with --force" in capsys.readouterr().err
+        assert main([*command, "--force"]) == 0 and written(tmp_path) == before
+        assert main(command) == 0
+
+
+def test_a_killed_process_of_a_preparation_is_reported_in_words(tmp_path):
+    def rows():
+        yield from (Row(str(number), "missing.wav") for number in range(1000))
+        for child in active_children():
+            child.kill()
+        yield from (Row(str(number), "missing.wav") for number in range(1000, 2000))
+
+    with pytest.raises(ReaderLost, match="was killed, perhaps out of memory"):
+        list(prepare_split("train", rows(), tmp_path, jobs=2))
+    assert not (tmp_path / "train.jsonl").exists()
+
+
+def test_where_nothing_can_be_used_the_next_step_is_named(tmp_path, capsys):
+    (miniatures.audio(tmp_path / "from/a.wav").parent / "empty.wav").touch()
+    miniatures.text(tmp_path / "from/empty.txt", "words")
+    assert main(["prepare", "auto", "--from", str(tmp_path / "from"), "--to", str(tmp_path / "to")]) == 2
+    out, err = capsys.readouterr()
+    assert "  skipped 1: empty audio file\n" in out and "  skipped 1: no .txt or .lab file\n" in out
+    assert "has no row that can be used. Fix what was skipped, or name the corpus" in err

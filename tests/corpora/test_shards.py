@@ -1,10 +1,12 @@
 """Tar shards: bad samples, patterns that mean nothing, and addresses that must not be written down."""
 
+import json
 import tarfile
 
 import pytest
 
 from attune.corpora import CorpusPaths, Skipped, expand_shards, read_shard
+from attune.corpora._detect import detect_corpus
 from attune.corpora.shards import CORPUS
 from attune.errors import DataError
 from attune.sources import RetryPolicy, content_of
@@ -19,6 +21,7 @@ import miniatures
         ("b.txt", "café".encode("latin-1"), "its .txt is not UTF-8 text"),
         ("b.lab", b"\xff\xfeh\x00i\x00", "its .lab is not UTF-8 text"),
         ("b.json", '{"text": "café"}'.encode("latin-1"), "its .json is not JSON"),
+        ("b.json", b"[" * 100_000, "its .json is not JSON"),
     ],
 )
 def test_a_note_that_is_not_utf8_costs_its_sample_alone(tmp_path, name, note, reason):
@@ -30,6 +33,56 @@ def test_a_note_that_is_not_utf8_costs_its_sample_alone(tmp_path, name, note, re
     first, second, third = [sample.found for sample in read_shard(str(tmp_path / "s.tar"))]
     assert isinstance(second, Skipped) and second.which.endswith("s.tar: b") and second.reason.startswith(reason)
     assert (first.id, third.id) == ("a", "c")
+
+
+def tarred(folder, names, lines):
+    """A bucket as NeMo tars it: recordings alone, and a manifest beside them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(folder / "audio_0.tar", "w") as archive:
+        for name in names:
+            miniatures.put(archive, name, miniatures.encoded())
+    (folder / "tarred_audio_manifest.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(folder / "audio_0.tar")
+
+
+def test_recordings_that_nemo_tarred_have_the_lines_of_the_manifest_beside_them(tmp_path):
+    lines = [
+        {
+            "audio_filepath": "data_a-sub1.wav",
+            "duration": 0.5,
+            "offset": 0.25,
+            "text": "one",
+            "lang": "en",
+            "shard_id": 0,
+        },
+        {"audio_filepath": "data_b.flac", "duration": 1, "text": "two", "shard_id": 0},
+        {"audio_filepath": "data_d.flac", "duration": 0.4, "text": "half", "offset": 0, "shard_id": 0},
+        {"audio_filepath": "data_d.flac", "duration": 0.4, "text": "other half", "offset": 0.4, "shard_id": 0},
+    ]
+    shard = tarred(tmp_path, ["data_a-sub1.flac", "data_b.flac", "data_c.flac", "data_d.flac"], lines)
+    first, second, third, fourth = [sample.found for sample in read_shard(shard)]
+    assert (first.id, first.text, first.start, first.seconds) == ("data_a-sub1", "one", 0.25, 0.5)
+    assert (first.labels, first.audio) == ({"lang": "en"}, shard)
+    assert (second.id, second.text, second.seconds) == ("data_b", "two", 1.0)
+    assert isinstance(third, Skipped) and third.reason == "not in tarred_audio_manifest.json"
+    assert isinstance(fourth, Skipped) and fourth.reason.startswith("several lines of tarred_audio_manifest.json")
+
+
+def test_nemos_buckets_are_named_as_in_nemo_and_recognized_as_shards(tmp_path):
+    for bucket in (1, 2):
+        line = {"audio_filepath": "a.flac", "duration": 1.0, "text": f"bucket {bucket}"}
+        shard = tarred(tmp_path / f"bucket{bucket}", ["a.flac"], [line])
+    shards = expand_shards([str(tmp_path / "bucket_OP_1..2_CL_" / "audio__OP_0..0_CL_.tar")])
+    assert [next(read_shard(each)).found.text for each in shards] == ["bucket 1", "bucket 2"] and shards[1] == shard
+    assert detect_corpus(tmp_path / "bucket1") == "shards"
+
+
+def test_a_manifest_of_tarred_recordings_that_is_damaged_is_named_by_its_line(tmp_path):
+    shard = tarred(tmp_path, ["a.flac"], [{"audio_filepath": "a.flac", "duration": 1.0, "text": "one"}])
+    with (tmp_path / "tarred_audio_manifest.json").open("a") as file:
+        file.write('\n{"text": "no name"}\n')
+    with pytest.raises(DataError, match=r"tarred_audio_manifest\.json:3 is not a JSON object with \"audio_filepath\""):
+        next(read_shard(shard))
 
 
 def test_shards_of_a_source_from_another_package_are_listed_and_read_from_any_sample_on(tmp_path, monkeypatch):

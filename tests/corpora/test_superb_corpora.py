@@ -41,7 +41,7 @@ def snips(root):
         for number in range(2):
             name = f"{voice}-snips-{folder}-{number}"
             audio(root / "SNIPS" / folder / f"{name}.wav")
-            lines.append(f"{name} BOS ADD SOUL & BLUES , NOW EOS\tO O B-list I-list I-list O O AddToPlaylist")
+            lines.append(f"{name} BOS ADD QUEEN SOUL & BLUES , NOW EOS\tO O artist list list list O O AddToPlaylist")
     audio(root / "SNIPS" / "train" / "Brian-snips-train-0.wav")
     audio(root / "SNIPS" / "train" / "Joey-snips-train-0.wav")
     text(root / "SNIPS" / "all.iob.snips.txt", *lines)
@@ -132,7 +132,7 @@ def test_quesst14_has_queries_documents_and_which_is_in_which(tmp_path):
 def test_snips_has_a_tag_for_each_word_and_the_voices_of_its_split(tmp_path):
     splits, left_out = prepare("snips", snips(tmp_path), tmp_path / "to")
     row = splits["train"][0]
-    assert (row.text, row.labels["slots"]) == ("ADD SOUL AND BLUES NOW", "O B-list I-list I-list O")
+    assert (row.text, row.labels["slots"]) == ("ADD QUEEN SOUL AND BLUES NOW", "O B-artist B-list I-list I-list O")
     assert row.labels["intent"] == "AddToPlaylist" and row.speaker == "Ivy"
     assert left_out["train"] == {"voice of another split": 1, "not in all.iob.snips.txt": 1}
 
@@ -173,6 +173,30 @@ def test_vcc2020_tests_sources_beside_what_the_target_would_say(tmp_path):
     assert splits["dev"][0].signals["target"] == splits["dev"][0].audio and not splits["train"][0].signals
     assert {row.speaker for row in splits["test"]} == {"SEF1", "SEF2", "SEM1", "SEM2"}
     assert splits["test"][0].signals["target"].name == "E30001.wav" and splits["test"][0].text == "Another."
+
+
+def test_vcc2020_is_read_from_its_archives_as_they_unpack(tmp_path):
+    names = {
+        "source/SEF1": ("E10001", "E10061"),
+        "target_task1/TEF1": ("E10051", "E10061", "E20001"),
+        "vcc2020_database_evaluation/SEF1": ("E30001",),
+        "vcc2020_database_groundtruth/TEF1": ("E30001",),
+    }
+    for folder, own in names.items():
+        for name in own:
+            audio(tmp_path / "vcc" / folder / f"{name}.wav", rate=24000)
+    transcriptions = tmp_path / "vcc" / "vcc2020_database_transcriptions"
+    training = "transcriptions_training/vcc2020_database_training_{}_transcriptions.txt"
+    text(transcriptions / training.format("Eng"), "E20001 One sentence.")
+    text(transcriptions / training.format("Ger"), "G10001 Ein Satz.")
+    text(transcriptions / "transcriptions_evaluation/vcc2020_database_evaluation_transcriptions.txt", "E30001 Another.")
+    splits, _ = prepare("vcc2020", tmp_path / "vcc", tmp_path / "to")
+    assert [(row.id, row.text) for row in splits["train"]] == [("TEF1/E10051", None), ("TEF1/E20001", "One sentence.")]
+    (row,) = splits["test"]
+    assert (row.id, row.text) == ("SEF1/E30001", "Another.")
+    assert row.signals["target"].parent.parent.name == "vcc2020_database_groundtruth"
+    with pytest.raises(DataError, match="no ./TEM1 and no source/TEM1 and no target_task1/TEM1"):
+        prepare("vcc2020", tmp_path / "vcc", tmp_path / "no", target="TEM1")
 
 
 def voxceleb(root):

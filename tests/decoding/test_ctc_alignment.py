@@ -80,3 +80,9 @@ def test_greedy_tokens_have_the_frames_they_were_best_in():
     (found,) = ctc.greedy(CtcScorer(log_probs, torch.tensor([6])))
     assert (found.tokens, found.frames, found.ends) == ((1, 2, 1), (1, 3, 5), (3, 4, 6))
     assert found.confidences == pytest.approx((0.5, 0.5, 0.5))
+
+
+def test_a_row_without_frames_has_no_alignment_but_that_of_nothing():
+    scorer = CtcScorer(torch.randn(2, 3, 5).log_softmax(-1), torch.tensor([0, 0]))
+    none, nothing = align(scorer, [ForcedTokens((1,)), ForcedTokens(())])
+    assert none is None and nothing is not None and nothing.tokens == ()

@@ -1,3 +1,4 @@
+import gzip
 import itertools
 import math
 
@@ -105,6 +106,8 @@ def test_what_stands_for_never_in_a_file_is_not_the_least_likely_token(arpa):
     arpa.write_text(ARPA.replace("-1.5\t<unk>\n", "").replace("-0.8\tc", "-99\tc"), encoding="utf-8")
     model = read_arpa(arpa, PIECES, torch.device("cpu"))
     assert model.start(1)[0][0, 4] == pytest.approx((-0.3 - 0.6) * math.log(10))
+    arpa.write_text(ARPA.replace("-1.5\t<unk>\n", "").replace("-0.8\tc", "-inf\tc"), encoding="utf-8")
+    assert torch.equal(read_arpa(arpa, PIECES, torch.device("cpu")).start(1)[0], model.start(1)[0])
     arpa.write_text("\\1-grams:\n-99\t<s>\t-0.3\n\\end\\\n", encoding="utf-8")
     with pytest.raises(ModelError, match="it has no n-grams"):
         read_arpa(arpa, PIECES, torch.device("cpu"))
@@ -121,6 +124,7 @@ def test_a_model_over_other_tokens_is_refused(arpa):
         ("", "it has no n-grams"),
         ("\\1-grams:\n-0.5 ▁a\n\\2-grams:\n-0.5 ▁a\n", "line 4: expected a number, 2 words"),
         ("\\1-grams:\nmuch\t▁a\n", "line 2: expected a number"),
+        ("\\1-grams:\nnan\t▁a\n", "line 2: expected a number"),
     ],
 )
 def test_a_damaged_file_is_named(arpa, text, message):
@@ -129,6 +133,13 @@ def test_a_damaged_file_is_named(arpa, text, message):
         read_arpa(arpa, PIECES, torch.device("cpu"))
     with pytest.raises(ModelError, match="is not a valid ARPA file"):
         read_arpa(arpa.with_name("nowhere.arpa"), PIECES, torch.device("cpu"))
+
+
+def test_a_compressed_file_is_answered_with_how_to_unpack_it(arpa):
+    path = arpa.with_suffix(".arpa.gz")
+    path.write_bytes(gzip.compress(arpa.read_bytes()))
+    with pytest.raises(ModelError, match=r"lm\.arpa\.gz is compressed\. Unpack it first: gunzip"):
+        read_arpa(path, PIECES, torch.device("cpu"))
 
 
 def test_the_end_of_a_sentence_is_a_token_where_the_model_has_one(arpa):

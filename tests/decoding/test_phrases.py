@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from attune.decoding import ctc
-from attune.decoding._phrase_tree import TokenTexts
+from attune.decoding._phrase_tree import TokenTexts, _byte_alphabet
 from attune.decoding.fusion import Fusion
 from attune.decoding.phrases import PhraseBook
 from attune.decoding.search import Search, search
@@ -107,15 +107,63 @@ def test_each_utterance_has_its_own_phrases():
     assert booster(LETTERS, [], own=((), ())) is None
 
 
-@pytest.mark.parametrize("phrase", ["łódź", "a1", "  "])
+@pytest.mark.parametrize("phrase", ["łódź", "a1"])
 def test_a_phrase_that_the_tokens_cannot_write_is_refused(phrase):
     with pytest.raises(ModelError, match="characters that this model's tokens do not have"):
         booster(LETTERS, [phrase])
+    with pytest.raises(ModelError, match="'  ' is empty"):
+        booster(LETTERS, ["  "])
 
 
 def test_scripts_without_spaces_have_phrases_anywhere():
     pieces = ("<blank>", "東", "京", "は", "大")
     assert gain(booster(pieces, ["東京"]), [4, 1, 2, 3]) == pytest.approx(2.0)
+
+
+def test_overlapping_phrases_of_such_scripts_gain_each_and_a_letter_after_them_ends_a_word():
+    rng, letters, unspaced = random.Random(5), "北京大学ab+", "北京大学"
+    pieces = ("<blank>", "<unk>", "▁", *letters, "ab", "▁a", "▁北")
+    phrases = ["北京", "京大", "北京大学", "学", "a学", "大ab", "b+", "ba"]
+    boosted = booster(pieces, phrases)
+
+    def is_break(letter):
+        return not letter.isalnum() or letter in unspaced
+
+    def is_in(phrase, text):
+        places = (at for at in range(len(text)) if text.startswith(phrase, at))
+        around = ((text[:at], text[at + len(phrase) :]) for at in places)
+        return any(
+            (not before or is_break(before[-1]) or phrase[0] in unspaced)
+            and (not after or is_break(after[0]) or is_break(phrase[-1]))
+            for before, after in around
+        )
+
+    for _ in range(300):
+        tokens = [rng.randrange(2, len(pieces)) for _ in range(rng.randrange(9))]
+        text = "".join(pieces[token].replace("▁", " ") for token in tokens)
+        expected = sum(len(phrase) for phrase in phrases if is_in(phrase, text))
+        assert gain(boosted, tokens) == pytest.approx(expected), text
+
+
+def test_phrases_begin_after_characters_that_tokens_have_in_parts():
+    piece_of = {byte: piece for piece, byte in _byte_alphabet().items()}
+    first, other = "東".encode(), "北".encode()
+    parts = (first[:2], first[2:], "京".encode(), other[:1], other[1:], b" a", b" " + first[:2])
+    boosted = booster(tuple("".join(piece_of[byte] for byte in part) for part in parts), ["東京"])
+    east, end, capital, north, rest, letter, spaced = range(7)
+    for written in ([east, end, capital], [north, rest, east, end, capital], [letter, east, end, capital, north, rest]):
+        assert gain(boosted, written) == pytest.approx(2.0), written
+    assert gain(boosted, [letter, spaced, end, capital]) == pytest.approx(2.0)
+    assert gain(boosted, [east, end, north, rest]) == pytest.approx(0.0)
+
+
+def test_a_whole_page_as_a_phrase_is_read_at_once_and_tables_are_kept_for_the_next_batch():
+    page = " ".join(["to be or not to be"] * 1000)
+    book = PhraseBook(TokenTexts(LETTERS), 1.0, (page, "to be"))
+    first = book.booster(((),), CPU)
+    assert gain(first, [LETTERS.index(letter) for letter in ("t", "o", "▁", "b", "e")]) == pytest.approx(4.0)
+    assert book.booster(((), ()), CPU).tables is first.tables
+    assert book.booster((("or",),), CPU).tables is not first.tables
 
 
 def test_byte_level_tokens_are_read_as_what_they_write():

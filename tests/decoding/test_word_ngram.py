@@ -49,6 +49,21 @@ def test_any_spelling_of_a_sentence_has_the_probability_of_its_words(model, arpa
     assert parts["lm"] == pytest.approx(0.5 * likelihood(model, [words]).log_prob, abs=1e-4)
 
 
+@pytest.mark.parametrize("unknown", ["<unk>", "<UNK>"])
+def test_an_unknown_word_is_as_probable_as_the_file_says_and_so_is_what_follows_it(unknown, tmp_path):
+    lines = ["-99\t<s>\t0", "-0.7\t</s>", f"-0.9\t{unknown}\t-0.2", "-0.5\tab\t-0.3", "-2.5\tc\t0"]
+    grams = [f"-0.1\t{unknown} ab", f"-0.4\tab {unknown}"]
+    path = tmp_path / "open.arpa"
+    path.write_text("\n".join(["\\1-grams:", *lines, "\\2-grams:", *grams, "\\end\\"]) + "\n")
+    lm = read_word_arpa(path, LETTERS, CPU)
+    for written, expected in (
+        ("ca▁ab", -0.9 - 0.1 - 0.3 - 0.7),  # <unk>, ab after it, and the end at the cost of ab's backoff
+        ("ab▁ca▁c", -0.5 - 0.4 - 0.2 - 2.5 - 0.7),
+    ):
+        (parts,) = Fusion(lm, 1.0).parts([[LETTERS.index(letter) for letter in written]], None)
+        assert parts["lm"] == pytest.approx(expected * math.log(10), abs=1e-4)
+
+
 def test_a_beam_finds_the_word_that_the_file_has(arpa):
     frames = torch.full((5, len(LETTERS)), 1e-3)
     for place, letters in enumerate(["a", "bc", "▁", "c", ""]):

@@ -1,6 +1,6 @@
 from attune.contracts import FrameTimes, TaskModel
 from attune.decoding.words import words_of
-from attune.families.transducer.vocabulary import TransducerCodec
+from attune.families._pieces import PieceCodec
 from attune.types import Hypothesis, Word
 
 PIECES = ("▁the", "re", "▁is", "n", "'", "t", "▁")
@@ -10,7 +10,7 @@ def built(**settings):
     def decode(tokens):
         return "".join(PIECES[token] for token in tokens).replace("▁", " ").strip()
 
-    return TaskModel(None, TransducerCodec(PIECES, lambda utterance: (), decode), "transducer", **settings)
+    return TaskModel(None, PieceCodec(PIECES, lambda utterance: (), decode), "transducer", **settings)
 
 
 def test_a_word_begins_with_its_first_token_and_is_as_sure_as_its_least_certain_one():

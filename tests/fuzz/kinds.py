@@ -3,6 +3,7 @@
 A case is a function of its kind and number alone: `case("audio", 17)` is the same file on every machine.
 """
 
+import contextlib
 import gzip
 import json
 import shutil
@@ -15,6 +16,7 @@ from random import Random
 import numpy as np
 import soundfile
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import load_file
 
 from attune.testing import make_corpus
@@ -84,6 +86,20 @@ def _prepare_audio(folder: Path) -> None:
         ),
     ):
         soundfile.write(folder / name, sound, 16000, format=format, subtype=subtype)
+    with contextlib.suppress(ImportError):
+        _write_containers(folder, sound)
+
+
+def _write_containers(folder: Path, sound: NDArray[np.float64]) -> None:
+    import av
+
+    for name, codec in (("i.m4a", "aac"), ("j.aac", "aac"), ("k.mka", "pcm_s16le"), ("l.mov", "alac")):
+        with av.open(str(folder / name), "w", format={".aac": "adts", ".mka": "matroska"}.get(name[1:])) as file:
+            stream = file.add_stream(codec, rate=16000, layout="mono")
+            frame = av.AudioFrame.from_ndarray(sound[None].astype(np.float32), format="flt", layout="mono")
+            frame.sample_rate = 16000
+            own = av.AudioResampler(stream.format, "mono", 16000, stream.codec_context.frame_size or None)
+            file.mux([packet for each in (*own.resample(frame), None) for packet in stream.encode(each)])
 
 
 def _damage_audio(folder: Path, random: Random, scratch: Path) -> list[str]:
@@ -172,6 +188,7 @@ KINDS = {
     "predictions": Kind(_prepare_predictions, _damage_predictions, 100),
     "upstreams": Kind(more.prepare_upstreams, more.damage_upstream, 15),
     "shards": Kind(more.prepare_shards, more.damage_shards, 15),
+    "corpora": Kind(more.prepare_corpora, more.damage_corpus, 30),
     "runs": Kind(more.prepare_run, more.damage_run, 15),
     "numbers": Kind(more.prepare_recipe, more.damage_numbers, 15),
 }

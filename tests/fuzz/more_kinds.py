@@ -1,6 +1,7 @@
 """Damaged runs, shards and checkpoints of upstreams, and trainings with extreme numbers."""
 
 import contextlib
+import gzip
 import io
 import shutil
 import tarfile
@@ -10,7 +11,9 @@ from random import Random
 import pytest
 import torch
 
+from attune import catalog
 from attune.cli import main
+from attune.corpora import CORPORA
 from attune.testing import make_corpus
 
 import miniatures
@@ -28,6 +31,8 @@ optimizer: {{lr: 0.01}}
 train: {{steps: 2, warmup: 1, eval_every: 1, save_every: 1, keep_best: dev.wer, log_every: 1}}
 """
 QUICK = ("--workers=0", "--device=cpu")
+CORPUS_NAMES = {"fluent_speech_commands": "fluent", "csv": "csv_files", "mini_librispeech": ""}  # of what makes them
+SOUNDS = (".wav", ".flac", ".mp3", ".sph")
 COUNTS = ("1", "2", "3", "100", "65537", "999999999")
 SMALL_SPANS = ("1e-300", "1e-38", "1e-8", "0.5", "1")
 SPANS = (*SMALL_SPANS, "100", "1e9", "1e20", "1e38", "1e300")
@@ -143,6 +148,32 @@ def damage_shards(folder: Path, random: Random, scratch: Path) -> list[str]:
     data = [f"data.train=['{scratch}/{{0..1}}.tar']", "data.dev=[]", "data.test=[]"]
     quiet = ["train.keep_best=null", "train.eval_every=null", "train.warmup=0", rows, *QUICK]
     return ["train", str(folder / "recipe.yaml"), f"run={scratch}/run", *data, *quiet]
+
+
+def prepare_corpora(folder: Path) -> None:
+    """Published corpora of a few recordings, each in a folder with its name."""
+    for name in catalog.names(CORPORA):
+        make = getattr(miniatures, CORPUS_NAMES.get(name, name), None)
+        if make:
+            make(folder / name)
+
+
+def damage_corpus(folder: Path, random: Random, scratch: Path) -> list[str]:
+    """A list or a recording of a corpus damaged, and prepared as that corpus or as whatever it seems to be."""
+    corpus = random.choice(sorted(path.name for path in folder.iterdir()))
+    source = Path(shutil.copytree(folder / corpus, scratch / corpus))
+    files = sorted(path for path in source.rglob("*") if path.is_file())
+    lists = [path for path in files if path.suffix not in SOUNDS]
+    victim = random.choice(lists if lists and random.random() < 0.85 else files)
+    content = victim.read_bytes()
+    if victim.suffix == ".gz" and random.random() < 0.7:
+        victim.write_bytes(gzip.compress(respelled(gzip.decompress(content).decode(), random), mtime=0))
+    elif victim in lists and victim.suffix != ".gz" and random.random() < 0.8:
+        victim.write_bytes(respelled(content.decode(errors="replace"), random))
+    else:
+        victim.write_bytes(flipped(content, random))
+    name = random.choice((corpus, corpus, "auto"))
+    return ["prepare", name, "--from", str(source), "--to", str(scratch / "prepared")]
 
 
 def prepare_upstreams(folder: Path) -> None:

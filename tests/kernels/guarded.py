@@ -14,7 +14,7 @@ from triton.runtime import interpreter
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from attune.kernels import _fused, _tiles
+from attune.kernels import _fused, _tiles, _triton
 from attune.kernels._lattice import Extent, Lattice
 
 from lattices import make_case
@@ -24,7 +24,8 @@ HALF = (_fused.Tile(16, 32, 32, 4, 2), _fused.Tile(32, 16, 16, 4, 2))
 
 
 def guard() -> None:
-    """From now on a kernel that touches anything but its own tensors is an error."""
+    """From now on a kernel that touches anything but its own tensors is an error, and new memory is full of NaN."""
+    torch.use_deterministic_algorithms(True)
     builder, executor = interpreter.InterpreterBuilder, interpreter.GridExecutor
     load, store, lay_out = builder.create_masked_load, builder.create_masked_store, executor._init_args_hst
 
@@ -86,9 +87,29 @@ def run(seed: int) -> None:
     _fused.backward(joint, saved, scale, tiling)
 
 
+def run_far() -> None:
+    """Output gradients of more than 2 ** 31 values, whose addresses 32 bits do not hold; few of them are touched."""
+    stride, width, tile, rows = 1 << 30, 16, 16, 4
+    far = torch.from_numpy(np.empty(3 * stride + 2 * tile, np.int8))  # memory that nobody touches takes none
+    zeros = torch.zeros(rows, dtype=torch.int32)
+    places = (zeros, zeros, zeros - 1, torch.zeros(rows), torch.ones(rows), torch.ones(rows), torch.ones(1))
+    bias = torch.empty(2 * tile)
+    hidden, weight = torch.zeros(rows, width), torch.zeros(tile, width)
+    _triton.output_grad_kernel[1,](
+        hidden, weight, torch.full((tile,), 3.0), *places, far, bias, 0, rows, 1, tile - 1, stride, 1, J=width,
+        BLOCK_R=16, BLOCK_V=tile, BLOCK_K=16, PRECISION="ieee",
+    )  # fmt: skip
+    row, cell, target, norm, blank, label, scale = places
+    _triton.output_grad_tail_kernel[1,](
+        torch.full((rows, tile), 3.0), row, cell, target, norm, norm, blank, label, torch.zeros(1), scale, far, bias, 0,
+        rows, 2 * tile - 1, stride, 1, tile, D=0, TAIL=tile, BLOCK_R=16,
+    )  # fmt: skip
+    if not all((far[place : place + 2 * tile - 1] != 0).all() for place in range(0, rows * stride, stride)):
+        raise ValueError("output gradients beyond 2 ** 31 values are not where they belong")
+
+
 if __name__ == "__main__":
     first, count = map(int, sys.argv[1:])
-    torch.use_deterministic_algorithms(True)  # fills new memory with what is no number and no index
     np.seterr(all="ignore")
     guard()
     for seed in range(first, first + count):
@@ -96,4 +117,5 @@ if __name__ == "__main__":
             run(seed)
         except Exception as error:
             sys.exit(f"seed {seed}: {error}")
+    run_far()
     print(json.dumps({"batches": count}))

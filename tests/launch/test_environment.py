@@ -5,6 +5,7 @@ import pytest
 from attune.errors import ConfigError
 from attune.launch.environment import hosts, interface_environment, rank_environment
 
+TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 SLURM = {
     "SLURM_JOB_ID": "4711",
     "SLURM_STEP_ID": "0",
@@ -23,7 +24,31 @@ OPEN_MPI = {
 
 
 def test_torchruns_own_words_are_left_alone():
-    assert rank_environment({"RANK": "1", "WORLD_SIZE": "2", **SLURM}) == {}
+    assert rank_environment({**TORCHRUN, **SLURM}) == {}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"RANK": "2"},
+        {"RANK": "one"},
+        {"WORLD_SIZE": "0"},
+        {"MASTER_ADDR": ""},
+        {"MASTER_PORT": "99999"},
+        {"MASTER_PORT": ""},
+    ],
+)
+def test_a_place_that_no_launcher_gives_is_refused_with_what_the_environment_has(wrong):
+    with pytest.raises(ConfigError, match=r"The environment has RANK=.*unset RANK and WORLD_SIZE"):
+        rank_environment({**TORCHRUN, **wrong})
+    without = {name: text for name, text in TORCHRUN.items() if name not in wrong or name in ("RANK", "WORLD_SIZE")}
+    if without != TORCHRUN:
+        with pytest.raises(ConfigError, match=f"no {next(iter(wrong))}"):
+            rank_environment(without)
+
+
+def test_a_rank_of_mpirun_without_a_size_is_alone():
+    assert rank_environment({"OMPI_COMM_WORLD_RANK": "0"}) == {}
 
 
 def test_a_process_that_nobody_started_as_a_rank_is_alone():

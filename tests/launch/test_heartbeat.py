@@ -89,3 +89,16 @@ def test_a_rank_that_failed_is_named_with_its_reason_unless_it_printed_that_here
     lost = lost_among(store, reason="disk full", is_near=is_near)
     assert str(lost).endswith("on there) has exited: disk full")
     assert lost.is_reporter is not is_near
+
+
+def test_who_is_lost_is_found_while_others_sign_off(store):
+    """One thread forgets ranks that have left while another looks through all of them."""
+    ranks = 300
+    processes = [RankProcess(os.getpid(), "here", "this machine")] * ranks
+    monitor = RankMonitor(store, World(0, ranks, torch.device("cpu")), processes, TIMEOUT, lambda *_: None)
+    for rank in range(1, ranks):
+        store.set(f"left/{rank}", "")
+    try:
+        assert "another rank" in str(monitor.explain_loss()).lower()
+    finally:
+        monitor.close()

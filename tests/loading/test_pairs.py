@@ -70,3 +70,13 @@ def test_training_refuses_it_before_anything_is_fetched(written, tmp_path, monke
     (tmp_path / "a.jsonl").write_text('{"id": "a", "text": "no audio", "label": "x"}\n')
     assert main(["train", str(written("classify", WHISPER))]) == 2
     assert "Set task.name to transcribe, or model.family to ssl." in capsys.readouterr().err
+
+
+def test_a_task_with_tokens_of_its_own_is_not_learned_in_those_of_the_weights(written, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.jsonl").write_text('{"id": "a", "text": "no audio", "seconds": 1.0}\n')
+    (tmp_path / "own.nemo").touch()
+    task = "recognize_phonemes, lexicon: [lexicon.txt]"
+    recipe = written(task, "{family: transducer, weights: own.nemo}")
+    assert main(["check", str(recipe), "--audio", "0"]) == 2
+    assert "this task has no text. Set model.tokens=task." in capsys.readouterr().out

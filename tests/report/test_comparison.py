@@ -1,17 +1,19 @@
 """Comparisons: the same figures as each system's own scores, tests over pairs, and a page that works in a browser."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from attune.analysis.compare import compare_opened, open_systems
-from attune.errors import DataError
-from attune.metrics import Prediction
+from attune.analysis.compare import compare_opened, decode_systems, open_systems
+from attune.errors import ConfigError, DataError
+from attune.metrics import Prediction, Scores
+from attune.report.compare_page import compare_page
 from attune.report.comparison import System, compare, comparison_json, comparison_table, describe_change, slots
 from attune.report.diffs import WordCounts, diff
 from attune.report.score_comparison import ScoredRows, ScoredTrials, compare_rows, compare_trials
-from attune.report.sets import SpeakerTrial
+from attune.report.sets import ScoredSet, SpeakerTrial
 from attune.scoring.accuracy import ACCURACY
 from attune.scoring.bleu import BLEU, score_translations
 from attune.scoring.detection import score_trials
@@ -20,10 +22,13 @@ from attune.scoring.error_rates import WER, score_texts
 from attune.scoring.signals import SI_SDR
 from attune.scoring.significance import stretches
 from attune.site import this_site
+from attune.stages import drain
+from attune.world import World
 
 from browser import browser
 from made_runs import make_run
 from processes import attune
+from untrained import write_model
 
 pytestmark = pytest.mark.recipe
 
@@ -148,11 +153,23 @@ def test_the_page_of_a_comparison_shows_won_and_lost_utterances_side_by_side(pag
         assert [each for each in tab.requests if not each.startswith(("file:", "data:", "blob:"))] == []
 
 
+def test_long_names_fit_on_a_phone(tmp_path):
+    systems = [System(f"whisper-small-common-voice-lora-16-of-seed-{seed}", GOOD.predictions) for seed in range(3)]
+    rows = ScoredSet("test", GOOD.predictions, Scores({}, {}), [None] * len(TEXTS))
+    compare_page([compare("test", systems, WER, plain)], [rows], str(tmp_path), "").save(tmp_path / "c.html")
+    with browser() as tab:
+        tab.look(390)
+        tab.open(f"file://{tmp_path}/c.html", "document.querySelector('#pair')")
+        assert tab.run("document.documentElement.scrollWidth") == 390
+
+
 def test_a_comparison_of_one_system_or_of_different_sets_says_what_to_do(pages, tmp_path):
     folder = pages[0].parent
     assert "two systems" in attune("compare", str(folder / "a")).stderr
     done = attune("compare", str(folder / "a"), str(folder / "b"), "--on", "dev")
     assert done.returncode == 2 and "attune evaluate" in done.stderr
+    done = attune("compare", str(folder / "a"), str(folder / "nowhere"))
+    assert done.returncode == 2 and "nowhere is not a run: it has no recipe.yaml" in done.stderr
 
 
 def test_scores_of_utterances_are_compared_by_their_mean_in_the_direction_of_the_metric():
@@ -199,6 +216,20 @@ def test_trials_are_compared_by_eer_and_speakers_are_resampled():
     assert not compare_trials("test", [systems[0], systems[0]]).pairs[0].is_significant
 
 
+def test_trials_with_other_answers_are_refused():
+    own = trials(0.5, 1)
+    other = [replace(own[0], is_target=not own[0].is_target), *own[1:]]
+    with pytest.raises(DataError, match="a and b have different answers for the trial 'u1 u0'"):
+        compare_trials("test", [ScoredTrials(System("a", ()), own), ScoredTrials(System("b", ()), other)])
+
+
+@pytest.mark.parametrize(("is_target", "kind"), [(True, "one speaker"), (False, "two speakers")])
+def test_trials_of_one_kind_have_no_eer_to_compare(is_target, kind):
+    own = [each for each in trials(0.5, 1) if each.is_target is is_target]
+    with pytest.raises(DataError, match=f"all of {kind}"):
+        compare_trials("test", [ScoredTrials(System(name, ()), own) for name in "ab"])
+
+
 def test_runs_of_any_task_and_files_of_trials_can_be_compared(tmp_path):
     task = "{name: verify_speaker}"
     for name, size in (("a", 1.0), ("b", 0.1)):
@@ -217,6 +248,24 @@ def test_runs_of_any_task_and_files_of_trials_can_be_compared(tmp_path):
         tab.open(f"file://{page}")
         tab.run("document.querySelector('[data-kind=won]').click()")
         assert "trial" in tab.run("document.querySelector('[role=status]').textContent") and tab.problems == []
+
+
+def decoded(folder, task, metric):
+    """Two models that learned nothing, compared on what they make of a manifest."""
+    given = (f"task={{name: {task}}}", f"train.keep_best=dev.{metric}")
+    models = [str(write_model(folder / name, *given, f"seed={name}")) for name in "12"]
+    manifest = str(folder / "1/dev/manifest.jsonl")
+    return compare_opened(drain(decode_systems(models, manifest, this_site(), World.alone()), lambda event: None))[0]
+
+
+def test_a_retained_set_of_speakers_is_compared_by_its_trials(tmp_path):
+    found = decoded(tmp_path, "verify_speaker", "eer")
+    assert found.label == "EER" and len(found.ids) == 15  # pairs of six utterances
+
+
+def test_a_task_whose_utterances_cannot_be_compared_is_refused_before_it_is_decoded(tmp_path):
+    with pytest.raises(ConfigError, match="--retained compares texts, labels and speakers; .* was trained to diarize"):
+        decoded(tmp_path, "diarize", "der")
 
 
 @pytest.mark.parametrize(("task", "label"), [("translate, label: text", "BLEU"), ("recognize_phonemes", "PER")])

@@ -1,10 +1,12 @@
 import json
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from attune.errors import DataError
-from attune.report.predictions import normalized, read_predictions, write_predictions
-from attune.types import Prediction
+from attune.report.predictions import normalized, read_predictions, write_predictions, write_waveform
+from attune.types import Prediction, Waveform
 
 PREDICTIONS = [
     Prediction("b", "नमस्ते", "नमस्ते", -1.25),
@@ -56,9 +58,25 @@ def test_a_score_that_is_no_number_is_null(tmp_path, score):
     assert json.loads((tmp_path / "test.jsonl").read_text())["score"] is None
 
 
+@pytest.mark.parametrize("score", ["NaN", "-Infinity"])
+def test_a_score_of_another_program_that_is_no_number_is_absent(tmp_path, score):
+    path = tmp_path / "predictions.jsonl"
+    path.write_text(f'{{"id": "a", "value": "x", "reference": "x", "score": {score}}}\n')
+    assert read_predictions(path)[0].score is None
+    path.write_text('{"id": "a b", "value": NaN, "reference": true}\n')
+    with pytest.raises(DataError, match="line 1: 'value' is NaN"):
+        read_predictions(path)
+
+
 def test_other_fields_and_a_missing_score_are_no_mistake(tmp_path):
     path = tmp_path / "test.jsonl"
     path.write_text('{"reference": "r", "id": "a", "value": "v", "speaker": 7}')
+    assert read_predictions(path) == [Prediction("a", "v", "r")]
+
+
+def test_a_byte_order_mark_of_another_program_is_no_mistake(tmp_path):
+    path = tmp_path / "test.jsonl"
+    path.write_text('{"id": "a", "value": "v", "reference": "r"}\n', encoding="utf-8-sig")
     assert read_predictions(path) == [Prediction("a", "v", "r")]
 
 
@@ -110,3 +128,10 @@ def test_normalizing_leaves_absent_values_absent():
     assert shouted[1].value is None
     assert shouted[1].reference.startswith("WITH")
     assert shouted[0].score == -1.25
+
+
+def test_long_names_that_differ_at_the_end_are_files_of_their_own(tmp_path):
+    audio = Waveform(np.zeros(16, np.float32))
+    names = ["录音" * 30 + str(number) for number in (1, 2)]
+    files = {write_waveform(tmp_path, "test", name, audio) for name in names}
+    assert len(files) == 2 and all(len(Path(file).name) < 255 and (tmp_path / file).is_file() for file in files)

@@ -6,10 +6,18 @@ import json
 import math
 import re
 
+import numpy as np
 import pytest
+import soundfile
 
+from attune.corpora import open_manifest
+from attune.metrics import Prediction, Scores
+from attune.report.page import packed
+from attune.report.sets import ScoredSet, set_data
 from attune.run import Run
 from attune.run_report import save_report
+from attune.scoring.bootstrap import mean
+from attune.scoring.signals import SI_SDR
 
 from browser import browser
 from made_runs import make_run
@@ -124,15 +132,36 @@ def test_it_filters_by_text_flag_error_and_slice_and_the_address_keeps_it(tab, r
     assert 0 < len(shown(tab)) < everything and "by=speaker" in tab.run("location.hash")
 
 
+def test_a_link_that_is_opened_in_the_page_shows_what_it_says_and_no_filter_of_before(tab, run):
+    opened(tab, run, "#q=onerror&flag=runaway")
+    everything = tab.run("window.page.set.ids.length")
+    tab.run("location.hash = 'sort=id'")
+    tab.wait(f"document.querySelectorAll('.row').length === {everything}", 5)
+    assert tab.run("document.querySelector('#search').value") == "" and shown(tab) == sorted(shown(tab))
+
+
+@pytest.mark.parametrize(
+    "address", ["#by=accent&group=x", "#by=speaker&group=nobody", "#flag=x", "#set=x&run=9&sort=x"]
+)
+def test_a_link_to_what_is_not_there_any_more_opens_the_page(address, tab, run):
+    opened(tab, run, address)
+    tab.wait("document.querySelector('[role=status]')")
+    rows = tab.run("window.page.browser.table.rows.length")
+    assert rows == (tab.run("window.page.set.ids.length") if "set" in address else 0) and tab.problems == []
+    tab.run("[...document.querySelectorAll('button')].find((each) => each.textContent === 'clear').click()")
+    assert shown(tab)
+
+
 def test_keys_search_choose_and_play(tab, run):
     opened(tab, run, "#sort=-errors")
     tab.press("/")
     assert tab.run("document.activeElement.id") == "search"
     tab.type("onerror")
     tab.wait("document.querySelectorAll('.row').length === 2")
+    tab.press("ArrowDown")
+    assert tab.run("document.activeElement === document.querySelector('.scroller')")
     tab.press("Escape")
     tab.wait("document.querySelectorAll('.row').length > 2")
-    tab.run("document.querySelector('.scroller').focus()")
     first = tab.run("document.querySelector('.detail h3').firstChild.textContent")
     tab.press("ArrowDown")
     second = tab.run("document.querySelector('.detail h3').firstChild.textContent")
@@ -155,20 +184,68 @@ def test_both_themes_are_readable_and_a_key_switches(tab, run):
     assert tab.run(paper) == dark
 
 
-def test_the_rows_that_are_shown_become_a_manifest_that_attune_reads(tab, run, tmp_path):
-    opened(tab, run)
-    tab.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path), eventsEnabled=True)
-    tab.run("window.page.filter({flag: 'empty'}); document.getElementById('export').click()")
-    tab.wait("true")
+def exported(tab, folder):
+    """What is saved by "export as manifest", as attune reads it."""
+    tab.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder), eventsEnabled=True)
+    tab.run("document.getElementById('export').click()")
     for _ in range(200):
-        if found := list(tmp_path.glob("*.jsonl")):
+        if found := list(folder.glob("*.jsonl")):
             break
         tab.run("new Promise((done) => setTimeout(done, 25))")
-    from attune.corpora import open_manifest
+    return list(open_manifest(found[0], folder / "index"))
 
-    utterances = list(open_manifest(found[0], tmp_path / "index"))
+
+def test_a_recording_of_which_the_page_has_the_beginning_says_so(tab, tmp_path):
+    run = make_run(tmp_path, lambda utterance, number: utterance.text, utterances=1)
+    made = tmp_path / "data/manifest.jsonl"
+    row = json.loads(made.read_text())
+    soundfile.write(tmp_path / "long.wav", np.full(62 * 8000, 0.1), 8000)
+    made.write_text(json.dumps({**row, "audio": str(tmp_path / "long.wav"), "seconds": 62.0}) + "\n")
+    opened(tab, run)
+    assert "The first 60 s of 62 s." in tab.run("document.querySelector('.detail .player').textContent")
+
+
+def test_words_run_in_the_direction_of_their_script_at_any_width(tab, tmp_path):
+    texts = ["שלום עולם טוב מאוד", "one two three four"]
+    run = make_run(
+        tmp_path,
+        lambda utterance, number: utterance.text.rsplit(" ", 1)[0],
+        change=lambda row: {**row, "text": texts[int(row["id"]) % 2]},
+    )
+    opened(tab, run, "#sort=id")
+    places = "[...document.querySelectorAll('.row')].slice(0, 2).map((row) => [...row.querySelectorAll('.wanted')].%s)"
+    for width in (1280, 390):
+        tab.look(width)
+        tab.wait(f"document.documentElement.clientWidth === {width}")
+        hebrew, english = tab.run(places % "map((each) => each.getBoundingClientRect().left)")
+        assert hebrew == sorted(hebrew, reverse=True) and english == sorted(english)
+        assert tab.run("document.querySelector('.row .cell.text').clientWidth") > 80
+        first = tab.run("document.querySelector('.row .cell.text .wanted').getBoundingClientRect().right")
+        assert first <= tab.run("document.querySelector('.row .cell.text').getBoundingClientRect().right")
+    tab.look()
+
+
+def test_the_rows_that_are_shown_become_a_manifest_that_attune_reads(tab, run, tmp_path):
+    opened(tab, run)
+    tab.run("window.page.filter({flag: 'empty'})")
+    utterances = exported(tab, tmp_path)
     assert [each.id for each in utterances] == shown(tab)
     assert all(each.text.endswith("!") and each.audio.is_file() for each in utterances)
+    assert all(each.labels["register"] in ("low", "middle", "high") for each in utterances)
+
+
+@pytest.mark.parametrize(
+    ("task", "value"), [("{name: classify, label: register}", "low"), ("{name: diarize}", {"segments": []})]
+)
+def test_rows_of_any_task_are_exported_with_what_it_learns_from(task, value, tab, tmp_path):
+    turns = [{"start": 0.1, "end": 0.4, "speaker": "a"}]
+    run = make_run(tmp_path, lambda utterance, number: value, task, change=lambda row: {**row, "segments": turns})
+    opened(tab, run)
+    (tmp_path / "down").mkdir()
+    before = {each.id: each for each in open_manifest(tmp_path / "data/manifest.jsonl", tmp_path / "index")}
+    for each in exported(tab, tmp_path / "down"):
+        own = before[each.id]
+        assert own.labels.items() <= each.labels.items() and own.segments == each.segments and own.text == each.text
 
 
 def test_a_printed_page_has_the_worst_utterances_and_no_buttons(tab, run):
@@ -177,6 +254,22 @@ def test_a_printed_page_has_the_worst_utterances_and_no_buttons(tab, run):
     assert tab.run("getComputedStyle(document.querySelector('.printed')).display") == "block"
     assert tab.run("getComputedStyle(document.querySelector('.toolbar')).display") == "none"
     tab.call("Emulation.setEmulatedMedia", media="")
+
+
+def test_a_page_is_printed_dark_on_light_in_either_theme(tab, run):
+    opened(tab, run)
+    names = ("--paper", "--ink", "--substitution", "--wash-deletion", "--accent")
+    colors = f"{list(names)}.map((name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim())"
+    found = []
+    for theme in ("", "light", "dark"):
+        for system in ("light", "dark"):
+            tab.run(f"document.documentElement.dataset.theme = '{theme}'")
+            scheme = {"name": "prefers-color-scheme", "value": system}
+            tab.call("Emulation.setEmulatedMedia", media="print", features=[scheme])
+            found.append(tab.run(colors))
+    tab.call("Emulation.setEmulatedMedia", media="")
+    tab.look()
+    assert found[0][:2] == ["#fff", "#000"] and found == [found[0]] * 6
 
 
 def test_labels_get_a_confusion_matrix(tab, tmp_path):
@@ -202,6 +295,28 @@ def test_speaker_verification_gets_a_det_curve(tab, tmp_path):
     made = data_of(save_report(run).html)["runs"][0]["sets"][0]["trials"]
     assert made["eer"] == pytest.approx(run.scores()["test"]["scores"]["eer"]["value"])
     assert tab.run("document.querySelector('.det polyline') !== null") and tab.problems == []
+
+
+@pytest.mark.parametrize("count", [1, 2, 12])
+def test_speaker_verification_with_trials_of_one_kind_has_a_report_without_a_curve(count, tab, tmp_path):
+    """Too few utterances for any trial, or none of two that are of one speaker."""
+    run = make_run(
+        tmp_path,
+        lambda utterance, number: [1.0, float(number)] if number < count else None,
+        "{name: verify_speaker}",
+        change=lambda row: {**row, "speaker": row["id"]},
+    )
+    made = data_of(save_report(run).html)["runs"][0]["sets"][0]
+    assert made["trials"] is None and len(made["ids"]) == 12 and "value" not in made["metrics"][0]
+    opened(tab, run)
+    assert tab.run("document.querySelectorAll('.metric .bar').length") == 0 and tab.problems == []
+
+
+def test_a_perfect_estimate_has_a_place_in_the_table(tmp_path):
+    rows = [Prediction(name, None, None, file=f"test/{name}.wav") for name in "ab"]
+    scores = Scores({"si_sdr": mean(SI_SDR, [math.inf, 3.0])}, {})
+    made = set_data(ScoredSet("test", rows, scores, [None, None], values=[math.inf, 3.0]))
+    assert made["values"] == [None, 3.0] and packed(made)
 
 
 def test_diarization_gets_a_time_axis(tab, tmp_path):

@@ -37,10 +37,23 @@ def test_cues_keep_to_the_rules_and_lose_no_word(rate):
         assert cue.end <= following.start
 
 
+@pytest.mark.parametrize("segments", [[], [TextSegment(0.0, 4.1, "")]])
+def test_a_recording_without_speech_has_no_cue(segments):
+    assert cut_cues(segments, []) == []
+
+
 def test_a_sentence_and_a_pause_end_a_cue():
     words = spoken("Yes. We can go on after this break", pauses=(5,))
     texts = [cue.text for cue in cut_cues([whole(words)], words)]
     assert texts == ["Yes.", "We can go on", "after this break"]
+
+
+def test_an_abbreviation_ends_no_cue():
+    words = spoken("We asked Mr. Dashwood at 9 a.m. about it. He left.", rate=0.5)
+    assert [cue.text.replace("\n", " ") for cue in cut_cues([whole(words)], words)] == [
+        "We asked Mr. Dashwood at 9 a.m. about it.",
+        "He left.",
+    ]
 
 
 def test_a_full_cue_ends_after_a_clause():
@@ -68,3 +81,15 @@ def test_a_script_without_spaces_is_cut_between_characters():
     cues = cut_cues([TextSegment(0.0, 20.0, text)], [Word(text, 0.0, 20.0, 1.0)])
     assert "".join(cue.text.replace("\n", "") for cue in cues) == text
     assert max(len(line) for cue in cues for line in cue.text.split("\n")) <= 42
+
+
+def test_a_word_between_two_segments_or_after_the_last_is_in_the_cues_too():
+    words = [
+        Word("so", 0.1, 0.3, 1.0),
+        Word("it", 1.05, 1.2, 1.0),
+        Word("is", 2.1, 2.2, 1.0),
+        Word("now", 3.0, 3.1, 1.0),
+    ]
+    segments = [TextSegment(0.0, 1.0, "so it"), TextSegment(2.0, 3.0, "is now")]
+    cues = cut_cues(segments, words)
+    assert [cue.text for cue in cues] == ["so it", "is now"]

@@ -46,6 +46,21 @@ def test_textgrid_is_read_by_another_library(tmp_path):
     assert words == [(word.text, word.start, word.end) for word in WORDS]
 
 
+def test_a_textgrid_has_every_word_and_no_interval_without_length():
+    """Attention may give a word no time at all, and rounding must leave nothing of nothing at the end."""
+    words = [Word("so", 0.2, 0.2, 0.9), Word("it", 0.2, 0.2, 0.9), Word("is", 0.1, 1.2343, 0.9)]
+    written = timed_text(".textgrid", TimedText("x", [], words, seconds=1.2343))
+    places = [float(each) for each in re.findall(r"xm(?:in|ax) = ([\d.]+)\n {12}", written)]
+    assert [each for each in re.findall(r'text = "(.*)"', written) if each] == ["so", "it", "is"]
+    pairs = list(zip(places[::2], places[1::2], strict=True))
+    assert all(start < end for start, end in pairs) and pairs[-1] == (0.202, 1.234)
+
+
+def test_a_textgrid_is_as_long_as_what_was_decoded():
+    written = timed_text(".textgrid", TimedText("x", [TextSegment(0.0, 3.5, "so")], [Word("so", 0.2, 0.5, 0.9)]))
+    assert re.findall(r"xmax = ([\d.]+)", written) == ["3.500", "3.500", "0.200", "0.500", "3.500"]
+
+
 def test_ctm_has_a_line_for_each_word():
     lines = timed_text(".ctm", RECORDING).splitlines()
     assert lines[0] == "my_talk 1 3661.000 0.400 Good 0.9000" and len(lines) == 3
@@ -55,3 +70,16 @@ def test_ass_lights_up_word_by_word():
     dialogue = [line for line in timed_text(".ass", RECORDING).splitlines() if line.startswith("Dialogue")]
     assert dialogue[0].startswith("Dialogue: 0,1:01:01.00,1:01:02.00,Default")
     assert re.sub(r"\{.*?\}", "", dialogue[0]).endswith(',Good "morning",') and r"{\k50}Good" in dialogue[0]
+
+
+def test_ass_lights_up_a_word_with_the_mark_beside_it():
+    words = [Word("- So –", 0.0, 0.3, 1.0), Word("it", 0.5, 0.6, 1.0)]
+    written = timed_text(".ass", TimedText("x", [TextSegment(0.0, 0.6, "- So – it")], words))
+    assert written.endswith(r",{\k50}- So – {\k10}it" + "\n")
+
+
+def test_ass_counts_many_hours_and_shows_braces_and_backslashes():
+    late = TimedText("x", [TextSegment(36_000.5, 36_002.0, r"{so} a\Nb")], ())
+    assert timed_text(".ass", late).splitlines()[-1] == (
+        "Dialogue: 0,10:00:00.50,10:00:02.00,Default,,0,0,0,,\\{so\\} a\\\u2060Nb"
+    )

@@ -44,6 +44,20 @@ def test_tensorboard_has_figures_texts_and_audio(tmp_path):
     assert found.Audio("dev/u1")[0].encoded_audio_string.startswith(b"OggS")
 
 
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
+def test_a_recording_is_encoded_once_however_often_it_is_evaluated(name, tmp_path, monkeypatch):
+    pytest.importorskip(name)
+    encoded = []
+    module = "attune.report.board" if name == "tensorboard" else "attune.report.trackers.mlflow"
+    monkeypatch.setattr(f"{module}.opus", lambda samples: encoded.append(len(samples)) or b"OggS")
+    trackers = Trackers([name], TrackedRun(tmp_path, "demo", {}), lambda *failed: pytest.fail(str(failed)))
+    for step in (1, 2, 3):
+        trackers.samples(step, "dev", SAMPLES)
+    trackers.samples(3, "test", SAMPLES)
+    trackers.close()
+    assert encoded == 2 * [len(SAMPLES[0].audio)]
+
+
 def logged_by_wandb(file):
     """The last value of each figure in a file of theirs, as JSON."""
     from wandb.proto import wandb_internal_pb2
@@ -56,6 +70,20 @@ def logged_by_wandb(file):
         record.ParseFromString(data)
         logged |= {"/".join(item.nested_key): item.value_json for item in record.history.item}
     return logged
+
+
+@pytest.mark.filterwarnings("ignore")  # of wandb's own temporary folders
+def test_wandb_has_a_recording_once_however_often_it_is_evaluated(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    for name in ("WANDB_API_KEY", "WANDB_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    trackers = Trackers(["wandb"], TrackedRun(tmp_path, "demo", {}), lambda *failed: pytest.fail(str(failed)))
+    for step in (1, 2, 3):
+        trackers.samples(step, "dev", SAMPLES)
+    trackers.samples(3, "test", SAMPLES)
+    trackers.close()
+    kept = [path.parent.name for path in tmp_path.glob("wandb/offline-run-*/files/media/audio/**/*.wav")]
+    assert sorted(kept) == ["dev", "test"]
 
 
 @pytest.mark.filterwarnings("ignore")  # of wandb's own temporary folders
@@ -98,7 +126,7 @@ class Failing:
 
     def scalars(self, step, values):
         Failing.calls += 1
-        raise ConnectionError("the server is gone")
+        raise ConnectionError("https://user:hunter2@server is gone")
 
     samples = close = scalars
 
@@ -111,7 +139,7 @@ def test_a_tracker_that_fails_is_reported_once_and_left_out(tmp_path):
     plug_in = tmp_path / "failing.py"
     plug_in.write_text("from test_trackers import TRACKER")
     failed = track(tmp_path, str(plug_in), "tensorboard")
-    assert failed == [(str(plug_in), "ConnectionError: the server is gone")] and Failing.calls == 1
+    assert failed == [(str(plug_in), "ConnectionError: https://server is gone")] and Failing.calls == 1
     assert list((tmp_path / "tensorboard").iterdir())
 
 
@@ -120,7 +148,7 @@ def test_a_run_goes_on_to_its_end_without_a_tracker_that_raises(tmp_path, monkey
     monkeypatch.setattr("attune.report.trackers.tensorboard.TRACKER", TRACKER)
     done = attune("train", write_recipe(tmp_path), "train.track=[tensorboard]", "train.steps=6", "train.eval_every=3")
     assert done.returncode == 0, done.stderr
-    assert "tracker stopped: tensorboard: ConnectionError: the server is gone" in done.stdout
+    assert "tracker stopped: tensorboard: ConnectionError: https://server is gone" in done.stdout
     run = Run(tmp_path / "run")
     assert run.state() == "done" and run.history()[-1]["memory_gib"] > 0
     events = [line["event"] for line in run.log_lines()]

@@ -36,9 +36,15 @@ def test_distortion_is_the_mean_over_the_aligned_frames():
     assert mel_cepstral_distortion(frames, shifted) == pytest.approx(10 / np.log(10) * np.sqrt(2) * 0.1)
 
 
-def test_quiet_frames_are_not_compared():
-    power = np.ones((4, 9)) * np.array([[1.0], [0.02], [0.005], [0.0]])
-    assert loud_frames(power).tolist() == [True, True, False, False]
+def test_frames_20_db_below_the_mean_power_are_not_compared():
+    levels = np.array([1.0, 0.004, 0.002, 0.0, 0.002])  # the mean of their powers is a fifth of the loudest
+    assert loud_frames(np.ones((5, 9)) * levels[:, None]).tolist() == [True, True, False, False, False]
+    assert loud_frames(np.zeros((2, 9))).all()
+    ends = np.zeros((2, 9))
+    ends[0, 4], ends[1, 0] = 1.0, 0.0201  # what is between the ends is there twice
+    assert loud_frames(ends).tolist() == [True, True]
+    ends[1, 0] = 0.0199 / 2
+    assert loud_frames(ends).tolist() == [True, False]
 
 
 def test_the_recursion_keeps_what_is_not_bent():

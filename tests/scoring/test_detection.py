@@ -66,3 +66,15 @@ def test_perfect_and_useless_detectors():
 def test_without_both_kinds_of_trials_there_is_no_rate():
     assert np.isnan(score_trials([0.1, 0.2], [True, True], ["a", "b"])["eer"].value)
     assert np.isnan(score_trials([], [], [])["eer"].value)
+
+
+@pytest.mark.parametrize(("seed", "size", "ties"), CASES)
+def test_at_the_threshold_of_the_eer_both_rates_are_as_near_as_at_any_score(seed, size, ties):
+    scores, is_target = random_trials(seed, size, ties)
+
+    def gap(threshold):
+        return (scores[is_target] < threshold).mean() - (scores[~is_target] >= threshold).mean()
+
+    threshold = Trials.of(scores, is_target).eer_threshold(scores)
+    assert threshold in scores
+    assert gap(threshold) <= 0 < min((gap(each) for each in scores if each > threshold), default=1)

@@ -78,3 +78,10 @@ def test_the_best_matching_is_the_best_of_all(shape):
     every = permutations(range(wide.shape[1]), wide.shape[0])
     best = max(sum(wide[row, column] for row, column in enumerate(each)) for each in every)
     assert best_matching(gains) == pytest.approx(best)
+
+
+def test_forty_speakers_are_matched_at_once():
+    reference = [(start, start + 0.9, f"r{start}") for start in range(40)]
+    hypothesis = [(start, start + 1.0, f"h{-start}") for start in range(40)]
+    errors = diarization_errors(reference, hypothesis)
+    assert errors.confusion == pytest.approx(0) and errors.false_alarm == pytest.approx(4)

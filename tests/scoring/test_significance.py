@@ -5,7 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from attune.scoring.significance import holm, mapsswe, mcnemar, paired_bootstrap, stretches
+from attune.scoring.bleu import paired_bleu
+from attune.scoring.significance import holm, mapsswe, mcnemar, paired_bootstrap, speaker_weights, stretches
 
 
 def enumerated(first, second, sizes):
@@ -56,6 +57,12 @@ def test_mapsswe_is_the_normal_test_of_the_stretches():
     assert mapsswe([(1, 1), (2, 2)]) == 1.0
 
 
+@pytest.mark.parametrize("count", [2, 5, 12])
+def test_mapsswe_of_stretches_that_all_differ_alike_is_the_sign_test(count):
+    """One system has a few single errors, the other none: two such words are no evidence."""
+    assert mapsswe([(1, 0)] * count) == pytest.approx(mcnemar(count, 0))
+
+
 def test_stretches_end_where_both_have_two_words_right():
     #        insertion, word, insertion, word …: errors at words 0 and 1, two good words, one insertion, one word
     slots = [(0, 0), (1, 0), (0, 0), (0, 1), (0, 0), (0, 0), (0, 0), (0, 0), (2, 0), (0, 0), (0, 0)]
@@ -65,7 +72,18 @@ def test_stretches_end_where_both_have_two_words_right():
     assert list(stretches([(0, 0), (0, 0), (0, 0)])) == []
 
 
+def test_a_trial_between_two_speakers_is_drawn_as_often_as_both_are_and_one_within_a_speaker_as_that_speaker():
+    draw, random = speaker_weights([("a", "a"), ("b", "b"), ("b", "a")]), np.random.default_rng(3)
+    drawn = [tuple(draw(random).tolist()) for _ in range(50)]
+    assert {*drawn} == {(2, 0, 0), (1, 1, 1), (0, 2, 0)}
+
+
 def test_holm_corrects_step_by_step():
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.5, 0.6]) == pytest.approx([1.0, 1.0])
     assert holm([]) == []
+
+
+def test_one_utterance_shows_nothing():
+    assert paired_bootstrap(np.array([3]), np.array([0]), np.array([5])).p == 1
+    assert paired_bleu(["a b c d e"], ["a b c d e"], ["a b c d x"]).p == 1

@@ -5,10 +5,12 @@ import io
 import itertools
 import json
 import math
+import re
 import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -18,9 +20,12 @@ import pytest
 import soundfile
 
 import attune
+from attune.cli import main
+from attune.serve.app import COUNTED
 from attune.serve.settings import ServerLimits, ServerSettings
 
 from serving import DEMO, demo_clips, running
+from tiny_whisper import write_whisper
 
 pytestmark = pytest.mark.recipe
 
@@ -82,6 +87,22 @@ def test_every_format_parses_into_the_clients_types(client, clips, recognizer):
     )
 
 
+def test_silence_has_no_words_in_any_format(tmp_path):
+    write_whisper(tmp_path)
+    written = io.BytesIO()
+    soundfile.write(written, np.zeros(32_000, np.float32), 16_000, format="WAV")
+    with running({"whisper": attune.load(tmp_path, "cpu")}) as address:
+
+        def ask(format):
+            return post(address, file=("a.wav", written.getvalue()), model="whisper", response_format=format)
+
+        found = {format: ask(format) for format in ("json", "text", "verbose_json", "srt", "vtt")}
+    assert {each.status_code for each in found.values()} == {200}
+    assert found["json"].json()["text"] == found["text"].text.strip() == found["srt"].text.strip() == ""
+    assert found["vtt"].text.strip() == "WEBVTT"
+    assert found["verbose_json"].json()["segments"] == []
+
+
 def test_captions_are_parsed_by_other_libraries(client, long_recording):
     srt, webvtt = pytest.importorskip("srt"), pytest.importorskip("webvtt")
     written = {
@@ -132,6 +153,14 @@ def test_what_is_wrong_with_a_request_is_answered_as_openai_does(server, clips, 
     assert message in error["message"] and set(error) == {"message", "type", "param", "code"}
 
 
+def test_a_path_or_a_method_that_is_not_there_has_openais_errors_too(server):
+    gone = httpx.post(f"{server}/audio/transcriptions")  # without /v1 in the client's address
+    assert gone.status_code == 404 and "below /v1" in gone.json()["error"]["message"]
+    wrong = httpx.get(f"{server}/v1/audio/transcriptions")
+    assert wrong.status_code == 405 and wrong.headers["allow"] == "POST" and "error" in wrong.json()
+    assert httpx.post(f"{server}/v1/models").json()["error"]["type"] == "invalid_request_error"
+
+
 def test_forms_that_are_none_are_refused(server):
     url = server + TRANSCRIPTIONS
     assert httpx.post(url).status_code == 400
@@ -139,6 +168,46 @@ def test_forms_that_are_none_are_refused(server):
     broken = {"Content-Type": "multipart/form-data; boundary=x"}
     assert httpx.post(url, content=b"--x\r\nContent-Disposition: nonsense", headers=broken).status_code == 400
     assert httpx.get(url).status_code == 405
+
+
+def wav_of(samples):
+    file = io.BytesIO()
+    soundfile.write(file, samples, 16_000, format="WAV")
+    return file.getvalue()
+
+
+def test_a_recording_of_more_chunks_than_may_wait_is_answered_whole(recognizer, clips):
+    limits = ServerLimits(waiting_per_client=3, chunk_seconds=3.0, batch_size=4)
+    samples = np.concatenate([np.pad(attune.load_audio(clip), (0, 16_000)) for clip in clips[:16]])
+    expected = replace(recognizer, max_seconds=3.0).transcribe(samples)
+    with running({"demo": recognizer}, ServerSettings(limits=limits)) as address:
+        for stream in ("false", "true"):
+            answer = post(address, file=("long.wav", wav_of(samples)), stream=stream)
+            assert answer.status_code == 200 and expected in answer.text
+
+
+def test_a_long_recording_of_a_client_that_has_gone_is_not_decoded_to_its_end(recognizer, clips):
+    limits = ServerLimits(chunk_seconds=3.0, batch_size=2)
+    samples = np.tile(np.pad(attune.load_audio(clips[0]), (0, 16_000)), 200)
+    with running({"demo": recognizer}, ServerSettings(limits=limits)) as address:
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(
+                address + TRANSCRIPTIONS,
+                files={"file": ("long.wav", wav_of(samples))},
+                timeout=httpx.Timeout(60, read=0.2),
+            )
+        deadline = time.monotonic() + 60
+        while 'status="499"' not in (counted := httpx.get(f"{address}/metrics").text):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    decoded = re.search(r'attune_audio_seconds_total{model="demo"} ([\d.]+)', counted)
+    assert float(decoded[1]) < len(samples) / 16_000 / 2
+
+
+@pytest.mark.parametrize("more", [("--name", "whisper=runs/b"), ("--name", "x=runs/b", "--name", "x=runs/c")])
+def test_two_models_of_one_name_are_refused_before_any_is_loaded(more, capsys):
+    assert main(["serve", "runs/a/whisper", "--port", "0", *more]) == 2
+    assert "Two models are called" in capsys.readouterr().err
 
 
 def test_a_translation_needs_a_model_that_can(server, clips):
@@ -246,6 +315,14 @@ def test_a_full_server_says_so_and_recovers(recognizer, clips):
         while (answer := post(address, file=file)).status_code == 503 and time.monotonic() < until:
             time.sleep(0.05)
         assert answer.status_code == 200
+
+
+def test_made_up_paths_fill_no_memory(server):
+    for number in range(5):
+        for path in (f"/v1/models/{number}", f"/health{number}", f"/v1/audio/{number}", f"/v1/realtime/{number}/x"):
+            httpx.get(server + path)
+    paths = set(re.findall(r'attune_requests_total{path="([^"]*)"', httpx.get(f"{server}/metrics").text))
+    assert paths <= {*COUNTED, "/v1/models/…", "other"}
 
 
 def test_prometheus_reads_what_was_counted(server, clips):

@@ -1,6 +1,7 @@
 """Every test talks to a real server on this machine."""
 
 import hashlib
+import json
 import os
 import time
 from dataclasses import replace
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from attune.errors import SourceError
-from attune.sources import Cache, RetryPolicy, locate
+from attune.sources import Cache, RetryPolicy, locate, read_lock
 from attune.sources import _fetch as fetching
 
 from servers.web import Fault, Site, tag_of, web
@@ -318,6 +319,20 @@ def test_a_lock_gives_exactly_what_was_used(cache, tmp_path, monkeypatch):
             locate(f"{url}/a", elsewhere)
         site.files["/a"] = b"then"
         assert locate(f"{url}/a", elsewhere).read_bytes() == b"then"
+
+
+@pytest.mark.parametrize("is_name", [False, True])
+def test_a_lock_that_leads_out_of_the_cache_is_refused(cache, tmp_path, is_name):
+    own, sound = tmp_path / "diary.txt", "0" * 64
+    own.write_text("mine")
+    cache.object(sound).parent.mkdir(parents=True)
+    cache.object(sound).write_text("else")
+    name, found = (f"../../../../{own.name}", sound) if is_name else ("a", f"..{own}")
+    entry = {"source": "https://h/a", "revision": "1", "files": {name: {"sha256": found, "size": 4}}, "is_folder": True}
+    (tmp_path / "lock.json").write_text(json.dumps({"format": 1, "sources": [entry]}))
+    with pytest.raises(SourceError, match=r"lock.json is not a lock file \(.*(is no SHA-256|is outside its folder)\)"):
+        locate("https://h/a", replace(cache, is_offline=True).locked_to(read_lock(tmp_path / "lock.json")))
+    assert own.read_text() == "mine"
 
 
 def test_a_server_that_is_gone_is_an_error_though_an_older_copy_is_here(cache, monkeypatch):

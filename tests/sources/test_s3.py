@@ -195,6 +195,16 @@ def test_readers_of_a_push_go_by_its_list(s3, cache, tmp_path):
         locate("s3://speech/m/", Cache(tmp_path / "other", retry=QUICK))
 
 
+def test_a_list_of_a_push_cannot_pass_off_a_file_of_this_machine_as_fetched(s3, cache, tmp_path):
+    own = tmp_path / "diary.txt"
+    own.write_text("mine")
+    listing = json.dumps({"files": {"a.json": {"sha256": f"..{own}"}}})
+    s3.put_object(Bucket="speech", Key="m/a.json", Body=b"else")
+    s3.put_object(Bucket="speech", Key="m/attune-files.json", Body=listing.encode())
+    with pytest.raises(SourceError, match=r"attune-files.json is damaged"):
+        locate("s3://speech/m/", cache)
+
+
 def test_an_upload_that_is_refused_is_reported(tmp_path, s3, monkeypatch):
     (tmp_path / "model").mkdir()
     (tmp_path / "model/a.json").write_bytes(b"{}")

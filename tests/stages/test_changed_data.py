@@ -10,6 +10,7 @@ from attune import recipe as recipes
 from attune.errors import CheckpointError, Preempted
 from attune.site import this_site
 from attune.sources import Cache, locate
+from attune.stages.context import Started
 from attune.stages.train import Request, train
 from attune.world import World
 
@@ -46,6 +47,22 @@ def test_a_manifest_with_other_texts(tmp_path):
     rewrite(manifest, text.replace(word, word[::-1]).encode())
     with pytest.raises(CheckpointError, match=r"The training data \(manifest\) has changed since"):
         one_step(recipe)
+
+
+def test_a_dev_set_with_other_texts_is_noted_and_training_goes_on(tmp_path):
+    recipe = write_recipe(tmp_path, utterances=8)
+    with pytest.raises(Preempted):
+        one_step(recipe)
+    loaded = recipes.load(recipe, ()).recipe
+
+    def notes():
+        events = train(loaded, Request(["attune"], stop_requested=lambda: True), this_site(0, "cpu"), World.alone())
+        return next(event for event in events if isinstance(event, Started)).notes
+
+    assert notes() == ()
+    manifest = tmp_path / "dev/manifest.jsonl"
+    manifest.write_text("".join(manifest.read_text().splitlines(keepends=True)[:-1]))
+    assert "data.dev (manifest) has changed since" in " ".join(notes())
 
 
 def write_shard(path, rows, folder):

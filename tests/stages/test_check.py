@@ -325,6 +325,15 @@ def test_what_training_would_refuse_is_a_trouble(recipe, override, trouble, monk
     assert not found.can_run and any(trouble in each for each in found.troubles)
 
 
+def test_no_audio_is_decoded_for_a_task_about_text(recipe, train):
+    language_model = "task={name: language_model}", "model={family: lm, size: tiny}", "train.keep_best=dev.perplexity"
+    (train.parent / "audio/00003.wav").write_bytes(b"no audio")
+    found = checked(recipe, *language_model, decodes=True)
+    assert found.can_run and [split.rows.decoded for split in found.splits] == [0, 0, 0]
+    found = checked(recipe, *language_model, "augment={gain_db: [-3, 3]}")
+    assert found.troubles == ("augment: this task has no audio. Remove it.",)
+
+
 def test_it_is_told_how_many_weights_learn(recipe):
     found = checked(recipe, "adapt={freeze: [head.projection]}")
     assert 0 < found.parameters.trainable < found.parameters.total

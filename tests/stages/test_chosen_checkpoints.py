@@ -44,6 +44,8 @@ def test_a_checkpoint_is_chosen_by_step_best_and_last(run):
     assert locate_model(f"{run.folder}@best", cache).name == f"step-{run.best().step:06d}"
     with pytest.raises(ModelError, match="no checkpoint step-3. It has @step-2, @step-4, @step-6"):
         locate_model(f"{run.folder}@step-3", cache)
+    with pytest.raises(ModelError, match="run has no checkpoint '400'. Use @best, @last or @step-N."):
+        locate_model(f"{run.folder}@400", cache)
     with pytest.raises(ModelError, match="has no checkpoints to choose"):
         locate_model(f"{run.model}@best", cache)
 

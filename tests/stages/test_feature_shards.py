@@ -9,7 +9,10 @@ import pytest
 
 pytest.importorskip("boto3")
 
+from attune.recipe import load
+from attune.site import this_site
 from attune.sources import ObjectStore
+from attune.stages.feature_shards import fetch_features
 
 from processes import attune, start, wait
 from servers.s3 import KEY, SECRET, moto
@@ -86,6 +89,16 @@ def test_a_killed_command_goes_on_by_shard_and_training_reads_what_it_wrote(reci
     assert losses(tmp_path / "kept") == pytest.approx(losses(tmp_path / "plain"), rel=1e-5)  # of other batches
     copied = sorted(path.name for path in (tmp_path / "cache/features").rglob("*.safetensors"))
     assert copied == sorted(Path(name).name for name in store.list())  # and nothing was computed again
+
+
+def test_an_object_that_would_lie_outside_the_cache_is_not_copied(recipe, store, tmp_path):
+    outside = tmp_path / "outside.safetensors"
+    for name in (str(outside), "a/../../outside.safetensors", "a/b.safetensors"):
+        store.write(name, b"")
+    with_cache = fetch_features(load(recipe, ["model.cache=s3://speech/features"]).recipe, this_site(0, "cpu"))
+    copies = Path(with_cache.model.config.cache)
+    assert [path.relative_to(copies).as_posix() for path in copies.rglob("*.safetensors")] == ["a/b.safetensors"]
+    assert not outside.exists()
 
 
 def test_what_cannot_be_kept_is_refused(recipe, store):

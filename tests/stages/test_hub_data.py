@@ -105,7 +105,8 @@ def tar_of(names):
 def tar_set(hub):
     """Common Voice as tar files, with the transcripts apart."""
     table = "client_id\tpath\tsentence\tage\tlocale\n" + "".join(
-        f'v{name}\t{name}.flac\t"{name}, he said\t\tbe\n' for name in "abc"
+        f'v{name}\t{name}.flac\t"{name}, he\u2028said\t\tbe\n'
+        for name in "abc"  # with a line separator of Unicode's
     )
     files = {
         "audio/be/train/be_train_0.tar": tar_of("ab"),
@@ -138,13 +139,13 @@ def test_a_split_of_parquet_files_is_streamed_and_goes_on_from_any_row(parquet_s
 def test_a_split_of_tar_files_is_streamed_with_the_transcripts_that_lie_apart(tar_set):
     _, samples = streamed("hf://datasets/org/tars/audio/be/train")
     *rows, last = [sample.found for sample in samples]
-    assert [(row.id, row.text, row.speaker) for row in rows] == [(n, f'"{n}, he said', f"v{n}") for n in "abc"]
+    assert [(row.id, row.text, row.speaker) for row in rows] == [(n, f'"{n}, he\u2028said', f"v{n}") for n in "abc"]
     assert last.reason == "not in train.tsv"
 
 
 def test_a_data_set_of_tar_files_is_prepared_one_language_alone(hub, tar_set, tmp_path):
     rows = prepared("huggingface", "hf://datasets/org/tars", tmp_path, "config=be", "splits=train")
-    assert [row.text for row in rows] == [f'"{name}, he said' for name in "abc"]
+    assert [row.text for row in rows] == [f'"{name}, he\u2028said' for name in "abc"]
     assert all(content_of(row)[:4] == b"fLaC" for row in rows)
     assert not [path for path in hub.downloads() if "/fr/" in path or "dev" in path]
     with pytest.raises(DataError, match=r"no data for config=xx .*Its folders: audio, be, dev, fr"):
@@ -168,7 +169,7 @@ def test_a_split_on_the_hub_stands_for_a_manifest_and_only_it_is_fetched(hub, pa
     assert {path.rpartition("/")[2] for path in hub.downloads()} == {"validation-00000-of-00001.parquet"}
     assert set(cache.used[source].files) == {"be/validation-00000-of-00001.parquet"}
     tars = fetch_manifest("hf://datasets/org/tars/audio/be/dev", cache)
-    assert [row.text for row in open_manifest(tars, tmp_path / "index")] == ['"a, he said']
+    assert [row.text for row in open_manifest(tars, tmp_path / "index")] == ['"a, he\u2028said']
 
 
 def test_a_run_keeps_to_the_set_that_it_was_locked_to_and_needs_no_network_for_it(hub, parquet_set, tmp_path):

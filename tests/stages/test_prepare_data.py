@@ -86,7 +86,14 @@ def test_what_a_folder_holds_is_recognized(tmp_path):
     (tmp_path / "4").mkdir()
     (tmp_path / "4/a.flac").write_bytes(miniatures.encoded())
     sources["folder"] = tmp_path / "4"
+    miniatures.text(tmp_path / "6/train/wav.scp", "a /recordings/a.wav")
+    sources["kaldi"] = tmp_path / "6"
+    miniatures.text(tmp_path / "7/train_manifest.json", '{"audio_filepath": "wavs/a.flac", "text": "a"}')
+    miniatures.text(tmp_path / "7/wavs/a.flac", "recorded")
+    sources["nemo"] = tmp_path / "7"
     assert {name: detect_corpus(path) for name, path in sources.items()} == {name: name for name in sources}
+    assert detect_corpus(miniatures.audio_folder(tmp_path / "8", "csv")) == "csv"
+    assert detect_corpus(miniatures.audio_folder(tmp_path / "9", "jsonl")) == "nemo"
     (tmp_path / "5").mkdir()
     with pytest.raises(DataError, match="not data that attune recognizes"):
         detect_corpus(tmp_path / "5")

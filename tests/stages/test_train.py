@@ -12,8 +12,9 @@ from safetensors.torch import load_file
 
 from attune import recipe as recipes
 from attune.corpora import open_manifest
-from attune.errors import CheckpointError, ConfigError, DataError, ModelError, Preempted
+from attune.errors import CheckpointError, ConfigError, DataError, ModelError, Preempted, TrainingError
 from attune.files import sha256
+from attune.loading.data import open_split, planner, training_rows
 from attune.loading.lock import read_lock
 from attune.loading.pretrained import export, open_pretrained
 from attune.run import Run
@@ -363,6 +364,11 @@ def test_a_run_whose_best_is_damaged_is_evaluated_only_when_it_has_another(recip
         open_pretrained(run.folder)
     events_of(recipe, site)
     open_pretrained(run.folder)
+    (run.folder / "best.json").write_text('{"metric": "dev.wer", "value": 20.0, "step": "6"}')
+    with pytest.raises(ModelError, match=r"best.json is damaged, .*attune train .*run"):  # and not the newest instead
+        open_pretrained(run.folder)
+    events_of(recipe, site)
+    open_pretrained(run.folder)
 
 
 def test_training_starts_from_the_weights_of_a_run_and_keeps_its_vocabulary(finished, recipe_file, site, tmp_path):
@@ -416,6 +422,19 @@ def test_a_bad_row_fails_the_run_or_is_dropped_as_the_recipe_says(recipe_file, s
     assert dropped and "00002.wav" in dropped[0]
 
 
+def test_a_bad_row_of_a_step_that_is_never_taken_does_not_stop_the_run(recipe_file, site, tmp_path):
+    folder = tmp_path / "corpus"
+    shutil.copytree(recipe_file.parent / "train", folder)
+    overrides = [f"data.train=[{folder}/manifest.jsonl]", "train.steps=2", "train.warmup=0", "data.test=[]"]
+    small = ["batches.micro_seconds=null", "batches.micro_utterances=2", "batches.micros_per_step=2"]
+    recipe = loaded(recipe_file, tmp_path / "run", *overrides, *small)
+    corpus = open_split(recipe, "train", tmp_path / "index", site, World.alone())
+    plan = planner(recipe, corpus, training_rows(recipe, corpus))(0)
+    first_unused = corpus[int(plan.micro(2, 0)[0])].audio
+    first_unused.write_bytes(first_unused.read_bytes()[:2000])
+    assert plan.steps > 2 and isinstance(events_of(recipe, site)[-1], Finished)
+
+
 def test_a_row_without_text_is_dropped_when_the_recipe_says_so(recipe_file, site, tmp_path):
     folder = tmp_path / "corpus"
     shutil.copytree(recipe_file.parent / "train", folder)
@@ -459,6 +478,17 @@ def test_an_export_that_fails_is_told_and_leaves_nothing(recipe_file, site, tmp_
     (run / ".model.01234567.part").mkdir()  # as a kill leaves it
     events_of(recipe, site)
     assert (run / "model/model.safetensors").is_file() and not list(run.glob(".model.*"))
+
+
+def test_what_went_wrong_is_reported_where_not_even_the_status_can_be_written(recipe_file, site, tmp_path):
+    recipe = loaded(recipe_file, tmp_path / "run")
+    events = train(recipe, Request(["attune"]), site, World.alone())
+    next(events)
+    status = tmp_path / "run" / "status.json"
+    status.unlink()
+    status.mkdir()  # as little can be written over it as to a full disk
+    with pytest.raises(TrainingError, match="what went wrong"):
+        events.throw(TrainingError("what went wrong"))
 
 
 def test_two_processes_do_not_train_in_one_directory(recipe_file, site, tmp_path):

@@ -52,3 +52,8 @@ def test_speech_without_a_pause_is_cut_and_no_sample_is_lost():
 def test_silence_and_noise_are_no_speech():
     noise = np.random.default_rng(2).normal(scale=0.01, size=64_000).astype(np.float32)
     assert spans(np.zeros(64_000, np.float32), 160) == spans(noise, 160) == []
+
+
+def test_no_silence_at_all_means_the_first_quiet_frame():
+    samples = talk(0.4, 1.0)
+    assert len(spans(samples, 160, EndpointRules(silence_seconds=0.0))) >= 2

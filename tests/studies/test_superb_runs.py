@@ -48,6 +48,16 @@ def test_the_table_has_the_interval_the_rate_and_the_published_figure():
     assert len([each for each in drawn if each.tag.endswith("line")]) == 3
 
 
+def test_scores_without_a_unit_have_rims_and_digits_of_their_own():
+    scales = {"bleu": (25.0, "25.00"), "pesq": (2.25, "2.25"), "mtwv": (0.25, "0.2500")}
+    for name, (value, shown) in scales.items():
+        result = TaskResult(TASK, Metric(name, "", True, "Good."), "lr 1e-3", value, (0.0, value), name)
+        assert f"| {shown} |" in table([result], "fbank")
+        (shape,) = (each for each in ElementTree.fromstring(radar([result], "x")) if each.tag.endswith("polygon"))
+        part = (240 - float(shape.get("points").split(",")[1])) / 180
+        assert part == pytest.approx(0.5 if name == "pesq" else 0.25, abs=1e-3)
+
+
 def test_every_task_has_a_shipped_recipe_and_the_metric_it_is_chosen_by():
     from attune.studies.superb import _shipped, metric_of
 
@@ -66,13 +76,14 @@ def test_tasks_are_swept_scored_on_test_once_and_go_on_where_they_stopped(tmp_pa
     for seed, split in enumerate(("train", "dev", "test")):
         labeled(tmp_path / "data" / "speech_commands", split, "word", seed)
     words = ["superb", "--upstream", "fbank", "--data", str(tmp_path / "data"), "--to", str(tmp_path / "out")]
-    words += ["--tasks", "KS,SID", "--rates", "1e-2,1e-3", "task.head.width=8", *SMALL]
+    words += ["--tasks", "KS, SID", "--rates", "1e-2, 1e-3", "task.head.width=8", *SMALL]
     assert main(words) == 0
     printed = capsys.readouterr()
     assert "| KS | accuracy % |" in printed.out and "SID: no " in printed.err and "VoxCeleb1" in printed.err
     runs = tmp_path / "out" / "superb-ks"
     assert {each.name for each in runs.iterdir()} == {"recipe.yaml", "lr-1e-2", "lr-1e-3"}
     assert all("test" not in Run(run).scores() for run in runs.glob("lr-*"))
+    assert all(Run(run).recipe().adapt.freeze == ("upstream",) for run in runs.glob("lr-*"))  # even without weights
     (scored,) = runs.glob("*/KS-test.json")
     assert len((scored.with_suffix(".jsonl")).read_text().splitlines()) == 8
     ElementTree.parse(tmp_path / "out" / "radar.svg")
@@ -100,7 +111,7 @@ def test_emotions_are_five_folds_and_queries_are_searched_by_every_layer(tmp_pat
 
 
 @pytest.mark.recipe
-def test_recognition_is_scored_with_a_language_model_too(tmp_path, capsys):
+def test_recognition_is_scored_with_a_language_model_too_and_again_when_it_or_the_test_set_changes(tmp_path, capsys):
     names = {"train": "train-clean-100", "dev": "dev-clean", "test": "test-clean"}
     for seed, name in enumerate(names.values()):
         corpora.words(tmp_path / "data" / "librispeech", name, 4, seed)
@@ -111,8 +122,40 @@ def test_recognition_is_scored_with_a_language_model_too(tmp_path, capsys):
     assert main(words) == 0
     printed = capsys.readouterr().out
     assert "| ASR | wer % |" in printed and "| ASR+LM | wer % |" in printed
+    (plain,), (fused,) = ([*(tmp_path / "out").rglob(f"{name}-test.json")] for name in ("ASR", "ASR+LM"))
+    before = plain.stat().st_mtime_ns, fused.stat().st_mtime_ns
+    assert main(words) == 0 and (plain.stat().st_mtime_ns, fused.stat().st_mtime_ns) == before
+    (tmp_path / "lm.arpa").write_text("\n".join(arpa).replace("-1 e", "-2 e") + "\n")
+    assert main(words) == 0
+    assert plain.stat().st_mtime_ns == before[0] and fused.stat().st_mtime_ns != before[1]
+    test = tmp_path / "data" / "librispeech" / "test-clean.jsonl"
+    test.write_text("\n".join(test.read_text().splitlines()[:3]) + "\n")
+    assert main(words) == 0
+    assert [json.loads(each.read_text())["utterances"] for each in (plain, fused)] == [3, 3]
+
+
+def test_a_lexicon_that_is_not_there_is_named_before_anything_is_trained(tmp_path, capsys):
+    for name in ("train-clean-100", "dev-clean", "test-clean"):
+        corpora.words(tmp_path / "data" / "librispeech", name, 4, 0)
+    words = ["superb", "--upstream", "fbank", "--data", str(tmp_path / "data"), "--to", str(tmp_path / "out")]
+    assert main([*words, "--tasks", "PR", *SMALL]) == 2
+    assert "PR: no " in (shown := capsys.readouterr().err) and "librispeech-lexicon-200k-g2p.txt" in shown
+    assert "github.com/s3prl/s3prl" in shown and not list((tmp_path / "out").rglob("log.jsonl"))
 
 
 def test_unknown_tasks_are_refused(tmp_path, capsys):
     assert main(["superb", "--upstream", "fbank", "--data", "x", "--to", str(tmp_path), "--tasks", "ASVV"]) == 2
     assert "did you mean 'ASV'" in capsys.readouterr().err
+
+
+def test_what_stops_every_run_is_refused_once_before_anything_is_trained(tmp_path, capsys):
+    for seed, split in enumerate(("train", "dev", "test")):
+        labeled(tmp_path / "data" / "speech_commands", split, "word", seed)
+    words = ["superb", "--data", str(tmp_path / "data"), "--to", str(tmp_path / "out"), "--tasks", "KS, SID", *SMALL]
+    assert main([*words, "--upstream", "hubert", "--weights", "not/there"]) == 2
+    assert capsys.readouterr().err.startswith("No file or folder not/there")
+    assert main([*words, "--upstream", "hubert"]) == 2
+    assert "needs model.weights" in capsys.readouterr().err
+    assert main([*words, "--upstream", "fbank", "task.hed.width=8"]) == 2
+    assert capsys.readouterr().err.startswith("KS: override: task.hed: unknown key")
+    assert not list((tmp_path / "out").rglob("log.jsonl"))

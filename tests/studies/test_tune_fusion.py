@@ -8,12 +8,16 @@ import pytest
 import attune
 from attune import recipe as recipes
 from attune.cli import main
+from attune.decoding.search import Search
 from attune.errors import DataError
-from attune.loading.pretrained import open_pretrained
+from attune.loading.pretrained import open_pretrained, recipe_to_evaluate
+from attune.metrics import Score
 from attune.run import TUNED, Run
+from attune.scoring.error_rates import WER
 from attune.site import this_site
 from attune.stages.eval_target import open_eval_target
 from attune.stages.train import Request, train
+from attune.studies.tune_fusion import FusionPoint, TriedPoint, TunedFusion, _write
 from attune.world import World
 
 from tiny import write_recipe
@@ -71,6 +75,20 @@ def test_the_best_weight_is_written_and_evaluations_and_exports_use_it(run, lm, 
     assert greedy.decode.search == "greedy" and greedy.decode.lm is None
 
 
+def test_evaluations_search_as_what_was_tuned_did_and_without_a_language_model_where_none_is_better(tmp_path):
+    template = Path(__file__).parents[2] / "recipes" / "template-asr.yaml"
+    (tmp_path / "recipe.yaml").write_text(recipes.resolved_yaml(recipes.load(template).recipe))
+    assert recipe_to_evaluate(tmp_path / "recipe.yaml", []).decode.final.lm == "runs/template/lm"
+    for weight, expected in ((0.0, None), (0.7, "other.arpa")):
+        score = Score(WER, 1.0, 0.5, 2.0)
+        best = TriedPoint(FusionPoint(weight), score, None)
+        search = Search("beam", 4, ctc_weight=0.4, lm="other.arpa")
+        _write(Run(tmp_path), TunedFusion("dev", "other.arpa", (best,), best), search)
+        final = recipe_to_evaluate(tmp_path / "recipe.yaml", []).decode.final
+        assert (final.search, final.beam, final.ctc_weight, final.lm) == ("beam", 4, 0.4, expected)
+        assert final.lm_weight == (weight or 0.3)
+
+
 def test_the_test_set_is_refused_by_whatever_name(run, lm, capsys):
     before = (run.folder / TUNED).read_bytes() if (run.folder / TUNED).exists() else None
     for name in ("test", str(run.folder.parent / "test.jsonl")):
@@ -86,10 +104,27 @@ def test_without_a_language_model_or_a_run_there_is_nothing_to_tune(run, capsys)
     assert "is not a run" in capsys.readouterr().err
 
 
+def test_what_a_search_does_not_use_is_refused_before_anything_is_decoded(run, lm, tmp_path, capsys):
+    text = tmp_path / "words.txt"
+    rows = (run.folder.parent / "train" / "manifest.jsonl").read_text().splitlines()
+    text.write_text("".join(json.loads(row)["text"] + "\n" for row in rows))
+    words = tmp_path / "words.arpa"
+    assert main(["lm", str(text), "--order", "2", "--to", str(words)]) == 0
+    capsys.readouterr()
+    assert tune(run, words, "--temperatures", "2") == 2
+    assert tune(run, lm, "--length-powers", "1") == 2
+    with pytest.raises(SystemExit):
+        tune(run, lm, "--temperatures", "1,0")
+    shown = capsys.readouterr()
+    assert "--temperatures: expected numbers above 0, found 1,0" in shown.err
+    assert "--temperatures does not work with a language model over words" in shown.err
+    assert "--length-powers: CTC beam search has no length normalization" in shown.err and not shown.out
+
+
 def test_phrases_come_from_the_recipe_a_file_or_the_manifest_and_are_scored(run, tmp_path, capsys):
     rows = [json.loads(line) for line in Path(run.recipe().data.dev[0]).read_text().splitlines()]
     word = rows[0]["text"].split()[0]
-    (tmp_path / "names.txt").write_text(f"{word.upper()}\n\n")
+    (tmp_path / "names.txt").write_text(f"{word.upper()}\n\n", encoding="utf-8-sig")  # as Windows writes it
     settings = ["decode.search=beam", "--workers=0", "--json", "--on", "dev"]
     found = []
     for phrases in (f"decode.phrases=[{word}]", f"decode.phrases=[{tmp_path / 'names.txt'}]"):
@@ -105,6 +140,10 @@ def test_phrases_come_from_the_recipe_a_file_or_the_manifest_and_are_scored(run,
     assert main(["evaluate", str(run.folder), "decode.search=beam", "decode.phrase_bonus=4", *on]) == 0
     column = json.loads(capsys.readouterr().out)
     assert column["scores"] == found[0]["scores"]
+    last = {**own[-1], "phrases": [word, "Łódź"]}
+    (tmp_path / "unwritable.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*own[:-1], last]))
+    assert main(["evaluate", str(run.folder), "decode.search=beam", "--on", str(tmp_path / "unwritable.jsonl")]) == 2
+    assert f"unwritable.jsonl:{len(own)}: utterance {last['id']!r} has the phrase 'Łódź'" in capsys.readouterr().err
     assert main(["evaluate", str(run.folder), "decode.search=greedy", *on[:3]]) == 0
     assert "not boosted by a greedy search, set decode.search=beam" in capsys.readouterr().out
     assert main(["evaluate", str(run.folder), f"decode.phrases=[{word}]", "decode.search=greedy", "--on", "dev"]) == 2

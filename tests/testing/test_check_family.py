@@ -134,6 +134,46 @@ def test_a_sound_model_passes(case):
     check(case, Sound)
 
 
+class WhoWrites(Classify):
+    """Whose voice a text is for, from the text alone: it is what decoding is given."""
+
+    needs_audio = False
+
+    def prompt(self, utterance):
+        return tuple(map(ord, utterance.text))
+
+    def target(self, utterance):
+        return (*super().target(utterance), *self.prompt(utterance))
+
+
+class ReadsLetters(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.letters = nn.Embedding(128, 3)
+
+    def log_probs(self, ids, lengths):
+        own = within(lengths, ids.shape[1])[..., None]
+        return (self.letters(ids) * own).sum(1).log_softmax(-1)
+
+    def loss(self, batch):
+        ids, lengths = batch.tokens.ids, batch.tokens.lengths
+        log_probs = self.log_probs(ids[:, 1:], lengths - 1)
+        return Loss(F.nll_loss(log_probs, ids[:, 0], reduction="sum"), torch.tensor(float(len(ids))))
+
+    def scorer(self, batch):
+        return LabelScorer(self.log_probs(batch.tokens.ids, batch.tokens.lengths))
+
+    def frames(self, samples):
+        return 0
+
+
+def test_a_model_of_text_has_no_features_to_mask(case, tmp_path):
+    _, utterances = case
+    config = ClassifyConfig(label="register")
+    WhoWrites.prepare(config, utterances, tmp_path)
+    check((WhoWrites(config, tmp_path), utterances), ReadsLetters)
+
+
 @pytest.mark.parametrize(
     ("model", "promise"),
     [

@@ -166,6 +166,12 @@ def test_a_text_too_small_for_discounts_has_those_of_kenlms_fallback():
     assert model.guessed == (1, 2) and model.discounts[0] == (0.5, 1.0, 1.5)
 
 
+def test_a_discount_of_nothing_is_no_estimate_it_would_leave_nothing_for_what_was_not_seen():
+    model = estimate([["a"], *[["b"]] * 2, *[["c"], ["d"]] * 3], 2)  # 2, 2 and 4 pairs of words occur 1, 2 and 3 times
+    assert 2 in model.guessed
+    assert math.isfinite(likelihood(model, [["b", "a"]]).log_prob)
+
+
 def test_no_text_and_impossible_cuts_are_refused():
     with pytest.raises(DataError, match="No text"):
         estimate([], 3)

@@ -109,3 +109,11 @@ def test_a_model_with_bytes_that_are_no_text_is_named(tmp_path, pieces):
     (tmp_path / "tokenizer.model").write_bytes(pieces.model[:at] + b"\xff" * len(last) + pieces.model[at + len(last) :])
     with pytest.raises(ModelError, match=r"Cannot read the tokenizer .*tokenizer\.model: 'utf-8' codec"):
         SentencePieceTokenizer.load(tmp_path)
+
+
+def test_a_tokenizer_that_is_not_there_or_is_not_attunes_is_named_with_how_to_train_one(tmp_path, pieces):
+    with pytest.raises(ModelError, match=r"tokenizer\.model does not exist\. .*: attune tokenizer DATA --to FILE"):
+        SentencePieceTokenizer.load(tmp_path)
+    (tmp_path / "tokenizer.model").write_bytes(pieces.without_blank())
+    with pytest.raises(ModelError, match=r"was not written by attune: .*: attune tokenizer DATA --to FILE"):
+        SentencePieceTokenizer.load(tmp_path)

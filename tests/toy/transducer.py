@@ -6,7 +6,7 @@ import torch
 
 from attune.audio.masking import mask_features
 from attune.contracts import Family, FrameTimes, TaskModel, VocabularyRules
-from attune.families.transducer.vocabulary import TransducerCodec
+from attune.families._pieces import PieceCodec
 from attune.testing.family import _lattice_loss
 from attune.types import Loss
 
@@ -65,7 +65,7 @@ def decode(tokens):
 
 
 def build(config, task, assets):
-    codec = TransducerCodec(PIECES, encode, decode)
+    codec = PieceCodec(PIECES, encode, decode)
     return TaskModel(Model(config), codec, "transducer", times=FrameTimes(HOP / 16_000))
 
 

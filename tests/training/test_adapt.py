@@ -135,6 +135,12 @@ def test_last_layers_need_layers():
         adapt(nn.Linear(2, 2), AdaptConfig(last_layers=1), seed=0)
 
 
+def test_more_last_layers_than_there_are_are_refused():
+    adapt(Tiny(), AdaptConfig(last_layers=3), seed=0)
+    with pytest.raises(ConfigError, match="last_layers=4 would train the whole model"):
+        adapt(Tiny(), AdaptConfig(last_layers=4), seed=0)
+
+
 def test_freezing_everything_is_refused():
     with pytest.raises(ConfigError, match="no parameter is left to train"):
         adapt(Tiny(), AdaptConfig(freeze=("*",)), seed=0)
@@ -174,9 +180,9 @@ def test_lora_leaves_frozen_layers_without_additions():
 
 
 def test_lora_targets_are_linear_layers_with_weights_of_their_own():
-    with pytest.raises(ConfigError, match="adapt.targets: this model has no part 'output'"):
+    with pytest.raises(ConfigError, match="adapt.targets: no layer that LoRA can adapt is named 'output'"):
         adapt(Tiny(), AdaptConfig(method="lora", targets=("output",)), seed=0)
-    with pytest.raises(ConfigError, match="no part 'k_proj'; did you mean '[qv]_proj'"):
+    with pytest.raises(ConfigError, match="LoRA can adapt is named 'k_proj'; did you mean '[qv]_proj'"):
         adapt(Tiny(), AdaptConfig(method="lora", targets=("q_proj", "k_proj")), seed=0)
 
 
@@ -257,7 +263,7 @@ def test_settings_of_lora_without_lora_are_refused():
 def test_without_targets_lora_adapts_the_first_group_that_the_model_has():
     groups = (("linear_q", "linear_v"), ("head",), ("q_proj",))
     assert adapt(Tiny(), LORA, seed=0, default_targets=groups).lora_layers == ("head",)
-    with pytest.raises(ConfigError, match="no part 'linear_q' .known: head, q_proj, v_proj."):
+    with pytest.raises(ConfigError, match="LoRA can adapt is named 'linear_q' .known: head, q_proj, v_proj."):
         adapt(Tiny(), LORA, seed=0, default_targets=groups[:1])
 
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from attune.batches.load import Position
+from attune.batches.micro_batch import Position
 from attune.errors import CheckpointError
 from attune.training import checkpoint
 from attune.training.adapt import merge_lora

@@ -1,3 +1,4 @@
+import json
 import resource
 import signal
 from dataclasses import replace
@@ -5,8 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from attune.batches.load import Position
+from attune.batches.micro_batch import Position
 from attune.errors import CheckpointError
+from attune.files import checksum, sha256
 from attune.training import checkpoint
 from attune.training.checkpoint import Checkpoint
 from attune.training.optimizer import load_state_by_name, make_optimizer, state_by_name
@@ -60,12 +62,47 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(tmp_path, harm
         checkpoint.load(newer)
 
 
+def test_a_checkpoint_on_a_bad_sector_is_passed_over_like_any_damaged_one(tmp_path):
+    older, newer = saved(tmp_path, 1, 2)
+    weights = newer / "model.safetensors"
+    weights.unlink()
+    weights.symlink_to("/proc/self/mem")  # a regular file whose first bytes cannot be read: EIO
+    found, damaged = checkpoint.newest(tmp_path)
+    assert found == older
+    assert damaged[0].reason == "model.safetensors cannot be read: Input/output error"
+
+
+def test_a_checkpoint_with_the_sums_of_older_ones_is_verified_too(tmp_path):
+    older, newer = saved(tmp_path, 1, 2)
+    for folder in (older, newer):
+        (folder / "manifest.json").write_text(json.dumps({name: sha256(folder / name) for name in checkpoint.FILES}))
+    assert checkpoint.newest(tmp_path) == (newer, [])
+    flip(newer / "model.safetensors")
+    assert checkpoint.newest(tmp_path)[0] == older
+
+
 def test_a_sound_checkpoint_takes_the_place_of_a_damaged_one_of_the_same_step(tmp_path):
     (folder,) = saved(tmp_path, 1)
     flip(folder / "model.safetensors")
     saved(tmp_path, 1)
     assert checkpoint.newest(tmp_path) == (folder, [])
     assert len(list(tmp_path.glob("*.damaged-*"))) == 1
+
+
+@pytest.mark.parametrize("name", ["progress.json", "index.json"])
+def test_a_checkpoint_of_another_version_is_called_so(tmp_path, name):
+    (folder,) = saved(tmp_path, 4)
+    part = {"dtype": "F32", "shape": [1], "parts": [{"file": "../model.safetensors", "first": 0, "rows": 1}]}
+    state = json.loads((folder / "progress.json").read_text())
+    state["position"]["of_a_later_version"] = 1
+    (folder / name).write_text(json.dumps(state if name == "progress.json" else {"model": {"a": part}}))
+    names = {
+        "progress.json",
+        *(("index.json",) if name == "index.json" else ("model.safetensors", "optimizer.safetensors")),
+    }
+    (folder / "manifest.json").write_text(json.dumps({each: checksum(folder / each) for each in names}))
+    with pytest.raises(CheckpointError, match=rf"{name} is not as this version of attune writes it"):
+        checkpoint.load(folder)
 
 
 def test_a_full_disk_leaves_what_was_there(tmp_path):

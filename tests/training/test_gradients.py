@@ -3,6 +3,7 @@ import torch
 
 from attune.testing.ranks import run_ranks
 from attune.training.gradients import Gradients, Tree, sum_in_tree
+from attune.world import World
 
 
 def tree_of(leaves):
@@ -30,6 +31,14 @@ def test_leaves_without_a_value_do_not_change_the_sum():
     leaf = torch.randn(10)
     assert torch.equal(tree_of([leaf, None, None]), leaf)
     assert tree_of([None, None]) is None
+
+
+def test_the_norm_of_millions_of_gradients_is_exact():
+    parameter = torch.nn.Parameter(torch.zeros(20_000_003))
+    gradients = Gradients([parameter])
+    gradients.flat.fill_(0.1)
+    exact = float(gradients.flat.double().square().sum().sqrt())
+    assert float(gradients.norm(World.alone())) == pytest.approx(exact, rel=1e-5)
 
 
 def rank_sum(world):

@@ -5,15 +5,18 @@ import pytest
 import torch
 from torch import nn
 
-from attune.batches.load import LoadedMicroBatch, MicroBatchPlan, Position, micros_from
+from attune.batches.load import micros_from
+from attune.batches.micro_batch import LoadedMicroBatch, MicroBatchPlan, Position
 from attune.batches.plan import Budget, plan_epoch
-from attune.errors import TrainingError
+from attune.errors import ConfigError, TrainingError
+from attune.families._norm import BatchNorm
 from attune.testing.ranks import run_ranks
 from attune.training.loop import StepRules, take_steps
 from attune.training.optimizer import make_optimizer
 from attune.training.precision import LossScale, first_scale
 from attune.training.progress import TrainingProgress
 from attune.training.schedule import Schedule
+from attune.training.sharding import has_slices, share_weights, whole_weights
 from attune.types import Loss
 from attune.world import World
 
@@ -63,8 +66,10 @@ def rules(steps=30, **changes):
     return StepRules(**{**defaults, **changes})
 
 
-def train(world, steps=30, strict=False, precision="fp32", poison=frozenset()):
+def train(world, steps=30, strict=False, precision="fp32", poison=frozenset(), shares=False):
     model = Toy()
+    if shares:
+        share_weights(model, world)
     optimizer = make_optimizer("adamw", model, 1e-2, 0.01, (0.9, 0.98))
     settings = rules(strict=strict, precision=precision)
     progress = TrainingProgress(scale=first_scale(precision))
@@ -75,7 +80,7 @@ def train(world, steps=30, strict=False, precision="fp32", poison=frozenset()):
         done.append(step)
         if step.progress.position.step == steps:
             break
-    return torch.cat([p.detach().flatten() for p in model.parameters()]), done
+    return torch.cat([p.detach().flatten() for p in whole_weights(model).values()]), done
 
 
 def test_the_number_of_ranks_changes_weights_by_rounding_only():
@@ -158,6 +163,45 @@ def test_a_step_with_a_non_finite_loss_is_skipped_on_every_rank_and_names_the_ut
         assert [step.skipped for step in skipped] == ["non-finite loss"]
         assert "utt-7" in skipped[0].skipped_ids and len(skipped[0].skipped_ids) < UTTERANCES
         assert steps[-1].progress.skipped == 1
+
+
+@pytest.mark.parametrize("shares", [False, True])
+def test_a_non_finite_loss_costs_its_own_steps_alone_where_a_rank_has_nothing_to_do(shares):
+    """Two of three ranks have two of four micro-batches each; where they share the weights, the third keeps step."""
+    first = int(plan(0).micro(0, 0)[0])
+    for _, steps in run_ranks(3, train, 5, False, "fp32", frozenset({first}), shares):
+        assert [step.skipped for step in steps] == ["non-finite loss", None, None, None, None]
+
+
+def first_step_with_norm(world, is_frozen, is_trained):
+    model = Toy()
+    model.norm = BatchNorm(4, is_frozen=is_frozen).requires_grad_(is_trained)
+    share_weights(model, world)
+    optimizer = make_optimizer("adamw", model, 1e-2, 0.01, (0.9, 0.98))
+    return next(take_steps(model, optimizer, loaded(world), rules(), TrainingProgress(), world, lambda: False)).loss
+
+
+@pytest.mark.parametrize(("is_frozen", "is_trained"), [(True, True), (False, False)])
+def test_batch_norms_whose_statistics_stay_are_no_obstacle_to_shared_weights(is_frozen, is_trained):
+    assert all(loss > 0 for loss in run_ranks(2, first_step_with_norm, is_frozen, is_trained))
+
+
+def test_batch_norms_whose_statistics_follow_the_data_are_refused_where_weights_are_shared():
+    with pytest.raises(ConfigError, match="Set model.batch_norm=frozen"):
+        run_ranks(2, first_step_with_norm, False, True)
+
+
+def units_with_stack_in_stack(world):
+    """ContextNet's blocks have stacks of their own."""
+    model, block = Toy(), nn.Module()
+    block.mconv = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+    model.blocks = nn.ModuleList([block])
+    share_weights(model, world)
+    return [name for name, module in model.named_modules() if has_slices(module)]
+
+
+def test_a_stack_within_a_layer_is_shared_with_the_layer():
+    assert run_ranks(2, units_with_stack_in_stack) == [["", "blocks.0"]] * 2
 
 
 def test_a_skipped_step_leaves_the_weights_alone():

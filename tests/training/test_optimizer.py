@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+from attune.training.adafactor import Adafactor
 from attune.training.optimizer import make_optimizer, set_lr
 from attune.training.settings import OptimizerConfig
 
@@ -38,6 +39,12 @@ def test_each_group_gets_its_part_of_the_learning_rate(name):
     assert len(made.param_groups) == 4
 
 
+@pytest.mark.parametrize("name", ["adamw", "adamw8bit"])
+def test_the_betas_of_a_recipe_are_those_of_every_group(name):
+    made = make_optimizer(name, model(), 1e-2, 0.1, (0.8, 0.95))
+    assert [group["betas"] for group in made.param_groups] == [(0.8, 0.95)] * 2
+
+
 def test_factors_of_one_change_no_bit():
     def steps(factors):
         net = model()
@@ -63,6 +70,13 @@ def test_adafactor_moves_weights_by_the_learning_rate_whatever_their_size(start)
     made.step()
     moved = float((net.weight.detach() - before).square().mean().sqrt())
     assert 0.3e-3 < moved < 3e-3
+
+
+def test_the_first_step_of_adafactor_on_a_large_matrix_is_the_rate():
+    weight = nn.Parameter(torch.zeros(20_000, 1000))
+    weight.grad = torch.full_like(weight, 0.1)
+    Adafactor([weight], lr=1.0).step()
+    assert float(weight[0, 0].detach()) == pytest.approx(-1.0, rel=1e-5)
 
 
 def test_where_weights_are_small_adafactor_is_torchs():

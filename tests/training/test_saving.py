@@ -4,7 +4,7 @@ import torch
 import torch._dynamo  # before ranks are forked: each would load it
 from torch import nn
 
-from attune.batches.load import Position
+from attune.batches.micro_batch import Position
 from attune.testing.ranks import run_ranks
 from attune.training import checkpoint
 from attune.training.checkpoint import Checkpoint

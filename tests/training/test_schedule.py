@@ -18,6 +18,12 @@ def test_each_shape_has_its_middle(shape, middle):
     assert Schedule(1.0, 100, 0, shape).at(51) == pytest.approx(middle)
 
 
+def test_the_inverse_square_root_goes_on_from_the_warmup_as_noam_does():
+    schedule = Schedule(2.0, 1000, warmup=100, shape="inverse_sqrt")
+    assert [schedule.at(step) for step in (50, 100, 400, 900)] == pytest.approx([1.0, 2.0, 1.0, 2 / 3])
+    assert [Schedule(2.0, 1000, 0, "inverse_sqrt").at(step) for step in (1, 4)] == pytest.approx([2.0, 1.0])
+
+
 def test_steps_past_the_end_stay_at_the_end():
     assert Schedule(1.0, 10, 0, "linear").at(50) == 0.0
 
@@ -47,6 +53,7 @@ def test_with_restarts_the_shape_begins_again_at_the_full_rate():
         (1, [90.0, 90.0, 80.0, 80.0], 0.5),  # a good one in between does not give patience back, as in SpeechBrain
         (0, [0.0, 0.0], 0.5),
         (0, [float("nan"), 90.0, 80.0], 0.5),
+        (0, [100.0, 99.75], 1.0),  # exactly the threshold is enough
     ],
 )
 def test_newbob_anneals_where_a_score_hardly_improves(patience, scores, part):
@@ -54,4 +61,4 @@ def test_newbob_anneals_where_a_score_hardly_improves(patience, scores, part):
 
 
 def test_newbob_knows_which_direction_is_better():
-    assert NewBob(ACCURACY, 0.5, 0.0025, 0).at([50.0, 60.0, 55.0]) == 0.5
+    assert NewBob(ACCURACY, 0.5, 0.0025, 0).at([50.0, 60.0, 70.0, 65.0]) == 0.5

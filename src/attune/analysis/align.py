@@ -15,7 +15,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from attune import files
 from attune.audio.decode import read_utterance
@@ -24,6 +23,7 @@ from attune.corpora import Row, fetch_manifest, open_corpus, write_row
 from attune.decoding.aligner import Alignment, AlignmentInput, mean_confidence
 from attune.decoding.cuts import LONGEST_PAUSE, WordSpan, cut_at_pauses
 from attune.errors import AttuneError, DataError
+from attune.files import parse_json
 from attune.report.lines import Lines
 from attune.report.timed import SPELLINGS, TimedText, timed_text
 from attune.site import Site
@@ -32,6 +32,8 @@ from attune.types import SAMPLE_RATE, TextSegment, Utterance, Word
 ALIGNMENTS, ROWS, DROPPED = "alignments.jsonl", "rows.jsonl", "dropped.jsonl"
 SECONDS_AT_ONCE = 600.0
 PAUSE_SECONDS = 0.5  # between the segments of captions
+TOO_LONG, NO_WORDS = "the text is longer than its audio", "the text has no words, only marks"
+UNALIGNED = "the row cannot be aligned"
 
 Align = Callable[[Sequence[AlignmentInput]], Sequence[Alignment]]
 
@@ -65,7 +67,12 @@ class AlignedRow:
 
     def as_json(self) -> dict[str, Any]:
         """All of it as plain data."""
-        known: dict[str, Any] = {"id": self.utterance.id, "seconds": round(self.seconds, 3), "problem": self.problem}
+        known: dict[str, Any] = {
+            "id": self.utterance.id,
+            "text": self.utterance.text,
+            "seconds": round(self.seconds, 3),
+            "problem": self.problem,
+        }
         if self.alignment is None:
             return known
         found = asdict(self.alignment)
@@ -131,22 +138,40 @@ def _read(utterance: Utterance) -> AlignmentInput | str:
 
 
 def _aligned(waiting: Sequence[tuple[Utterance, AlignmentInput | str]], align: Align) -> Iterator[AlignedRow]:
-    found = iter(align([each for _, each in waiting if isinstance(each, AlignmentInput)]))
+    found = iter(_answers([each for _, each in waiting if isinstance(each, AlignmentInput)], align))
     for utterance, each in waiting:
         if isinstance(each, str):
             yield AlignedRow(utterance, None, problem=each)
-            continue
-        alignment, seconds = next(found), len(each.samples) / SAMPLE_RATE
-        problem = None if alignment.words else "the text is longer than its audio"
-        yield AlignedRow(utterance, alignment, seconds, problem)
+        elif isinstance(answer := next(found), str):
+            problem = f"{utterance.where}: utterance {utterance.id!r} cannot be aligned. {answer}"
+            yield AlignedRow(utterance, None, problem=problem)
+        else:
+            yield AlignedRow(utterance, answer, len(each.samples) / SAMPLE_RATE, _problem(answer))
+
+
+def _answers(inputs: Sequence[AlignmentInput], align: Align) -> list[Alignment | str]:
+    """All of them together, or else one by one: what is wrong with one, such as too long a text, stops no other."""
+    try:
+        return list(align(inputs))
+    except DataError as error:
+        if len(inputs) == 1:
+            return [str(error)]
+        return [answer for each in inputs for answer in _answers([each], align)]
+
+
+def _problem(alignment: Alignment) -> str | None:
+    if alignment.words:
+        return None
+    return TOO_LONG if alignment.missing else NO_WORDS
 
 
 def align_to_folder(
     manifest: str, align: Align, folder: Path, format: str | None, site: Site
 ) -> Generator[Aligning, None, list[str]]:
     """Align what is not in the folder yet; returns the problems of rows that could not be aligned."""
-    lines = Lines(folder / ALIGNMENTS)
     read = read_rows(manifest, site)
+    _forget_changed(folder / ALIGNMENTS, read.rows)
+    lines = Lines(folder / ALIGNMENTS)
     rows, total = [each for each in read.rows if each.id not in lines.ids], len(read.rows)
     yield Aligning(total - len(rows), total)
     problems = list(read.problems)
@@ -154,16 +179,32 @@ def align_to_folder(
         if row.problem:
             problems.append(row.problem)
         elif format:
-            files.write_text(folder / file_name(row.utterance.id, format), timed_text(format, row.timed()))
+            name = f"{files.file_stem(row.utterance.id)}{SPELLINGS.get(format, format)}"
+            files.write_text(folder / name, timed_text(format, row.timed()))
         values = row.as_json()
         lines.add(values.pop("id"), **values)
         yield Aligning(done, total)
     return problems
 
 
-def file_name(name: str, suffix: str) -> str:
-    """The file of a row: its id, without what a file's name cannot have."""
-    return f"{quote(name, safe=' ')[:200]}{SPELLINGS.get(suffix, suffix)}"
+def _forget_changed(path: Path, rows: Sequence[Utterance]) -> None:
+    """Take away the alignments of texts that were corrected since, and of rows that had a problem: it may be gone."""
+    texts = {row.id: row.text for row in rows}
+    whole = path.read_bytes().rpartition(b"\n")[0].decode(errors="replace") if path.is_file() else ""
+    lines = files.split_lines(whole)
+    kept = [line for line in lines if _is_current(line, texts)]
+    if len(kept) < len(lines):
+        files.write_text(path, "".join(f"{line}\n" for line in kept))
+
+
+def _is_current(line: str, texts: Mapping[str, str | None]) -> bool:
+    """Whether an alignment is of the text that its row has; what is no alignment is reported elsewhere."""
+    try:
+        found = json.loads(line)
+        is_same = "text" not in found or texts.get(found["id"], found["text"]) == found["text"]
+        return is_same and not found["problem"]
+    except (ValueError, KeyError, TypeError):
+        return True
 
 
 def segments_of(words: Sequence[Word]) -> list[TextSegment]:
@@ -185,8 +226,8 @@ def cut_rows(manifest: str, folder: Path, rules: CutRules, site: Site) -> CutSum
         kept_path.open("w", encoding="utf-8") as kept,
         dropped_path.open("w", encoding="utf-8") as lost,
     ):
-        for line in (folder / ALIGNMENTS).read_text(encoding="utf-8").splitlines():
-            found = json.loads(line)
+        for line in files.split_lines((folder / ALIGNMENTS).read_text(encoding="utf-8")):
+            found = parse_json(line)
             if found["id"] not in by_id:
                 continue
             total += found["seconds"]
@@ -208,14 +249,11 @@ def asdict_of(row: Row) -> dict[str, Any]:
 
 def _cut(
     utterance: Utterance, found: Mapping[str, Any], rules: CutRules, folder: Path
-) -> Iterator[tuple[Row, str | None, dict[str, float]]]:
-    """The rows of an utterance, each with the reason to drop it if there is one, and the figure behind that."""
-    if found["problem"]:
-        yield (
-            _row(utterance, utterance.id, (utterance.start or 0.0, utterance.seconds), utterance.text, folder),
-            found["problem"],
-            {},
-        )
+) -> Iterator[tuple[Row, str | None, Mapping[str, float | str]]]:
+    """The rows of an utterance, each with the reason to drop it if there is one, and what is behind that."""
+    if problem := found["problem"]:
+        row = _row(utterance, utterance.id, (utterance.start or 0.0, utterance.seconds), utterance.text, folder)
+        yield (row, problem, {}) if problem in (TOO_LONG, NO_WORDS) else (row, UNALIGNED, {"problem": problem})
         return
     words = [Word(**each) for each in found["words"]]
     foreign = [Span(**each) for each in found["foreign"]]

@@ -7,7 +7,6 @@ files of a dev set, whose references are known, and applied to others.
 # N utterances or trials, S systems
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attune.errors import DataError
+from attune.files import parse_json, split_lines
 from attune.metrics import Prediction
 from attune.report.predictions import read_predictions
 from attune.scoring import edits
@@ -55,7 +55,11 @@ def read_system(path: Path, normalize: Callable[[str], str]) -> System:
     Words without confidences of their own have the mean probability per word of their transcript, if that is known.
     """
     rows = _read_ctm(path) if path.suffix.lower() == ".ctm" else _read_json(path)
-    found = {name: _normalized(row, normalize) for name, row in rows}
+    found: dict[str, SystemTranscript] = {}
+    for name, row in rows:
+        if name in found:
+            raise DataError(f"{path} has two transcripts of {name!r}. Recordings need names of their own.")
+        found[name] = _normalized(row, normalize)
     if not found:
         raise DataError(f"{path} has no transcripts. Expected a CTM, or JSON with ids and texts.")
     return found
@@ -80,9 +84,12 @@ def _read_ctm(path: Path) -> Iterator[tuple[str, SystemTranscript]]:
 def _read_json(path: Path) -> Iterator[tuple[str, SystemTranscript]]:
     text = _text(path)
     try:
-        rows = json.loads(text) if path.suffix.lower() == ".json" else [json.loads(line) for line in text.splitlines()]
+        rows = parse_json(text) if path.suffix.lower() == ".json" else [parse_json(line) for line in split_lines(text)]
         for row in rows:
-            yield str(row["id"] if "id" in row else Path(row["path"]).stem), _transcript(row)
+            name = str(row["id"] if "id" in row else Path(row["path"]).stem)
+            if row.get("file") or not isinstance(row.get("value"), str | None):
+                raise DataError(f"{path}: the value of {name!r} is no text. Give transcripts, or name the --task.")
+            yield name, _transcript(row)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DataError(
             f"{path}: {error!r}. Expected JSON with an id, and a text or words, for each utterance."
@@ -123,7 +130,7 @@ def _normalized(row: SystemTranscript, normalize: Callable[[str], str]) -> Syste
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise DataError(f"Cannot read {path}: {error.strerror}.") from error
     except UnicodeDecodeError as error:
@@ -133,11 +140,13 @@ def _text(path: Path) -> str:
 def read_references(path: Path) -> dict[str, str]:
     """The texts of a manifest or the references of predictions, by id."""
     known = {}
-    for number, line in enumerate(_text(path).splitlines(), 1):
+    for number, line in enumerate(split_lines(_text(path)), 1):
         try:
-            row = json.loads(line)
-            text = row.get("reference", row.get("text"))
-            known[str(row["id"] if "id" in row else Path(row["audio"]).stem)] = str(text)
+            row = parse_json(line)
+            text = row["reference"] if "reference" in row else row["text"]
+            if not isinstance(text, str):
+                raise TypeError
+            known[str(row["id"] if "id" in row else Path(row["audio"]).stem)] = text
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise DataError(f"{path}:{number}: expected JSON with an id and a text or reference.") from error
     return known
@@ -230,7 +239,7 @@ def _fused_label(rows: Sequence[Prediction], fusions: Sequence[LogisticFusion]) 
     if not odds:
         return replace(rows[0], value=None, score=None)
     best = max(odds, key=lambda label: odds[label])
-    return Prediction(rows[0].id, best, rows[0].reference, -math.log1p(math.exp(-odds[best])))
+    return Prediction(rows[0].id, best, rows[0].reference, -float(np.logaddexp(0.0, -odds[best])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,9 +261,10 @@ def read_trials(path: Path, listed: Path | None) -> TrialScores:
         )
     if not all(isinstance(each.value, list) or each.is_absent for each in predictions):
         raise DataError(f"{path}: expected embeddings, or numbers with true or false as references.")
-    found = scored_trials(predictions, trials_of(predictions, listed))
-    names = tuple(f"{one} {other}" for (_, one, other), _ in found)
-    return TrialScores(names, np.array([score for _, score in found]), np.array([trial[0] for trial, _ in found]))
+    trials = scored_trials(predictions, trials_of(predictions, listed))  # a list may repeat some
+    unique = {f"{one} {other}": (score, is_target) for (is_target, one, other), score in trials}
+    known = unique.values()
+    return TrialScores(tuple(unique), np.array([each[0] for each in known]), np.array([each[1] for each in known]))
 
 
 def combine_trials(dev: Sequence[TrialScores], test: Sequence[TrialScores], prior: float) -> Calibrated:
@@ -273,7 +283,10 @@ def _columns(systems: Sequence[TrialScores]) -> Floats:
     order = {name: place for place, name in enumerate(systems[0].names)}
     columns = np.zeros((len(order), len(systems)))
     for number, system in enumerate(systems):
-        columns[[order[name] for name in system.names], number] = system.scores
+        places = [order[name] for name in system.names]
+        columns[places, number] = system.scores
+        if (system.is_target != systems[0].is_target[places]).any():
+            raise DataError(f"File {number + 1} has other answers than the first. Combine files of one set.")
     return columns
 
 

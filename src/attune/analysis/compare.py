@@ -10,12 +10,15 @@ from attune.metrics import Prediction, Scores
 from attune.report.comparison import Comparison, System, compare
 from attune.report.predictions import read_predictions
 from attune.report.score_comparison import ScoredRows, ScoredTrials, compare_rows, compare_trials
-from attune.report.sets import ScoredSet, SpeakerTrial, kind_of, text_metric
+from attune.report.sets import PHONE_ERROR_RATE, ScoredSet, SpeakerTrial, kind_of, text_metric
 from attune.report.tables import metric_label
 from attune.run import Run
-from attune.run_report import scored_set
+from attune.run_report import require_run, scored_set, speaker_trials
+from attune.run_store import locate_stored
 from attune.scoring.accuracy import ACCURACY
-from attune.scoring.error_rates import score_transcripts
+from attune.scoring.bleu import BLEU
+from attune.scoring.detection import EER
+from attune.scoring.error_rates import WER, score_transcripts
 from attune.scoring.texts import texts_of
 from attune.site import Site
 from attune.stages.eval_target import evaluate_target, open_eval_target
@@ -24,6 +27,7 @@ from attune.types import Utterance
 from attune.world import World
 
 PREFERRED = ("test", "dev")
+DECODED = {WER.name, PHONE_ERROR_RATE, BLEU.name, ACCURACY.name, EER.name}  # metrics of what is decoded to be compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +41,20 @@ class Opened:
 
 def open_systems(sources: Sequence[str], on: str | None, normalizer: str, site: Site) -> list[Opened]:
     """The predictions that runs have of one set, or that files are."""
-    names = _names(sources)
-    runs = [Run(Path(source)) for source in sources if not _is_file(source)]
-    split = _common_set(runs, on) if runs else ""
+    runs = {source: _run(source, site) for source in sources if not _is_file(source)}
+    split = _common_set(list(runs.values()), on) if runs else ""
     opened = []
-    for source, name in zip(sources, names, strict=True):
-        if _is_file(source):
-            opened.append(Opened(name, _file_set(Path(source), normalizer), None))
-        else:
-            run = Run(Path(source))
+    for source, name in zip(sources, _names(sources), strict=True):
+        if run := runs.get(source):
             opened.append(Opened(name, scored_set(run, split, site), _speed(run, split)))
+        else:
+            opened.append(Opened(name, _file_set(Path(source), normalizer), None))
     return opened
+
+
+def _run(source: str, site: Site) -> Run:
+    """A run of this machine, or a copy of one in an object store, without checkpoints."""
+    return Run(locate_stored(source, site.cache, which="none") or Path(source))
 
 
 def _speed(run: Run, split: str) -> float | None:
@@ -71,7 +78,13 @@ def _names(sources: Sequence[str]) -> list[str]:
 
 def _common_set(runs: Sequence[Run], on: str | None) -> str:
     for run in runs:
+        require_run(run)
         if not run.scores():
+            if not run.checkpoints.is_dir():
+                raise DataError(
+                    f"{run.folder} is a model, which keeps no scores. Compare prediction files: "
+                    f"`attune evaluate {run.folder} --out FILE.jsonl` writes one."
+                )
             raise DataError(f"{run.folder} has no scores. Run `attune evaluate {run.folder}` first.")
     sets = [{name for name in run.scores() if run.predictions(name).is_file()} for run in runs]
     common = sorted(set.intersection(*sets))
@@ -172,18 +185,32 @@ def decode_systems(
     sources: Sequence[str], on: str, site: Site, world: World
 ) -> Generator[Decoding, None, list[Opened]]:
     """What models predict for a manifest now; nothing is kept with their runs."""
+    targets = [replace(open_eval_target(source, [], site), run=None) for source in sources]
+    for source, target in zip(sources, targets, strict=True):
+        _require_comparable(source, target.pretrained.recipe.task.name, on)
     opened = []
-    for source, name in zip(sources, _names(sources), strict=True):
-        target = replace(open_eval_target(source, [], site), run=None)
+    for target, name in zip(targets, _names(sources), strict=True):
         evaluation = yield from evaluate_target(target, on, None, site, world)
-        normalizer = evaluation.scores.conditions.get("normalizer")
+        predictions, scores = evaluation.predictions, evaluation.scores
+        normalizer = scores.conditions.get("normalizer")
         scored = ScoredSet(
             name=Path(on).stem,
-            predictions=evaluation.predictions,
-            scores=evaluation.scores,
-            utterances=[None] * len(evaluation.predictions),
+            predictions=predictions,
+            scores=scores,
+            utterances=[None] * len(predictions),
             normalize=catalog.find(catalog.NORMALIZERS, normalizer) if normalizer else None,
+            trials=speaker_trials(predictions) if kind_of(predictions, scores) == "trials" else (),
         )
         factor = evaluation.real_time_factor
         opened.append(Opened(name, scored, 1 / factor if factor else None))
     return opened
+
+
+def _require_comparable(source: str, task: str, on: str) -> None:
+    """Refuse what cannot be compared by utterance before it is decoded."""
+    metrics = {metric.name for metric in catalog.find(catalog.TASKS, task).metrics}
+    if metrics.isdisjoint(DECODED):
+        raise ConfigError(
+            f"--retained compares texts, labels and speakers; {source} was trained to {task}. Score the models one by "
+            f"one: attune evaluate RUN --on {on}."
+        )

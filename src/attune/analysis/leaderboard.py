@@ -25,6 +25,7 @@ from attune import files
 from attune.audio.decode import read_utterance
 from attune.corpora import Corpus, fetch_manifest, open_corpus
 from attune.errors import ConfigError, DataError
+from attune.files import parse_json
 from attune.metrics import Prediction, Score
 from attune.report.predictions import write_predictions
 from attune.report.tables import with_unit
@@ -207,14 +208,14 @@ def read_lines(path: Path) -> list[LeaderboardLine]:
     """The lines of another system: the leaderboard's layout, or predictions, which have no times."""
     lines = []
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise DataError(f"Cannot read {path}: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not a text file: {error}.") from error
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(files.split_lines(text), 1):
         try:
-            lines.append(_line(json.loads(line)))
+            lines.append(_line(parse_json(line)))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise DataError(
                 f"{path}:{number}: expected audio_filepath, duration, time, text and pred_text, or a prediction with "
@@ -228,8 +229,15 @@ def read_lines(path: Path) -> list[LeaderboardLine]:
 def _line(row: Mapping[str, Any]) -> LeaderboardLine:
     if "pred_text" in row:
         duration, spent = float(row.get("duration") or 0.0), float(row.get("time") or 0.0)
-        return LeaderboardLine(str(row.get("audio_filepath", "")), duration, spent, row["text"], row["pred_text"])
-    return LeaderboardLine(row["id"], 0.0, 0.0, str(row["reference"]), str(row["value"] or ""))
+        name = str(row.get("audio_filepath", ""))
+        return LeaderboardLine(name, duration, spent, _text(row["text"]), _text(row["pred_text"] or ""))
+    return LeaderboardLine(row["id"], 0.0, 0.0, _text(row["reference"]), _text(row["value"] or ""))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
 
 
 def score_set(name: str, lines: Sequence[LeaderboardLine], normalize: Callable[[str], str]) -> SetResult:

@@ -8,6 +8,8 @@ are refused, so that a page of the internet cannot reach it under a name of its 
 import hmac
 import json
 import secrets
+import socket
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -69,6 +71,8 @@ class RunsServer:
             return pages[path](query)
         except AttuneError as error:
             return _problem(404, str(error))
+        except OSError as error:  # a folder that nothing can be written to, or a run that was removed meanwhile
+            return _problem(500, str(error))
 
     def _home(self, query: Query) -> Answer:
         data = {"folder": str(self.folder), "command": self.command, "token": self.token}
@@ -151,10 +155,22 @@ def listen(server: RunsServer, host: str, port: int) -> ThreadingHTTPServer:
             """Nothing: a page asks every two seconds."""
 
     try:
-        opened = ThreadingHTTPServer((host, port), Handler)
+        opened = _Listener((host, port), Handler)
     except OSError as error:
         raise ConfigError(
             f"Cannot listen on {host}:{port}: {error.strerror or error}. Choose another --port."
         ) from error
-    opened.daemon_threads = True
     return opened
+
+
+class _Listener(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, handler)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing where a tab was closed before it had its answer."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]

@@ -21,6 +21,7 @@ Samples = npt.NDArray[np.float32]
 
 SUFFIXES = (".m4a", ".mp4", ".mov", ".3gp", ".webm", ".mkv", ".mka", ".aac", ".wma", ".amr")
 ALL_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".sph", ".aiff", ".au", *SUFFIXES)  # and libsndfile's
+SAMPLE_TYPES = {"u8": "u1", "s16": "i2", "s32": "i4", "s64": "i8", "flt": "f4", "dbl": "f8"}  # FFmpeg's names
 HEAD_BYTES = 12
 SLACK_SECONDS = 0.1  # a header may count the codec's delay
 
@@ -67,10 +68,13 @@ class ContainerReader:
 
     def pieces(self) -> Iterator[Samples]:
         """The samples in their order, (T, channels); a file that ends early is a DataError after the last."""
-        total = 0
+        total, channels = 0, 0
         for frame, surplus in self._frames():
-            if frame.sample_rate != self.rate:
-                raise DataError(f"{self.path} changes its sample rate in the middle. Convert it to WAV or FLAC.")
+            channels = channels or frame.layout.nb_channels
+            if frame.sample_rate != self.rate or frame.layout.nb_channels != channels:
+                raise DataError(
+                    f"{self.path} changes its sample rate or channels in the middle. Convert it to WAV or FLAC."
+                )
             piece = _floats(frame)[surplus:]
             total += len(piece)
             yield piece
@@ -101,6 +105,12 @@ def opened(path: Path | str, content: bytes | None, kind: Container) -> Iterator
             with av.open(file, format=kind.format, metadata_errors="ignore") as container:
                 if not container.streams.audio:
                     raise DataError(f"{path} has no audio track. Remove its row.")
+                codec = container.streams.audio[0].codec_context
+                if codec is None or not codec.sample_rate:
+                    raise DataError(
+                        f"{path} has audio that is encrypted, damaged or of an unknown codec. Convert it to WAV or "
+                        "FLAC, or remove its row."
+                    )
                 yield ContainerReader(path, container, _declared_seconds(container, kind, av.time_base))
         except (av.FFmpegError, EOFError) as error:
             raise _truncated(path, getattr(error, "strerror", None) or str(error)) from error
@@ -130,13 +140,22 @@ def _surplus(codec: Any, first: Any) -> int:
 
 def _floats(frame: Any) -> Samples:
     """A frame as (T, channels) between -1 and 1."""
-    values = frame.to_ndarray()
-    values = values.T if frame.format.is_planar else values.reshape(-1, frame.layout.nb_channels)
+    channels = frame.layout.nb_channels
+    values = _planes(frame, channels) if frame.format.is_planar else frame.to_ndarray().reshape(-1, channels)
     if values.dtype == np.uint8:
         values = values.astype(np.float32) / 128 - 1
     elif np.issubdtype(values.dtype, np.integer):
         values = values / np.float32(-float(np.iinfo(values.dtype).min))
     return np.ascontiguousarray(values, np.float32)
+
+
+def _planes(frame: Any, channels: int) -> npt.NDArray[Any]:
+    """The samples of a frame with a plane for each channel, (T, channels).
+
+    PyAV takes what lies behind the pointers to eight planes or more for others, and ends the process on reading those.
+    """
+    dtype = SAMPLE_TYPES[frame.format.packed.name]
+    return np.stack([np.frombuffer(plane, dtype, frame.samples) for plane in frame.planes[:channels]], axis=1)
 
 
 def _truncated(path: Path | str, detail: str) -> DataError:

@@ -172,7 +172,7 @@ def _opened(path: Path | str, content: bytes | None) -> Iterator[soundfile.Sound
     """An open recording; errors of libsndfile become DataErrors."""
     size = _size(Path(path)) if content is None else len(content)
     try:
-        file = soundfile.SoundFile(os.fsencode(path) if content is None else BytesIO(content))
+        file = soundfile.SoundFile(os.fsencode(path) if content is None else _Content(content))
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: a headerless .raw file
         raise _NotLibsndfile(str(_damaged(path))) from error
     with file:
@@ -189,6 +189,13 @@ def _opened(path: Path | str, content: bytes | None) -> Iterator[soundfile.Sound
             yield file
         except soundfile.SoundFileError as error:
             raise _truncated(path, str(error)) from error
+
+
+class _Content(BytesIO):
+    """Encoded bytes in which a damaged header may seek before the first; what is raised there would be printed."""
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return super().seek(max(offset, 0) if whence == os.SEEK_SET else offset, whence)
 
 
 def _begins_with_silk(path: Path | str, content: bytes | None) -> bool:

@@ -63,6 +63,11 @@ class SpeechFrames:
         return SpeechFrames(np.pad(self.levels, frames, constant_values=quietest), np.pad(self.is_speech, frames))
 
 
+def is_silent(samples: NDArray[np.float32]) -> bool:
+    """Whether a recording is never loud enough for speech."""
+    return float(np.abs(samples).max(initial=0.0)) < 10 ** (SILENCE / 20)
+
+
 def speech_frames(samples: NDArray[np.float32], rate: int = SAMPLE_RATE) -> SpeechFrames:
     """Which frames are clearly louder than the noise nearby and not far softer than speech."""
     levels = _levels(samples, rate)

@@ -7,9 +7,12 @@ from dataclasses import fields, replace
 
 import torch
 from torch import Tensor
+from torch.utils.data import get_worker_info
 
 from attune.errors import DataError
 from attune.types import Batch, CachedFeatures, CachedRow, LoadedRow, Target, Targets, TokenTargets
+
+PAGE = 4096  # bytes
 
 
 def collate(rows: Sequence[LoadedRow]) -> Batch:
@@ -31,7 +34,13 @@ def _collate_cached(rows: Sequence[CachedRow]) -> CachedFeatures:
     layers = [row.layers for row in rows if row.layers is not None]
     if len(layers) < len(rows):
         return CachedFeatures(keys)
-    return CachedFeatures(keys, pad(layers), torch.tensor([each.shape[1] for each in layers]))
+    counts = torch.tensor([each.shape[1] for each in layers])
+    files = tuple(row.file for row in rows if row.file is not None)
+    if get_worker_info() and len(files) == len(rows):  # the parent reads what this process brings into memory
+        for each in layers:
+            each.flatten().view(torch.uint8)[::PAGE].sum()
+        return CachedFeatures(keys, None, counts, files)
+    return CachedFeatures(keys, pad(layers), counts)
 
 
 def collate_targets(targets: Sequence[Target]) -> Targets:
@@ -49,7 +58,7 @@ def pad(tensors: Sequence[Tensor]) -> Tensor:
     if any(tensor.ndim != tensors[0].ndim for tensor in tensors):
         raise DataError("The targets of a batch have tensors of different dimensions; they cannot be padded together.")
     sizes = [max(each) for each in zip(*(tensor.shape for tensor in tensors), strict=True)]
-    padded = tensors[0].new_zeros(len(tensors), *sizes)
+    padded = torch.zeros(len(tensors), *sizes, dtype=tensors[0].dtype)
     for row, tensor in zip(padded, tensors, strict=True):
         row[tuple(map(slice, tensor.shape))] = tensor
     return padded

@@ -5,24 +5,25 @@ and the first audio that is decoded is the first that is trained on.
 """
 
 import os
-import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from attune.audio.augment import Augmenter, generator_for
 from attune.audio.decode import Samples, read_utterance
 from attune.audio.masking import draw_masks
+from attune.batches.cached_features import with_features
 from attune.batches.collate import collate
+from attune.batches.micro_batch import DroppedRow, LoadedMicroBatch, MicroBatchPlan, Position
+from attune.batches.parcel import Parcel, packed
 from attune.batches.plan import Plan, Rows, slots_of
 from attune.errors import AttuneError, ConfigError, DataError, ReaderLost, TooLong
-from attune.processes import die_with_parent
+from attune.processes import die_with_parent, fork_context
 from attune.seeds import derive
 from attune.sources import contents_of
 from attune.text.timestamps import scale_timestamps
@@ -34,56 +35,6 @@ class Utterances(Protocol):
     """What a reader reads from: utterances by row number."""
 
     def __getitem__(self, row: int, /) -> Utterance: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Optimizer steps taken so far, and where that is in the plan.
-
-    In a stream every block has a plan of its own: `step_in_epoch` counts in the block, which begins at `byte` of the
-    epoch's `shard`, and `epoch_seconds` is the audio of the epoch so far.
-    """
-
-    step: int = 0
-    epoch: int = 0
-    step_in_epoch: int = 0
-    block: int = 0
-    shard: int = 0
-    byte: int = 0
-    epoch_seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class DroppedRow:
-    """A row that could not be used, and why."""
-
-    row: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class MicroBatchPlan:
-    """One slot of one step, by row numbers: what a loader worker receives. A stream has no rows to look up."""
-
-    position: Position  # after this step
-    slot: int
-    rows: Rows
-    utterances: tuple[Utterance, ...] | None = None
-    dropped: tuple[DroppedRow, ...] = ()  # before anything was read
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedMicroBatch:
-    """A micro-batch as a worker returns it. No batch: the slot is empty, or every row in it was bad."""
-
-    micro: MicroBatchPlan
-    batch: Batch | None
-    dropped: tuple[DroppedRow, ...] = ()
-    error: AttuneError | None = None  # raised in the parent, where it keeps its message
-
-    def pin_memory(self) -> "LoadedMicroBatch":
-        """The same in memory that a device can read while it computes; a loader calls this in a thread of its own."""
-        return replace(self, batch=self.batch.pin_memory()) if self.batch else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +52,7 @@ class Reader:
     seed: int = 0  # of the augmentation
     rows: int | None = None  # in a mix: row + rows is the same row in its second turn of an epoch
     cached: Callable[[Utterance], CachedRow | None] | None = None  # a frozen upstream's features of an utterance
+    held: Container[str] = ()  # names of features that the model has in memory
     cached_needs_audio: bool = False  # the head reads the audio as well
 
     def read(
@@ -243,7 +195,7 @@ def load(
 
     `pins` puts them where a CUDA device can fetch them by itself.
     """
-    loader: DataLoader[LoadedMicroBatch | bytes] = DataLoader(
+    loader: DataLoader[LoadedMicroBatch | Parcel] = DataLoader(
         _Readable(reader),
         sampler=micros,
         batch_size=None,
@@ -251,10 +203,11 @@ def load(
         collate_fn=_as_it_is,
         pin_memory=pins,
         prefetch_factor=4 if workers else None,
+        multiprocessing_context=fork_context() if workers else None,
         worker_init_fn=partial(_settle_worker, os.getpid()) if workers else None,
     )
-    for each in loader:
-        loaded: LoadedMicroBatch = pickle.loads(each) if isinstance(each, bytes) else each
+    opened = (each.open() if isinstance(each, Parcel) else each for each in loader)
+    for loaded in with_features(opened, reader.held, pins):
         if loaded.error:
             raise loaded.error
         yield loaded
@@ -294,31 +247,17 @@ class CachedBatches:
         self._remembered = read if self._remembers else None
 
 
-class _Readable(Dataset[LoadedMicroBatch | bytes]):
+class _Readable(Dataset[LoadedMicroBatch | Parcel]):
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
 
-    def __getitem__(self, micro: MicroBatchPlan) -> LoadedMicroBatch | bytes:
+    def __getitem__(self, micro: MicroBatchPlan) -> LoadedMicroBatch | Parcel:
         try:
             batch, dropped = self.reader.read(micro.rows, micro.position.epoch, micro.utterances)
             loaded = LoadedMicroBatch(micro, batch, (*micro.dropped, *dropped))
         except AttuneError as error:
             loaded = LoadedMicroBatch(micro, None, error=error)
-        return _to_parent(loaded) if get_worker_info() else loaded
-
-
-def _to_parent(loaded: LoadedMicroBatch) -> LoadedMicroBatch | bytes:
-    """Put the tensors into shared memory; where it is full (64 MB in a container), all goes through the pipe instead.
-
-    The queue would do it in a thread of its own, where an error is lost and the parent waits for ever.
-    """
-    if loaded.batch is None:
-        return loaded
-    try:
-        loaded.batch.with_tensors(Tensor.share_memory_)
-    except RuntimeError:  # no space left on the device
-        return pickle.dumps(loaded)
-    return loaded
+        return packed(loaded) if get_worker_info() else loaded
 
 
 def _as_it_is(loaded: Any) -> Any:

@@ -7,7 +7,6 @@ and computes its own slots. The blocks of a node are read once, into files that 
 are done with.
 """
 
-import fcntl
 import hashlib
 import json
 import shutil
@@ -21,10 +20,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from attune.batches.load import DroppedRow, LoadedMicroBatch, MicroBatchPlan, Position
+from attune.batches.micro_batch import DroppedRow, LoadedMicroBatch, MicroBatchPlan, Position
 from attune.batches.plan import Budget, Plan, plan_epoch, slots_of
 from attune.errors import DataError
-from attune.files import completed, write_text
+from attune.files import completed, one_at_a_time, write_text
 from attune.seeds import derive
 from attune.sources import shown
 from attune.types import SpeakerSegment, Utterance
@@ -174,10 +173,8 @@ def forget_all(shards: Shards) -> None:
 
 def read_block(shards: Shards, cursor: Cursor, stop: Event | None = None) -> ShardBlock:
     """The block that begins at `cursor`: what another rank of this node has read, or else read now, until `stop`."""
-    shards.folder.mkdir(parents=True, exist_ok=True)
     header = shards.folder / f"{_name(cursor)}.json"
-    with (shards.folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with one_at_a_time(shards.folder / ".lock"):
         return _load(header, cursor) or _read(shards, cursor, header, stop or Event())
 
 

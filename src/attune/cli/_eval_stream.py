@@ -8,6 +8,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attune.catalog import own_name
 from attune.cli._terminal import print_json
 from attune.errors import ConfigError
 
@@ -40,7 +41,7 @@ def evaluate_streams(arguments: Namespace, target: EvalTarget, site: Site) -> in
     world = World(0, 1, choose_device(site.device))
     recognizer = recognizer_of(target, site, world)
     if not isinstance(recognizer.loaded.task, TextTask):
-        name = recognizer.recipe.task.name
+        name = own_name(recognizer.recipe.task.name)
         raise ConfigError(f"--stream is for models that transcribe; this one was trained to {name}.")
     display = Display(sys.stderr if arguments.json else sys.stdout)
     done = []

@@ -82,7 +82,7 @@ def add_precision(parser: ArgumentParser) -> None:
 
 
 def audio_files(sources: Iterable[str]) -> Iterator[str]:
-    """The files, and the audio files of each folder or prefix."""
+    """The files, and the audio files below each folder or prefix."""
     from attune.audio.containers import ALL_SUFFIXES
     from attune.sources import is_address, list_prefix
 
@@ -90,8 +90,8 @@ def audio_files(sources: Iterable[str]) -> Iterator[str]:
         if is_address(source) and source.endswith("/"):
             yield from (found for found in list_prefix(source) or () if found.lower().endswith(ALL_SUFFIXES))
             continue
-        inside = sorted(str(path) for path in Path(source).glob("*") if path.suffix.lower() in ALL_SUFFIXES)
-        yield from inside or [source]
+        inside = sorted(path for path in Path(source).rglob("*") if path.suffix.lower() in ALL_SUFFIXES)
+        yield from [str(path) for path in inside if not path.name.startswith(".")] or [source]
 
 
 def answered(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -77,7 +78,7 @@ class ResultFile:
                 f"folder: --out {self.out.with_suffix('')} --format {self.suffix[1:]}"
             )
         names = [self._file(path).name for path in wanted] if self.is_folder else []
-        twice = next((name for name in names if names.count(name) > 1), None)
+        twice = next((name for name, count in Counter(names).items() if count > 1), None)
         if twice:
             raise ConfigError(f"--out {self.out}: two recordings would both be {twice}. Give them other names.")
         return wanted

@@ -6,11 +6,15 @@ import ast
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attune import recipe as recipes
 from attune.catalog import suggestion
 from attune.errors import ConfigError
 from attune.plain_yaml import Plain, inline_yaml, read_data
+
+if TYPE_CHECKING:
+    from attune.training.schedule import Schedule
 
 # `-d`, and where one downstream has several configurations, the name of `-c`: the recipe of the same task
 RECIPES = {
@@ -65,6 +69,9 @@ SUFFIXES = ("_local", "_url", "_custom")  # of an upstream whose weights `-k` na
 # Keys of S3PRL's configuration: the override of the same meaning
 KEYS = {
     "optimizer.lr": "optimizer.lr",
+    "optimizer.name": "optimizer.name",
+    "optimizer.torch_optim_name": "optimizer.name",
+    "optimizer.weight_decay": "optimizer.weight_decay",
     "runner.total_steps": "train.steps",
     "runner.gradient_clipping": "train.clip",
     "runner.gradient_accumulate_steps": "batches.micros_per_step",
@@ -72,6 +79,7 @@ KEYS = {
     "runner.eval_step": "train.eval_every",
     "runner.save_step": "train.save_every",
     "runner.max_keep": "train.keep_last",
+    "scheduler.name": "train.schedule",
     "scheduler.num_warmup_steps": "train.warmup",
     "downstream_expert.datarc.train_batch_size": "batches.micro_utterances",
     "downstream_expert.datarc.batch_size": "batches.micro_utterances",
@@ -79,8 +87,21 @@ KEYS = {
     "downstream_expert.loaderrc.train_batchsize": "batches.micro_utterances",
     "downstream_expert.modelrc.projector_dim": "task.head.width",
 }
+SCHEDULES = {
+    "linear_schedule_with_warmup": "linear",
+    "cosine_schedule_with_warmup": "cosine",
+    "constant_schedule_with_warmup": "constant",
+    "constant_schedule": "constant",
+    "sqrt_decay_schedule_with_warmup": "inverse_sqrt",
+}
+OPTIMIZERS = {"TorchOptim": "adamw", "Adam": "adamw", "AdamW": "adamw"}  # whose weight decay there is 0, as here
+VALUES = {  # of keys whose values go by other names
+    "scheduler.name": SCHEDULES,
+    "optimizer.name": OPTIMIZERS,
+    "optimizer.torch_optim_name": OPTIMIZERS,
+}
 SPLITS = ("train", "dev", "test")
-IGNORED = ("num_workers", "eval_dataloaders", "eval_batch_size", "eval_batchsize", "name", "torch_optim_name")
+IGNORED = ("num_workers", "eval_dataloaders", "eval_batch_size", "eval_batchsize")
 
 
 def recipe_of(arguments: Namespace) -> str:
@@ -105,7 +126,6 @@ def overrides_of(arguments: Namespace) -> list[str]:
     folder = arguments.expdir or (f"result/downstream/{arguments.expname}" if arguments.expname else None)
     if folder is None:
         raise ConfigError("-n or -p names the experiment, e.g. -n ks-hubert.")
-    changed = dict(_config_values(arguments))
     return [
         f"run={inline_yaml(folder)}",
         f"seed={arguments.seed}",
@@ -115,8 +135,13 @@ def overrides_of(arguments: Namespace) -> list[str]:
             [f"model.normalize={str(arguments.upstream_feature_normalize).lower()}"]
             * arguments.upstream_feature_normalize
         ),
-        *(f"{key}={inline_yaml(value)}" for key, value in changed.items()),
+        *config_overrides(arguments),
     ]
+
+
+def config_overrides(arguments: Namespace) -> list[str]:
+    """What the configuration file and `-o config.KEY=VALUE` set."""
+    return [f"{key}={inline_yaml(value)}" for key, value in dict(_config_values(arguments)).items()]
 
 
 def split_of(run: str, name: str) -> str:
@@ -156,14 +181,28 @@ def upstream_of(arguments: Namespace) -> tuple[str, str | None]:
     return words["model.upstream"], words.get("model.weights")
 
 
-def runner_values(arguments: Namespace) -> dict[str, Plain]:
-    """What `-o config.runner.KEY=VALUE` and `-o config.optimizer.lr=VALUE` set, by S3PRL's own names."""
+def config_changes(arguments: Namespace) -> dict[str, Plain]:
+    """What `-o config.KEY=VALUE` sets, by S3PRL's own keys."""
     found = {}
     for key, value in _assignments(arguments.override):
-        section, _, name = key.removeprefix("config.").partition(".")
-        if section in ("runner", "optimizer"):
+        section, _, name = key.partition(".")
+        if section not in ("args", "config"):
+            raise ConfigError(f"-o {key}: a key starts with args. or config.")
+        if section == "config":
             found[name] = value
     return found
+
+
+def schedule_of(config: Mapping[str, Plain], lr: float, steps: int) -> Schedule:
+    """The learning rates of a configuration of S3PRL."""
+    from attune.training.schedule import Schedule
+
+    section = config.get("scheduler")
+    section = section if isinstance(section, dict) else {"name": "constant_schedule"}
+    warmup = _number(section.get("num_warmup_steps", 0))
+    if not isinstance(warmup, int | float):
+        raise ConfigError(f"scheduler.num_warmup_steps: expected a number, found {warmup!r}.")
+    return Schedule(lr, steps, int(warmup), str(_equivalent("scheduler.name", section.get("name"))))
 
 
 def _upstream(arguments: Namespace) -> Iterator[str]:
@@ -179,6 +218,9 @@ def _upstream(arguments: Namespace) -> Iterator[str]:
         yield from (f"model.upstream={name.removesuffix(suffix)}", f"model.weights={inline_yaml(weights)}")
     elif name in WITHOUT_WEIGHTS:
         yield f"model.upstream={WITHOUT_WEIGHTS[name]}"
+    elif "." in name:  # a plug-in: my_package.my_upstream, ./my_upstream.py
+        yield f"model.upstream={inline_yaml(name)}"
+        yield from (f"model.weights={inline_yaml(each)}" for each in [weights] if each)
     elif name in PUBLISHED:
         kind, published = PUBLISHED[name]
         yield from (f"model.upstream={kind}", f"model.weights={inline_yaml(weights or published)}")
@@ -204,13 +246,23 @@ def _kind_of(repository: str) -> str:
 
 
 def _layers(arguments: Namespace) -> Iterator[str]:
+    layer = layer_of(arguments)
+    if layer is not None:
+        yield f"model.layers={layer}"
+
+
+def layer_of(arguments: Namespace) -> int | None:
+    """The layer that `-l` or `-s` selects; None is the weighted sum of all."""
     selection = arguments.upstream_feature_selection
-    if selection not in ("hidden_states", "last_hidden_state"):
-        raise ConfigError(f"-s {selection}: attune has hidden_states and last_hidden_state.")
-    if arguments.upstream_layer_selection is not None:
-        yield f"model.layers={arguments.upstream_layer_selection}"
-    elif selection == "last_hidden_state":
-        yield "model.layers=-1"
+    name, _, number = selection.rpartition("_")
+    is_one = name == "hidden_state" and number.isdecimal()
+    if not is_one and selection not in ("hidden_states", "last_hidden_state"):
+        raise ConfigError(f"-s {selection}: attune has hidden_states, hidden_state_5 and last_hidden_state.")
+    if is_one:
+        return int(number)
+    if selection == "hidden_states" and arguments.upstream_layer_selection is not None:
+        return int(arguments.upstream_layer_selection)
+    return -1 if selection == "last_hidden_state" else None
 
 
 def _config_values(arguments: Namespace) -> Iterator[tuple[str, Plain]]:
@@ -219,16 +271,26 @@ def _config_values(arguments: Namespace) -> Iterator[tuple[str, Plain]]:
         loaded = read_data(Path(arguments.config).read_text(encoding="utf-8"), arguments.config)
         for key, value in _flat(loaded if isinstance(loaded, dict) else {}):
             if key in KEYS:  # what a file says beside is the recipe's or the corpus's
-                yield KEYS[key], _number(value)
+                yield KEYS[key], _equivalent(key, _number(value))
     for key, value in _assignments(arguments.override):
         section, _, name = key.partition(".")
         if section not in ("args", "config"):
             raise ConfigError(f"-o {key}: a key starts with args. or config.")
-        if section == "config" and name.rpartition(".")[2] not in IGNORED:
-            if name not in KEYS:
-                known = [f"config.{each}" for each in KEYS]
-                raise ConfigError(f"-o {key} has no equivalent{suggestion(key, known)}")
-            yield KEYS[name], value
+        if section == "config" and name in KEYS:
+            yield KEYS[name], _equivalent(name, value)
+        elif section == "config" and name.rpartition(".")[2] not in IGNORED:
+            known = [f"config.{each}" for each in KEYS]
+            raise ConfigError(f"-o {key} has no equivalent{suggestion(key, known)}")
+
+
+def _equivalent(key: str, value: Plain) -> Plain:
+    """The value that means the same; a schedule and an optimizer go by other names."""
+    names = VALUES.get(key)
+    if names is None:
+        return value
+    if str(value) not in names:
+        raise ConfigError(f"{key}={value} has no equivalent{suggestion(str(value), names)}")
+    return names[str(value)]
 
 
 def _flat(section: Mapping[str, Plain], prefix: str = "") -> Iterator[tuple[str, Plain]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import importlib
 import io
 import keyword
@@ -15,14 +14,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from attune.errors import AttuneError, ConfigError, Preempted, RankLost, TrainingError
+from attune.cli._terminal import local_path
+from attune.errors import DISK_FULL, AttuneError, ConfigError, Preempted, RankLost, TrainingError
 from attune.processes import preserve_environment, report_failure
 from attune.styles import styled
 
 if TYPE_CHECKING:
     from attune.cli._completion import Command
 
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 INTRODUCTION = "Fine-tune and evaluate pretrained speech models."
 
 
@@ -81,7 +80,7 @@ def _print_os_error(error: OSError) -> None:
 
 def _print_error(error: AttuneError) -> None:
     """Print the message once: errors that occur on all ranks are printed by rank 0 only."""
-    rank = os.environ.get("RANK", "0")
+    rank = os.environ.get("RANK", "0") if "WORLD_SIZE" in os.environ else "0"  # some clusters set RANK for a job
     chosen = error.is_reporter if isinstance(error, RankLost) else None
     if rank == "0" if chosen is None else chosen:
         print(styled(str(error), "error", sys.stderr), file=sys.stderr)
@@ -122,6 +121,7 @@ def parser_of(name: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.register("type", Path, local_path)
     verb.add_arguments(parser)
     return parser
 

@@ -7,9 +7,11 @@ import shutil
 import textwrap
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from attune.catalog import recipe_path
+from attune.errors import ConfigError
 
 if TYPE_CHECKING:
     from attune.metrics import Scores
@@ -19,14 +21,56 @@ MIN_WIDTH = 100  # in characters, also where there is no terminal
 
 def add_recipe(parser: ArgumentParser) -> None:
     """Take a recipe file and its overrides, as `arguments.recipe` and `arguments.overrides`."""
-    parser.add_argument("recipe", type=recipe_file, help="recipe file (YAML), or the name of a shipped one: example")
+    parser.add_argument(
+        "recipe", type=recipe_file, help="recipe file (YAML), a run, or the name of a shipped one: example"
+    )
     add_overrides(parser)
 
 
 def recipe_file(text: str) -> Path:
-    """The file, or the shipped recipe of that name where there is no such file."""
-    shipped = Path(str(files("attune"))) / "recipes" / f"{text}.yaml"
-    return shipped if shipped.is_file() and not Path(text).exists() else Path(text)
+    """The file, that of a run here or in an object store, or the shipped recipe where there is no such file."""
+    return stored_recipe(text) or recipe_path(local_path(text))
+
+
+def stored_recipe(text: str) -> Path | None:
+    """The recipe of a run in an object store, if that is what a word names."""
+    from attune.sources import is_address
+
+    if not is_address(text):
+        return None
+    from attune.run_store import locate_recipe
+    from attune.site import this_site
+    from attune.transfers import with_progress
+
+    return locate_recipe(text, with_progress(this_site()).cache)
+
+
+def run_folder(text: str, which: str = "none") -> Path:
+    """The folder of a run; of one in an object store this machine's copy as it is now, with the tensors of `which`."""
+    from attune.sources import is_address, shown
+
+    if not is_address(text):
+        return Path(text)
+    from attune.run_store import locate_stored
+    from attune.site import this_site
+    from attune.transfers import with_progress
+
+    found = locate_stored(text, with_progress(this_site()).cache, which)
+    if found is None:
+        raise ConfigError(f"There is no run at {shown(text)}. Give a run, or a folder of this machine.")
+    return found
+
+
+def local_path(text: str) -> Path:
+    """The type of a path on this machine: an address would be taken for a folder with a colon in its name."""
+    from attune.sources import is_address, shown
+
+    if is_address(text):
+        raise ConfigError(
+            f"{shown(text)} cannot be used here: a file or folder of this machine is expected. `attune pull ADDRESS "
+            "--to FOLDER` downloads one, `attune push FOLDER ADDRESS` uploads a model or, with --run, a run."
+        )
+    return Path(text)
 
 
 def add_overrides(parser: ArgumentParser) -> None:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attune.cli._terminal import add_json, add_overrides, at_least, print_json, wrapped
+from attune.cli._terminal import add_json, add_overrides, at_least, local_path, print_json, stored_recipe, wrapped
 from attune.errors import ConfigError
 from attune.styles import duration
 
@@ -86,13 +86,16 @@ def run(arguments: Namespace) -> int:
     site = with_progress(this_site(arguments.workers, arguments.device))
     if Path(arguments.subject).suffix.lower() in MANIFESTS:
         return _check_manifest(arguments, site)
-    if Path(arguments.subject).is_dir():
+    recipe_of_run = stored_recipe(arguments.subject)
+    if Path(arguments.subject).is_dir() and not Path(arguments.subject, "recipe.yaml").is_file():
         raise ConfigError(
             f"{arguments.subject} is a folder. Give a recipe (.yaml) or a manifest ({', '.join(MANIFESTS)})."
         )
     from attune import recipe
 
-    return _check_recipe(arguments, recipe.load(Path(arguments.subject), arguments.overrides).recipe, site)
+    return _check_recipe(
+        arguments, recipe.load(recipe_of_run or local_path(arguments.subject), arguments.overrides).recipe, site
+    )
 
 
 def _check_manifest(arguments: Namespace, site: Site) -> int:
@@ -187,14 +190,15 @@ def _print_sections(sections: Iterable[Sequence[str]]) -> None:
 def _sections(found: RecipeCheck, recipe: Recipe) -> Iterator[Sequence[str]]:
     rows = [split.rows for split in found.splits]
     if rows:
-        yield [*_table(rows), _audio_line(rows, found.troubles)]
+        yield [*_table(rows), _audio_line(rows, _why_not_decoded(found))]
     yield [line for split in found.splits for line in _length_lines(split, recipe)]
     for split in found.splits:
         yield from _split_problems(split, recipe)
     yield [f"warning: {leak}" for leak in found.leaks]
     if found.plan:
         yield _block("plan", _plan_lines(found.plan, recipe))
-    yield _block("learning rate", {f"step {step:,}": f"{rate:.3g}" for step, rate in found.rates})
+    if found.rates:
+        yield _block("learning rate", {f"step {step:,}": f"{rate:.3g}" for step, rate in found.rates})
     if found.example:
         yield _block("first example", _example_lines(found.example))
     if found.parameters is not None:
@@ -220,10 +224,16 @@ def _cells(rows: RowsCheck) -> list[str]:
     return [rows.name, *counts, *(f"{seconds:.2f} s" for seconds in lengths)]
 
 
-def _audio_line(found: Sequence[RowsCheck], troubles: Sequence[str] = ()) -> str:
+def _why_not_decoded(found: RecipeCheck) -> str:
+    if found.troubles:
+        return "; fix the problems below first"
+    return " (--audio 0)" if found.needs_audio else "; this task reads text only"
+
+
+def _audio_line(found: Sequence[RowsCheck], why_not: str = " (--audio 0)") -> str:
     decoded, bad = sum(rows.decoded for rows in found), sum(len(rows.bad_audio) for rows in found)
     if not decoded:
-        return "audio: not decoded" + ("; fix the problems below first" if troubles else " (--audio 0)")
+        return f"audio: not decoded{why_not}"
     total = sum(rows.utterances for rows in found)
     of_all = f" of {total:,}" if decoded < total else ""
     return f"audio: {decoded:,}{of_all} utterances decoded, {f'{bad:,} bad' if bad else 'all good'}"
@@ -268,7 +278,9 @@ def _floor_lines(split: str, floor: ScoreFloor) -> list[str]:
 
 
 def _row_problems(rows: RowsCheck, outcome: str) -> Iterator[list[str]]:
-    yield _problems(f"{rows.name}: {len(rows.bad_rows):,} bad rows{outcome}", rows.bad_rows)
+    yield _problems(
+        f"{rows.name}: {len(rows.bad_rows):,} bad row{'' if len(rows.bad_rows) == 1 else 's'}{outcome}", rows.bad_rows
+    )
     if rows.bad_audio:
         yield _problems(f"{rows.name}: {len(rows.bad_audio):,} with bad audio{outcome}", rows.bad_audio)
 

@@ -21,7 +21,9 @@ EXAMPLE = "attune compare runs/a runs/b --out compare.html"
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Take systems, the set, and where to put the page."""
-    parser.add_argument("systems", nargs="+", metavar="RUN|FILE", help="runs or prediction files (.jsonl); two or more")
+    parser.add_argument(
+        "systems", nargs="+", metavar="RUN|FILE", help="runs, s3://… too, or prediction files (.jsonl); two or more"
+    )
     parser.add_argument("--on", metavar="SET", help="the set to compare on (default: test, or dev)")
     parser.add_argument(
         "--retained",

@@ -118,8 +118,6 @@ def _evaluate(arguments: Namespace, subject: EvalTarget, site: Site, world: Worl
 
 
 def _report(arguments: Namespace, subject: EvalTarget, done: Sequence[Evaluation], display: Display) -> int:
-    if arguments.alignments:
-        _write_alignments(arguments.alignments, done[0])
     if arguments.json:
         found = [{"split": each.split, **each.as_json(), **_details(each, arguments)} for each in done]
         print_json(found if len(found) > 1 else found[0])
@@ -127,11 +125,16 @@ def _report(arguments: Namespace, subject: EvalTarget, done: Sequence[Evaluation
         _print_scores(done, display)
         for each in done:
             _print_details(each, arguments, display)
+    if arguments.alignments:  # texts only: of others the scores are shown at least
+        _write_alignments(arguments.alignments, done[0])
     for each in done:
         if subject.run:
             display.say(f"predictions: {subject.run.name}/predictions/{each.split}.jsonl")
         for problem in each.problems:
             print(problem, file=sys.stderr)
+    for what, path in {"results": arguments.out, "alignments": arguments.alignments}.items():
+        if path:
+            display.say(f"{what}: {path}")
     return 1 if any(each.absent for each in done) else 0
 
 

@@ -31,6 +31,7 @@ def run(arguments: Namespace) -> int:
     """Train each fold that is not done, then print every score and the mean."""
     from attune import catalog, recipe
     from attune.cli import main
+    from attune.report.tables import with_unit
     from attune.studies.folds import collect, write_folds
 
     words = [word for word in arguments.items if "=" in word]
@@ -48,8 +49,9 @@ def run(arguments: Namespace) -> int:
         print_json(found.as_json())
     else:
         for fold, value in zip(folds, found.values, strict=True):
-            print(f"{fold.name}: {found.metric.name} {value:.2f} {found.metric.unit}")
-        print(f"mean: {found.metric.name} {found.mean:.2f} {found.metric.unit} (deviation {found.deviation:.2f})")
+            print(f"{fold.name}: {found.metric.name} {with_unit(value, found.metric.unit)}")
+        mean = with_unit(found.mean, found.metric.unit)
+        print(f"mean: {found.metric.name} {mean} (deviation {found.deviation:.2f})")
     return 0
 
 

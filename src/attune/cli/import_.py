@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from attune.loading.begin import ImportedModel
 
 HELP = "convert a .nemo file, a Whisper or SpeechBrain checkpoint or a LoRA adapter into an attune model"
 EXAMPLE = "attune import hf://openai/whisper-tiny --to models/whisper-tiny"
@@ -25,20 +29,25 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Import and print the next step."""
-    from attune.loading.begin import ImportRequest, companions, import_model
+    from attune.loading.begin import ImportRequest, import_model
+    from attune.loading.recognition import companions
     from attune.site import this_site
     from attune.transfers import with_progress
 
     site, source, to = with_progress(this_site(workers=0)), arguments.checkpoint, arguments.to
-    _print_size(to, import_model(ImportRequest(source, to, arguments.tokenizer, arguments.base), site))
+    imported = import_model(ImportRequest(source, to, arguments.tokenizer, arguments.base), site)
+    _print_size(to, imported)
+    if imported.search.left_out:
+        print(f"Not imported: {', '.join(imported.search.left_out)}. Hypotheses may differ from those it had.")
     others = companions(source, site)
     for family in others:
         _print_size(to / family, import_model(ImportRequest(source, to / family, family=family), site))
     print(f"Try it: attune transcribe {to} AUDIO")
     if "lm" in others:
-        print(f"With its language model: attune evaluate {to} --on MANIFEST decode.lm={to / 'lm'}")
+        fused = (f"decode.lm={to / 'lm'}", *imported.search.fusion)
+        print(f"With its language model: attune evaluate {to} --on MANIFEST {' '.join(fused)}")
     return 0
 
 
-def _print_size(folder: Path, parameters: int) -> None:
-    print(f"{folder}: {parameters / 1e6:.1f} M parameters")
+def _print_size(folder: Path, imported: ImportedModel) -> None:
+    print(f"{folder}: {imported.parameters / 1e6:.1f} M parameters")

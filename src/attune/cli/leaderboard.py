@@ -61,10 +61,13 @@ def run(arguments: Namespace) -> int:
     sets = [EvalSet.of(each) for each in arguments.sets]
     if len({each.name for each in sets}) < len(sets):
         raise ConfigError("--sets: two sets have the same name. Use NAME=MANIFEST.")
+    system = arguments.name or _name(arguments.model)
+    if arguments.to and not arguments.model.startswith(PREDICTIONS):
+        _require_own(arguments.to, system)
     display = Display(sys.stderr)
     lines = _lines(arguments, sets, display)
     results = tuple(score_set(one.name, own, normalize) for one, own in zip(sets, lines, strict=True))
-    board = LeaderboardResult(arguments.name or _name(arguments.model), arguments.normalizer, results)
+    board = LeaderboardResult(system, arguments.normalizer, results)
     if arguments.to:
         import json
 
@@ -78,7 +81,20 @@ def run(arguments: Namespace) -> int:
 
 
 def _name(model: str) -> str:
-    return Path(model.removeprefix(PIPELINE).removeprefix(PREDICTIONS).rstrip("/")).name
+    source = model.removeprefix(PIPELINE).removeprefix(PREDICTIONS)
+    return Path(source).absolute().name  # also of `.`
+
+
+def _require_own(folder: Path, system: str) -> None:
+    """Refuse the folder of another system, whose sets would be taken for those of this one."""
+    import json
+
+    try:
+        other = json.loads((folder / "board.json").read_text(encoding="utf-8"))["system"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    if other != system:
+        raise ConfigError(f"--to {folder} has the results of {other}. Name another folder, or --name {other}.")
 
 
 def _lines(arguments: Namespace, sets: Sequence[EvalSet], display: Display) -> list[list[LeaderboardLine]]:

@@ -21,7 +21,9 @@ EXAMPLE = "attune new clips.csv --model hf://openai/whisper-small --language be"
 def add_arguments(parser: ArgumentParser) -> None:
     """Take data, a model, and what the recipe cannot find out."""
     parser.add_argument("data", help="manifest, CSV, folder, archive, HF dataset, or URL of one")
-    parser.add_argument("options", nargs="*", metavar="key=value", help="options of the data, e.g. text=sentence")
+    parser.add_argument(
+        "options", nargs="*", default=[], metavar="key=value", help="options of the data, e.g. text=sentence"
+    )
     add_model(parser)
     parser.add_argument("--task", metavar="NAME", help="what to learn (default: transcribe), see `attune list tasks`")
     parser.add_argument("--label", metavar="NAME", help="for --task classify: the column with the class")

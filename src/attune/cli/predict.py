@@ -1,14 +1,16 @@
-"""Predict with a model of any task: texts, labels, vectors, segments or audio for audio files."""
+"""Predict with a model of any task: texts, labels, vectors, segments, audio or frames for audio files."""
 
 from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attune.catalog import own_name
 from attune.cli import transcribe
 from attune.cli._recordings import answered, audio_files
 from attune.cli._results import TableLayout, open_results, report
@@ -30,7 +32,7 @@ class PredictionRow:
     value: Json = None
     probability: float | None = None
     score: float | None = None
-    file: str | None = None  # audio that was predicted
+    file: str | None = None  # audio or frames that were predicted
     problem: str | None = None
     segments: tuple[()] = ()  # captions are for transcripts
     words: tuple[()] = ()
@@ -64,12 +66,19 @@ def run(arguments: Namespace) -> int:
     if isinstance(recognizer.loaded.task, TextTask):
         return transcribe.run(arguments, recognizer)
     if arguments.nbest:
-        raise ConfigError(f"--nbest is for transcripts, and this model was trained to {recognizer.recipe.task.name}.")
+        name = own_name(recognizer.recipe.task.name)
+        raise ConfigError(f"--nbest is for transcripts, and this model was trained to {name}.")
     results = open_results(arguments, _layout())
     paths = list(audio_files(arguments.files))
     wanted = results.wanted(paths) if results else paths
     folder = Path() if results is None else results.out if results.is_folder else results.out.parent
-    return report(_predicted(recognizer, wanted, folder), results, arguments.json)
+    return report(_predicted(recognizer, wanted, folder, _names(paths)), results, arguments.json)
+
+
+def _names(paths: Sequence[str]) -> dict[str, str]:
+    """How what is made of each recording is called: as that is, with its folders where several are called so."""
+    stems = Counter(Path(path).stem for path in paths)
+    return {path: Path(path).stem if stems[Path(path).stem] == 1 else path for path in paths}
 
 
 def _layout() -> TableLayout:
@@ -78,20 +87,24 @@ def _layout() -> TableLayout:
     return TableLayout(("path", "value", "probability", "score", "file"), "value", TABLES)
 
 
-def _predicted(recognizer: Recognizer, wanted: Sequence[str], folder: Path) -> Iterator[PredictionRow]:
+def _predicted(
+    recognizer: Recognizer, wanted: Sequence[str], folder: Path, names: Mapping[str, str]
+) -> Iterator[PredictionRow]:
     for recording, found in answered(wanted, recognizer.predict):
         if found is None:
             yield PredictionRow(recording.path, problem=recording.problem)
         else:
             score = None if found.score is None else round(found.score, 4)
-            file = _write(recording.path, found, folder)
+            file = _write(names[recording.path], found, folder)
             yield PredictionRow(recording.path, found.value, found.probability, score, file)
 
 
-def _write(path: str, found: PredictedValue, folder: Path) -> str | None:
-    """Audio beside the results, or in the current folder."""
-    from attune.report.predictions import write_waveform
+def _write(name: str, found: PredictedValue, folder: Path) -> str | None:
+    """Audio or frames beside the results, or in the current folder."""
+    from attune.report.predictions import write_features, write_waveform
 
-    if found.waveform is None:
-        return None
-    return str(folder / write_waveform(folder, "predicted", Path(path).stem, found.waveform))
+    if found.waveform:
+        return str(folder / write_waveform(folder, "predicted", name, found.waveform))
+    if found.features:
+        return str(folder / write_features(folder, "predicted", name, found.features))
+    return None

@@ -26,7 +26,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "corpus", help="a name of `attune list corpora`, or auto; `attune prepare NAME --help` lists its options"
     )
-    parser.add_argument("options", nargs="*", metavar="key=value", help="options of the corpus, e.g. letters=keep")
+    parser.add_argument(
+        "options", nargs="*", default=[], metavar="key=value", help="options of the corpus, e.g. letters=keep"
+    )
     parser.add_argument("--from", dest="source", required=True, metavar="SOURCE", help="folder, file, archive or URL")
     parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="folder of the manifests to write")
     parser.add_argument("--jobs", type=at_least(1), metavar="N", help="worker processes (default: cores)")
@@ -72,7 +74,14 @@ def run(arguments: Namespace) -> int:
         print_json([_as_json(split) for split in prepared])
     else:
         print("\n".join(_lines(prepared)))
-    return 0 if any(split.rows for split in prepared) else 2
+    if any(split.rows for split in prepared):
+        return 0
+    print(
+        f"{arguments.source} has no row that can be used. Fix what was skipped, or name the corpus, see "
+        "`attune list corpora`.",
+        file=sys.stderr,
+    )
+    return 2
 
 
 def _as_json(split: Prepared) -> dict[str, object]:
@@ -91,6 +100,5 @@ def _lines(prepared: Iterable[Prepared]) -> list[str]:
     for split in prepared:
         kept = ", already prepared" if split.was_there else ""
         lines.append(f"{split.manifest}: {split.rows:,} utterances, {duration(split.seconds)}{kept}")
-        lines += [f"  skipped {count:,}: {reason}" for reason, count in split.left_out.items()]
-        lines += [f"    {example}" for example in split.examples[:3]]
+        lines += [f"  {line}" for line in split.describe_skipped()]
     return lines

@@ -6,8 +6,13 @@ import shlex
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attune.errors import ConfigError
+
+if TYPE_CHECKING:
+    from attune.families.ssl.downstream_expert import ExpertRun
+    from attune.plain_yaml import Plain
 
 HELP = "run an S3PRL command line: prints the equivalent attune command first"
 EXAMPLE = "attune s3prl -m train -n ks-fbank -u fbank -d speech_commands -o config.optimizer.lr=1e-3"
@@ -24,7 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("-d", "--downstream", help="downstream, e.g. speech_commands, asr, ctc")
     parser.add_argument("-c", "--config", metavar="FILE", help="S3PRL configuration: its runner and optimizer values")
     parser.add_argument("-f", "--upstream_trainable", action="store_true", help="fine-tune the upstream")
-    parser.add_argument("-s", "--upstream_feature_selection", default="hidden_states", help="hidden_states")
+    parser.add_argument("-s", "--upstream_feature_selection", default="hidden_states", help="or hidden_state_5, e.g.")
     parser.add_argument("-l", "--upstream_layer_selection", type=int, help="one layer instead of the weighted sum")
     parser.add_argument("--upstream_feature_normalize", action="store_true", help="normalize layers before the sum")
     parser.add_argument("-o", "--override", help='"config.optimizer.lr=1e-3,,config.runner.total_steps=10"')
@@ -61,7 +66,7 @@ def run(arguments: Namespace) -> int:
 
 def commands(arguments: Namespace) -> list[list[str]]:
     """The attune commands that do the same."""
-    from attune.cli._s3prl import apply_args, overrides_of, recipe_of, split_of
+    from attune.cli._s3prl import apply_args, config_overrides, overrides_of, recipe_of, split_of
 
     arguments = apply_args(arguments)
     device = ["--device", arguments.device] if arguments.device else []
@@ -69,7 +74,9 @@ def commands(arguments: Namespace) -> list[list[str]]:
         model = _run_of(arguments.past_exp or arguments.init_ckpt or _folder(arguments))
         return [["evaluate", model, "--on", split_of(model, arguments.evaluate_split), *device]]
     if arguments.past_exp:
-        return [["train", f"{_run_of(arguments.past_exp)}/recipe.yaml", *device]]
+        changed = config_overrides(arguments)
+        again = [*changed, "--reschedule"] if changed else []  # S3PRL takes over what changed without a word
+        return [["train", f"{_run_of(arguments.past_exp)}/recipe.yaml", *again, *device]]
     start = [f"model.weights={_run_of(arguments.init_ckpt)}"] if arguments.init_ckpt else []
     words = [["train", recipe_of(arguments), *overrides_of(arguments), *start, *device]]
     if str(arguments.push_to_hf_hub).lower() == "true":
@@ -82,35 +89,59 @@ def commands(arguments: Namespace) -> list[list[str]]:
 
 def _run_folder(arguments: Namespace) -> int:
     """Train or evaluate a DownstreamExpert folder as it is."""
-    from attune.cli._s3prl import apply_args, runner_values, upstream_of
-    from attune.families.ssl import downstream_expert as experts
-    from attune.families.ssl.featurizer import LayerFeaturizer, chosen_layers
-    from attune.site import this_site
-    from attune.sources import locate
+    from attune.cli._s3prl import apply_args, schedule_of
+    from attune.families.ssl.downstream_expert import STATES
+    from attune.families.ssl.expert_config import read_optimizer, read_settings
     from attune.world import choose_device
 
     arguments = apply_args(arguments)
-    downstream, folder = Path(arguments.downstream), Path(_folder(arguments))
+    downstream = Path(arguments.downstream)
     if not arguments.trust:
         raise ConfigError(f"{downstream} is code, which attune runs only with --trust. Read it first.")
-    config = experts.read_config(Path(arguments.config) if arguments.config else downstream / "config.yaml")
-    name, weights = upstream_of(arguments)
-    upstream = experts.load_upstream(name, locate(weights, this_site().cache) if weights else None, folder / "assets")
-    chosen = chosen_layers(arguments.upstream_layer_selection, len(upstream.widths))
-    featurizer = LayerFeaturizer(upstream.widths, chosen, arguments.upstream_feature_normalize)
-    expert = experts.load_expert(downstream, featurizer.width, upstream.stride, config, folder)
-    run, device = experts.ExpertRun(upstream, featurizer, expert, folder), choose_device(arguments.device or "auto")
+    run, config = _expert_run(arguments)
+    device = choose_device(arguments.device or "auto")
     if arguments.mode == "evaluate":
-        run.restore()
+        run.restore(Path(arguments.past_exp or arguments.init_ckpt or run.folder))
         print(run.evaluate(arguments.evaluate_split, device))
         return 0
-    settings = experts.read_settings(config, runner_values(arguments))
-    for line in run.train(settings, arguments.upstream_trainable, device):
+    settings = read_settings(config)
+    schedule = schedule_of(config, settings.lr, settings.total_steps)
+    if arguments.init_ckpt and not (run.folder / STATES).exists():
+        run.restore(Path(arguments.init_ckpt))
+        run.step = 0
+    if config.get("specaug"):
+        print("specaug is not applied: attune has none for such a folder", file=sys.stderr)
+    for line in run.train(settings, arguments.upstream_trainable, device, read_optimizer(config), schedule.at):
         print(line, flush=True)
     return 0
 
 
+def _expert_run(arguments: Namespace) -> tuple[ExpertRun, dict[str, Plain]]:
+    """The expert of the folder on its upstream, and its configuration with what `-o` changes."""
+    from attune.cli._s3prl import config_changes, layer_of, upstream_of
+    from attune.families.ssl import downstream_expert as experts
+    from attune.families.ssl.expert_config import read_config, with_changes
+    from attune.families.ssl.featurizer import LayerFeaturizer, chosen_layers
+    from attune.site import this_site
+    from attune.sources import locate
+
+    downstream, folder = Path(arguments.downstream), Path(_folder(arguments))
+    given = read_config(Path(arguments.config) if arguments.config else downstream / "config.yaml")
+    config = with_changes(given, config_changes(arguments))
+    experts.seed_everything(arguments.seed)
+    name, weights = upstream_of(arguments)
+    upstream = experts.load_upstream(name, locate(weights, this_site().cache) if weights else None, folder / "assets")
+    chosen = chosen_layers(layer_of(arguments), len(upstream.widths))
+    featurizer = LayerFeaturizer(upstream.widths, chosen, arguments.upstream_feature_normalize)
+    options = {**vars(arguments), "expdir": str(folder)}
+    expert = experts.load_expert(downstream, featurizer.width, upstream.stride, config, options)
+    return experts.ExpertRun(upstream, featurizer, expert, folder), config
+
+
 def _folder(arguments: Namespace) -> str:
+    if arguments.past_exp and not (arguments.expdir or arguments.expname):
+        past = Path(arguments.past_exp)
+        return str(past.parent if past.suffix == ".ckpt" else past)
     if not (arguments.expdir or arguments.expname):
         raise ConfigError("-n or -p names the experiment, e.g. -n ks-hubert.")
     return str(arguments.expdir or f"result/downstream/{arguments.expname}")

@@ -10,6 +10,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attune.catalog import own_name
 from attune.cli._recordings import add_precision, decoding_of
 from attune.cli._terminal import at_least, port
 from attune.errors import ConfigError
@@ -126,14 +127,18 @@ def _models(arguments: Namespace) -> dict[str, Recognizer]:
     from attune.api import load
     from attune.contracts import TextTask
 
-    named = dict(_alias(text) for text in arguments.name)
+    named = [(_short_name(arguments.model), arguments.model), *map(_alias, arguments.name)]
+    names = [name for name, _ in named]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(f"Two models are called {twice}. Give one another name: --name ALIAS=MODEL.")
     decode = decoding_of(arguments.decode)
-    loaded = {}
-    for name, source in {_short_name(arguments.model): arguments.model, **named}.items():
+    loaded: dict[str, Recognizer] = {}
+    for name, source in named:
         print(f"loading {name} …", flush=True)
         loaded[name] = load(source, arguments.device, precision=arguments.precision, decode=decode)
         if not isinstance(loaded[name].loaded.task, TextTask):
-            raise ConfigError(f"{source} was trained to {loaded[name].recipe.task.name}; attune serve transcribes.")
+            task = own_name(loaded[name].recipe.task.name)
+            raise ConfigError(f"{source} was trained to {task}; attune serve transcribes.")
     return loaded
 
 
@@ -145,7 +150,8 @@ def _speakers(arguments: Namespace) -> Recognizer | None:
     print("loading speakers …", flush=True)
     found = load(arguments.speakers, arguments.device, precision=arguments.precision)
     if found.recipe.task.name != "diarize":
-        raise ConfigError(f"--speakers {arguments.speakers} was trained to {found.recipe.task.name}, not to diarize.")
+        task = own_name(found.recipe.task.name)
+        raise ConfigError(f"--speakers {arguments.speakers} was trained to {task}, not to diarize.")
     return found
 
 

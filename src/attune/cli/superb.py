@@ -60,21 +60,30 @@ def run(arguments: Namespace) -> int:
 
 def _trials(arguments: Namespace) -> list[list[Trial]]:
     """What to train for each task whose corpus is there."""
+    tasks, layers = _tasks(arguments.tasks), _layers(arguments)
+    found = []
+    for task in tasks:
+        try:
+            found.append(_trials_of(task, arguments, layers))
+        except ConfigError as error:
+            raise ConfigError(f"{task.name}: {error}") from error
+    if not any(found):
+        raise ConfigError(f"No corpus of these tasks is in {arguments.data}. Prepare one: attune prepare --help")
+    return [trials for trials in found if trials]
+
+
+def _trials_of(task: SuperbTask, arguments: Namespace, layers: list[str]) -> list[Trial]:
+    """A trial for each learning rate or layer; none where the corpus is missing, which is reported."""
     from attune.studies import superb
 
-    found = []
-    for task in _tasks(arguments.tasks):
-        recipe = superb.write_recipe(task, arguments.data, arguments.to)
-        missing = superb.missing_files(task, recipe, arguments.data)
-        if missing:
-            print(f"{task.name}: no {missing[0]}. Its corpus: {task.corpus}.", file=sys.stderr)
-            continue
-        values = arguments.rates.split(",") if task.learns else _layers(arguments)
-        words = [*_upstream(arguments), *arguments.overrides]
-        found.append(superb.trials(task, recipe, arguments.data, words, values))
-    if not found:
-        raise ConfigError(f"No corpus of these tasks is in {arguments.data}. Prepare one: attune prepare --help")
-    return found
+    recipe = superb.write_recipe(task, arguments.data, arguments.to)
+    words = [*_upstream(arguments), *arguments.overrides]
+    missing = superb.missing_files(task, recipe, arguments.data, words)
+    if missing:
+        print(f"{task.name}: no {missing[0]}. Its corpus: {task.corpus}.", file=sys.stderr)
+        return []
+    values = _names(arguments.rates) if task.learns else layers
+    return superb.trials(task, recipe, arguments.data, words, values)
 
 
 def _train(arguments: Namespace, points: list[SweepPoint]) -> dict[str, PointResult]:
@@ -106,7 +115,7 @@ def _scored(arguments: Namespace, found: list[Trial], trained: dict[str, PointRe
 
 
 def _layers(arguments: Namespace) -> list[str]:
-    """The numbers of the upstream's layers."""
+    """The numbers of the upstream's layers; an upstream that cannot be loaded ends the benchmark here."""
     from attune import load_upstream
 
     return [str(number) for number in range(len(load_upstream(arguments.upstream, arguments.weights).widths))]
@@ -119,12 +128,19 @@ def _tasks(names: str) -> list[SuperbTask]:
     if names == "all":
         return list(TASKS)
     by_name = {task.name.lower(): task for task in TASKS}
-    for name in names.split(","):
+    for name in _names(names):
         if name.lower() not in by_name:
             raise ConfigError(f"Unknown task {name!r}{suggestion(name, [task.name for task in TASKS])}")
-    return [by_name[name.lower()] for name in names.split(",")]
+    return [by_name[name.lower()] for name in _names(names)]
+
+
+def _names(text: str) -> list[str]:
+    """What commas separate, each once."""
+    return list(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
 
 
 def _upstream(arguments: Namespace) -> list[str]:
+    from attune.plain_yaml import inline_yaml
+
     words = ["model.family=ssl", f"model.upstream={arguments.upstream}", "adapt.freeze=[upstream]"]
-    return [*words, f"model.weights={arguments.weights}"] if arguments.weights else words[:2]
+    return [*words, f"model.weights={inline_yaml(arguments.weights)}"] if arguments.weights else words

@@ -38,7 +38,8 @@ def run(arguments: Namespace) -> int:
     from attune.run_store import require_folder
     from attune.studies.sweep import ranked, sweep_points, sweep_table
 
-    first = recipes.load(arguments.recipe).recipe
+    own = [word for word in arguments.overrides if word.startswith("run=")]
+    first = recipes.load(arguments.recipe, own).recipe
     folder = (arguments.to or require_folder(f"{first.run}-sweep", "--to FOLDER")).absolute()
     points = sweep_points(recipe_path(arguments.recipe).absolute(), arguments.overrides, folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -25,7 +25,7 @@ from attune.cli._ranks import (
     start_node,
     start_ranks,
 )
-from attune.cli._terminal import add_json, add_overrides, at_least, print_json
+from attune.cli._terminal import add_json, add_overrides, at_least, print_json, stored_recipe
 from attune.cli.new import add_model, draft
 from attune.errors import ConfigError, Preempted
 
@@ -102,7 +102,7 @@ def _with_recipe(arguments: Namespace) -> Namespace:
     from attune.sources import is_address
 
     given, own = Path(arguments.recipe), list[str]()
-    stored = _stored_recipe(arguments.recipe)
+    stored = stored_recipe(arguments.recipe)
     if stored:
         recipe, own = stored, [f"run={inline_yaml(arguments.recipe.rstrip('/'))}"]
     elif arguments.model:
@@ -120,18 +120,6 @@ def _with_recipe(arguments: Namespace) -> Namespace:
     overrides = [*own, *(word for word in arguments.overrides if word not in of_data)]
     changed = {"recipe": recipe, "overrides": overrides, "words": [verb, str(recipe), *own, *words]}
     return Namespace(**{**vars(arguments), **changed})
-
-
-def _stored_recipe(source: str) -> Path | None:
-    """The recipe of a run in an object store."""
-    from attune.sources import is_address
-
-    if not is_address(source):
-        return None
-    from attune.run_store import locate_recipe
-    from attune.site import this_site
-
-    return locate_recipe(source, this_site().cache)
 
 
 def _as_rehearsal(arguments: Namespace) -> Namespace:

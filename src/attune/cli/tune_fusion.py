@@ -27,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--on", default="dev", metavar="SPLIT|MANIFEST", help="the set to tune on, not test (default dev)"
     )
     parser.add_argument("--weights", type=_numbers, metavar="W,W,…", help="weights (default 0.1,0.2,0.3,0.5,0.7,1)")
-    parser.add_argument("--temperatures", type=_numbers, default=(), metavar="T,T,…", help="temperatures of the LM")
+    parser.add_argument("--temperatures", type=_above_0, default=(), metavar="T,T,…", help="temperatures of the LM")
     parser.add_argument("--length-powers", type=_numbers, default=(), metavar="P,P,…", help="values of length_power")
     add_site(parser)
     add_json(parser)
@@ -40,6 +40,13 @@ def _numbers(text: str) -> tuple[float, ...]:
         raise ArgumentTypeError(f"expected numbers with commas, such as 0.1,0.3; found {text}") from None
     if not all(0 <= each <= 1000 for each in found):
         raise ArgumentTypeError(f"expected numbers from 0 to 1000; found {text}")
+    return found
+
+
+def _above_0(text: str) -> tuple[float, ...]:
+    found = _numbers(text)
+    if not all(found):
+        raise ArgumentTypeError(f"expected numbers above 0, found {text}")
     return found
 
 

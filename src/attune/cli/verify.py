@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from attune.cli._ranks import add_device
-from attune.cli._terminal import add_json, print_json
+from attune.cli._terminal import add_json, print_json, run_folder
 
 HELP = "prove that batch size, ranks and kill -9 do not change the results of a run"
 EXAMPLE = "attune verify runs/demo --on dev"
@@ -16,7 +16,7 @@ EXAMPLE = "attune verify runs/demo --on dev"
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Take a run, the split to decode, and the device."""
-    parser.add_argument("run", type=Path, help="run with a checkpoint")
+    parser.add_argument("run", help="run with a checkpoint, s3://… too")
     parser.add_argument("--on", choices=("train", "dev", "test"), default="dev", help="split to decode (default dev)")
     add_device(parser)
     add_json(parser)
@@ -29,6 +29,7 @@ def run(arguments: Namespace) -> int:
     from attune.run import Run
     from attune.stages.verify import verify
 
+    folder = run_folder(arguments.run, which="best")
     findings, ranks = [], _ranks(arguments.device)
     if ranks == 1:
         print("Only 1 GPU: ranks are not compared. Use --device cpu to compare them.", file=sys.stderr)
@@ -36,7 +37,7 @@ def run(arguments: Namespace) -> int:
     if arguments.workers is not None:
         options += ["--workers", str(arguments.workers)]
     with tempfile.TemporaryDirectory() as scratch:
-        for finding in verify(Run(arguments.run), arguments.on, Path(scratch), ranks, options):
+        for finding in verify(Run(folder), arguments.on, Path(scratch), ranks, options):
             findings.append(finding)
             if not arguments.json:
                 mark = "holds" if finding.holds else "DOES NOT HOLD"

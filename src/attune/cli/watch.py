@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attune.cli._terminal import add_json, print_json
+from attune.cli._terminal import add_json, print_json, run_folder
 
 if TYPE_CHECKING:
     from attune.analysis.watch import RunView
@@ -24,7 +24,11 @@ MOST_CURVES = 9
 def add_arguments(parser: ArgumentParser) -> None:
     """Take a run or a folder of runs."""
     parser.add_argument(
-        "folder", nargs="?", type=Path, default=Path("runs"), metavar="RUN|FOLDER", help="default: runs"
+        "folder",
+        nargs="?",
+        default="runs",
+        metavar="RUN|FOLDER",
+        help="run, s3://… too, or folder of runs (default: runs)",
     )
     parser.add_argument("--every", type=float, default=2.0, metavar="SECONDS", help="how often to look (default 2)")
     add_json(parser)
@@ -35,12 +39,13 @@ def run(arguments: Namespace) -> int:
     from attune.analysis.watch import find_runs, is_run, view_run
 
     if arguments.json:
-        print_json([view_run(each).as_json() for each in find_runs(arguments.folder)])
+        print_json([view_run(each).as_json() for each in find_runs(run_folder(arguments.folder))])
         return 0
-    is_live, is_single = sys.stdout.isatty(), is_run(arguments.folder)
+    is_live = sys.stdout.isatty()
     while True:
-        views = [view_run(each) for each in find_runs(arguments.folder)]
-        text = _one(views[0]) if is_single else _list(arguments.folder, views)
+        folder = run_folder(arguments.folder)
+        views, is_single = [view_run(each) for each in find_runs(folder)], is_run(folder)
+        text = _one(views[0]) if is_single else _list(folder, views)
         print(f"{CLEAR}{text}" if is_live else text, flush=True)
         if not is_live or (is_single and not views[0].state.startswith("running")):
             return 0
@@ -49,9 +54,11 @@ def run(arguments: Namespace) -> int:
 
 def _one(view: RunView) -> str:
     from attune.report.sparks import spark
+    from attune.run import Run
     from attune.styles import styled
 
-    lines = [styled(f"{view.folder}: {_state(view)}", "bold", sys.stdout)]
+    name = Run(view.folder).name
+    lines = [styled(f"{name}: {_state(view)}", "bold", sys.stdout)]
     lines += [f"  {view.message}"] if view.message else []
     lines += [f"  best {view.best}"] if view.best else []
     width = max((len(each["title"]) for each in view.curves[:MOST_CURVES]), default=0)
@@ -63,7 +70,7 @@ def _one(view: RunView) -> str:
     for each in view.samples:
         lines += [f"    {each['id']}", f"      ref  {each['reference']}", f"      hyp  {each['hypothesis']}"]
     if view.has_report:
-        lines.append(f"  report: {view.folder / 'report.html'}")
+        lines.append(f"  report: {name}/report.html")
     return "\n".join(lines)
 
 

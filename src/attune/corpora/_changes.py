@@ -27,13 +27,16 @@ class Fingerprint:
 
 
 class Reading:
-    """Entries on their way from the corpus; knows their fingerprint once all have passed."""
+    """Entries on their way from the corpus; knows their fingerprint once all have passed.
 
-    def __init__(self, found: Iterable[RowOrSkipped], to: Path) -> None:
-        self._found, self._to = found, to.absolute()
+    Hashes of single rows, which only say what has changed, are kept for a split that was prepared before.
+    """
+
+    def __init__(self, found: Iterable[RowOrSkipped], to: Path, keeps_rows: bool = False) -> None:
+        self._found, self._to, self._keeps_rows = found, to.absolute(), keeps_rows
         self._digest = hashlib.sha256()
         self._entries = 0
-        self._state = cache(_file_state)
+        self._state = cache(file_stamp)
         self.rows: dict[int, int] = {}  # hash of the id → hash of the row
 
     def __iter__(self) -> Iterator[RowOrSkipped]:
@@ -49,7 +52,8 @@ class Reading:
         return Fingerprint(self._entries, self._digest.hexdigest())
 
     def _describe(self, row: Row) -> str:
-        self.rows[hash(row.id)] = _hash(row, self._to)
+        if self._keeps_rows:
+            self.rows[hash(row.id)] = _hash(row, self._to)
         path = Path(self._to, row.audio) if row.audio and not is_address(row.audio) else None
         # What `prepare` itself wrote there is no part of the corpus.
         state = self._state(path) if path and not path.is_relative_to(self._to) else ""
@@ -80,9 +84,10 @@ def _hash(row: Row, to: Path) -> int:
     return hash(write_row(replace(row, audio=audio, seconds=None)))
 
 
-def _file_state(path: Path) -> str:
+def file_stamp(path: Path) -> str:
+    """The size and time of a file, which are others when it is."""
     try:
         state = path.stat()
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a path that no system could have
         return "missing"
     return f"{state.st_size} {state.st_mtime_ns}"

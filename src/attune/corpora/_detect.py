@@ -1,13 +1,14 @@
 """What kind of data a path holds, by the files that are there: which corpus plug-in reads it."""
 
-import json
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
 from attune.corpora._layout import AUDIO_FILES, Skipped, find_files
 from attune.corpora._shards import read_shard
+from attune.corpora._tarred import MANIFEST
 from attune.errors import DataError
+from attune.files import parse_json
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".txz", ".tbz2")
 
@@ -70,16 +71,25 @@ def _has_cuts(path: Path) -> bool:
 
 
 def _first_objects(path: Path) -> Iterator[dict[str, object]]:
-    if path.suffix != ".jsonl":
+    if path.suffix not in (".json", ".jsonl"):
         return
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in islice(file, 1):
             try:
-                fields = json.loads(line)
+                fields = parse_json(line)
             except ValueError:
                 return
             if isinstance(fields, dict):
                 yield fields
+
+
+def _has_nemo_manifest(folder: Path) -> bool:
+    """Whether there are JSON lines, or .json files that hold those of NeMo, whose recordings are not in shards."""
+    if _has("*.tar", MANIFEST)(folder):
+        return False
+    return _holds(".jsonl")(folder) or any(
+        "audio_filepath" in fields for each in folder.glob("*.json") for fields in _first_objects(each)
+    )
 
 
 def _has_parquet(folder: Path) -> bool:
@@ -99,7 +109,7 @@ _FILES: dict[str, Callable[[Path], bool]] = {
 }
 _FOLDERS: dict[str, Callable[[Path], bool]] = {  # the more special first
     "common_voice": _has("clips", "*.tsv"),
-    "kaldi": _has("wav.scp"),
+    "kaldi": lambda folder: _has("wav.scp")(folder) or _has("*/wav.scp")(folder),
     "speech_commands": _has("testing_list.txt", "validation_list.txt"),
     "librispeech": _has("SPEAKERS.TXT", "*/*/*/*.trans.txt"),
     "huggingface": lambda folder: (
@@ -108,9 +118,9 @@ _FOLDERS: dict[str, Callable[[Path], bool]] = {  # the more special first
         or _has_parquet(folder)
         or _has("transcript/**/*.tsv", "audio/**/*.tar")(folder)
     ),
-    "csv": _holds(".csv", ".tsv"),
+    "csv": lambda folder: _holds(".csv", ".tsv")(folder) or _has("*/metadata.csv")(folder),
     "lhotse": _has_cuts,
-    "nemo": _holds(".jsonl"),
+    "nemo": lambda folder: _has_nemo_manifest(folder) or _has("*/metadata.jsonl")(folder),
     "shards": _holds(".tar"),
     "folder": _has_audio,
 }

@@ -8,9 +8,10 @@ from typing import Any
 
 from attune.corpora._rows import NAMES, Row, read_row
 from attune.errors import DataError
+from attune.files import parse_json
 
 USUAL = {
-    "text": (*NAMES["text"], "transcription", "normalized_text", "raw_transcription"),
+    "text": (*NAMES["text"], "normalized_text", "raw_transcription"),
     "speaker": ("speaker", "speaker_id", "client_id"),
     "language": ("language", "lang", "locale"),
 }
@@ -28,7 +29,7 @@ def require_arrow() -> None:
 def class_names(schema: Any) -> dict[str, Sequence[str]]:
     """The names of the classes of each column that has numbers for them, from the metadata that `datasets` writes."""
     try:
-        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        features = parse_json((schema.metadata or {})[b"huggingface"])["info"]["features"]
         labels = {name: each for name, each in features.items() if each.get("_type") == "ClassLabel"}
         return {name: list(each["names"]) for name, each in labels.items()}
     except (KeyError, ValueError, TypeError, AttributeError):  # a file that `datasets` has not written

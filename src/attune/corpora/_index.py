@@ -5,7 +5,6 @@ Each file is written atomically and the header last. Of many processes one scans
 its table. The folder is a cache: deleting it costs a scan.
 """
 
-import fcntl
 import hashlib
 import json
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from attune.corpora._rows import read_row
 from attune.corpora._scan import BadLine, FileState, file_state, find_duplicates, scan
 from attune.corpora._table import Table, has_table, write_table
 from attune.errors import DataError
-from attune.files import completed, sha256, write_text
+from attune.files import completed, one_at_a_time, sha256, write_text
 from attune.secrets import shown, without_secrets
 from attune.sources import TransferProgress, Watch, unwatched
 
@@ -52,23 +51,17 @@ def load_or_scan(manifest: Path, folder: Path, watch: Watch = unwatched) -> Inde
     if not manifest.is_file():
         raise DataError(f"Manifest {manifest} does not exist. Check the paths under `data` in the recipe.")
     if manifest.suffix.lower() not in (".jsonl", *COPIED):
-        raise DataError(f"Manifest {manifest} has an unknown format. Expected .jsonl, .csv or .tsv (or .txt for text).")
+        raise DataError(
+            f"Manifest {manifest} has an unknown format. Expected .jsonl, .csv or .tsv (or .txt for text). For others: "
+            f"attune prepare auto --from {manifest} --to FOLDER."
+        )
     key = hashlib.sha256(str(manifest.absolute()).encode()).hexdigest()[:12]
     header = folder.absolute() / f"{manifest.stem}-{key}.json"
     index = _load(header, manifest)
     if index:
         return index
-    with _alone(header):
+    with one_at_a_time(header.with_suffix(".lock")):
         return _load(header, manifest) or _make(header, manifest, watch)
-
-
-@contextmanager
-def _alone(header: Path) -> Iterator[None]:
-    """Wait for whoever makes this index; a process that dies lets go."""
-    header.parent.mkdir(parents=True, exist_ok=True)
-    with header.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _load(header: Path, manifest: Path) -> Index | None:

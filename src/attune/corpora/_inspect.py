@@ -10,7 +10,7 @@ from itertools import islice
 from attune.audio.decode import SLACK_SECONDS, read_utterance
 from attune.corpora._manifest import Corpus, RowProblem
 from attune.errors import DataError
-from attune.processes import die_with_parent
+from attune.processes import die_with_parent, fork_context
 from attune.sources import content_of, shown
 from attune.types import SAMPLE_RATE, Utterance
 
@@ -37,7 +37,7 @@ def inspect_corpus(corpus: Corpus, workers: int, rows: Iterable[int] | None = No
     utterances = iter(corpus) if rows is None else (corpus[int(row)] for row in rows)
     waiting: deque[tuple[list[Utterance], Future[list[RowProblem | None]]]] = deque()
     reached = "the first row"
-    pool = ProcessPoolExecutor(workers, initializer=init_worker)
+    pool = ProcessPoolExecutor(workers, fork_context(), initializer=init_worker)
     try:
         while True:
             # At most two chunks ahead per worker: the rows of a large corpus must not fill the memory.

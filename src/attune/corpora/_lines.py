@@ -82,8 +82,6 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, str] | str]]:
 
 def _header(reader: Any, path: Path) -> list[str]:
     header = header_cells(reader, path)
-    if not _is_text("".join(header)):
-        raise DataError(f"The first line of {path} is not UTF-8 text. Save the file as UTF-8.")
     known = {name for names in NAMES.values() for name in names}
     if not known.intersection(header) or len(set(header)) < len(header):
         raise DataError(
@@ -92,11 +90,3 @@ def _header(reader: Any, path: Path) -> list[str]:
             f"prepare csv --from {path} --to FOLDER"
         )
     return header
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:  # an invalid byte, as it was read
-        return False
-    return True

@@ -75,7 +75,7 @@ def read_plain(line: bytes) -> PlainRow | None:
         if "\\" in text:
             _anything.decode(text)  # fields that no one asks for are not looked at below
         row = _fields.decode(text)
-    except (UnicodeDecodeError, msgspec.DecodeError):
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
         return None
     audio, seconds = row.audio or row.audio_filepath, row.seconds or row.duration
     is_usual = text.isprintable() and _is_usual(row)
@@ -89,7 +89,7 @@ def read_plain_lines(lines: bytes, count: int) -> PlainRows | None:
         if "\\" in text:
             _anything.decode_lines(text)  # as above
         rows = _fields.decode_lines(text)
-    except (UnicodeDecodeError, msgspec.DecodeError):
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
         return None
     # An object may span lines, but no line has two: if there are as many of both, every line is an object.
     is_by_line = len(rows) == count and not _TWO_OBJECTS.search(text)

@@ -8,23 +8,26 @@ import json
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
-from attune.corpora._changes import Fingerprint, Reading, describe_changes
+import msgspec
+
+from attune.corpora._changes import Fingerprint, Reading, describe_changes, file_stamp
 from attune.corpora._inspect import init_worker
 from attune.corpora._layout import RowOrSkipped, Skipped
 from attune.corpora._rows import BadRow, read_row, validate_row, write_row
 from attune.corpora._scan import BadAudio, hash_id, probe_audio, resolve_audio
-from attune.errors import DataError
+from attune.errors import DataError, ReaderLost
 from attune.files import completed, write_text
+from attune.processes import fork_context
 from attune.sources import is_address
 
 CHUNK = 64  # rows per task of a process
-SHOWN = 10
+SHOWN, DESCRIBED = 10, 3  # entries that were skipped: for programs, and for people
 MISSING = "missing audio file"
 
 
@@ -39,6 +42,11 @@ class Prepared:
     left_out: Mapping[str, int]  # by reason
     examples: tuple[str, ...]
     was_there: bool = False
+
+    def describe_skipped(self) -> list[str]:
+        """A line for each reason and for some of the entries; none if nothing was skipped."""
+        reasons = [f"skipped {count:,}: {reason}" for reason, count in self.left_out.items()]
+        return [*reasons, *(f"  {example}" for example in self.examples[:DESCRIBED])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +63,13 @@ def prepare_split(
 ) -> Generator[int, None, Prepared]:
     """Write `to/SPLIT.jsonl`, unless it exists and is not to be replaced; yields the number of rows done."""
     manifest = to / f"{split}.jsonl"
-    reading = Reading(found, to)
+    reading = Reading(found, to, keeps_rows=manifest.exists())
     if manifest.exists():
         _require_summary(split, to)
-        there = _read_summary(split, to)
-        if there.rows and not replaces:
-            _require_unchanged(reading, split, to)
-            return replace(there, was_there=True)
+        there = None if replaces else _read_summary(split, to)
+        if there and there.rows:
+            _require_unchanged(reading, there.read, split, to)
+            return replace(_prepared(split, to), was_there=True)
     journal = to / f".{split}.measured.jsonl"
     left_out: list[Skipped] = []
     seen: set[int] = set()
@@ -80,7 +88,7 @@ def prepare_split(
         _write_summary(split, to, Totals(int(rows), seconds, reading.fingerprint), left_out)
     journal.unlink(missing_ok=True)
     yield int(rows)
-    return _read_summary(split, to)
+    return _prepared(split, to)
 
 
 def remove_splits(to: Path, kept: Iterable[str]) -> None:
@@ -92,14 +100,13 @@ def remove_splits(to: Path, kept: Iterable[str]) -> None:
             summary.unlink()
 
 
-def _require_unchanged(reading: Reading, split: str, to: Path) -> None:
-    before = json.loads(_summary_path(split, to).read_text(encoding="utf-8")).get("read")
+def _require_unchanged(reading: Reading, before: Fingerprint | None, split: str, to: Path) -> None:
     if before is None:  # of an earlier version, which did not note it
         return
     for _ in reading:
         pass
-    if reading.fingerprint.as_json() != before:
-        changes = describe_changes(reading, before["entries"], to / f"{split}.jsonl")
+    if reading.fingerprint != before:
+        changes = describe_changes(reading, before.entries, to / f"{split}.jsonl")
         raise DataError(
             f"{split}: the source has changed since {to / f'{split}.jsonl'} was written ({changes}). "
             f"`attune prepare` writes it again with --force, or elsewhere with another --to; or remove {to}."
@@ -120,16 +127,16 @@ def _measured(found: Iterable[RowOrSkipped], journal: Path, to: Path, jobs: int)
     items = iter(found)
     done = 0
     for known, item in zip(_read_journal(journal), items, strict=False):
-        if known["key"] != _key(item):  # the corpus has changed
+        if known.key != _key(item, to):  # the corpus has changed
             items = _chained([item], items)
             break
         done += 1
-        yield _finish(item, known["result"], to)
+        yield _finish(item, known.result, to)
     _truncate_journal(journal, done)
     with journal.open("a", encoding="utf-8") as file:
         for chunk, results in _in_processes(items, partial(_check_items, to), jobs):
             for item, result in zip(chunk, results, strict=True):
-                file.write(json.dumps({"key": _key(item), "result": result}) + "\n")
+                file.write(json.dumps({"key": _key(item, to), "result": result}) + "\n")
                 yield _finish(item, result, to)
             file.flush()
 
@@ -139,29 +146,39 @@ def _chained(first: Sequence[RowOrSkipped], rest: Iterator[RowOrSkipped]) -> Ite
     yield from rest
 
 
-def _read_journal(path: Path) -> Iterator[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """A line of the journal: what is known of an entry, its seconds or why it is skipped."""
+
+    key: str
+    result: float | str
+
+
+def _read_journal(path: Path) -> Iterator[_Measured]:
     if not path.exists():
         return
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         for line in file:
             try:
-                yield json.loads(line)
-            except ValueError:  # truncated while it was written
+                yield msgspec.json.decode(line, type=_Measured)
+            except ValueError:  # truncated while it was written, or damaged
                 return
 
 
 def _truncate_journal(path: Path, lines: int) -> None:
     """Keep the first `lines` lines of the journal: the rest is truncated, or of a changed corpus."""
     if path.exists():
-        with path.open(encoding="utf-8") as file:
-            kept = list(islice(file, lines))
-        write_text(path, "".join(kept))
+        with path.open("rb") as file:
+            kept = b"".join(islice(file, lines))
+        write_text(path, kept.decode())
 
 
-def _key(item: RowOrSkipped) -> str:
+def _key(item: RowOrSkipped, to: Path) -> str:
+    """What the result of an entry depends on; a recording that was mended meanwhile is measured again."""
     if isinstance(item, Skipped):
         return f"skipped {item.which!a}"
-    return f"{item.id!a} {item.audio!a} {item.first_byte} {item.row} {item.start} {item.seconds}"
+    stamp = file_stamp(Path(to, item.audio)) if item.audio and not is_address(item.audio) else ""
+    return f"{item.id!a} {item.audio!a} {item.first_byte} {item.row} {item.start} {item.seconds} {stamp}"
 
 
 def _finish(item: RowOrSkipped, result: float | str, to: Path) -> RowOrSkipped:
@@ -197,7 +214,7 @@ def _check_item(item: RowOrSkipped, to: Path) -> float | str:
         return found
     if found.audio.size is None and not is_address(found.audio.path):
         return MISSING
-    return found.reason.replace(found.audio.path, "audio file")
+    return found.reason.replace(f"audio file {found.audio.path}", "audio file").replace(found.audio.path, "audio file")
 
 
 def _in_processes(
@@ -208,7 +225,7 @@ def _in_processes(
         yield from ((chunk, work(chunk)) for chunk in chunks)
         return
     waiting: deque[tuple[Sequence[RowOrSkipped], Future[list[float | str]]]] = deque()
-    with ProcessPoolExecutor(jobs, initializer=init_worker) as pool:
+    with ProcessPoolExecutor(jobs, fork_context(), initializer=init_worker) as pool:
         try:
             while True:
                 while len(waiting) < 2 * jobs and (chunk := next(chunks, None)):
@@ -217,6 +234,11 @@ def _in_processes(
                     return
                 done, future = waiting.popleft()
                 yield done, future.result()
+        except BrokenProcessPool as error:
+            raise ReaderLost(
+                "A process that measures recordings was killed, perhaps out of memory. Run the same command to go on; "
+                "if it happens again, lower --jobs."
+            ) from error
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -245,7 +267,25 @@ def _write_summary(split: str, to: Path, totals: Totals, left_out: Sequence[Skip
     write_text(_summary_path(split, to), json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
 
 
-def _read_summary(split: str, to: Path) -> Prepared:
-    summary = json.loads(_summary_path(split, to).read_text(encoding="utf-8"))
-    examples = tuple(summary["which"][:SHOWN])
-    return Prepared(split, to / f"{split}.jsonl", summary["rows"], summary["seconds"], summary["left_out"], examples)
+@dataclass(frozen=True, slots=True)
+class _Summary:
+    """What is written beside a manifest."""
+
+    rows: int
+    seconds: float
+    left_out: dict[str, int]
+    which: tuple[str, ...]
+    read: Fingerprint | None = None  # absent in those of earlier versions
+
+
+def _read_summary(split: str, to: Path) -> _Summary:
+    path = _summary_path(split, to)
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Summary)
+    except ValueError as error:
+        raise DataError(f"{path} is damaged. Prepare again with --force, or elsewhere with another --to.") from error
+
+
+def _prepared(split: str, to: Path) -> Prepared:
+    found = _read_summary(split, to)
+    return Prepared(split, to / f"{split}.jsonl", found.rows, found.seconds, found.left_out, found.which[:SHOWN])

@@ -39,7 +39,10 @@ def cut_by_ratio(
 
 
 def assign_groups(counts: Mapping[str, int], shares: Mapping[str, float]) -> dict[str, str]:
-    """The split of each group: in an order by hash, each split takes groups until it is closest to its share."""
+    """The split of each group: in an order by hash, each split takes groups until it is closest to its share.
+
+    Where all of them are too large for it, such as a speaker who has most of the rows, it takes the smallest.
+    """
     wanted = {name: share * sum(counts.values()) for name, share in shares.items() if share}
     if len(counts) <= len(wanted):
         raise DataError(
@@ -49,12 +52,18 @@ def assign_groups(counts: Mapping[str, int], shares: Mapping[str, float]) -> dic
     left = sorted(counts, key=lambda group: hashlib.blake2b(group.encode(errors="surrogateescape")).digest())
     owners: dict[str, str] = {}
     for number, (name, share) in enumerate(wanted.items(), 1):
-        total = 0
-        for group in list(left):
-            keeps_enough = len(left) > len(wanted) - number + 1  # one at least for each split to come, and for train
-            if keeps_enough and (not total or abs(total + counts[group] - share) < abs(total - share)):
+        total, others = 0, list[str]()
+        for place, group in enumerate(left):
+            # One at least for each split to come, and for train.
+            keeps_enough = len(others) + len(left) - place > len(wanted) - number + 1
+            if keeps_enough and abs(total + counts[group] - share) < abs(total - share):
                 owners[group], total = name, total + counts[group]
-                left.remove(group)
+            else:
+                others.append(group)
+        left = others
+        if not total:
+            left.remove(smallest := min(left, key=counts.__getitem__))
+            owners[smallest] = name
     return {**dict.fromkeys(left, REST), **owners}
 
 

@@ -16,10 +16,10 @@ from attune.types import SpeakerSegment
 
 NAMES = {
     "id": ("id",),
-    "audio": ("audio", "audio_filepath", "path", "wav"),
+    "audio": ("audio", "audio_filepath", "path", "wav", "file_name"),
     "start": ("start", "offset"),
     "seconds": ("seconds", "duration"),
-    "text": ("text", "sentence", "transcript"),
+    "text": ("text", "sentence", "transcript", "transcription"),
     "speaker": ("speaker",),
     "language": ("language",),
     "channel": ("channel",),
@@ -61,12 +61,13 @@ class Row:
     phrases: tuple[str, ...] = ()  # names and terms to expect
 
 
+_FIELDS = tuple(Row.__dataclass_fields__)
+_JSON = json.JSONEncoder(ensure_ascii=False, default=asdict)  # a segment is a dataclass
+
+
 def write_row(row: Row) -> str:
     """The row as a line of JSON, which `read_row` reads back."""
-    fields = asdict(row)
-    return json.dumps(
-        {name: value for name, value in fields.items() if value not in (None, {}, ())}, ensure_ascii=False
-    )
+    return _JSON.encode({name: value for name in _FIELDS if (value := getattr(row, name)) not in (None, {}, ())})
 
 
 def read_row(line: bytes) -> Row:

@@ -37,7 +37,11 @@ def select(corpus: Corpus, minimum: float, maximum: float) -> Selection:
     )
 
 
-def require_valid_rows(corpus: Corpus, policy: Literal["fail", "drop"]) -> None:
+DROP = "set data.bad_rows=drop to skip them"
+REMOVE = "remove them from the manifest"  # where no recipe says what becomes of bad rows
+
+
+def require_valid_rows(corpus: Corpus, policy: Literal["fail", "drop"], otherwise: str = DROP) -> None:
     """Refuse a corpus with bad rows, unless the policy is to drop them and valid rows remain."""
     if policy == "drop" and len(corpus):
         return
@@ -46,5 +50,6 @@ def require_valid_rows(corpus: Corpus, policy: Literal["fail", "drop"]) -> None:
     bad, rows = len(corpus.problems), len(corpus.problems) + len(corpus)
     shown = [f"  {problem.where}: {problem.reason}" for problem in corpus.problems[:SHOWN]]
     more = [f"  … and {bad - SHOWN} more"] if bad > SHOWN else []
-    advice = "Fix them, or set data.bad_rows=drop to skip them." if len(corpus) else "No valid row is left."
-    raise DataError("\n".join([f"`{corpus.name}` has {bad} bad rows out of {rows}:", *shown, *more, advice]))
+    advice = f"Fix them, or {otherwise}." if len(corpus) else "No valid row is left."
+    title = f"`{corpus.name}` has {bad} bad row{'' if bad == 1 else 's'} out of {rows}:"
+    raise DataError("\n".join([title, *shown, *more, advice]))

@@ -1,8 +1,9 @@
 """Tar shards (WebDataset layout): a sample is consecutive members whose names are equal up to the first dot.
 
 `0001.flac 0001.json` or `0001.wav 0001.txt`, one sample after another. Or recordings alone, as Common Voice is
-published: lines of transcript/LANGUAGE/SPLIT.tsv belong to the files in audio/LANGUAGE/SPLIT/*.tar. A shard is read
-from any sample on, in pieces that are prefetched, from a file or any source with byte ranges; nothing is ever unpacked.
+published: lines of transcript/LANGUAGE/SPLIT.tsv belong to the files in audio/LANGUAGE/SPLIT/*.tar; or as NeMo tars
+them, with a manifest beside the shards. A shard is read from any sample on, in pieces that are prefetched, from a file
+or any source with byte ranges; nothing is ever unpacked.
 """
 
 import glob
@@ -20,14 +21,17 @@ from typing import Any
 from attune.audio.decode import audio_seconds
 from attune.corpora._layout import AUDIO_FILES, Skipped
 from attune.corpora._rows import BadRow, Row, read_row, validate_row
+from attune.corpora._tarred import TarredManifest, manifest_of
 from attune.corpora._transcripts import Transcripts, transcripts_of
 from attune.errors import DataError
-from attune.sources import is_address, list_prefix, read_range, shown, size_of
+from attune.files import parse_json
+from attune.sources import TarHeader, is_address, list_prefix, read_range, require_size, shown, size_of
 
 PIECE = 1 << 22  # bytes of a request
 AHEAD = 4  # pieces requested before they are needed
 LARGEST = 1 << 30  # bytes of a member that could be an utterance
 BLOCK = 512
+RANGE = re.compile(r"(?:\{|_OP_)(\d+)\.\.(\d+)(?:\}|_CL_)")
 TEXTS = (".txt", ".lab")
 
 
@@ -42,14 +46,17 @@ class ShardSample:
 
 def read_shard(shard: str, start: int = 0) -> Iterator[ShardSample]:
     """The samples of a shard from the one that begins at byte `start`."""
-    transcripts = transcripts_of(shard)
+    transcripts = transcripts_of(shard) or manifest_of(shard)
     with RangeFile(shard, start) as file:
         for key, members, end in _grouped(_members(shard, file)):
             yield _sample(shard, key, members, end, file, transcripts)
 
 
 def expand_shards(sources: Sequence[str], suffixes: tuple[str, ...] = (".tar",)) -> tuple[str, ...]:
-    """The shards that folders, globs, `{000..127}` and prefixes such as `s3://bucket/prefix/` name, in their order."""
+    """The shards that folders, globs, `{000..127}` and prefixes such as `s3://bucket/prefix/` name, in their order.
+
+    NeMo writes `_OP_000..127_CL_` for braces.
+    """
     found = [shard for source in sources for braced in _braces(source) for shard in _expand(braced, suffixes)]
     if len(set(found)) < len(found):
         raise DataError(f"A shard is named twice in {', '.join(sources)}. Name it once.")
@@ -57,7 +64,7 @@ def expand_shards(sources: Sequence[str], suffixes: tuple[str, ...] = (".tar",))
 
 
 def _braces(source: str) -> Iterator[str]:
-    match = re.search(r"\{(\d+)\.\.(\d+)\}", source)
+    match = RANGE.search(source)
     if match is None:
         yield source
         return
@@ -103,10 +110,10 @@ def matching(source: str, names: Sequence[str]) -> list[str]:
 def _members(shard: str, file: "RangeFile") -> Iterator[tuple[int, tarfile.TarInfo]]:
     """Each regular file of the archive, with the byte at which its headers begin."""
     try:
-        with tarfile.open(fileobj=file, mode="r:") as archive:
+        with tarfile.open(fileobj=file, mode="r:", tarinfo=TarHeader) as archive:
             while (member := archive.next()) is not None:
                 archive.members.clear()  # type: ignore[attr-defined]  # it would remember every one
-                if member.offset_data + member.size > file.size:
+                if require_size(member).offset_data + member.size > file.size:
                     raise DataError(f"{shown(shard)} is truncated in the member {member.name!r}. Download it again.")
                 if member.isreg():
                     yield member.offset, member
@@ -140,7 +147,7 @@ def _sample(
     members: Mapping[str, tarfile.TarInfo],
     end: int,
     file: "RangeFile",
-    transcripts: Transcripts | None,
+    transcripts: Transcripts | TarredManifest | None,
 ) -> ShardSample:
     audio = next((member for suffix, member in members.items() if suffix.endswith(AUDIO_FILES)), None)
     if audio is None or not 0 < audio.size <= LARGEST:
@@ -185,7 +192,7 @@ def _text(suffix: str, note: bytes) -> str:
 
 def _object(note: bytes) -> dict[str, Any]:
     try:
-        fields = json.loads(note)
+        fields = parse_json(note)
     except ValueError as error:
         raise BadRow(f"its .json is not JSON: {error}") from error
     return fields if isinstance(fields, dict) else {}

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from attune.files import completed
+from attune.files import write_array
 
 TYPES = {"offset": "<i8", "length": "<i4", "line": "<i8", "seconds": "<f8", "hash": "<u8"}
 
@@ -54,8 +54,7 @@ def table_of(rows: list[tuple[int, int, int, float, int]]) -> Table:
 def write_table(table: Table, folder: Path) -> None:
     """Write the columns; a file that is there is complete."""
     for name, column in table.columns().items():
-        with completed(folder / f"{name}.npy") as partial, partial.open("wb") as file:
-            np.save(file, column)
+        write_array(folder / f"{name}.npy", column)
 
 
 def open_table(folder: Path) -> Table:

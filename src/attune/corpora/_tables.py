@@ -42,11 +42,14 @@ def read_header(path: Path) -> list[str]:
 def header_cells(reader: Any, path: Path) -> list[str]:
     """The cells of a table's first line."""
     try:
-        return [name.strip() for name in next(reader, [])]
+        names = [name.strip() for name in next(reader, [])]
     except csv.Error as error:
         raise DataError(
             f"The header of {path} is not valid CSV: {error}. The first line must name the columns."
         ) from error
+    if not _is_text(names):
+        raise DataError(f"The first line of {path} is not UTF-8 text. Save the file as UTF-8.")
+    return names
 
 
 def _header(reader: Any, path: Path, needed: Sequence[str]) -> list[str]:
@@ -111,8 +114,13 @@ def _next_cells(reader: Any, widths: range) -> list[str] | str | None:
         return cells
     if len(cells) not in widths:
         return f"{len(cells)} cells; the header has {widths[-1]} columns"
+    return cells if _is_text(cells) else "not UTF-8 text"
+
+
+def _is_text(cells: Sequence[str]) -> bool:
+    """Whether no cell has an invalid byte, as it was read."""
     try:
         "".join(cells).encode()
     except UnicodeEncodeError:
-        return "not UTF-8 text"
-    return cells
+        return False
+    return True

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import soundfile
 
+from attune.audio.encode import write_audio
 from attune.corpora._layout import (
     CorpusPaths,
     Layout,
@@ -19,7 +19,6 @@ from attune.corpora._layout import (
 )
 from attune.corpora._manifest_rows import manifest_rows
 from attune.corpora._rows import Row
-from attune.files import completed
 
 RATE = 16_000  # of the raw files, which have no header: 16 bits, big-endian
 
@@ -53,8 +52,7 @@ def _converted(path: Path, to: Path) -> Path:
     wav = to.absolute() / "audio" / f"{path.stem}.wav"
     if not wav.exists():
         samples = np.fromfile(path, ">i2").astype(np.int16)
-        with completed(wav) as partial:
-            soundfile.write(partial, samples, RATE, subtype="PCM_16", format="WAV")
+        write_audio(wav, samples, RATE, "WAV", "PCM_16")
     return wav
 
 

@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from string import punctuation
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -14,8 +15,13 @@ from attune.corpora._rows import Row
 from attune.corpora._tables import read_records
 from attune.errors import DataError
 
-WITHOUT_LATIN = ("ar", "zh")  # languages whose rows with Latin letters are left out by `text=superb`
-LATIN = re.compile("[A-Z]")
+# The text of SUPERB's OOD-ASR, by language.
+UNSPACED = ("zh", "ja")
+WITHOUT_LATIN = (*UNSPACED, "ar", "ru")  # rows with Latin letters or apostrophes are left out
+LATIN = re.compile("[A-Z']")
+FOREIGN = {"es": re.compile("[しらゴミムラ消箱良]"), "zh": re.compile("[ΜИТオカドヤ䴕]")}  # rows with these, too
+MARKS = frozenset(punctuation.replace("'", "") + "丶ー☭−ː×─⋯\u0301\u0303\u030c")  # beside Unicode's punctuation
+LOOKALIKES = str.maketrans("’ㄧ", "'一")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +35,10 @@ class Options:
     accent: Annotated[str | None, Field(description="Only speakers with this accent, e.g. mexicano.")] = None
     text: Annotated[
         Literal["keep", "superb"],
-        Field(description="superb: upper case without punctuation; Arabic and Chinese without rows of Latin letters."),
+        Field(
+            description="superb: upper case without punctuation, Chinese without spaces; Arabic and Chinese without "
+            "rows of Latin letters."
+        ),
     ] = "keep"
 
 
@@ -62,9 +71,10 @@ def _rows(clips: Path, table: Path, options: Options) -> Iterator[RowOrSkipped]:
             continue
         text = normalize_letters(record["sentence"], options.letters)
         if options.text == "superb":
-            text = superb_text(text)
-            if record.get("locale", "").startswith(WITHOUT_LATIN) and LATIN.search(text):
-                yield Skipped(name, "Latin letters")
+            language = record.get("locale", "").partition("-")[0]
+            text = superb_text(text, language)
+            if reason := _left_out(text, language):
+                yield Skipped(name, reason)
                 continue
         yield Row(
             Path(name).stem,
@@ -85,11 +95,27 @@ def normalize_letters(sentence: str, letters: str) -> str:
     return unicodedata.normalize("NFC", "".join(bare))
 
 
-def superb_text(sentence: str) -> str:
-    """The sentence as in SUPERB's OOD-ASR: NFKC, upper case, and a space for punctuation other than an apostrophe."""
-    letters = unicodedata.normalize("NFKC", sentence).upper()
-    kept = (each if each == "'" or unicodedata.category(each)[0] != "P" else " " for each in letters)
-    return " ".join("".join(kept).split())
+def superb_text(sentence: str, language: str = "") -> str:
+    """The sentence as in SUPERB's OOD-ASR: NFKC, upper case, and a space for punctuation other than an apostrophe.
+
+    Chinese and Japanese have no spaces.
+    """
+    letters = unicodedata.normalize("NFKC", sentence).upper().translate(LOOKALIKES)
+    words = "".join(" " if _is_mark(each) else each for each in letters).split()
+    return ("" if language in UNSPACED else " ").join(words)
+
+
+def _is_mark(letter: str) -> bool:
+    return letter != "'" and (letter in MARKS or unicodedata.category(letter)[0] == "P")
+
+
+def _left_out(text: str, language: str) -> str | None:
+    """Why SUPERB has no such row."""
+    if language in WITHOUT_LATIN and LATIN.search(text):
+        return "Latin letters"
+    if language in FOREIGN and FOREIGN[language].search(text):
+        return "foreign letters"
+    return None if text else "no words"
 
 
 def _durations(table: Path) -> Mapping[str, float]:

@@ -63,6 +63,7 @@ class _Table:
     columns: Columns
     root: Path
     suffix: str
+    has_rest: bool = True  # with the rows of its first split come the records that belong to none
 
     @property
     def note(self) -> str:
@@ -75,8 +76,8 @@ def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipp
     tables = _tables(corpus, options)
     splits: dict[str, list[_Table]] = {}
     for name, table in tables.items():
-        for split in _split_values(table) if table.columns.split else [name]:
-            splits.setdefault(split, []).append(table)
+        for number, split in enumerate(_split_values(table) if table.columns.split else [name]):
+            splits.setdefault(split, []).append(replace(table, has_rest=number == 0))
     if not (options.dev or options.test):
         return {split: _rows_of(own, split) for split, own in splits.items()}
     if len(splits) > 1:
@@ -104,7 +105,7 @@ def _open(path: Path, options: Options) -> _Table:
     if options.root:
         root, suffix = Path(options.root).absolute(), ""
     else:
-        root, suffix = find_audio(path.parent, [each[columns.audio] for each in first if each[columns.audio]])
+        root, suffix = find_audio(path.parent, [cell for each in first if (cell := each[columns.audio].strip())])
     return _Table(path, replace(columns, labels=tuple(labels)), root, suffix)
 
 
@@ -124,17 +125,20 @@ def _rows_of(tables: Iterable[_Table], split: str) -> Iterator[RowOrSkipped]:
 
 
 def _rows(table: _Table, split: str) -> Iterator[RowOrSkipped]:
-    """The rows of a split; a record that belongs to none is skipped with the first one's."""
+    """The rows of a split; what belongs to none is skipped with the first one's."""
     for number, record in enumerate(read_records(table.path, ()), 2):
         if isinstance(record, Skipped):
-            yield record
-        elif not table.columns.split or _split_of(record, table) == split:
+            if table.has_rest:
+                yield record
+        elif not table.columns.split or (own := _split_of(record, table)) == split:
             yield _row(record, table, number)
+        elif not own and table.has_rest:
+            yield Skipped(f"{table.path.name}:{number}", "no split")
 
 
 def _row(record: dict[str, str], table: _Table, number: int) -> RowOrSkipped:
     columns = table.columns
-    cells = {name: record[column] or None for name in USUAL if (column := getattr(columns, name))}
+    cells = {name: record[column].strip() or None for name in USUAL if (column := getattr(columns, name))}
     audio = cells["audio"]
     if not audio:
         return Skipped(f"{table.path.name}:{number}", "no audio")
@@ -147,7 +151,7 @@ def _row(record: dict[str, str], table: _Table, number: int) -> RowOrSkipped:
         text=record[columns.text] if columns.text else None,
         speaker=cells.get("speaker"),
         language=cells.get("language"),
-        labels={name: record[name] for name in columns.labels if record[name]},
+        labels={name: label for name in columns.labels if (label := record[name].strip())},
     )
     if start and end:
         return cut_segment(row, start, end)

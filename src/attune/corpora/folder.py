@@ -13,7 +13,7 @@ from attune.corpora._ratios import Share, SplitBy, cut_by_ratio
 from attune.corpora._rows import Row
 from attune.errors import DataError
 
-SPLITS = ("train", "dev", "valid", "test")
+SPLITS = ("train", "dev", "valid", "validation", "test")
 TEXTS = (".txt", ".lab")
 
 
@@ -34,7 +34,7 @@ class Options:
 
 
 def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipped]]:
-    """The folders train, dev, valid and test, if there are any; otherwise everything as one split, `all`."""
+    """The folders that are named like splits, if there are any; otherwise everything as one split, `all`."""
     if not corpus.folder.is_dir():
         raise DataError(f"{corpus.source} is not a folder. Give --from a folder of recordings.")
     splits = {name: corpus.folder / name for name in SPLITS if (corpus.folder / name).is_dir()} or {

@@ -4,7 +4,6 @@ Audio is not decoded. Rows point at the bytes of a recording in an Arrow or tar 
 row number, and reading one reads its row group. `copy=true` writes each recording to its own file.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +20,7 @@ from attune.corpora._scan import resolve_audio
 from attune.corpora._shards import read_shard
 from attune.corpora._transcripts import transcripts_of
 from attune.errors import DataError
-from attune.files import completed
+from attune.files import completed, parse_json
 from attune.sources import audio_column
 
 ROWS = 256  # read together
@@ -113,11 +112,14 @@ def _files(corpus: CorpusPaths, options: Options, suffix: str) -> dict[str, list
 
 def _saved(folder: Path) -> dict[str, Path]:
     """The Arrow folders of a dataset, or of one of its splits."""
-    if (folder / "dataset_dict.json").exists():
-        return {name: folder / name for name in json.loads((folder / "dataset_dict.json").read_text())["splits"]}
-    if (folder / "state.json").exists():
-        split = json.loads((folder / "state.json").read_text()).get("_split")
-        return {split or folder.name: folder}
+    listed, state = folder / "dataset_dict.json", folder / "state.json"
+    try:
+        if listed.exists():
+            return {str(name): folder / name for name in parse_json(listed.read_text(encoding="utf-8"))["splits"]}
+        if state.exists():
+            return {parse_json(state.read_text(encoding="utf-8")).get("_split") or folder.name: folder}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{folder} is not a dataset as save_to_disk writes it. Save it again.") from error
     return {}
 
 
@@ -125,7 +127,7 @@ def _listed(folder: Path) -> list[Path]:
     """The Arrow files of a split. Other Arrow files in the folder are caches of `datasets`."""
     state = folder / "state.json"
     try:
-        paths = [folder / each["filename"] for each in json.loads(state.read_text(encoding="utf-8"))["_data_files"]]
+        paths = [folder / each["filename"] for each in parse_json(state.read_text(encoding="utf-8"))["_data_files"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{state} does not list the dataset's files. Save it again with save_to_disk.") from error
     for path in paths:

@@ -1,13 +1,13 @@
 """Kaldi data directories: wav.scp with plain files (pipes are refused), segments, text, utt2spk."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
-from attune.corpora._layout import CorpusPaths, Layout, RowOrSkipped, Skipped, cut_segment, read_fields
+from attune.corpora._layout import CorpusPaths, Layout, RowOrSkipped, Skipped, cut_segment, parse_float, read_fields
 from attune.corpora._rows import Row
 from attune.corpora._scan import resolve_audio
 from attune.errors import DataError
@@ -49,9 +49,19 @@ def _rows(folder: Path, root: Path) -> Iterator[RowOrSkipped]:
                 yield Skipped(name, "recording of the segment is not in wav.scp")
                 continue
             row = _row(name, recordings[recording], texts, speakers)
-            yield row if isinstance(row, Skipped) else cut_segment(row, start, end)
+            yield row if isinstance(row, Skipped) else _segment(row, start, end)
     else:
         yield from (_row(name, recording, texts, speakers) for name, recording in recordings.items())
+
+
+def _segment(row: Row, start: str, end: str) -> RowOrSkipped:
+    """As `cut_segment`; an end of -1 is that of the recording."""
+    if parse_float(end) != -1:
+        return cut_segment(row, start, end)
+    begin = parse_float(start)
+    if begin is None or begin < 0:
+        return Skipped(f"{row.id}: {start} to {end}", "invalid segment times")
+    return replace(row, start=begin)
 
 
 def _recordings(folder: Path, root: Path) -> dict[str, _Recording]:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,11 +36,18 @@ def _rows(path: Path, root: Path) -> Iterator[RowOrSkipped]:
     unpack = gzip.open if path.suffix == ".gz" else open
     try:
         with unpack(path, "rt", encoding="utf-8") as file:
-            for line in file:
+            for number, line in enumerate(file, start=1):
                 if line.strip():
-                    yield _row(json.loads(line), root)
-    except (OSError, EOFError, ValueError) as error:  # a truncated .gz ends with EOFError
+                    yield _row_or_skipped(json.loads(line), root, f"{path.name}:{number}")
+    except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:  # a truncated .gz ends with EOFError
         raise DataError(f"{path} is truncated, or not JSON lines: {error}") from error
+
+
+def _row_or_skipped(cut: Any, root: Path, where: str) -> RowOrSkipped:
+    try:
+        return _row(cut, root)
+    except (AttributeError, KeyError, TypeError):
+        return Skipped(where, "not a cut as Lhotse writes them")
 
 
 def _row(cut: dict[str, Any], root: Path) -> RowOrSkipped:

@@ -19,7 +19,7 @@ def _rows(table: Path, wav: Path) -> Iterator[RowOrSkipped]:
     for record in read_records(table, ("path", "sentence")):
         if isinstance(record, Skipped):
             yield record
-        elif ".." in Path(record["path"]).parts or Path(record["path"]).is_absolute():
+        elif ".." in Path(record["path"]).parts or Path(record["path"]).is_absolute() or not Path(record["path"]).name:
             yield Skipped(record["path"], "path outside wav/")
         else:
             path = Path(record["path"])

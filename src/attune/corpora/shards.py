@@ -12,12 +12,14 @@ from typing import Annotated
 
 from pydantic import Field
 
+from attune.corpora._changes import file_stamp
 from attune.corpora._layout import CorpusPaths, Layout, RowOrSkipped, Skipped
 from attune.corpora._rows import Row
 from attune.corpora._shards import expand_shards, read_shard
 from attune.errors import DataError
-from attune.files import completed
+from attune.files import completed, parse_json
 from attune.secrets import has_secrets, shown
+from attune.sources import is_address
 
 TOGETHER = 4  # shards read in parallel: reading over a network is mostly waiting
 
@@ -63,8 +65,9 @@ def _rows(source: str, folder: Path) -> Iterator[RowOrSkipped]:
 
 
 def _listed(shard: str, folder: Path) -> Path:
-    """A file with the rows of a shard."""
-    path = folder / f"{hashlib.sha256(shard.encode()).hexdigest()[:24]}.jsonl"
+    """A file with the rows of a shard as it is now."""
+    stamp = "" if is_address(shard) else file_stamp(Path(shard))
+    path = folder / f"{hashlib.sha256(f'{shard} {stamp}'.encode()).hexdigest()[:24]}.jsonl"
     if not path.exists():
         with completed(path) as partial, partial.open("w", encoding="utf-8") as file:
             file.writelines(json.dumps(asdict(sample.found)) + "\n" for sample in read_shard(shard))
@@ -74,7 +77,7 @@ def _listed(shard: str, folder: Path) -> Path:
 def _rows_in(path: Path) -> Iterator[RowOrSkipped]:
     with path.open(encoding="utf-8") as file:
         for line in file:
-            fields = json.loads(line)
+            fields = parse_json(line)
             yield Skipped(**fields) if "reason" in fields else Row(**fields)
 
 

@@ -1,9 +1,11 @@
 """Audio SNIPS as SUPERB has it: commands of sixteen synthetic voices; slots as one IOB tag for each word, and intents.
 
-Expects train/, valid/ and test/ with `VOICE-….wav`, and all.iob.snips.txt: `ID BOS words EOS<TAB>O tags INTENT`.
+Expects train/, valid/ and test/ with `VOICE-….wav`, and all.iob.snips.txt: `ID BOS words EOS<TAB>O slots INTENT`, with
+the name of each word's slot, or O.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from attune.corpora._layout import (
@@ -53,9 +55,15 @@ def _row(path: Path, voice: str, line: str) -> RowOrSkipped:
         return Skipped(path.stem, "as many words as tags were expected")
     intent = pairs[-1][1]
     pronounced = [("AND" if word == "&" else word, tag) for word, tag in pairs[1:-1] if word not in PUNCTUATION]
-    labels = {"slots": " ".join(tag for _, tag in pronounced), "intent": intent}
+    labels = {"slots": " ".join(_iob([tag for _, tag in pronounced])), "intent": intent}
     text = " ".join(word for word, _ in pronounced)
     return Row(path.stem, str(path), text=text, speaker=voice, labels=labels, language="en")
+
+
+def _iob(slots: Sequence[str]) -> Iterator[str]:
+    """The names of slots as IOB tags: words in a row that have the same slot are one value."""
+    for before, slot in pairwise(["O", *slots]):
+        yield slot if slot == "O" or slot.startswith(("B-", "I-")) else f"{'I' if slot == before else 'B'}-{slot}"
 
 
 CORPUS = Layout(read, speakers_apart=True)

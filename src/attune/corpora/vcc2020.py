@@ -1,6 +1,8 @@
 """VCC 2020: voice conversion. Training has one target speaker; test has others, with the same sentence of the target.
 
-Expects a folder of recordings for each speaker (SEF1 …, TEF1 …) and, if it is there, prompts/Eng_transcriptions.txt.
+Expects the unpacked archives: source/, target_task1/, vcc2020_database_evaluation/, vcc2020_database_groundtruth/ and,
+if they are there, vcc2020_database_transcriptions/. Or, as S3PRL puts them together, a folder for each speaker (SEF1 …,
+TEF1 …) and prompts/Eng_transcriptions.txt.
 """
 
 from collections.abc import Iterator
@@ -13,6 +15,9 @@ from pydantic import Field
 from attune.corpora._layout import CorpusPaths, Layout, RowOrSkipped, find_files, first_existing, read_fields
 from attune.corpora._rows import Row
 
+FOLDERS = (".", "source", "target_task1", "vcc2020_database_evaluation", "vcc2020_database_groundtruth")
+PROMPTS = ("prompts", "vcc2020_database_transcriptions")
+TRANSCRIPTIONS = ("eng_transcriptions.txt", "evaluation_transcriptions.txt")  # in lower case
 SOURCES = ("SEF1", "SEF2", "SEM1", "SEM2")
 DEV = frozenset(f"E1{number:04d}" for number in range(61, 71))
 TEST = frozenset(f"E3{number:04d}" for number in range(1, 26))
@@ -27,10 +32,11 @@ class Options:
 
 def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipped]]:
     """Train and dev are the target speaker's recordings; test is those of the four sources, 25 sentences each."""
-    target = first_existing(corpus, options.target)
-    prompts = corpus.folder / "prompts" / "Eng_transcriptions.txt"
-    texts = {name: text.strip() for name, text in read_fields(prompts)} if prompts.is_file() else {}
-    own = [path for path in find_files(target, ".wav") if path.stem not in TEST]
+    first_existing(corpus, *(f"{folder}/{options.target}" for folder in FOLDERS[:3]))
+    prompts = [path for folder in PROMPTS for path in find_files(corpus.folder / folder, *TRANSCRIPTIONS)]
+    texts = {name: text.strip() for path in prompts for name, text in read_fields(path)}
+    target = _recordings(corpus.folder, options.target)
+    own = [path for name, path in target.items() if name not in TEST]
     return {
         "train": (_row(path, texts) for path in own if path.stem not in DEV),
         "dev": (_row(path, texts, path) for path in own if path.stem in DEV),
@@ -38,16 +44,22 @@ def read(corpus: CorpusPaths, options: Options) -> dict[str, Iterator[RowOrSkipp
     }
 
 
-def _sources(root: Path, target: Path, texts: dict[str, str]) -> Iterator[RowOrSkipped]:
+def _recordings(root: Path, speaker: str) -> dict[str, Path]:
+    """A speaker's recordings by name, in whichever folder they were unpacked to."""
+    found = (path for folder in FOLDERS for path in find_files(root / folder / speaker, ".wav"))
+    return {path.stem: path for path in sorted(found, key=lambda path: path.stem)}
+
+
+def _sources(root: Path, target: dict[str, Path], texts: dict[str, str]) -> Iterator[RowOrSkipped]:
     for speaker in SOURCES:
-        for path in find_files(root / speaker, ".wav"):
-            if path.stem in TEST:
-                yield _row(path, texts, target / path.name)
+        for name, path in _recordings(root, speaker).items():
+            if name in TEST:
+                yield _row(path, texts, target.get(name))
 
 
 def _row(path: Path, texts: dict[str, str], target: Path | None = None) -> Row:
     speaker = path.parent.name
-    signals = {"target": str(target)} if target and target.is_file() else {}
+    signals = {"target": str(target)} if target else {}
     return Row(
         f"{speaker}/{path.stem}", str(path), text=texts.get(path.stem), speaker=speaker, language="en", signals=signals
     )

@@ -11,15 +11,15 @@ from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Literal
 
-import soundfile
 from pydantic import Field
 
 from attune.audio.decode import read_audio
+from attune.audio.encode import write_audio
 from attune.audio.silence import remove_silence
 from attune.corpora._layout import CorpusPaths, Layout, RowOrSkipped, Skipped, find_files, first_existing, read_fields
 from attune.corpora._rows import Row
 from attune.errors import DataError
-from attune.files import completed, write_text
+from attune.files import write_text
 from attune.types import SAMPLE_RATE
 
 PARTS = {"1": "train", "2": "dev", "3": "test"}
@@ -106,6 +106,8 @@ def _row(roots: list[Path], name: str) -> RowOrSkipped:
     """The row of `id10001/VIDEO/00001.wav`, or .m4a, in whichever folder it was unpacked to."""
     if Path(name).is_absolute() or ".." in Path(name).parts:
         return Skipped(name, "path outside the corpus")
+    if "/" not in name:
+        return Skipped(name, "path is not SPEAKER/VIDEO/FILE")
     paths = [path for root in roots for path in (root / name, (root / name).with_suffix(".m4a"))]
     found = next((path for path in paths if path.is_file()), paths[0])
     speaker = name.split("/")[0]
@@ -121,8 +123,7 @@ def _without_silence(row: RowOrSkipped, to: Path) -> RowOrSkipped:
         samples = remove_silence(read_audio(row.audio), SILENCE)
         if not len(samples):
             return row  # a trial may name it
-        with completed(copy) as partial:
-            soundfile.write(partial, samples, SAMPLE_RATE, subtype="PCM_16", format="FLAC")
+        write_audio(copy, samples, SAMPLE_RATE, "FLAC", "PCM_16")
     return replace(row, audio=str(copy))
 
 

@@ -1,8 +1,9 @@
 """Phrases as a prefix tree over the bytes of their text, and how a model's tokens lead through it.
 
 Matching bytes instead of token ids finds a phrase in whatever way it is tokenized, and folded letters find it in
-whatever way it is capitalized. A phrase begins and ends where words do. Where a match breaks off, a link leads to the
-longest part of it that may still begin another phrase, as in Aho and Corasick's automaton.
+whatever way it is capitalized. A phrase begins and ends where words do: in scripts without spaces, anywhere. Where a
+match breaks off, a link leads to the longest part of it that may still begin another phrase, as in Aho and Corasick's
+automaton.
 """
 
 # M nodes, T tokens
@@ -22,6 +23,8 @@ SPECIAL = re.compile(r"<(?!0x[0-9A-F]{2}>)[^<>]+>|\[[A-Z]+\]")  # <unk>, </s>, <
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 # Scripts that put no space between words: Thai to Khmer, kana and ideographs, their extensions.
 UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]")
+
+UNSPACED_BYTES = range(0xE3, 0xEA)  # first bytes of U+3000 to U+9FFF: of a character that tokens have in parts
 
 
 def _byte_alphabet() -> dict[str, int]:
@@ -109,18 +112,25 @@ def _surface(piece: str, alphabet: Mapping[str, int] | None) -> bytes | None:
 
 
 def _is_break(surface: bytes, first: bool) -> bool:
+    edge = _edge(surface, first)
+    return edge is not None and (not edge.isalnum() or UNSPACED.match(edge) is not None)
+
+
+def _edge(surface: bytes, first: bool) -> str | None:
+    """The first or last character; None where that is a part of one, unless its first byte says enough."""
     try:
-        text = surface.decode()
+        return surface.decode()[0 if first else -1]
     except UnicodeDecodeError:
-        return False
-    edge = text[0 if first else -1]
-    return not edge.isalnum() or UNSPACED.match(edge) is not None
+        byte = surface[0 if first else -1]
+        if byte < 0x80:
+            return chr(byte)
+        return "\u4e00" if first and byte in UNSPACED_BYTES else None
 
 
 def _after_break(surface: bytes) -> bytes:
     """The bytes without the space or sign that they begin with."""
-    text = surface.decode()
-    return surface if UNSPACED.match(text) else text[1:].encode()
+    edge = _edge(surface, first=True)
+    return surface if edge is None or UNSPACED.match(edge) else surface[len(edge.encode()) :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +142,7 @@ class PhraseTree:
     owners: list[int] = field(default_factory=lambda: [NONE, NONE])  # (M,) the phrase whose share that is
     complete: list[tuple[int, ...]] = field(default_factory=lambda: [(), ()])  # (M,) phrases that end here
     at_boundary: list[bool] = field(default_factory=lambda: [False, True])  # (M,) a word may begin here
+    may_begin: list[bool] = field(default_factory=lambda: [False, False])  # (M,) another phrase may, with the last byte
     edges: list[dict[int, int]] = field(default_factory=lambda: [{}, {}])  # (M,) token → node
     begins: dict[int, int] = field(default_factory=dict)  # token → node, where a word may begin
     anew: dict[int, int] = field(default_factory=dict)  # token → node, anywhere
@@ -144,43 +155,57 @@ def grow_tree(phrases: Sequence[str], texts: TokenTexts, bonus: float) -> Phrase
     """
     keys = {folded(phrase): phrase for phrase in phrases}
     for key, phrase in keys.items():
-        if not key or texts.unwritable(key):
+        if not key:
+            raise ModelError(f"phrases: {phrase!r} is empty. Remove it.")
+        if texts.unwritable(key):
             raise ModelError(
                 f"phrases: {phrase!r} has characters that this model's tokens do not have. Spell it as in the "
                 "training text."
             )
-    tree, paths = PhraseTree(), {b"": BOUNDARY}
-    children: dict[int, dict[int, int]] = defaultdict(dict)
-    for key in keys:
+    tree, children, ends = PhraseTree(), defaultdict[int, dict[int, int]](dict), dict[int, int]()
+    for number, key in enumerate(keys):
         tree.worths.append(bonus * len(key.decode().replace(" ", "")))
-        _add(tree, paths, children, key)
-    ends = {key: number for number, key in enumerate(keys)}
-    for path in sorted(filter(None, paths), key=len):
-        _link(tree, paths, path, ends)
-    for path, node in sorted(paths.items(), key=lambda each: len(each[0])):
-        reached = list(_reached(children, node, texts.longest))
-        if node == BOUNDARY:
-            tree.begins.update((token, to) for text, to in reached for token in texts.within.get(text, ()))
-            tree.anew.update((token, to) for text, to in reached for token in texts.anew.get(text, ()))
-        else:
-            linked = tree.edges[_linked(paths, path)]
-            own = {token: to for text, to in reached for token in texts.within.get(text, ())}
-            tree.edges[node].update({**linked, **own})
+        ends[_add(tree, children, key)] = number
+    tree.begins.update(_tokens(children, BOUNDARY, texts.within, texts.longest))
+    tree.anew.update(_tokens(children, BOUNDARY, texts.anew, texts.longest))
+    for node, link in _links(tree, children):
+        # A match may hold others: it is worth as much as the best of them, and ends where they end.
+        _raise_potential(tree, node, tree.potentials[link], tree.owners[link])
+        tree.complete[node] = (*tree.complete[link], *([ends[node]] if node in ends else []))
+        tree.edges[node] = {**tree.edges[link], **dict(_tokens(children, node, texts.within, texts.longest))}
     return tree
 
 
-def _add(tree: PhraseTree, paths: dict[bytes, int], children: dict[int, dict[int, int]], key: bytes) -> None:
-    node = BOUNDARY
+def _add(tree: PhraseTree, children: dict[int, dict[int, int]], key: bytes) -> int:
+    """Add a phrase; returns its last node."""
+    node, boundaries, starts = BOUNDARY, *_places(key.decode())
     for place, byte in enumerate(key, start=1):
+        may_begin = place - 1 in starts
         if byte not in children[node]:
-            children[node][byte] = paths[key[:place]] = len(tree.potentials)
+            children[node][byte] = len(tree.potentials)
             tree.potentials.append(0.0)
             tree.owners.append(NONE)
             tree.complete.append(())
-            tree.at_boundary.append(key[place - 1 : place] == b" ")
+            tree.at_boundary.append(place in boundaries)
+            tree.may_begin.append(may_begin)
             tree.edges.append({})
         node = children[node][byte]
+        tree.may_begin[node] &= may_begin
         _raise_potential(tree, node, tree.worths[-1] * place / len(key), len(tree.worths) - 1)
+    return node
+
+
+def _places(text: str) -> tuple[set[int], set[int]]:
+    """The places in a phrase's bytes after which a word may begin, and those where another phrase may begin in it."""
+    boundaries, starts, place, is_boundary = set[int](), set[int](), 0, False
+    for one in text:
+        if is_boundary or UNSPACED.match(one):
+            starts.add(place)
+        place += len(one.encode())
+        is_boundary = not one.isalnum() or UNSPACED.match(one) is not None
+        if is_boundary:
+            boundaries.add(place)
+    return boundaries, starts
 
 
 def _raise_potential(tree: PhraseTree, node: int, potential: float, owner: int) -> None:
@@ -188,17 +213,28 @@ def _raise_potential(tree: PhraseTree, node: int, potential: float, owner: int) 
         tree.potentials[node], tree.owners[node] = potential, owner
 
 
-def _linked(paths: Mapping[bytes, int], path: bytes) -> int:
-    """The node of the longest part at the end of a path that is a path itself, from the beginning of a word."""
-    tails = (path[place + 1 :] for place in range(len(path)) if path[place : place + 1] == b" ")
-    return next((paths[tail] for tail in tails if tail in paths), INSIDE)
+def _links(tree: PhraseTree, children: Mapping[int, Mapping[int, int]]) -> Iterator[tuple[int, int]]:
+    """Each node, the nearest to the root first, with that of the longest end of its match that may begin another."""
+    links: dict[int, int] = {}
+    waiting = [BOUNDARY]
+    for node in waiting:
+        for byte, child in children.get(node, {}).items():
+            waiting.append(child)
+            link = links.get(node, INSIDE)
+            while link > BOUNDARY and byte not in children.get(link, {}):
+                link = links[link]
+            if link <= BOUNDARY:
+                root = BOUNDARY if tree.at_boundary[child] else INSIDE
+                begun = children[BOUNDARY].get(byte, root) if node != BOUNDARY and tree.may_begin[child] else root
+            links[child] = children[link][byte] if link > BOUNDARY else begun
+            yield child, links[child]
 
 
-def _link(tree: PhraseTree, paths: Mapping[bytes, int], path: bytes, ends: Mapping[bytes, int]) -> None:
-    """A match may hold others: it is worth as much as the best of them, and ends where they end."""
-    node, link = paths[path], _linked(paths, path)
-    _raise_potential(tree, node, tree.potentials[link], tree.owners[link])
-    tree.complete[node] = (*tree.complete[link], *([ends[path]] if path in ends else []))
+def _tokens(
+    children: Mapping[int, Mapping[int, int]], node: int, written: Mapping[bytes, Sequence[int]], longest: int
+) -> Iterator[tuple[int, int]]:
+    """The tokens that can be read from a node on, and where they lead."""
+    return ((token, to) for text, to in _reached(children, node, longest) for token in written.get(text, ()))
 
 
 def _reached(children: Mapping[int, Mapping[int, int]], node: int, longest: int) -> Iterator[tuple[bytes, int]]:

@@ -83,12 +83,11 @@ def mean_confidence(words: Sequence[Word]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A text as it is written, and as the model learned to write it."""
+    """A text as it is written or, where the model does not learn it word by word, as it learns it."""
 
     written: tuple[str, ...]
     spelled: tuple[str, ...]  # in letters that the model has
     counts: tuple[int, ...]  # learned words of each written one
-    is_wordwise: bool  # whether the words are learned one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,36 +112,47 @@ class Aligner:
         return [self._finished(one, text, words) for one, text, words in zip(inputs, texts, found, strict=True)]
 
     def _text(self, one: AlignmentInput) -> _Text:
-        """The written words, each with how many words are learned of it; one of none goes with the word before."""
+        """The written words, each with how many words are learned of it; one of none goes with the word before.
+
+        At the beginning, it goes with the word after it.
+        """
         if not isinstance(self.task, TextTask):
             raise ModelError("Expected a model that transcribes.")
         task = self.task
         written: list[str] = []
         spelled: list[str] = []
         counts: list[int] = []
+        marks = ""  # before the first word
 
-        def learned(text: str) -> int:
-            return len(task.text(Utterance("", 0.0, text=text, language=one.language)).split())
+        def learned(text: str) -> list[str]:
+            return task.text(Utterance("", 0.0, text=text, language=one.language)).split()
 
         for word in one.text.split():
             known = self._spelled(word, one)
-            count = learned(known)
-            if count or not written:
-                written.append(word)
+            if count := len(learned(known)):
+                written.append(marks + word)
                 spelled.append(known)
                 counts.append(count)
-            else:
+                marks = ""
+            elif written:
                 written[-1] += f" {word}"
-        is_wordwise = all(counts) and sum(counts) == learned(" ".join(spelled))
-        return _Text(tuple(written), tuple(spelled), tuple(counts), is_wordwise)
+            else:
+                marks += f"{word} "
+        whole = learned(" ".join(spelled))
+        if len(whole) != sum(counts):  # such as numbers of several words that are learned as digits
+            written, counts = whole, [1] * len(whole)
+        return _Text(tuple(written), tuple(spelled), tuple(counts))
 
     def _spelled(self, word: str, one: AlignmentInput) -> str:
-        """The word as it is, in lower or upper case or without marks: the first that the vocabulary has most of."""
+        """The word as it is, in lower or upper case or without marks: the first that the vocabulary has most of.
+
+        Nothing of marks that it does not have.
+        """
         pieces = self.task_model.codec.pieces
         if UNKNOWN not in pieces:
             return word
         unknown = list(pieces).index(UNKNOWN)
-        letters = "".join(letter for letter in word if letter.isalnum()) or word
+        letters = "".join(letter for letter in word if letter.isalnum())
         ways = dict.fromkeys((word, word.lower(), word.upper(), letters.lower(), letters.upper()))
         return min(ways, key=lambda way: self._tokens(one, way, 1.0).count(unknown))
 
@@ -248,7 +258,7 @@ class Aligner:
         return words
 
     def _finished(self, one: AlignmentInput, text: _Text, found: Sequence[_TimedWord]) -> Alignment:
-        """The words as they are written, where they are learned one by one, at the pauses of the audio."""
+        """The words as they are written, at the pauses of the audio."""
         frames = speech_frames(one.samples)
         timed = [without_strays(each.word, each.tokens, frames.is_speech) for each in found]
         # Attention is with a word before it begins.
@@ -256,9 +266,7 @@ class Aligner:
         snapped = snap_to_pauses(timed, frames, reach=reach)
         foreign = tuple(Span(*each) for each in speech_between(snapped, frames.is_speech))
         characters = tuple(each for own, word in zip(found, snapped, strict=True) for each in _characters(own, word))
-        if text.is_wordwise:
-            return Alignment(*_written(text, snapped, characters), foreign)
-        return Alignment(snapped, characters, (), foreign)
+        return Alignment(*_written(text, snapped, characters), foreign)
 
 
 @dataclass(frozen=True, slots=True)

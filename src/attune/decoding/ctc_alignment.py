@@ -19,7 +19,7 @@ from attune.types import CtcScorer, Hypothesis
 
 BLANK = 0
 STAY, NEXT, SKIP = range(3)  # how a state was reached: from itself, from the one before, or past a blank
-FOREIGN_COST = 2.0  # nats a frame for speech between words that the text does not have
+FOREIGN_COST = 3.0  # nats a frame for speech between words that the text does not have
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,9 @@ def align(scorer: CtcScorer, rows: Sequence[ForcedTokens]) -> list[Hypothesis | 
     emitted = log_probs.gather(2, states.tokens.gather(1, path)[..., None])[..., 0]  # (B, F)
     found = zip(path.cpu(), emitted.cpu(), scorer.lengths.tolist(), scores.tolist(), rows, strict=True)
     return [
-        _hypothesis(own[:length], gains[:length], score, row) if score > float("-inf") else None
+        _hypothesis(own[:length], gains[:length], score, row)
+        if score > float("-inf") and (length or not row.tokens)
+        else None
         for own, gains, length, score, row in found
     ]
 

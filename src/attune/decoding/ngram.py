@@ -23,6 +23,7 @@ BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
 LN_10 = math.log(10)
 SECTION = re.compile(r"\\(?:(\d+)-grams:|data\\|end\\)")
 NEVER = -99 * LN_10  # how the format writes probability 0, such as that of <s>
+GZIP = b"\x1f\x8b"  # how such a file begins
 SHOWN_WORDS = 5
 
 Gram = tuple[int, ...]
@@ -123,8 +124,8 @@ def _entries(path: Path, ids: Mapping[str, int]) -> tuple[dict[Gram, tuple[float
     for words, log_prob, backoff in _lines(path):
         if words == [UNKNOWN]:
             unknown = log_prob
-        if UNKNOWN in words or (END in words and END not in ids):
-            continue  # every token is known
+        if any(word in (UNKNOWN, END) and word not in ids for word in words):
+            continue  # there every token is known, or no sentence ends
         if all(word in ids for word in words):
             entries[tuple(ids[word] for word in words)] = (log_prob, backoff)
         elif len(words) == 1:
@@ -148,6 +149,9 @@ def _longest(nodes: Mapping[Gram, int], gram: Gram) -> int:
 def _lines(path: Path) -> Iterator[tuple[list[str], float, float]]:
     """Words, natural log-probability and backoff of every n-gram."""
     try:
+        with path.open("rb") as file:
+            if file.read(len(GZIP)) == GZIP:
+                raise ModelError(f"{path} is compressed. Unpack it first: gunzip {path}")
         # Not splitlines() nor a plain split(): tokens may hold spaces and line separators of other scripts.
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -168,7 +172,16 @@ def _entry(fields: Sequence[str], order: int) -> tuple[list[str], float, float]:
     log_prob, *words = fields[: order + 1]
     if len(words) < order or len(fields) > order + 2:
         raise ValueError
-    return words, float(log_prob) * LN_10, sum(map(float, fields[order + 1 :])) * LN_10
+    words = [UNKNOWN if word == UNKNOWN.upper() else word for word in words]  # as some tools write it
+    return words, _natural(log_prob), sum(map(_natural, fields[order + 1 :]))
+
+
+def _natural(text: str) -> float:
+    """The natural logarithm of what is written base 10; some tools write -inf."""
+    value = float(text) * LN_10
+    if math.isnan(value):
+        raise ValueError
+    return max(value, NEVER)
 
 
 def _unfit(path: Path, strangers: Sequence[str]) -> str:

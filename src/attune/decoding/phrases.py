@@ -11,7 +11,7 @@ even on the way: otherwise one that repeats it would be ahead of all others for 
 # R rows, U utterances, V tokens, L lists of phrases, M nodes, P phrases, E edges of a node, C phrases at a node
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -19,10 +19,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attune.decoding._phrase_tree import BOUNDARY, INSIDE, PhraseTree, TokenTexts, grow_tree
+from attune.decoding._phrase_tree import BOUNDARY, INSIDE, PhraseTree, TokenTexts, folded, grow_tree
+from attune.errors import DataError
+from attune.types import Utterance
 
 Phrases = tuple[str, ...]
-MOST_TREES = 256
+MOST_TREES, MOST_TABLES = 256, 4
 EDGE = 0.5  # log-probability that a phrase keeps beyond what it needed
 REACH = 4.0  # log-probability that a token of a phrase may be below the best one
 
@@ -52,6 +54,7 @@ class PhraseBook:
     trees: dict[tuple[Phrases, float], PhraseTree] = field(
         default_factory=dict, repr=False, compare=False
     )  # grown so far
+    tables: dict[tuple[object, ...], PhraseTables] = field(default_factory=dict, repr=False, compare=False)
 
     def booster(self, own: Sequence[Phrases], device: torch.device) -> PhraseBooster | None:
         """For a batch whose utterances have these phrases of their own; None where there are none at all."""
@@ -64,8 +67,32 @@ class PhraseBook:
         for each in known:
             if (each, self.bonus) not in self.trees:
                 self.trees[each, self.bonus] = grow_tree(each, self.texts, self.bonus)
-        tables = PhraseTables([self.trees[each, self.bonus] for each in known], self.texts, device)
-        return PhraseBooster(tables, torch.tensor([known.index(each) for each in lists], device=device), self.reach)
+        which = torch.tensor([known.index(each) for each in lists], device=device)
+        return PhraseBooster(self._tables_of(known, device), which, self.reach)
+
+    def _tables_of(self, known: Sequence[Phrases], device: torch.device) -> PhraseTables:
+        """Mostly all batches have the same phrases, and thousands of them take a second to write down."""
+        place = (*known, self.bonus, device)
+        found = self.tables.get(place)
+        if found is None:
+            found = PhraseTables([self.trees[each, self.bonus] for each in known], self.texts, device)
+            if len(self.tables) >= MOST_TABLES:
+                self.tables.clear()
+            self.tables[place] = found
+        return found
+
+
+def require_writable(book: PhraseBook, utterances: Iterable[Utterance]) -> None:
+    """Refuse an utterance with a phrase that this model's tokens cannot write, before anything is decoded."""
+    known: set[str] = set()
+    for utterance in utterances:
+        for phrase in utterance.phrases:
+            if phrase not in known and book.texts.unwritable(folded(phrase)):
+                raise DataError(
+                    f"{utterance.where}: utterance {utterance.id!r} has the phrase {phrase!r}, with characters that "
+                    "this model's tokens do not have. Spell it as in the training text, or remove it from the row."
+                )
+            known.add(phrase)
 
 
 class PhraseTables:
@@ -161,9 +188,10 @@ class PhraseBooster:
         tokens, nodes = (each[rows.nodes] for each in tables.edges)  # (R, E)
         after = F.pad(after, (0, 1)).scatter(1, tokens, nodes)[:, :-1]
         ended = self._ended(rows)
-        is_had = torch.where(tables.is_break, _had(ended, tables.owners[after]), _had(rows.had, tables.owners[after]))
+        is_break = tables.is_break | tables.at_boundary[rows.nodes][:, None]  # (R, V)
+        is_had = torch.where(is_break, _had(ended, tables.owners[after]), _had(rows.had, tables.owners[after]))
         potentials = tables.potentials[after].masked_fill(is_had, 0)
-        gains = potentials + self._kept(rows)[:, None] * tables.is_break
+        gains = potentials + self._kept(rows)[:, None] * is_break
         vocabulary = log_probs.shape[1]
         missing = vocabulary - gains.shape[1]  # they write nothing, such as timestamps
         if missing > 0:
@@ -177,7 +205,7 @@ class PhraseBooster:
         """The rows after one more token each (R,), where one is emitted (R,), so far below the best one (R,)."""
         tables, last = self.tables, len(self.tables.is_break) - 1
         known = tokens.clamp(max=last)
-        is_break = tables.is_break[known] | (tokens > last)
+        is_break = tables.is_break[known] | tables.at_boundary[rows.nodes] | (tokens > last)
         default = tables.defaults[rows.lists, tables.at_boundary[rows.nodes].long(), known]
         default = default.masked_fill(tokens > last, BOUNDARY)
         edges, targets = (each[rows.nodes] for each in tables.edges)

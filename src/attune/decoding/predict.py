@@ -12,7 +12,7 @@ from typing import cast
 import torch
 from torch import nn
 
-from attune.batches.load import LoadedMicroBatch, MicroBatchPlan, Position
+from attune.batches.micro_batch import LoadedMicroBatch, MicroBatchPlan, Position
 from attune.batches.plan import Plan
 from attune.contracts import HalfPrecisionModel, QuantizedModel, SpeechModel, TaskModel
 from attune.decoding.search import Search, decode_batch

@@ -89,7 +89,7 @@ class SearchConfig:
     ] = 0.0
     lm: Annotated[
         str | None,
-        Field(min_length=1, description="ARPA n-gram model over the model's tokens, fused in beam search."),
+        Field(min_length=1, description="ARPA n-gram model over the model's tokens, or in a CTC beam over words."),
     ] = None
     lm_weight: Annotated[
         float, Field(ge=0, le=1000, description="Weight of the language model's log-probabilities.")

@@ -41,13 +41,13 @@ def _is_name(shard: object) -> bool:
 def _read_file(path: Path) -> dict[str, Tensor]:
     if path.suffix != ".safetensors":
         return as_tensors(read_pt(path), path)
-    _require_content(path)
+    require_content(path)
     return read_safetensors(path)
 
 
 def read_pt(path: Path, toolkits: tuple[str, ...] = ()) -> Any:
     """What a `.pt` file holds; classes of these toolkits, which are not needed for it, are read as their values."""
-    _require_content(path)
+    require_content(path)
     try:
         with path.open("rb") as file:
             return read_pickled(file, path.stat().st_size, toolkits)
@@ -55,7 +55,7 @@ def read_pt(path: Path, toolkits: tuple[str, ...] = ()) -> Any:
         raise ModelError(f"Cannot read tensors from {path}: {_reason(error)}") from error
 
 
-def _require_content(path: Path) -> None:
+def require_content(path: Path) -> None:
     """Refuse what a download that went wrong leaves: nothing, or git-lfs's pointer to the file."""
     try:
         with path.open("rb") as file:

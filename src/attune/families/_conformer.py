@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from attune.families._conformer_shape import ConformerShape
 from attune.families._norm import BatchNorm
 from attune.families._own import Own, own_of
+from attune.families._positions import by_place, relative_sinusoids
 from attune.kernels.recompute import run_layer
 
 
@@ -92,7 +93,7 @@ class RelativeAttention(nn.Module):
         places = self._by_head(self.linear_pos(positions))  # (1, H, P, D / H)
         scale = queries.shape[-1] ** -0.5
         about_places = (queries + self.pos_bias_v).transpose(1, 2) @ places.transpose(2, 3)
-        shift = _shifted if before is None else _looked_up
+        shift = by_place if before is None else _looked_up
         distances = shift(about_places) * scale  # (B, H, F, L + F)
         found = F.scaled_dot_product_attention(
             (queries + self.pos_bias_u).transpose(1, 2).to(values.dtype),
@@ -211,7 +212,7 @@ class Conformer(nn.Module):
         return self._run_layers(hidden, own), own.lengths
 
     def _run_layers(self, hidden: Tensor, own: Own) -> Iterator[Tensor]:
-        positions = sinusoids(hidden.shape[1], hidden.shape[2], hidden.device).to(hidden.dtype)
+        positions = relative_sinusoids(hidden.shape[1], hidden.shape[2], hidden.device).to(hidden.dtype)
         positions = self.dropout_positions(positions)
         hidden = self.dropout(hidden * self.scale)
         unseen = self._unseen(own)
@@ -243,20 +244,6 @@ class Conformer(nn.Module):
 def chunks_before(left: int, look_ahead: int) -> int:
     """How many chunks before its own a frame sees."""
     return left // (look_ahead + 1) if left >= 0 else 1 << 30
-
-
-def sinusoids(frames: int, width: int, device: torch.device) -> Tensor:
-    """Relative positions (1, 2 F - 1, D), from what is farthest before to what is farthest after."""
-    places = torch.arange(frames - 1, -frames, -1, dtype=torch.float32, device=device)[:, None]
-    rates = torch.exp(torch.arange(0, width, 2, dtype=torch.float32, device=device) * -(math.log(10_000) / width))
-    return torch.stack([(places * rates).sin(), (places * rates).cos()], dim=2).flatten(1)[None]
-
-
-def _shifted(scores: Tensor) -> Tensor:
-    """Scores by distance (B, H, F, 2 F - 1) as scores by place (B, H, F, F)."""
-    rows, heads, frames, places = scores.shape
-    padded = F.pad(scores, (1, 0)).view(rows, heads, places + 1, frames)
-    return padded[:, :, 1:].reshape(rows, heads, frames, places)[..., :frames]
 
 
 def _looked_up(scores: Tensor) -> Tensor:

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from attune.errors import ModelError
-from attune.families._conformer import Conformer, ConformerLayer, chunks_before, sinusoids
+from attune.families._conformer import Conformer, ConformerLayer, chunks_before
 from attune.families._own import Own, own_of
+from attune.families._positions import relative_sinusoids
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class ConformerStream:
     def step(self, frames: Tensor, lengths: Tensor, past: EncoderPast) -> tuple[Tensor, EncoderPast]:
         """The next chunk (B, C, D) of subsampled frames to encoded ones; only a last one has fewer (B,) than C."""
         own = own_of(lengths, self.chunk)
-        positions = sinusoids(self.before + self.chunk, frames.shape[2], frames.device)
+        positions = relative_sinusoids(self.before + self.chunk, frames.shape[2], frames.device)
         unseen = self._unseen(own, past.count)
         hidden, kept = frames * self.encoder.scale, []
         for layer, before in zip(self._layers, past.layers, strict=True):

@@ -39,9 +39,14 @@ class BatchNorm(nn.Module):
         self.tally: Tensor | None = None
 
     @property
+    def follows(self) -> bool:
+        """Whether its statistics follow the data in training; those of a norm whose weights are frozen stay too."""
+        return not self.is_frozen and any(each.requires_grad for each in self.parameters())
+
+    @property
     def learns(self) -> bool:
-        """Whether its statistics follow the data."""
-        return self.training and not self.is_frozen
+        """Whether they do now."""
+        return self.training and self.follows
 
     def forward(self, frames: Tensor, own: Own) -> Tensor:
         """Frames (B, C, F) normalized by channel; what lies beyond the own ones is never looked at."""
@@ -57,7 +62,8 @@ class BatchNorm(nn.Module):
 
     def begin_step(self) -> Tensor:
         """A leaf whose gradient backward adds the sums of each micro-batch to: frames, deviations and squares."""
-        self.tally = torch.zeros(3, len(self.weight), device=self.weight.device, requires_grad=True)
+        width = len(self.weight) if self.follows else 0
+        self.tally = torch.zeros(3, width, device=self.weight.device, requires_grad=True)
         return self.tally
 
     @classmethod

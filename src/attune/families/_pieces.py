@@ -1,13 +1,16 @@
-"""The SentencePiece model that came with another toolkit's weights."""
+"""Text as pieces: of a SentencePiece model that came with another toolkit's weights, or of the task."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from sentencepiece import SentencePieceProcessor
 
+from attune.contracts import join_values
 from attune.errors import ModelError
 from attune.text.tokenizers.characters import UNREADABLE, collapse_whitespace
+from attune.types import Json, Output, Target, Utterance, require_hypothesis, target_text
 
 
 @dataclass(frozen=True)
@@ -38,5 +41,39 @@ class OwnPieces:
 
     def decode(self, labels: tuple[int, ...]) -> str:
         """The text that labels spell; what they do not know is written as everywhere, whatever this model writes."""
-        unknown = self.processor.decode([self.processor.unk_id()])
-        return collapse_whitespace(self.processor.decode(list(labels)).replace(unknown, UNREADABLE))
+        text, unknown = self.processor.decode(list(labels)), self.processor.decode([self.processor.unk_id()])
+        return collapse_whitespace(text.replace(unknown, UNREADABLE) if unknown else text)
+
+
+@dataclass(frozen=True, slots=True)
+class PieceCodec:
+    """Utterances to labels, and labels to text."""
+
+    pieces: tuple[str, ...]  # without the blank of a transducer
+    encode: Callable[[Utterance], tuple[int, ...]]
+    decode: Callable[[tuple[int, ...]], str]
+    begin: tuple[int, ...] = ()  # what decoding starts from
+
+    def target(self, utterance: Utterance) -> tuple[int, ...]:
+        """The labels to learn."""
+        return self.encode(utterance)
+
+    def frames_needed(self, target: Target) -> int:
+        """None in particular: attention may stay where it is, and a frame may emit several labels."""
+        return 0
+
+    def prompt(self, utterance: Utterance) -> tuple[int, ...]:
+        """The same for all."""
+        return self.begin
+
+    def read(self, output: Output) -> str:
+        """The text of a hypothesis."""
+        return self.decode(require_hypothesis(output).tokens)
+
+    def join(self, values: Sequence[Json], whole: Utterance) -> str:
+        """Texts with a space between them."""
+        return join_values(values)
+
+    def describe(self, target: Target) -> str:
+        """Label ids."""
+        return target_text(target)

@@ -213,7 +213,7 @@ def output_grad_kernel(
     found = tl.where(column[None, :] == target[:, None], found - label[:, None], found)
     found = tl.where(column[None, :] == blank, found - blank_part[:, None], found)
     tl.store(bias_part + part * stride + column, tl.sum(found, 0))
-    place = output_grad + row[:, None] * stride + column[None, :]
+    place = output_grad + row[:, None].to(tl.int64) * stride + column[None, :]
     tl.store(place, found.to(output_grad.dtype.element_ty), mask=real[:, None])
 
 
@@ -248,7 +248,7 @@ def output_grad_tail_kernel(
         found = tl.where(steps[None, :], tl.sum(taken, 1)[:, None] * softmax - taken, found)
     inside = column < stride
     tl.store(bias_part + part * stride + column, tl.sum(found, 0), mask=inside)
-    place = output_grad + row[:, None] * stride + column[None, :]
+    place = output_grad + row[:, None].to(tl.int64) * stride + column[None, :]
     tl.store(place, found.to(output_grad.dtype.element_ty), mask=real[:, None] & inside[None, :])
 
 

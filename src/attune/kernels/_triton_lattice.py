@@ -53,10 +53,11 @@ def _goal(
     real = (frame >= 0) & (frame < frames) & (label < width)
     goal = frame + step
     goal_label = label + EMITS
+    if not EMITS:
+        real = real & (goal > frame)  # of a cell's own beta nothing is there yet
     inside = real & (goal < frames) & (goal_label < width)
     beyond = tl.load(beta + start + goal * width + goal_label, mask=inside, other=NEG_INF)
     if not EMITS:
-        real = real & (goal > frame)
         beyond = tl.where((goal == frames) & (label == width - 1), 0.0, beyond)
     return beyond + _score(
         blank_score, label_score, duration_score, start + frame * width + label, index, real, EMITS, D

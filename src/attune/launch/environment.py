@@ -13,17 +13,36 @@ from itertools import product
 
 from attune.errors import ConfigError
 
+PLACE = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 FIRST_PORT, PORTS = 20_000, 12_000  # below Linux's ports for outgoing connections
 
 
 def rank_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that torch needs to join the process group; none if this process is alone."""
     if "RANK" in environment and "WORLD_SIZE" in environment:
+        _require_place(environment)
         return {}
     for found in (_of_slurm(environment), _of_open_mpi(environment), _of_pmi(environment)):
         if found and int(found["WORLD_SIZE"]) > 1:
             return {**found, **{name: environment[name] for name in found.keys() & environment.keys()}}
     return {}
+
+
+def _require_place(environment: Mapping[str, str]) -> None:
+    """Refuse what no launcher sets: torch would fail far from here, or wait for ranks that cannot come."""
+    size, rank = _number(environment, "WORLD_SIZE"), _number(environment, "RANK")
+    is_sound = 0 <= rank < size and bool(environment.get("MASTER_ADDR"))
+    if not is_sound or not 0 < _number(environment, "MASTER_PORT") < 65536:
+        given = ", ".join(f"{name}={environment[name]}" if name in environment else f"no {name}" for name in PLACE)
+        raise ConfigError(
+            f"The environment has {given}, which is not the place of a rank among others. Start ranks with attune "
+            "--devices N, torchrun, srun or mpirun; for one process, unset RANK and WORLD_SIZE."
+        )
+
+
+def _number(environment: Mapping[str, str], name: str) -> int:
+    text = environment.get(name, "")
+    return int(text) if text.isdecimal() else -1
 
 
 def _of_slurm(environment: Mapping[str, str]) -> dict[str, str] | None:
@@ -37,7 +56,7 @@ def _of_slurm(environment: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def _of_open_mpi(environment: Mapping[str, str]) -> dict[str, str] | None:
-    if "OMPI_COMM_WORLD_RANK" not in environment:
+    if "OMPI_COMM_WORLD_RANK" not in environment or "OMPI_COMM_WORLD_SIZE" not in environment:
         return None
     size = environment["OMPI_COMM_WORLD_SIZE"]
     here = environment.get("OMPI_COMM_WORLD_LOCAL_SIZE", size)

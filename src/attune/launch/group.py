@@ -12,13 +12,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
 from attune.errors import Preempted, RankLost
-from attune.launch.stopping import INTERRUPTED, STOP_SIGNALS
+from attune.launch.stopping import INTERRUPTED, call_at_stop_signals
 from attune.processes import RUN_ID_VARIABLE, cores, find_run_processes, preserve_environment
 
 SHUTDOWN_SECONDS = 20  # between SIGTERM and SIGKILL for ranks whose group has lost a rank: they cannot save
@@ -66,7 +66,7 @@ def _run_once(count: int, arguments: Sequence[str], stop: "StopRequest") -> Outc
         rdzv_endpoint="127.0.0.1:0",  # any free port
         local_addr="127.0.0.1",
         max_restarts=0,
-        signals_to_handle="SIGHUP,SIGQUIT",
+        signals_to_handle="SIGQUIT",  # the others are ours
         shutdown_timeout=SHUTDOWN_SECONDS,
     )
     try:
@@ -145,7 +145,7 @@ def forward_stop_signals() -> Iterator[StopRequest]:
     def remember(number: int, _: FrameType | None) -> None:
         if number == signal.SIGINT and signal.SIGINT in stop.received:
             for found in _ranks(stop.run):
-                os.kill(found, signal.SIGKILL)
+                _send(signal.SIGKILL, found)
             os._exit(INTERRUPTED)
         stop.received.append(number)
         received.set()
@@ -158,12 +158,12 @@ def forward_stop_signals() -> Iterator[StopRequest]:
             for rank in _ranks(stop.run):
                 if rank not in signaled:
                     signaled.add(rank)
-                    os.kill(rank, number)
+                    _send(number, rank)
             if not signaled and time.monotonic() - began > START_SECONDS:
                 # There are no ranks yet, and the agent that starts them cannot be interrupted. Nothing is lost.
                 os._exit(Preempted.exit_code)
 
-    before = {number: signal.signal(number, remember) for number in STOP_SIGNALS}
+    before = call_at_stop_signals(remember)
     threading.Thread(target=forward, daemon=True).start()
     try:
         yield stop
@@ -171,6 +171,11 @@ def forward_stop_signals() -> Iterator[StopRequest]:
         over.set()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _send(number: int, process: int) -> None:
+    with suppress(ProcessLookupError):  # it has just ended by itself
+        os.kill(process, number)
 
 
 def _ranks(run: str) -> list[int]:

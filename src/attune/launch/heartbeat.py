@@ -109,8 +109,9 @@ class RankMonitor:
         if not self._has_store:
             return [0]  # which hosts it
         now, limit = time.monotonic(), SILENT_PERIODS * self._period
-        silent = [rank for rank, beat in dict(self._heartbeats).items() if now - beat.changed_at > limit]
-        dead = [rank for rank in self._heartbeats if self._is_near(rank) and not _is_alive(self._processes[rank].pid)]
+        beats = dict(self._heartbeats)  # the other thread forgets ranks that sign off
+        silent = [rank for rank, beat in beats.items() if now - beat.changed_at > limit]
+        dead = [rank for rank in beats if self._is_near(rank) and not _is_alive(self._processes[rank].pid)]
         return sorted({*self._reasons, *dead, *(silent if now - self._last_exchange < limit else ())})
 
     def _farewell(self, rank: int) -> str:

@@ -29,7 +29,7 @@ from attune.processes import RUN_ID_VARIABLE, cores, preserve_environment
 LAST_CALL_SECONDS = 30  # to wait for more nodes, once there are enough
 SAVE_SECONDS = 120  # that ranks may take to save when a machine joins
 VARIABLES = {
-    "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGHUP,SIGQUIT",  # the others are ours
+    "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGQUIT",  # the others are ours
     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # else a machine that joins later waits for an address that nobody sends
 }
 

@@ -5,6 +5,8 @@ waits for another forever.
 """
 
 import os
+import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -12,6 +14,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+from attune.errors import RankLost
 from attune.launch.environment import interface_environment, rank_environment
 from attune.launch.heartbeat import monitored
 from attune.processes import die_with_parent
@@ -20,6 +23,7 @@ from attune.world import World, choose_device
 
 # The heartbeat monitor names the missing rank, which torch cannot: so torch's timeout is later.
 GRACE_SECONDS = 60.0
+LOOK_SECONDS = 0.2
 
 
 def is_rank() -> bool:
@@ -43,7 +47,42 @@ def init_world(site: Site, on_loss: Callable[[str, bool], None]) -> Iterator[Wor
         torch.cuda.set_device(device)
     os.environ.update(interface_environment(os.environ))
     backend = "nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=timedelta(seconds=site.timeout + GRACE_SECONDS))
+    _meet(backend, site.timeout)
     with monitored(World(dist.get_rank(), dist.get_world_size(), device), site.timeout, on_loss) as world:
         yield world
     dist.destroy_process_group()  # not after an error: it could wait for a rank that is gone
+
+
+def _meet(backend: str, timeout: float) -> None:
+    """Join the process group; ranks that do not meet say so, not torch with its C++ stack."""
+    place, rank = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}", int(os.environ["RANK"])
+    if rank:
+        _wait_for_first(place, timeout)
+    try:
+        dist.init_process_group(backend, timeout=timedelta(seconds=timeout + GRACE_SECONDS))
+    except dist.DistError as error:
+        reason = str(error).partition("\n")[0].rstrip(". ")
+        raise _not_met(place, reason) from error
+
+
+def _wait_for_first(place: str, timeout: float) -> None:
+    """Wait until somebody listens where the first rank should; torch would wait for twice as long."""
+    deadline = time.monotonic() + timeout
+    host, _, port = place.rpartition(":")
+    while True:
+        try:
+            socket.create_connection((host, int(port)), timeout).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise _not_met(place, f"nobody answered for {timeout:.0f} s ({error.strerror or error})") from error
+        time.sleep(LOOK_SECONDS)
+
+
+def _not_met(place: str, reason: str) -> RankLost:
+    rank, size = os.environ["RANK"], os.environ["WORLD_SIZE"]
+    return RankLost(
+        f"Rank {rank} of {size} did not meet the others at {place}: {reason}. Check that all ranks are started with "
+        "the same MASTER_ADDR and a free MASTER_PORT; where some start much later, raise --timeout.",
+        is_reporter=True,
+    )

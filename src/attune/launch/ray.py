@@ -25,7 +25,7 @@ from attune.files import explain_write_errors
 from attune.launch.group import Outcome
 from attune.launch.heartbeat import monitored
 from attune.launch.ranks import GRACE_SECONDS
-from attune.launch.stopping import INTERRUPTED, STOP_SIGNALS
+from attune.launch.stopping import INTERRUPTED, call_at_stop_signals
 from attune.processes import RUN_ID_VARIABLE, cores
 from attune.world import World
 
@@ -196,7 +196,7 @@ def _pass_on_stop_signals(ray: Any, notes: Any) -> Iterator[None]:
                 ray.get(notes.put.remote(STOP, True))
                 return
 
-    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
+    before = call_at_stop_signals(stop)
     threading.Thread(target=pass_on, daemon=True).start()
     try:
         yield

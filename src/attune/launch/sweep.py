@@ -7,16 +7,24 @@ which every node sees, and are ranked here.
 import importlib
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing.queues import Queue
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Event
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
+from attune.errors import Preempted
 from attune.launch.ray import Cluster, connect_cluster, require_shared_folder, uses_gpu
+from attune.launch.stopping import STOP_SIGNALS
+from attune.processes import cores, die_with_parent
 from attune.site import Site
 from attune.studies.sweep import PointResult, SweepPoint, finished_result, run_point
 
+CONTEXT = multiprocessing.get_context("spawn")
+LOOK_SECONDS = 0.2  # between two looks whether to stop
 TRIALS = "ray-tune"  # the folder of what Tune writes, beside the runs
 LOST_NODES = 3  # that a point may outlive
 
@@ -28,18 +36,59 @@ def run_here(
     if devices == 1:
         yield from (run_point(point, site, stop_requested) for point in points)
         return
-    context = multiprocessing.get_context("spawn")
-    numbers: Queue[int] = context.Queue()
+    stops, free = CONTEXT.Event(), SimpleQueue[int]()
     for number in range(devices):
-        numbers.put(number)
-    with ProcessPoolExecutor(devices, context, _take_device, (numbers, devices)) as pool:
-        yield from (done.result() for done in as_completed([pool.submit(run_point, point, site) for point in points]))
+        free.put(number)
+    with ThreadPoolExecutor(devices) as pool:
+        try:
+            pending = {pool.submit(_run_apart, point, site, free, devices, stops) for point in points}
+            while pending:
+                done, pending = wait(pending, LOOK_SECONDS, FIRST_COMPLETED)
+                yield from (each.result() for each in done)
+                if stop_requested():
+                    stops.set()
+                    pending = {each for each in pending if not each.cancel()}
+            if stops.is_set():
+                raise Preempted("Stopped. Run the same command to go on with the other points.")
+        finally:  # however it ends, nobody trains on
+            stops.set()
+            pool.shutdown(cancel_futures=True)
 
 
-def _take_device(numbers: "Queue[int]", devices: int) -> None:
-    """Give this process a device of its own, before anything has asked for one, and its share of the cores."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = visible_device(numbers.get(), os.environ.get("CUDA_VISIBLE_DEVICES"))
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // devices)))
+def _run_apart(point: SweepPoint, site: Site, free: "SimpleQueue[int]", devices: int, stops: Event) -> PointResult:
+    """Run a point in a process of its own, on a free device; one that is killed is not the end of the sweep."""
+    number = free.get()
+    try:
+        receiver, sender = CONTEXT.Pipe(duplex=False)
+        arguments = (sender, point, site, number, devices, stops, os.getpid())
+        process = CONTEXT.Process(target=_work, args=arguments)
+        process.start()
+        sender.close()  # so that the end of the process is the end of what there is to receive
+        try:
+            result: PointResult | BaseException = receiver.recv()
+        except EOFError:
+            result = PointResult(point, problem="Its process was killed, perhaps out of memory. Run the command again.")
+        process.join()
+    finally:
+        free.put(number)
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
+def _work(
+    sender: Connection, point: SweepPoint, site: Site, number: int, devices: int, stops: Event, parent: int
+) -> None:
+    """Run a point on a device of its own and with a share of the cores, until `stops` is set."""
+    die_with_parent(parent)
+    for each in STOP_SIGNALS:  # which a terminal sends to the parent too: it decides when to stop
+        signal.signal(each, signal.SIG_IGN)
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible_device(number, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // devices)))
+    try:
+        sender.send(run_point(point, site, stops.is_set))
+    except BaseException as error:
+        sender.send(error)
 
 
 def visible_device(number: int, visible: str | None) -> str:

@@ -19,7 +19,7 @@ from attune import catalog
 from attune import recipe as recipes
 from attune.contracts import Family, ImportedCheckpoint, ModelSection, RemappedWeights
 from attune.errors import ConfigError, ModelError
-from attune.files import explain_write_errors, write_text
+from attune.files import copy_tree, explain_write_errors, write_text
 from attune.loading.adapter import base_of, is_adapter, read_adapter, with_base
 from attune.loading.pairs import require_fit
 from attune.loading.pretrained import (
@@ -33,6 +33,7 @@ from attune.loading.pretrained import (
     open_pretrained,
     start_from,
 )
+from attune.loading.recognition import family_of, naming_the_family, recognizes
 from attune.plain_yaml import inline_yaml
 from attune.recipe import Recipe
 from attune.run import Run
@@ -40,7 +41,7 @@ from attune.site import Site
 from attune.sources import locate
 from attune.training.adapt import Adapted, adapt
 from attune.training.deferred import Deferred
-from attune.types import Utterance
+from attune.types import ImportedSearch, Utterance
 from attune.world import World
 
 TASK_VOCABULARY = ("tokenizer", "vocabulary")  # a task's settings that choose its tokens
@@ -73,6 +74,7 @@ class InitReport:
     new_tensors: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()  # recipe values that an imported checkpoint recommends
+    search: ImportedSearch = ImportedSearch()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +105,27 @@ def begin_model(
     require_fit(recipe)
     local = with_local_files(recipe, site)
     source = open_pretrained_source(local, site)
+    theirs = _family_of_weights(recipe, source)
     if world.is_first:
         _replace_folder(folders.task, lambda folder: _prepare_task(local, source, utterances, folder))
-    with deferred or nullcontext():
+    with deferred or nullcontext(), naming_the_family(recipe, theirs):
         imported = _collect_assets(local, source, folders.assets, site, world)
     share(world)
     with deferred or nullcontext():
-        loaded = build_model(recipe, folders.task, folders.assets)
-        init = _load_pretrained_weights(loaded, local, source, imported, folders)
+        with naming_the_family(recipe, theirs):
+            loaded = build_model(recipe, folders.task, folders.assets)
+            init = _load_pretrained_weights(loaded, local, source, imported, folders)
         if source.adapter:
             read_adapter(source.adapter).apply(loaded.task_model.module)
         return BegunModel(loaded, init, _adapt(loaded, recipe, init.new_tensors), deferred)
+
+
+def _family_of_weights(recipe: Recipe, source: PretrainedSource) -> str | None:
+    if source.native:
+        return source.native.recipe.model.family
+    if source.external is None or recognizes(recipe.model.family, source.external):
+        return recipe.model.family
+    return family_of(source.external)
 
 
 def rebuild_model(
@@ -166,17 +178,16 @@ class ImportRequest:
     family: str | None = None  # of a folder that holds several models
 
 
-def companions(source: str, site: Site) -> tuple[str, ...]:
-    """The other families that a folder has a model for, such as the language model of a recognizer."""
-    path = locate(source, site.cache)
-    if is_adapter(path) or is_native(path):
-        return ()
-    first = family_of(path)
-    return tuple(name for name in catalog.names(catalog.FAMILIES) if name != first and _recognizes(name, path))
+@dataclass(frozen=True, slots=True)
+class ImportedModel:
+    """What was imported: how many parameters, and how it was decoded."""
+
+    parameters: int
+    search: ImportedSearch
 
 
-def import_model(request: ImportRequest, site: Site) -> int:
-    """Convert another toolkit's checkpoint into a model folder; returns how many parameters it has.
+def import_model(request: ImportRequest, site: Site) -> ImportedModel:
+    """Convert another toolkit's checkpoint into a model folder.
 
     A LoRA adapter in peft's layout is merged into `base`, or into the base that it names.
     """
@@ -211,7 +222,7 @@ def import_model(request: ImportRequest, site: Site) -> int:
         final = build_model(recipe, run.task, run.assets)
         final.task_model.module.load_state_dict(begun.loaded.task_model.module.state_dict())
         export(folder, recipe, run, final.task_model, watch=site.cache.watch)
-    return sum(weight.numel() for weight in final.task_model.model.parameters())
+    return ImportedModel(sum(each.numel() for each in final.task_model.model.parameters()), begun.init.search)
 
 
 def external_recipe(path: Path, family: str, run: Path, overrides: Sequence[str]) -> Recipe:
@@ -235,31 +246,24 @@ def _family(recipe: Recipe) -> Family[ModelSection]:
     return catalog.find(catalog.FAMILIES, recipe.model.family)
 
 
-def family_of(path: Path) -> str | None:
-    """The family of a model of attune's, or the one that imports a checkpoint."""
-    if is_native(path):
-        return open_pretrained(path).recipe.model.family
-    return next((name for name in catalog.names(catalog.FAMILIES) if _recognizes(name, path)), None)
-
-
-def _recognizes(family: str, path: Path) -> bool:
-    importer = catalog.find(catalog.FAMILIES, family).importer
-    return importer is not None and importer.recognizes(path)
-
-
 def _prepare_task(recipe: Recipe, source: PretrainedSource, utterances: Iterable[Utterance], folder: Path) -> None:
     """Reuse the vocabulary of the pretrained model where it will do; otherwise learn one."""
-    if _family(recipe).vocabulary.is_own(recipe.model.config):
+    if _has_own_vocabulary(recipe):
         _require_own_vocabulary(recipe, source)
         return
-    task, native = catalog.find(catalog.TASKS, recipe.task.name), source.native
+    task = catalog.find(catalog.TASKS, recipe.task.name)
+    native = None if source.native and _has_own_vocabulary(source.native.recipe) else source.native
     if recipe.data.bad_rows == "drop":
         utterances = _Usable(utterances, lambda utterance: task.missing_field(recipe.task.config, utterance) is None)
     is_same_task = native is not None and native.recipe.task.name == recipe.task.name
     if native and is_same_task and task.can_reuse(recipe.task.config, native.folders.task, utterances):
-        shutil.copytree(native.folders.task, folder, dirs_exist_ok=True)
+        copy_tree(native.folders.task, folder, may_exist=True)
     else:
         task.prepare(recipe.task.config, utterances, folder)
+
+
+def _has_own_vocabulary(recipe: Recipe) -> bool:
+    return _family(recipe).vocabulary.is_own(recipe.model.config)
 
 
 def _require_own_vocabulary(recipe: Recipe, source: PretrainedSource) -> None:
@@ -267,15 +271,15 @@ def _require_own_vocabulary(recipe: Recipe, source: PretrainedSource) -> None:
 
     Weights of a task's tokens may still have others in their assets: those of an ancestor.
     """
-    native, task, rules = source.native, recipe.task.config, _family(recipe).vocabulary
+    native, task = source.native, recipe.task.config
+    has_choice = "tokens" in {setting.name for setting in fields(recipe.model.config)}
     if not callable(getattr(catalog.find(catalog.TASKS, recipe.task.name), "text", None)):  # it is no TextTask
-        verb = recipe.task.name.rpartition(".")[2].replace("_", " ")
-        raise ConfigError(f"{recipe.model.family.capitalize()} cannot {verb}. Use model.family=ssl.")
-    if native and native.recipe.model.family == recipe.model.family and not rules.is_own(native.recipe.model.config):
+        remedy = "Set model.tokens=task." if has_choice else "Choose another task or family."
+        raise ConfigError(f"The model has its own tokens, for text, and this task has no text. {remedy}")
+    if native and native.recipe.model.family == recipe.model.family and not _has_own_vocabulary(native.recipe):
         raise ConfigError("These weights have no tokens of their own. Set model.tokens=task.")
     unused = [name for name in TASK_VOCABULARY if getattr(task, name, None) is not None]
     if unused:
-        has_choice = "tokens" in {setting.name for setting in fields(recipe.model.config)}
         instead = ", or set model.tokens=task" if has_choice else ""
         raise ConfigError(
             f"The model has its own tokens, so task.{unused[0]} ({getattr(task, unused[0])}) is not used. Remove "
@@ -316,7 +320,7 @@ def _gathered(recipe: Recipe, path: Path, site: Site) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory() as scratch:
         whole = Path(scratch) / path.name
-        shutil.copytree(path, whole, copy_function=shutil.copyfile)
+        copy_tree(path, whole)
         for name, address in parts.items():
             (whole / name).unlink(missing_ok=True)
             shutil.copyfile(locate(address, site.cache), whole / name)
@@ -325,7 +329,7 @@ def _gathered(recipe: Recipe, path: Path, site: Site) -> Iterator[Path]:
 
 def _copy_assets(source: PretrainedSource, folder: Path) -> None:
     if source.native and source.native.folders.assets.exists():
-        shutil.copytree(source.native.folders.assets, folder, dirs_exist_ok=True)
+        copy_tree(source.native.folders.assets, folder, may_exist=True)
 
 
 def _import(recipe: Recipe, path: Path, assets: Path, world: World) -> ImportedCheckpoint:
@@ -361,7 +365,8 @@ def _load_pretrained_weights(
         nothing = folders.task.with_name("no-task")  # imported weights come without a task
         renamed = remap(model.model, imported.tensors, nothing, folders.assets) if remap else None
         report = _report(loaded, renamed or RemappedWeights(imported.tensors), source.external)
-        return replace(report, overrides=imported.overrides, notes=(*imported.notes, *report.notes))
+        notes = (*imported.notes, *report.notes)
+        return replace(report, overrides=imported.overrides, search=imported.search, notes=notes)
     return InitReport()
 
 

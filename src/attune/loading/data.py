@@ -4,13 +4,15 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
 
 from attune.audio.augment import Augmenter, open_augmenter
 from attune.audio.settings import AugmentConfig
-from attune.batches.load import LoadedMicroBatch, Position, Reader, load, micros_from
+from attune.batches.load import Reader, load, micros_from
+from attune.batches.micro_batch import LoadedMicroBatch, MicroBatchPlan, Position
 from attune.batches.mix import Share, draw, shares, turns
 from attune.batches.plan import Budget, Plan, Rows, plan_epoch
 from attune.batches.stream import Part, Shards, StreamRules, StreamSample, forget_all, forgetting, stream_micros
@@ -173,6 +175,8 @@ def _turns(recipe: Recipe, corpus: Corpus, selection: Selection) -> list[float]:
 
 def training_reader(recipe: Recipe, corpus: Corpus | None, loaded: LoadedModel, site: Site) -> Reader:
     """How training reads an utterance: audio and target, refusing targets that no alignment can reach."""
+    if recipe.augment and not loaded.task.needs_audio:
+        raise ConfigError("augment: this task has no audio. Remove it.")
     if recipe.augment and recipe.augment.masks and loaded.task_model.scorer in WITHOUT_MASKS:
         raise ConfigError("augment.masks: this model has no features to mask. Remove it.")
     if recipe.augment and recipe.augment.crop_seconds and loaded.task_model.scorer not in CROPPED:
@@ -190,6 +194,7 @@ def training_reader(recipe: Recipe, corpus: Corpus | None, loaded: LoadedModel, 
         seed=recipe.seed,
         rows=len(corpus) if corpus and recipe.data.mix else None,
         cached=_cached(recipe, loaded),
+        held=built.cache.held if built.cache else (),
         cached_needs_audio=built.scorer == "waveform",
     )
 
@@ -199,8 +204,8 @@ def _cached(recipe: Recipe, loaded: LoadedModel) -> Callable[[Utterance], Cached
     cache, augment = loaded.task_model.cache, recipe.augment
     if cache and augment and replace(augment, masks=None) != AugmentConfig():
         raise ConfigError(
-            "model.cache does not work with augment.speeds, rooms, noise or gain_db, which change the audio (masks "
-            "work). Remove them, or model.cache."
+            "model.cache does not work with augment.crop_seconds, speeds, rooms, noise or gain_db, which change the "
+            "audio (masks work). Remove them, or model.cache."
         )
     return cache.lookup() if cache else None
 
@@ -250,25 +255,31 @@ class TrainingSet:
             return iter(())
         return (corpus[int(row) % len(corpus)] for row in planner(self.recipe, corpus, self.selection)(0).order)
 
-    def batches(self, position: Position, loaded: LoadedModel, site: Site, world: World) -> Iterator[LoadedMicroBatch]:
-        """This rank's micro-batches from a position on."""
+    def batches(
+        self, position: Position, last_step: int, loaded: LoadedModel, site: Site, world: World
+    ) -> Iterator[LoadedMicroBatch]:
+        """This rank's micro-batches from a position on; nothing is read for steps after the last."""
         recipe = self.recipe
         reader = training_reader(recipe, self.corpus, loaded, site)
         pins = world.device.type == "cuda"
         if self.corpus and self.selection:
             plan = planner(recipe, self.corpus, self.selection)
             micros = micros_from(position, plan, world.rank, world.size, recipe.train.strict)
-            return load(reader, micros, site.workers, pins)
+            return load(reader, _until(last_step, micros), site.workers, pins)
         if self.shards is None:
             raise RuntimeError("a training set has either a corpus or shards")
         part = Part(world.rank, world.size, recipe.train.strict)
         micros = stream_micros(position, self.shards, _rules(recipe), part)
-        return forgetting(load(reader, micros, site.workers, pins), self.shards)
+        return forgetting(load(reader, _until(last_step, micros), site.workers, pins), self.shards)
 
     def close(self) -> None:
         """Remove what only training needed."""
         if self.shards:
             forget_all(self.shards)
+
+
+def _until(last_step: int, micros: Iterator[MicroBatchPlan]) -> Iterator[MicroBatchPlan]:
+    return takewhile(lambda micro: micro.position.step <= last_step, micros)
 
 
 def open_training_set(recipe: Recipe, run: Run, site: Site, world: World, resumes: bool) -> TrainingSet:

@@ -16,6 +16,7 @@ from attune.decoding.search import Search, require_usable
 from attune.decoding.settings import LENGTH_NORMS, SearchConfig
 from attune.decoding.word_ngram import WordNGram, read_word_arpa
 from attune.errors import ConfigError, DataError, ModelError
+from attune.files import split_lines
 from attune.loading.pretrained import build_model, load_weights, open_pretrained
 from attune.site import Site
 from attune.sources import locate
@@ -52,7 +53,7 @@ def read_phrases(sources: Sequence[str], site: Site) -> tuple[str, ...]:
             found.append(source)
             continue
         try:
-            lines = locate(source, site.cache).read_text(encoding="utf-8").splitlines()
+            lines = split_lines(locate(source, site.cache).read_text(encoding="utf-8-sig"))
         except UnicodeDecodeError as error:
             raise DataError(f"{source} is not a list of phrases in UTF-8: {error}") from error
         found += [line.strip() for line in lines if line.strip()]
@@ -84,7 +85,7 @@ def read_neural_lm(folder: Path, searched: TaskModel, device: torch.device) -> L
         raise ModelError(f"decode.lm: {folder} is not a language model (its task is {found.recipe.task.name}).")
     ours, theirs = tuple(searched.codec.pieces), tuple(loaded.task_model.codec.pieces)
     first = 1 if searched.scorer == "transducer" else 0  # its blank comes last, and the task's first
-    if ours != theirs[first:]:
+    if ours[1 - first :] != theirs[1:]:  # token 0 of a language model ends a text, whatever it is for others
         raise ModelError(
             f"decode.lm: {folder} has different tokens ({len(theirs)}, {_fingerprint(theirs)}) than this model "
             f"({len(ours)}, {_fingerprint(ours)}). Train it with the same task.tokenizer."

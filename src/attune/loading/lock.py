@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attune import catalog
-from attune.corpora import fetch_manifest
+from attune.corpora import Corpus, CorpusSample, fetch_manifest
 from attune.errors import AttuneError, CheckpointError, RankLost, SourceError
 from attune.files import sha256
 from attune.loading.data import TrainingSet
@@ -150,6 +150,24 @@ def require_same_data(run: Run, data: TrainingSet, recordings: str) -> None:
             f"The training data{which} has changed since {run.name} started, so its epochs would repeat some "
             "utterances and miss others. Restore it, or start a new run with model.weights set to this one."
         )
+
+
+def contents_of_dev(dev: Corpus | CorpusSample | None) -> Mapping[str, str]:
+    """A fingerprint of the content of each dev set."""
+    whole = dev.whole if isinstance(dev, CorpusSample) else dev
+    return whole.parts if whole else {}
+
+
+def note_changed_dev(run: Run, dev: Corpus | CorpusSample | None) -> tuple[str, ...]:
+    """What there is to say where a dev set is not the one that the run began with; dev sets may change."""
+    then = run.start().dev
+    changed = [name for name, found in contents_of_dev(dev).items() if then.get(name, found) != found]
+    if not changed:
+        return ()
+    return (
+        f"data.dev ({', '.join(changed)}) has changed since {run.name} started: scores before and after are of other "
+        "utterances, and train.keep_best compares them.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,19 @@ NEEDS: dict[TaskKind, tuple[tuple[str, ...], str]] = {
 
 
 def require_fit(recipe: Recipe) -> None:
-    """Refuse a family that cannot learn the recipe's task, with the tasks and the families that would fit."""
-    family = catalog.find(catalog.FAMILIES, recipe.model.family)
-    task = catalog.find(catalog.TASKS, recipe.task.name)
+    """Refuse a family that cannot learn the recipe's task."""
+    require_pair(recipe.model.family, recipe.task.name)
+
+
+def require_pair(family_name: str, task_name: str) -> None:
+    """Refuse a family that cannot learn a task, with the tasks and the families that would fit."""
+    family, task = catalog.find(catalog.FAMILIES, family_name), catalog.find(catalog.TASKS, task_name)
     if fits(family, task):
         return
     tasks = [name for name in catalog.names(catalog.TASKS) if fits(family, catalog.find(catalog.TASKS, name))]
     families = [name for name in catalog.names(catalog.FAMILIES) if fits(catalog.find(catalog.FAMILIES, name), task)]
     raise ConfigError(
-        f"The family {recipe.model.family!r} cannot learn the task {recipe.task.name!r}: it needs "
+        f"The family {family_name!r} cannot learn the task {task_name!r}: it needs "
         f"{NEEDS[family.takes][1]}. Set task.name to {' or '.join(tasks)}"
         + (f", or model.family to {' or '.join(families)}." if families else ".")
     )

@@ -23,11 +23,11 @@ from attune import catalog
 from attune import recipe as recipes
 from attune.contracts import Task, TaskModel
 from attune.errors import ModelError
-from attune.files import growing, sync, write_text
+from attune.files import copy_tree, growing, sync, write_text
 from attune.loading.pairs import require_fit
 from attune.plain_yaml import inline_yaml
 from attune.recipe import Recipe
-from attune.run import Run
+from attune.run import Best, Run
 from attune.run_store import locate_stored
 from attune.seeds import derive
 from attune.sources import Cache, TransferProgress, Watch, is_remote, locate, unwatched
@@ -95,6 +95,7 @@ def locate_model(source: str, cache: Cache) -> Path:
     chosen = CHOSEN.fullmatch(source)
     stored = locate_stored(chosen["run"], cache, chosen["which"]) if chosen else locate_stored(source, cache)
     if chosen is None or (is_remote(source) and not stored) or Path(source).expanduser().exists():
+        _require_known_choice(source)
         return stored or locate(source, cache)
     run = Run(stored or locate(chosen["run"], cache))
     if not run.checkpoints.is_dir():
@@ -111,8 +112,19 @@ def locate_model(source: str, cache: Cache) -> Path:
     return folder
 
 
+def _best(run: Run) -> Best | None:
+    """The record of the best checkpoint, if there is one; where it is damaged, nobody knows which that is."""
+    best, record = run.best(), run.folder / "best.json"
+    if best is None and record.exists():
+        raise ModelError(
+            f"{record} is damaged, so the best checkpoint is unknown. To find it again, run: attune train {run.name}. "
+            f"Or choose one: {run.name}@last."
+        )
+    return best
+
+
 def _best_checkpoint(run: Run) -> Path:
-    best = run.best()
+    best = _best(run)
     if best is None:
         raise ModelError(
             f"{run.name} has no best checkpoint: nothing was scored, or train.keep_best is unset. Use {run.name}@last."
@@ -145,6 +157,13 @@ def open_pretrained(folder: Path, trusted: Sequence[str] = ()) -> Pretrained:
     return Pretrained(recipe, ModelFolders(run.task, run.assets), weights, step, adapt=recipe.adapt)
 
 
+def _require_known_choice(source: str) -> None:
+    """Refuse RUN@400 and the like, where RUN is one."""
+    run, _, which = source.rpartition("@")
+    if run and not Path(source).expanduser().exists() and Run(Path(run).expanduser()).checkpoints.is_dir():
+        raise ModelError(f"{run} has no checkpoint {which!r}. Use @best, @last or @step-N.")
+
+
 def recipe_to_evaluate(path: Path, overrides: Sequence[str]) -> Recipe:
     """A recipe under overrides; what they say of `decode` is about the search that evaluates: the final one.
 
@@ -162,7 +181,7 @@ def recipe_to_evaluate(path: Path, overrides: Sequence[str]) -> Recipe:
 
 def _choose(run: Run) -> Path:
     """The best checkpoint, or else the newest."""
-    best = run.best()
+    best = _best(run)
     chosen = checkpoint.folder_of(run.checkpoints, best.step) if best else checkpoint.newest(run.checkpoints)[0]
     if chosen is None:
         raise ModelError(f"{run.name} has no checkpoint yet. Train it first: attune train {run.name}")
@@ -269,7 +288,7 @@ def _write_model(
 ) -> None:
     for part in (run.task, run.assets):
         if part.is_dir():  # empty folders get lost on hubs and in buckets
-            shutil.copytree(part, partial / part.name)
+            copy_tree(part, partial / part.name)
         (partial / part.name).mkdir(parents=True, exist_ok=True)
     plain = replace(recipe, adapt=AdaptConfig())  # the exported weights have all additions added in
     write_text(partial / "recipe.yaml", recipes.resolved_yaml(plain))

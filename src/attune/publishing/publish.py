@@ -14,7 +14,7 @@ from attune import recipe as recipes
 from attune.config import flatten
 from attune.contracts import HubTask, TaskModel
 from attune.errors import ModelError, SourceError
-from attune.files import completed, explain_write_errors, folder_bytes, sync, write_text
+from attune.files import completed, copy_tree, explain_write_errors, folder_bytes, sync, write_text
 from attune.loading.begin import same_files
 from attune.loading.pretrained import (
     WEIGHTS,
@@ -158,7 +158,7 @@ def make_bundle(path: Path, folder: Path, address: str, site: Site) -> None:
     run = Run(path)
     if not run.checkpoints.is_dir():
         open_pretrained(path)
-        shutil.copytree(path, folder)
+        copy_tree(path, folder)
         _remove_secrets(folder)
         return
     export_model(str(path.absolute()), folder, site)
@@ -171,7 +171,7 @@ def make_bundle(path: Path, folder: Path, address: str, site: Site) -> None:
             write_text(training / each, without_secrets(_text(path / each)))
     for each in TRACKED:
         if (path / each).is_dir():
-            shutil.copytree(path / each, training / each, ignore=_links)  # W&B links its newest run
+            copy_tree(path / each, training / each, ignore=_links)  # W&B links its newest run
     _remove_secrets(folder)
     if _scores(path):
         shutil.copy(path / "scores.json", folder)
@@ -200,7 +200,7 @@ def _remove_secrets(folder: Path) -> None:
 
 def push_run(source: str, address: str, site: Site, report: Callable[[str], None]) -> str:
     """Copy a whole run, with its checkpoints and log, to an object store, to go on with it there."""
-    path = locate(source, site.cache)
+    path = _whole_run(source, site) or locate(source, site.cache)
     if not Run(path).checkpoints.is_dir() or not is_stored(address):
         raise SourceError(f"Cannot push {shown(source)} to {shown(address)} as a run. Give a run and s3://BUCKET/NAME.")
     size = folder_bytes(path)
@@ -212,19 +212,17 @@ def push_run(source: str, address: str, site: Site, report: Callable[[str], None
 
 def pull(source: str, to: Path, site: Site) -> Path:
     """Copy what a source names to a folder or file of one's own, a run as a run; it appears whole or not at all."""
-    stored = open_stored(source, site.cache, site.timeout, lambda _: None) if is_stored(source) else None
-    if stored and stored.is_run():
-        stored.restore_all()
-    path = stored.run.folder if stored and stored.is_run() else locate(source, site.cache)
     if to.exists():
         raise SourceError(f"{to} already exists. Remove it, or choose another folder for {shown(source)}.")
+    stored = _whole_run(source, site)
+    path = stored or locate(source, site.cache)
     with explain_write_errors(to, "Choose another folder.", SourceError):
         to.parent.mkdir(parents=True, exist_ok=True)
     partial = to.parent / f".{to.name}.{uuid.uuid4().hex[:8]}.part"
     try:
         if path.is_dir():
             hidden = shutil.ignore_patterns(".*", "data") if stored else None  # what a copy of a run has of its own
-            shutil.copytree(path, partial, copy_function=shutil.copyfile, ignore=hidden)
+            copy_tree(path, partial, ignore=hidden)
         else:
             shutil.copyfile(path, partial)
         sync(partial)
@@ -234,6 +232,15 @@ def pull(source: str, to: Path, site: Site) -> Path:
             shutil.rmtree(partial)
         partial.unlink(missing_ok=True)
     return to
+
+
+def _whole_run(source: str, site: Site) -> Path | None:
+    """This machine's copy of all of a run in an object store; its objects are not the files of a run directory."""
+    stored = open_stored(source, site.cache, site.timeout) if is_stored(source) else None
+    if stored is None or not stored.is_run():
+        return None
+    stored.restore_all()
+    return stored.run.folder
 
 
 def _headline(path: Path) -> str:
@@ -257,8 +264,8 @@ def _facts(run: Run, recipe: Recipe, address: str, folder: Path) -> CardFacts:
     return CardFacts(
         name=_name(address),
         address=shown(address),
-        family=recipe.model.family,
-        task=recipe.task.name,
+        family=catalog.own_name(recipe.model.family),
+        task=catalog.own_name(recipe.task.name),
         pipeline_tag=task.pipeline_tag if isinstance(task, HubTask) else None,
         method=recipe.task.name if recipe.task.name in METHODS else None,
         language=plain.get("task.language"),

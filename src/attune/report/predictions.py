@@ -12,12 +12,11 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
-from urllib.parse import quote
 
 import numpy as np
-import soundfile
 
 from attune import files
+from attune.audio.encode import write_audio
 from attune.errors import DataError
 from attune.metrics import Json, Prediction
 from attune.report.formats import table_text
@@ -26,7 +25,6 @@ from attune.types import Features, Waveform
 
 COLUMNS = ("id", "reference", "value", "score", "language", "file")  # of a table
 SHOWN_PROBLEMS = 20
-MOST_CHARACTERS = 200  # of an id in the name of a file
 
 
 def read_predictions(path: Path) -> list[Prediction]:
@@ -64,18 +62,16 @@ def export_predictions(path: Path, predictions: Iterable[Prediction]) -> None:
 
 def write_waveform(folder: Path, split: str, name: str, waveform: Waveform) -> str:
     """Write audio that was predicted, as 32-bit floats; returns its file, relative to the folder of the predictions."""
-    file = Path(split) / f"{quote(name, safe=' ')[:MOST_CHARACTERS]}.wav"
+    file = Path(split) / f"{files.file_stem(name)}.wav"
     (folder / split).mkdir(parents=True, exist_ok=True)
-    with files.completed(folder / file) as partial:
-        soundfile.write(partial, waveform.samples.T, waveform.rate, subtype="FLOAT", format="WAV")
+    write_audio(folder / file, waveform.samples.T, waveform.rate, "WAV", "FLOAT")
     return str(file)
 
 
 def write_features(folder: Path, split: str, name: str, features: Features) -> str:
     """Write frames as 16-bit floats (.npy); returns their file, relative to the folder of the predictions."""
-    file = Path(split) / f"{quote(name, safe=' ')[:MOST_CHARACTERS]}.npy"
-    with files.completed(folder / file) as partial, partial.open("wb") as opened:
-        np.save(opened, features.frames.astype(np.float16), allow_pickle=False)
+    file = Path(split) / f"{files.file_stem(name)}.npy"
+    files.write_array(folder / file, features.frames.astype(np.float16))
     return str(file)
 
 
@@ -97,13 +93,12 @@ def normalized(predictions: Sequence[Prediction], normalize: Callable[[str], str
 
 def _lines(path: Path) -> list[str]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise DataError(f"Cannot read predictions from {path}: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text: {error}. Predictions are JSON lines.") from error
-    # Not splitlines(): JSON strings may hold line separators other than the newline.
-    return text.removesuffix("\n").split("\n") if text else []
+    return files.split_lines(text)
 
 
 def _parse(line: str) -> Prediction:
@@ -116,7 +111,10 @@ def _parse(line: str) -> Prediction:
     wrong = [*_missing(row), *_mistyped(row)]
     if wrong:
         raise ValueError("; ".join(wrong))
-    return Prediction(row["id"], row["value"], row["reference"], row.get("score"), row.get("file"), row.get("language"))
+    score = row.get("score")
+    if isinstance(score, float) and not math.isfinite(score):  # Python's json writes these too
+        score = None
+    return Prediction(row["id"], row["value"], row["reference"], score, row.get("file"), row.get("language"))
 
 
 def _missing(row: Mapping[str, Json]) -> list[str]:
@@ -127,6 +125,9 @@ def _mistyped(row: Mapping[str, Json]) -> list[str]:
     wrong = [] if isinstance(row.get("id", ""), str) else ["'id' is not a string"]
     if not isinstance(row.get("score"), int | float | None) or isinstance(row.get("score"), bool):
         wrong.append("'score' is neither a number nor null")
+    value = row.get("value")
+    if isinstance(value, float) and math.isnan(value):
+        wrong.append("'value' is NaN")
     if not isinstance(row.get("language"), str | None):
         wrong.append("'language' is neither a string nor null")
     file = row.get("file")

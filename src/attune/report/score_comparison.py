@@ -77,7 +77,11 @@ def compare_trials(split: str, scored: Sequence[ScoredTrials]) -> Comparison:
     known = [{each.name: each.score for each in one.trials} for one in scored]
     ids = _common(split, [[each.name for each in one.trials] for one in scored], known)
     first = {each.name: each for each in scored[0].trials}
+    _require_same_answers(split, scored, ids)
     is_target = np.array([first[name].is_target for name in ids], np.bool_)
+    if is_target.all() or not is_target.any():
+        kind = "of one speaker" if is_target.all() else "of two speakers"
+        raise DataError(f"The trials of {split} that all systems have are all {kind}. An EER needs both kinds.")
     draws = speaker_weights([first[name].speakers for name in ids])
     scores = [np.array([own[name] for name in ids], np.float64) for own in known]
     trials = [Trials.of(own, is_target) for own in scores]
@@ -99,6 +103,14 @@ def compare_trials(split: str, scored: Sequence[ScoredTrials]) -> Comparison:
     return Comparison(
         split, "trials", EER, ids, references, sizes, systems, pair_results(systems, test), total - len(ids)
     )
+
+
+def _require_same_answers(split: str, scored: Sequence[ScoredTrials], ids: Sequence[str]) -> None:
+    first, *others = ({each.name: each.is_target for each in one.trials} for one in scored)
+    for one, own in zip(scored[1:], others, strict=True):
+        if wrong := next((name for name in ids if own[name] != first[name]), None):
+            names = f"{scored[0].system.name} and {one.system.name}"
+            raise DataError(f"{split}: {names} have different answers for the trial {wrong!r}.")
 
 
 def _trial_system(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -129,8 +129,9 @@ def set_data(scored: ScoredSet) -> dict[str, Json]:
         right = np.array([each.value == each.reference for each in scored.predictions], np.int64)
         ratios = Ratios(ACCURACY, right, np.ones_like(right))
     else:
-        data["values"] = [None if each is None else round(each, 3) for each in scored.values]
+        data["values"] = [_rounded(each) for each in scored.values]
         data["texts"] = [[_plain(each.reference), _plain(each.value)] for each in scored.predictions]
+    data["fields"] = _fields_of(scored)
     worst = _worst(data, scored)
     data["sounds"] = {str(row): found for row in worst if (found := _sound(scored.utterances[row]))}
     labels = labels_of(scored.utterances)
@@ -169,6 +170,26 @@ def _place(utterance: Utterance) -> dict[str, Json]:
     """Where in its file a recording is, which a manifest of some rows must keep."""
     names = ("channel", "first_byte", "byte_count", "row")
     return {name: value for name in names if (value := getattr(utterance, name)) is not None}
+
+
+def _fields_of(scored: ScoredSet) -> dict[str, Json]:
+    """By row, what else a manifest of some rows must keep where their text alone is not what was predicted."""
+    pairs = zip(scored.utterances, scored.predictions, strict=True)
+    return {
+        str(row): found
+        for row, (each, prediction) in enumerate(pairs)
+        if each and each.text != prediction.reference and (found := _fields(each))
+    }
+
+
+def _fields(utterance: Utterance) -> dict[str, Json]:
+    known: dict[str, Any] = {
+        "text": utterance.text,
+        "labels": dict(utterance.labels),
+        "signals": {role: str(path) for role, path in utterance.signals.items()},
+        "segments": [asdict(each) for each in utterance.segments],
+    }
+    return {name: value for name, value in known.items() if value}
 
 
 def _language(utterance: Utterance | None, prediction: Prediction) -> str | None:
@@ -256,6 +277,11 @@ def _label_data(scored: ScoredSet) -> dict[str, Json]:
         "texts": [[wanted, found] for wanted, found in pairs],
         "matrix": {"names": names, "counts": counts.tolist(), "different": len(frequent)},
     }
+
+
+def _rounded(value: float | None) -> float | None:
+    """JSON has no infinity, such as the SI-SDR of a perfect estimate."""
+    return None if value is None or not math.isfinite(value) else round(value, 3)
 
 
 def _worst(data: Mapping[str, Any], scored: ScoredSet) -> list[int]:

@@ -6,6 +6,7 @@ import base64
 import io
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,10 +28,17 @@ COMPRESSION = 0.93  # of libsndfile: about 24 kbit/s
 def sound_of(utterance: Utterance) -> Json:
     """A recording for the page; None where it cannot be read: a report does not fail for it."""
     try:
-        samples = read_utterance(utterance, content=content_of(utterance))
+        samples = _beginning(utterance)
     except (AttuneError, OSError):
         return None
     return sound(samples)
+
+
+def _beginning(utterance: Utterance) -> NDArray[np.float32]:
+    """As much of a recording as a page has: one of hours is not read for a minute of it."""
+    if utterance.seconds > LONGEST:
+        utterance = replace(utterance, start=utterance.start or 0.0, seconds=LONGEST)
+    return read_utterance(utterance, content=content_of(utterance))
 
 
 def sound_of_file(path: Path) -> Json:
@@ -73,11 +81,14 @@ def snr_of(utterance: Utterance) -> float | None:
 
 
 def estimated_snrs(utterances: Iterable[Utterance]) -> Mapping[str, float]:
-    """How far loud frames are above quiet ones in dB, by id: a rough estimate of the signal-to-noise ratio."""
+    """How far loud frames are above quiet ones in dB, by id: a rough estimate of the signal-to-noise ratio.
+
+    Of a long recording its first minute is looked at.
+    """
     found = {}
     for utterance in utterances:
         try:
-            samples = read_utterance(utterance, content=content_of(utterance))
+            samples = _beginning(utterance)
         except (AttuneError, OSError):
             continue
         if len(samples) >= 10 * FRAME:

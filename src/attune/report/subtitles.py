@@ -5,6 +5,7 @@ A cue ends where a sentence does, at a pause or, when it is full, after the best
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -13,6 +14,7 @@ from attune.types import TextSegment, Word
 
 SENTENCE_ENDS = tuple(".!?…。！？؟।")
 CLAUSE_ENDS = tuple(",;:—–،、，")
+TITLES = ("mr.", "mrs.", "ms.", "dr.", "prof.", "st.")  # a name follows
 MARKS = "\"'”’)]»"  # which may follow the end of a sentence
 
 
@@ -39,15 +41,19 @@ def cut_cues(
 
     Words without times share those of their segment by their length.
     """
-    cues = [cue for segment in segments if segment.text.strip() for cue in _cues(segment, words, rules)]
-    following = [cue.start for cue in cues[1:]]
-    return [
-        replace(cue, end=_end(cue, later, rules)) for cue, later in zip(cues, [*following, float("inf")], strict=True)
-    ]
+    written = [segment for segment in segments if segment.text.strip()]
+    cues = [cue for segment, later in _followed(written) for cue in _cues(segment, words, later, rules)]
+    return [replace(cue, end=_end(cue, later, rules)) for cue, later in _followed(cues)]
 
 
-def _cues(segment: TextSegment, words: Sequence[Word], rules: SubtitleRules) -> Iterator[TextSegment]:
-    own = [word for word in words if segment.start <= word.start < segment.end] or _spread(segment)
+def _followed(segments: Sequence[TextSegment]) -> Iterator[tuple[TextSegment, float]]:
+    """Each with the start of the next."""
+    return zip(segments, [*(each.start for each in segments[1:]), math.inf], strict=False)
+
+
+def _cues(segment: TextSegment, words: Sequence[Word], following: float, rules: SubtitleRules) -> Iterator[TextSegment]:
+    """The cues of a segment; a word after its end, but before the following one, is its own."""
+    own = [word for word in words if segment.start <= word.start < following] or _spread(segment)
     space = " " if " " in segment.text.strip() or len(own) == 1 else ""
     pieces = [piece for word in own for piece in _short_enough(word, rules)]
     while pieces:
@@ -82,7 +88,7 @@ def _count(words: Sequence[Word], space: str, rules: SubtitleRules) -> int:
     """How many of the words the next cue has."""
     for count in range(1, len(words)):
         last, following = words[count - 1], words[count]
-        if _ends(last.text, SENTENCE_ENDS) or following.start - last.end >= rules.pause_seconds:
+        if _ends_sentence(last, following) or following.start - last.end >= rules.pause_seconds:
             return count
         is_long = following.end - words[0].start > rules.max_seconds
         if is_long or not _lines([word.text for word in words[: count + 1]], space, rules):
@@ -128,6 +134,13 @@ def _end(cue: TextSegment, following: float, rules: SubtitleRules) -> float:
     latest = following - rules.gap_seconds
     wanted = max(cue.end, min(cue.start + needed, cue.start + rules.max_seconds))
     return round(max(min(wanted, latest), min(cue.end, following), cue.start + 0.001), 3)
+
+
+def _ends_sentence(word: Word, following: Word) -> bool:
+    """Whether a mark ends a sentence rather than an abbreviation, before a name or a small letter."""
+    if following.text[:1].islower() or word.text.lower() in TITLES:
+        return False
+    return _ends(word.text, SENTENCE_ENDS)
 
 
 def _ends(text: str, marks: tuple[str, ...]) -> bool:

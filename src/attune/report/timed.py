@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 from attune.report.subtitles import USUAL_RULES, SubtitleRules, cut_cues
 from attune.types import TextSegment, Word
@@ -73,13 +74,17 @@ def _clock(seconds: float, mark: str) -> str:
 def _dialogue(cue: TextSegment, words: Sequence[Word]) -> str:
     """A line of an ASS script; its words are lit one after another (karaoke) where they have times."""
     own = [word for word in words if cue.start <= word.start < cue.end]
-    texts = cue.text.replace("\n", " \\N").split(" ")
-    if len(own) == len(texts):
+    # What is markup in a script is written as FFmpeg writes it: \{, and a backslash that a word joiner follows.
+    text = cue.text.replace("\\", "\\\u2060").replace("{", "\\{").replace("}", "\\}")
+    parts = text.replace("\n", " \\N").split(" ")
+    bounds = list(accumulate((len(word.text.split()) for word in own), initial=0))  # a mark may stand beside its word
+    if own and bounds[-1] == len(parts):
+        parts = [" ".join(parts[first:last]) for first, last in pairwise(bounds)]
         following = [word.start for word in own[1:]] + [max(own[-1].end, own[-1].start)]
         lasting = [round((later - word.start) * 100) for word, later in zip(own, following, strict=True)]
-        texts = [f"{{\\k{each}}}{text}" for each, text in zip(lasting, texts, strict=True)]
-    start, end = (_clock(each, ".")[1:-1] for each in (cue.start, cue.end))
-    return f"Dialogue: 0,{start},{end},Default,,0,0,0,,{' '.join(texts)}\n"
+        parts = [f"{{\\k{each}}}{part}" for each, part in zip(lasting, parts, strict=True)]
+    start, end = (_clock(each, ".").removeprefix("0")[:-1] for each in (cue.start, cue.end))
+    return f"Dialogue: 0,{start},{end},Default,,0,0,0,,{' '.join(parts)}\n"
 
 
 def _ctm(recording: TimedText) -> Iterator[str]:
@@ -96,7 +101,8 @@ def _text_grid(recording: TimedText) -> Iterator[str]:
     if not known:
         spans = [Word(each.text, each.start, each.end, 1.0) for each in recording.segments]
         known = {"segments": list(_intervals(spans))}
-    last = max([recording.seconds or 0.0, *(each[-1].end for each in known.values() if each)], default=0.0) or 0.001
+    ends = [*(each[-1].end for each in known.values() if each), *(each.end for each in recording.segments)]
+    last = round(max([recording.seconds or 0.0, *ends]), 3) or 0.001
     yield f'File type = "ooTextFile"\nObject class = "TextGrid"\n\nxmin = 0\nxmax = {last:.3f}\ntiers? <exists>\n'
     yield f"size = {len(known)}\nitem []:\n"
     for number, (name, intervals) in enumerate(known.items(), 1):
@@ -104,17 +110,15 @@ def _text_grid(recording: TimedText) -> Iterator[str]:
 
 
 def _intervals(words: Sequence[Word]) -> Iterator[Word]:
-    """Words and the silences before them, without overlaps."""
+    """Words and the silences before them, without overlaps; each lasts a millisecond at least, as Praat requires."""
     place = 0.0
     for word in words:
-        start, end = max(place, round(word.start, 3)), max(place, round(word.end, 3))
+        start = max(place, round(word.start, 3))
+        end = max(round(word.end, 3), round(start + 0.001, 3))
         if start > place:
             yield Word("", place, start, 1.0)
-        if end > start:
-            yield Word(word.text, start, end, word.confidence)
-            place = end
-        else:
-            place = start
+        yield Word(word.text, start, end, word.confidence)
+        place = end
 
 
 def _tier(number: int, name: str, intervals: Sequence[Word], last: float) -> Iterator[str]:

@@ -15,8 +15,13 @@ BINS = 60
 
 
 def trials_data(scores: Sequence[float], is_target: Sequence[bool]) -> Json:
-    """A DET curve in as many points as a screen shows, and how the scores of both kinds of trials are spread."""
+    """A DET curve in as many points as a screen shows, and how the scores of both kinds of trials are spread.
+
+    None where one kind is missing, as there is nothing to draw.
+    """
     values, targets = np.array(scores, np.float64), np.array(is_target, np.bool_)
+    if targets.all() or not targets.any():
+        return None
     trials = Trials.of(values, targets)
     accepts, rejects = trials.rates(np.arange(len(values)))
     edges = np.linspace(values.min(), values.max(), BINS + 1)

@@ -14,7 +14,7 @@ from attune.scoring.dtw import align
 
 MCD = Metric("mcd", "dB", False, "Mel-cepstral distortion with c0, after time alignment, mean over utterances.")
 ORDER = 39
-LOUD_DB = -20.0  # frames that are quieter than the loudest by more than this are not compared
+LOUD_DB = -20.0  # frames that are quieter than the mean power by more than this are not compared, as in SUPERB's scorer
 WARP = {16_000: 0.42, 22_050: 0.455, 24_000: 0.466, 44_100: 0.544, 48_000: 0.554}  # of the mel scale, by rate
 
 Frames = NDArray[np.float64]
@@ -56,6 +56,6 @@ def mel_cepstral_distortion(reference: Frames, estimate: Frames) -> float:
 
 def loud_frames(power: Frames) -> NDArray[np.bool_]:
     """Which frames (F, K) are loud enough to be compared."""
-    energies = 10 * np.log10(np.maximum(power.mean(1), 1e-12))
-    loud: NDArray[np.bool_] = energies > energies.max() + LOUD_DB
+    powers = np.maximum(2 * power.sum(1) - power[:, 0] - power[:, -1], 1e-12)  # of the whole, mirrored spectrum
+    loud: NDArray[np.bool_] = powers > powers.mean() * 10 ** (LOUD_DB / 10)
     return loud

@@ -8,7 +8,6 @@ and dscore; pyannote's collar is the sum of both sides.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -57,23 +56,32 @@ def diarization_errors(
 
 
 def best_matching(gains: NDArray[np.float64]) -> float:
-    """The largest sum of gains (rows, columns) with every row and column used at most once."""
-    if gains.shape[0] > gains.shape[1]:
-        gains = gains.T
+    """The largest sum of gains (rows, columns), none negative, with every row and column used at most once.
+
+    The Hungarian algorithm: rows are matched one by one, each along the cheapest path of exchanges.
+    """
+    gains = gains.T if gains.shape[0] > gains.shape[1] else gains
     rows, columns = gains.shape
-
-    @cache
-    def best(row: int, free: int) -> float:
-        if row == rows:
-            return 0.0
-        taken = (
-            float(gains[row, column]) + best(row + 1, free & ~(1 << column))
-            for column in range(columns)
-            if free & (1 << column)
-        )
-        return max([best(row + 1, free), *taken])
-
-    return best(0, (1 << columns) - 1)
+    row_price, column_price = np.zeros(rows + 1), np.zeros(columns + 1)
+    owner = np.zeros(columns + 1, np.int64)  # the row of each column, both from 1; column 0 is where a path begins
+    for row in range(1, rows + 1):
+        owner[0], column = row, 0
+        slack, before = np.full(columns + 1, np.inf), np.zeros(columns + 1, np.int64)
+        is_reached = np.zeros(columns + 1, np.bool_)
+        while owner[column]:
+            is_reached[column] = True
+            costs = -gains[owner[column] - 1] - row_price[owner[column]] - column_price[1:]
+            closer = np.append(False, ~is_reached[1:] & (costs < slack[1:]))
+            slack[closer], before[closer] = costs[closer[1:]], column
+            column = int(np.argmin(np.where(is_reached, np.inf, slack)))
+            step = slack[column]
+            row_price[owner[is_reached]] += step
+            column_price[is_reached] -= step
+            slack[~is_reached] -= step
+        while column:
+            owner[column], column = owner[before[column]], int(before[column])
+    matched = np.flatnonzero(owner[1:])
+    return float(gains[owner[1:][matched] - 1, matched].sum())
 
 
 def _edges(reference: Sequence[Segment], hypothesis: Sequence[Segment], collar: float) -> NDArray[np.float64]:

@@ -53,7 +53,7 @@ def paired_bootstrap(
     units = _blocks(np.stack([second - first, sizes]), random)
     portions = [_resampled(units, random, many, scale) for many in _shares(resamples, units.shape[1])]
     value = scale * float(units[0].sum()) / max(1, int(units[1].sum()))
-    return _difference(value, np.concatenate(portions))
+    return _difference(value, np.concatenate(portions), len(sizes))
 
 
 def paired_statistic(
@@ -64,7 +64,7 @@ def paired_statistic(
     weights = [draws(random) for _ in range(STATISTIC_RESAMPLES)]
     found = np.array([second(each) - first(each) for each in weights])
     whole = np.ones(everything, np.int64)
-    return _difference(second(whole) - first(whole), found[np.isfinite(found)])
+    return _difference(second(whole) - first(whole), found[np.isfinite(found)], everything)
 
 
 def utterance_weights(count: int) -> Callable[[np.random.Generator], NDArray[np.int64]]:
@@ -92,12 +92,14 @@ def speaker_weights(
     return draw
 
 
-def _difference(value: float, resampled: NDArray[np.float64]) -> RateDifference:
+def _difference(value: float, resampled: NDArray[np.float64], units: int) -> RateDifference:
+    """With what it is probable by chance: certainly, where a single unit is all there is."""
     if not len(resampled):
         return RateDifference(value, math.nan, math.nan, math.nan)
     low, high = np.percentile(resampled, [2.5, 97.5])
     tail = min((resampled <= 0).mean(), (resampled >= 0).mean())
-    return RateDifference(value, float(low), float(high), min(1.0, max(2 * float(tail), 1 / len(resampled))))
+    p = min(1.0, max(2 * float(tail), 1 / len(resampled))) if units > 1 else 1.0
+    return RateDifference(value, float(low), float(high), p)
 
 
 def _blocks(pairs: Counts, random: np.random.Generator) -> Counts:
@@ -143,13 +145,16 @@ def stretches(slots: Slots) -> Iterator[tuple[int, int]]:
 
 
 def mapsswe(segments: Sequence[tuple[int, int]]) -> float:
-    """The matched-pairs test over stretches with errors; 1 where the systems differ in none of them."""
+    """The matched-pairs test over stretches with errors; 1 where the systems differ in none of them.
+
+    Where they differ in all of them by the same, nothing says how far differences spread: the sign test is left.
+    """
     differences = np.array([first - second for first, second in segments], np.float64)
     if len(differences) < 2 or not differences.any():
         return 1.0
     spread = differences.std(ddof=1)
     if spread == 0:
-        return 0.0
+        return 2.0 ** (1 - len(differences))
     return math.erfc(abs(float(differences.mean())) / (float(spread) / math.sqrt(len(differences))) / math.sqrt(2))
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import hmac
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, fields
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
@@ -27,11 +28,16 @@ from attune.serve.settings import ServerSettings
 from attune.serve.speakers import diarized
 from attune.serve.uploads import Upload, read_upload
 
+CLOSED = 499  # as proxies count a client that did not wait for its answer
 STOP_SECONDS = 60.0  # that waiting requests have once the server is asked to stop
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 PAGE = Path(str(files("attune") / "serve" / "page"))
 PAGE_FILES = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css", "/tap.js": "tap.js"}
 OPEN_PATHS = ("/health", *PAGE_FILES)  # without a token: the page asks for it
+COUNTED = (
+    *("/v1/audio/transcriptions", "/v1/audio/translations", "/v1/models", "/v1/realtime"),
+    *("/health", "/metrics", "/collect"),
+)
 SUBPROTOCOL_TOKEN = "openai-insecure-api-key."  # how browsers send a token to a WebSocket
 
 
@@ -71,8 +77,9 @@ def make_app(
         for engine in running:
             await asyncio.to_thread(engine.stop, STOP_SECONDS)
 
-    app = Starlette(routes=_routes(server), lifespan=lifespan, exception_handlers={ApiError: answer_problem})
-    app.add_exception_handler(Exception, answer_problem)
+    app = Starlette(routes=_routes(server), lifespan=lifespan)
+    for kind in (ApiError, HTTPException, Exception):
+        app.add_exception_handler(kind, answer_problem)
     app.add_middleware(Gate, server=server)
     return app
 
@@ -108,7 +115,7 @@ def _routes(server: Server) -> list[Route | WebSocketRoute]:
         return JSONResponse(await collect.save_row(request, server.settings), 201)
 
     async def socket(websocket: realtime.WebSocket) -> None:
-        await realtime.serve(websocket, server.engine(websocket.query_params.get("model")), _client(websocket))
+        await realtime.serve(websocket, server.engine, _client(websocket))
 
     return [
         Route("/v1/audio/transcriptions", transcriptions, methods=["POST"]),
@@ -135,13 +142,24 @@ async def _transcribe(server: Server, request: Request, translate: bool) -> Resp
     parts = engine.transcribe(_client(request), upload.samples, upload.hints, ChunkDecoding(words, upload.temperature))
     if upload.format == "diarized_json" and server.speakers:
         turns = await server.speakers.find_turns(_client(request), upload.samples)
-        found = engine.recognizer.join([part async for part in parts])
+        found = engine.recognizer.join(await _all_of(parts, request), upload.hints)
         join = partial(engine.join, language=found.language)
         return JSONResponse(diarized(upload, found, turns, join))
     if upload.is_stream and upload.format in ("json", "verbose_json"):
         first = await anext(parts, None)  # what is wrong with the request is answered with a status
         return StreamingResponse(_events(engine, upload, first, parts), media_type="text/event-stream")
-    return answers.answer(upload, engine.recognizer.join([part async for part in parts]))
+    return answers.answer(upload, engine.recognizer.join(await _all_of(parts, request), upload.hints))
+
+
+async def _all_of(parts: AsyncGenerator[Transcript, None], request: Request) -> list[Transcript]:
+    """The transcripts of all chunks, unless the client has gone meanwhile."""
+    found: list[Transcript] = []
+    async with aclosing(parts):
+        async for part in parts:
+            found.append(part)
+            if await request.is_disconnected():
+                raise ApiError(CLOSED, "The client has closed the connection.")
+    return found
 
 
 def _require_possible(upload: Upload, recognizer: Recognizer, server: Server) -> None:
@@ -170,10 +188,10 @@ async def _events(
     try:
         while first is not None:
             found.append(first)
-            text = engine.recognizer.join(found).text
+            text = engine.recognizer.join(found, upload.hints).text
             yield answers.delta(text.removeprefix(written))
             written, first = text, await anext(rest, None)
-        yield answers.done(upload, engine.recognizer.join(found))
+        yield answers.done(upload, engine.recognizer.join(found, upload.hints))
     except ApiError as error:  # the status is already sent
         yield answers.event(error.as_json())
 
@@ -269,5 +287,6 @@ def _has_token(connection: HTTPConnection, token: str) -> bool:
 
 def _known_path(path: str) -> str:
     """The path as a label: made-up ones must not fill the memory."""
-    known = path.startswith(("/v1/audio/", "/v1/realtime", "/v1/models", "/health", "/metrics", "/collect"))
-    return "/".join(path.split("/")[:4]) if known and len(path) < 40 else "other"
+    if path.startswith("/v1/models/"):
+        return "/v1/models/…"
+    return path if path in COUNTED else "other"

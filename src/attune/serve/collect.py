@@ -12,12 +12,12 @@ import threading
 from pathlib import Path
 
 import numpy as np
-import soundfile
 from numpy.typing import NDArray
 from starlette.datastructures import UploadFile
 from starlette.requests import Request
 
-from attune.files import completed, write_text
+from attune.audio.encode import write_audio
+from attune.files import split_lines, write_text
 from attune.serve.problems import ApiError
 from attune.serve.settings import ServerSettings
 from attune.serve.uploads import decode_recording
@@ -44,8 +44,7 @@ async def save_row(request: Request, settings: ServerSettings) -> dict[str, obje
 
 def _keep(folder: Path, samples: NDArray[np.float32], text: str, language: str | None) -> dict[str, object]:
     name = hashlib.sha256(samples.tobytes()).hexdigest()[:20]
-    with completed(folder / "audio" / f"{name}.flac") as beside:
-        soundfile.write(beside, samples, SAMPLE_RATE, format="FLAC")
+    write_audio(folder / "audio" / f"{name}.flac", samples, SAMPLE_RATE, "FLAC")
     row: dict[str, object] = {"id": name, "audio": f"audio/{name}.flac", "seconds": len(samples) / SAMPLE_RATE}
     row |= {"text": text} | ({"language": language} if language else {})
     with ONE_WRITER:
@@ -55,6 +54,6 @@ def _keep(folder: Path, samples: NDArray[np.float32], text: str, language: str |
 
 def _write(manifest: Path, row: dict[str, object]) -> None:
     """Add the row, or correct the one of the same recording."""
-    lines = manifest.read_text(encoding="utf-8").splitlines() if manifest.exists() else []
+    lines = split_lines(manifest.read_text(encoding="utf-8")) if manifest.exists() else []
     kept = [line for line in lines if json.loads(line)["id"] != row["id"]]
     write_text(manifest, "\n".join([*kept, json.dumps(row, ensure_ascii=False)]) + "\n")

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attune.audio.vad import is_silent
 from attune.decoding.streaming import StreamDecoder, TokenStream
 from attune.decoding.words import words_of
 from attune.errors import AttuneError
@@ -68,13 +69,13 @@ class FairQueue:
         self._changed = threading.Condition()
         self._is_closed = False
 
-    def put(self, client: str, work: QueuedWork[object]) -> None:
-        """Queue something of a client, unless it has too much waiting."""
+    def put(self, client: str, work: QueuedWork[object], is_admitted: bool = False) -> None:
+        """Queue something of a client, unless it has too much waiting; what a request goes on with is admitted."""
         with self._changed:
             if self._is_closed:
                 raise ApiError(503, STOPPED)
             own = self._waiting.setdefault(client, deque())
-            if len(own) >= self.limits.waiting_per_client:
+            if len(own) >= self.limits.waiting_per_client and not is_admitted:
                 raise ApiError(429, f"Too many requests: {len(own)} of yours are waiting. Send fewer at once.")
             own.append(work)
             self._changed.notify()
@@ -139,13 +140,27 @@ class Engine:
 
     async def transcribe(
         self, client: str, samples: NDArray[np.float32], hints: Hints, decoding: ChunkDecoding
-    ) -> AsyncIterator[Transcript]:
-        """The transcript of each chunk of a recording, in their order, as soon as it is there."""
-        for chunk in [self._decode(client, each, decoding) for each in await self._split(client, samples, hints)]:
-            yield await chunk
+    ) -> AsyncGenerator[Transcript, None]:
+        """The transcript of each chunk of a recording, in their order, as soon as it is there.
+
+        As many chunks as a batch may have wait at once, and none when nobody wants the rest.
+        """
+        waiting: deque[asyncio.Future[Transcript]] = deque()
+        try:
+            for number, chunk in enumerate(await self._split(client, samples, hints)):
+                if len(waiting) == self.queue.limits.batch_size:
+                    yield await waiting.popleft()
+                waiting.append(self._decode(client, chunk, decoding, is_admitted=number > 0))
+            while waiting:
+                yield await waiting.popleft()
+        finally:
+            for each in waiting:
+                each.cancel()
 
     async def _split(self, client: str, samples: NDArray[np.float32], hints: Hints) -> list[AudioChunk]:
         """The chunks; those of a long recording take a pass of the model where its language has to be detected."""
+        if is_silent(samples):
+            return []
         longest = self.recognizer.longest_seconds
         if longest is None or len(samples) <= longest * SAMPLE_RATE:
             return [AudioChunk(samples, hints=hints)]
@@ -156,7 +171,9 @@ class Engine:
 
         return await self._put(client, object(), longest, run, None)
 
-    def _decode(self, client: str, chunk: AudioChunk, decoding: ChunkDecoding) -> asyncio.Future[Transcript]:
+    def _decode(
+        self, client: str, chunk: AudioChunk, decoding: ChunkDecoding, is_admitted: bool
+    ) -> asyncio.Future[Transcript]:
         recognizer = replace(
             self.recognizer,
             aligns_words=decoding.words,
@@ -166,7 +183,7 @@ class Engine:
         def run(works: Sequence[QueuedWork[Transcript]]) -> list[Transcript]:
             return recognizer.transcribe_chunks([each.item for each in works if isinstance(each.item, AudioChunk)])
 
-        return self._put(client, decoding, chunk.seconds, run, chunk)
+        return self._put(client, decoding, chunk.seconds, run, chunk, is_admitted)
 
     def join(self, texts: Sequence[str], language: str | None) -> str:
         """Texts one after the other, as the language writes them."""
@@ -210,10 +227,12 @@ class Engine:
         seconds: float,
         run: Callable[[Sequence[QueuedWork[Answer]]], Sequence[Answer]],
         item: object,
+        is_admitted: bool = False,
     ) -> asyncio.Future[Answer]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
-        self.queue.put(client, QueuedWork(kind, seconds, run, item, future, loop))  # type: ignore[arg-type]
+        work = QueuedWork(kind, seconds, run, item, future, loop)
+        self.queue.put(client, work, is_admitted)  # type: ignore[arg-type]
         return future
 
     def _decode_all(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
@@ -25,8 +26,20 @@ class ApiError(Exception):
 
 async def answer_problem(request: Request, error: Exception) -> JSONResponse:
     """The answer to a request that failed."""
-    known = error if isinstance(error, ApiError) else ApiError(500, "The server failed to answer; see its log.")
-    headers = {"Retry-After": RETRY_SECONDS} if known.status in BUSY else {}
+    known = _as_api_error(request, error)
+    headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
+    if known.status in BUSY:
+        headers["Retry-After"] = RETRY_SECONDS
     if known.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return JSONResponse(known.as_json(), known.status, headers)
+
+
+def _as_api_error(request: Request, error: Exception) -> ApiError:
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, HTTPException) and error.status_code == 404:
+        return ApiError(404, f"Nothing is at {request.url.path}. The API is below /v1, the page at /.")
+    if isinstance(error, HTTPException):
+        return ApiError(error.status_code, f"{error.detail}.")
+    return ApiError(500, "The server failed to answer; see its log.")

@@ -2,7 +2,8 @@
 
 `?rate=16000` (or a session's `audio.input.format.rate`) takes another rate than OpenAI's 24 kHz; binary messages are
 PCM16 without base64. While an utterance goes on, words that two successive hypotheses agree on are sent as deltas;
-once the speaker pauses, the transcript of the whole utterance is sent as completed.
+once the speaker pauses, the transcript of the whole utterance is sent as completed. Without turn detection
+(`turn_detection: null`) that is when the client commits its audio.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import base64
 import binascii
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -26,21 +27,27 @@ from attune.recognizer import Hints, Transcript
 from attune.serve.engine import ChunkDecoding, Engine
 from attune.serve.problems import ApiError
 from attune.streaming.agreement import Agreement
-from attune.streaming.endpoints import Endpointer, EndpointRules, SpeechSpan
+from attune.streaming.endpoints import Endpointer, EndpointRules, SpeechSpan, WholeUtterance
 from attune.streaming.live import CacheAwareStream
 from attune.types import SAMPLE_RATE, Word
 
 OPENAI_RATE = 24_000
 RATES = range(8_000, 48_001)
+BUFFER_SECONDS = 600.0  # of audio that a client may send before it commits it, where pauses end nothing
 PARTIAL_SECONDS = 1.0  # of new audio between two hypotheses of an unfinished utterance
 ITEM = "conversation.item.input_audio_transcription"
 
 
-async def serve(websocket: WebSocket, engine: Engine, client: str) -> None:
-    """Transcribe until the client leaves."""
+async def serve(websocket: WebSocket, find_engine: Callable[[str | None], Engine], client: str) -> None:
+    """Transcribe until the client leaves; what is wrong with the address is an event, too."""
     offered = websocket.headers.get("sec-websocket-protocol", "").split(",")
     await websocket.accept("realtime" if "realtime" in [each.strip() for each in offered] else None)
-    session = Session(websocket, engine, client)
+    try:
+        session = Session(websocket, find_engine(websocket.query_params.get("model")), client)
+    except ApiError as error:
+        await _send(websocket, "error", **error.as_json())
+        await websocket.close(1008)
+        return
     try:
         await session.begin()
         while True:
@@ -91,8 +98,9 @@ class Session:
             case "input_audio_buffer.append":
                 await self._append(_decoded(event.get("audio")))
             case "input_audio_buffer.commit":
+                item = self.item
                 await self._end()
-                await self._send("input_audio_buffer.committed", item_id=self.item)
+                await self._send("input_audio_buffer.committed", item_id=item)
             case "input_audio_buffer.clear":
                 self._restart()
                 await self._send("input_audio_buffer.cleared")
@@ -100,13 +108,15 @@ class Session:
                 raise ApiError(422, f"Unknown event {other!r}.", "type")
 
     def _configure(self, session: object) -> None:
-        """Take over what a session says; OpenAI has had two layouts for it."""
+        """Take over what a session says, and keep the rest; OpenAI has had two layouts for it."""
         given = session if isinstance(session, Mapping) else {}
         audio = _mapping(_mapping(given.get("audio")).get("input"))
-        wanted = _mapping(audio.get("transcription") or given.get("input_audio_transcription"))
-        detection = audio.get("turn_detection", given.get("turn_detection", {}))
-        self.hints = Hints(_text(wanted.get("language")), _text(wanted.get("prompt")))
-        self.is_manual, self.rules = detection is None, self._rules(_mapping(detection))
+        if wanted := _mapping(audio.get("transcription") or given.get("input_audio_transcription")):
+            self.hints = Hints(_text(wanted.get("language")), _text(wanted.get("prompt")))
+        for place in (given, audio):
+            if "turn_detection" in place:
+                detection = place["turn_detection"]
+                self.is_manual, self.rules = detection is None, self._rules(_mapping(detection))
         self.rate = _rate(_mapping(audio.get("format")).get("rate", self.rate))
         self._restart()
 
@@ -121,8 +131,8 @@ class Session:
     def _restart(self) -> None:
         """Begin with an empty buffer."""
         self.stream = self.engine.open_stream()
-        self.live = CacheAwareStream(lambda *_: None, self._words, self.rules)
-        self.endpointer = Endpointer(self.rules)
+        self.live = CacheAwareStream(lambda *_: None, self._words, self.rules, not self.is_manual)
+        self.endpointer: Endpointer | WholeUtterance = WholeUtterance() if self.is_manual else Endpointer(self.rules)
         self.resampler = soxr.ResampleStream(self.rate, SAMPLE_RATE, 1, dtype="float32")
         self.odd = b""
         self._begin_item()
@@ -132,11 +142,15 @@ class Session:
         self.sent = ""  # of the item's text
 
     async def _append(self, pcm: bytes) -> None:
+        if isinstance(self.endpointer, WholeUtterance) and self.endpointer.seconds > BUFFER_SECONDS:
+            raise ApiError(413, f"The buffer is full: {BUFFER_SECONDS:.0f} s. Commit it, or clear it.", "audio")
         pcm, self.odd = self.odd + pcm, b""
         if len(pcm) % 2:
             pcm, self.odd = pcm[:-1], pcm[-1:]
         samples = np.frombuffer(pcm, "<i2").astype(np.float32) / np.float32(32768)
-        ready = samples if self.rate == SAMPLE_RATE else self.resampler.resample_chunk(samples).astype(np.float32)
+        await self._accept(samples if self.rate == SAMPLE_RATE else self.resampler.resample_chunk(samples))
+
+    async def _accept(self, ready: NDArray[np.float32]) -> None:
         if self.stream:
             await self._hear(self.stream, ready)
             return
@@ -160,12 +174,12 @@ class Session:
                 await self._send_completed(result.text, result.words)
 
     async def _end(self) -> None:
-        """The client has no more audio for now."""
+        """The client has no more audio for now; some of it the resampler has held back."""
+        await self._accept(self.resampler.resample_chunk(np.empty(0, np.float32), last=True))
+        self.resampler.clear()
         if self.stream:
             await self._hear(self.stream, np.empty(0, np.float32), is_last=True)
-            item = self.item
             self._restart()
-            self.item = item
         else:
             await self._commit(self.endpointer.finish())
 
@@ -173,7 +187,8 @@ class Session:
         """Send the transcript of each utterance that has ended."""
         for span in spans:
             self.cancel()
-            await self._send("input_audio_buffer.speech_stopped", item_id=self.item)
+            if not self.is_manual:
+                await self._send("input_audio_buffer.speech_stopped", item_id=self.item)
             found = await self._transcript(span)
             await self._send_completed(found.text, found.words)
 
@@ -212,7 +227,7 @@ class Session:
 
     async def _transcript(self, span: SpeechSpan) -> Transcript:
         parts = self.engine.transcribe(self.client, span.samples, self.hints, ChunkDecoding(words=True))
-        found = self.engine.recognizer.join([part async for part in parts])
+        found = self.engine.recognizer.join([part async for part in parts], self.hints)
         return found.shifted(span.start)
 
     def _described(self) -> dict[str, object]:
@@ -224,7 +239,11 @@ class Session:
         }
 
     async def _send(self, kind: str, **values: object) -> None:
-        await self.websocket.send_json({"type": kind, "event_id": f"event_{uuid4().hex[:16]}", **values})
+        await _send(self.websocket, kind, **values)
+
+
+async def _send(websocket: WebSocket, kind: str, **values: object) -> None:
+    await websocket.send_json({"type": kind, "event_id": f"event_{uuid4().hex[:16]}", **values})
 
 
 def _parsed(text: str) -> Mapping[str, Any]:
@@ -245,14 +264,16 @@ def _decoded(audio: object) -> bytes:
 
 
 def _rate(value: object) -> int:
-    rate = int(value) if isinstance(value, int) or (isinstance(value, str) and value.isdecimal()) else 0
-    if rate not in RATES:
+    rate = int(value) if isinstance(value, str) and value.isdecimal() and len(value) <= 5 else value
+    if not isinstance(rate, int) or rate not in RATES:
         raise ApiError(422, f"rate: expected {RATES.start} to {RATES.stop - 1} Hz, found {value!r}.", "rate")
     return rate
 
 
 def _milliseconds(value: object, usual: float) -> float:
-    return min(max(float(value), 0.0), 10_000.0) / 1000 if isinstance(value, int | float) else usual
+    if not isinstance(value, int | float) or value != value:  # NaN, which Python's json reads
+        return usual
+    return min(max(value, 0), 10_000) / 1000
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

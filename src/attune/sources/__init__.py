@@ -10,7 +10,7 @@ from pathlib import Path
 
 from attune.errors import SourceError
 from attune.secrets import shown, without_secrets
-from attune.sources._archive import open_archive, read_member, require_inside, unpack
+from attune.sources._archive import TarHeader, open_archive, require_inside, require_size, unpack
 from attune.sources._cache import Cache, Entry, File, TransferProgress, Watch, entry_from, unwatched
 from attune.sources._content import audio_column, content_of, contents_of
 from attune.sources._fetch import Body, ListFiles, Listing, RemoteFile, fetch, with_file
@@ -45,6 +45,7 @@ __all__ = [
     "RetryableError",
     "Source",
     "StoredObject",
+    "TarHeader",
     "TransferProgress",
     "UploadedBytes",
     "Watch",
@@ -66,10 +67,10 @@ __all__ = [
     "prune",
     "push",
     "read_lock",
-    "read_member",
     "read_range",
     "replace_pushed",
     "require_inside",
+    "require_size",
     "shown",
     "size_of",
     "unpack",

@@ -12,15 +12,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Self, TypeVar
 
 from attune.errors import SourceError
 from attune.files import sync
 
+Header = TypeVar("Header", bound=tarfile.TarInfo)
 MOST_FILES = 2_000_000
 MOST_BYTES = 1 << 40
 MOST_RATIO = 1000  # the best that text compresses; audio and weights hardly do
 SMALL = 64 << 20  # the ratio is not checked below this
+MOST_NAME_BYTES = 1_000_000  # of a long name, or other attributes
+_DESCRIBING = (
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +39,25 @@ class Member:
     name: str
     size: int
     open: Callable[[], IO[bytes]]
+
+
+class TarHeader(tarfile.TarInfo):
+    """A header that is not believed: a name or an attribute of gigabytes would be read into memory at once."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """A header as it is in the archive."""
+        member = super().frombuf(buf, encoding, errors)
+        if require_size(member).type in _DESCRIBING and member.size > MOST_NAME_BYTES:
+            raise tarfile.ReadError(f"its header claims {member.size:,} bytes")
+        return member
+
+
+def require_size(member: Header) -> Header:
+    """The header; refused where its size is negative, as an attribute before it may claim: it would be read again."""
+    if member.size < 0:
+        raise tarfile.ReadError(f"its header claims {member.size:,} bytes")
+    return member
 
 
 def require_inside(name: str, where: str) -> PurePosixPath:
@@ -49,7 +77,7 @@ def open_archive(path: Path) -> Iterator[Iterator[Member]]:
             with zipfile.ZipFile(path) as archive:
                 yield _checked(path, _zip_members(path, archive))
         else:
-            with tarfile.open(path) as archive:
+            with tarfile.open(path, tarinfo=TarHeader) as archive:
                 yield _checked(path, _tar_members(path, archive))
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
@@ -72,20 +100,6 @@ def unpack(archive: Path, folder: Path) -> None:
         partial.rename(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def read_member(archive: Path, name: str, most_bytes: int) -> bytes | None:
-    """One file of an archive by the end of its path, such as `model_config.yaml`; None if there is no such file."""
-    with open_archive(archive) as members:
-        for member in members:
-            if member.name == name or member.name.endswith(f"/{name}"):
-                if member.size > most_bytes:
-                    raise SourceError(
-                        f"{archive} has a {name} of {member.size:,} bytes; expected at most {most_bytes:,}."
-                    )
-                with member.open() as file:
-                    return file.read(member.size)
-    return None
 
 
 def _write(member: Member, folder: Path, archive: Path) -> None:
@@ -119,7 +133,7 @@ def _checked(archive: Path, members: Iterator[Member]) -> Iterator[Member]:
 
 
 def _tar_members(path: Path, archive: tarfile.TarFile) -> Iterator[Member]:
-    for info in archive:
+    for info in map(require_size, archive):
         if info.isdir():
             if info.name != ".":  # the folder that was packed from within
                 require_inside(info.name, str(path))
@@ -136,12 +150,19 @@ def _opened(path: Path, archive: tarfile.TarFile, info: tarfile.TarInfo) -> IO[b
     return file
 
 
+def _opened_zip(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> IO[bytes]:
+    try:
+        return archive.open(info)
+    except RuntimeError as error:  # a password, or a kind of compression that Python does not have
+        raise SourceError(f"{path}: {info.filename}: {error}. Unpack it yourself, and give the folder.") from error
+
+
 def _zip_members(path: Path, archive: zipfile.ZipFile) -> Iterator[Member]:
     for info in archive.infolist():
         kind = stat.S_IFMT(info.external_attr >> 16)
         if info.is_dir():
             require_inside(info.filename, str(path))
         elif kind in (0, stat.S_IFREG):
-            yield Member(info.filename, info.file_size, lambda info=info: archive.open(info))  # type: ignore[misc]
+            yield Member(info.filename, info.file_size, lambda info=info: _opened_zip(path, archive, info))  # type: ignore[misc]
         else:
             raise SourceError(f"{path} has {info.filename!r}, which is a link or a device. It is refused.")

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from attune.errors import SourceError
-from attune.files import sha256, sync, write_text
+from attune.files import parse_json, sha256, sync, write_text
 from attune.secrets import shown
 from attune.sources._retry import RetryPolicy
+from attune.sources._verify import checked_sha256
 
 FORMAT = 1
 HASHED_BYTES = 4 << 30  # of what a run is locked to, each time: seconds; `attune cache verify` looks at all
@@ -63,8 +64,12 @@ class TransferProgress:
 
 
 def entry_from(saved: Mapping[str, Any]) -> Entry:
-    """An entry as it was read from JSON; earlier versions wrote some credentials."""
+    """An entry as it was read from JSON, which may be somebody else's; earlier versions wrote some credentials."""
     files = {name: File(**file) for name, file in saved["files"].items()}
+    for name, file in files.items():
+        checked_sha256(file.sha256)
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise ValueError(f"{name!r} is outside its folder")
     return Entry(shown(saved["source"]), saved["revision"], files, saved["is_folder"])
 
 
@@ -122,7 +127,7 @@ class Cache:
     def known(self, source: str) -> tuple[Entry, float] | None:
         """The source when last listed, and when that was; None if a file of it is missing."""
         try:
-            saved = json.loads(self.index(source).read_bytes())
+            saved = parse_json(self.index(source).read_bytes())
             entry = entry_from(saved)
             if saved["format"] != FORMAT or entry.source != source or not self.has(entry):
                 return None

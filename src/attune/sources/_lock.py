@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from attune.errors import SourceError
-from attune.files import write_text
+from attune.files import parse_json, write_text
 from attune.sources._cache import Entry, entry_from
 
 FORMAT = 1
@@ -21,7 +21,7 @@ def write_lock(path: Path, entries: Iterable[Entry]) -> None:
 def read_lock(path: Path) -> dict[str, Entry]:
     """What was used, by source."""
     try:
-        saved = json.loads(path.read_bytes())
+        saved = parse_json(path.read_bytes())
         entries = [entry_from(each) for each in saved["sources"]]
         if saved["format"] != FORMAT:
             raise SourceError(

@@ -1,13 +1,12 @@
 """Maintenance of the cache: list it, verify it, prune what has not been used for long."""
 
-import json
 import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from attune.files import sha256
+from attune.files import parse_json, sha256
 from attune.sources._cache import Cache, Entry, entry_from
 
 DAY = 86_400.0
@@ -38,7 +37,7 @@ def contents(cache: Cache) -> list[CachedSource]:
     found = []
     for path in (cache.folder / "index").glob("*.json"):
         try:
-            entry = entry_from(json.loads(path.read_bytes()))
+            entry = entry_from(parse_json(path.read_bytes()))
             found.append(CachedSource(entry, path.stat().st_mtime, cache.has(entry), path))
         except (OSError, ValueError, KeyError, TypeError):  # written by another version: it will be fetched again
             continue

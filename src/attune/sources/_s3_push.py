@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from attune.errors import SourceError
-from attune.files import sha256
+from attune.files import parse_json, sha256
 from attune.sources._s3_client import status_of
 from attune.sources._s3_objects import ObjectStore
+from attune.sources._verify import checked_sha256
 
 BEGUN, FILES = "attune-begun.json", "attune-files.json"
 
@@ -70,7 +71,7 @@ def read_files(client: Any, bucket: str, prefix: str) -> Mapping[str, str]:
     """The SHA-256 of each file that was pushed below a prefix."""
     body = client.get_object(Bucket=bucket, Key=f"{prefix}{FILES}")["Body"].read()
     try:
-        return {name: str(file["sha256"]) for name, file in json.loads(body)["files"].items()}
+        return {name: checked_sha256(file["sha256"]) for name, file in parse_json(body)["files"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SourceError(f"s3://{bucket}/{prefix}{FILES} is damaged ({error!r}). Push the model again.") from error
 

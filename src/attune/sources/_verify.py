@@ -1,6 +1,7 @@
 """Whether a file has the hashes that its server announced, of whichever kinds."""
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,13 @@ class Hashes:
     git: str | None = None  # SHA-1 of a git blob
     md5: str | None = None
     parts: tuple[str, int] | None = None  # the S3 ETag of a multipart upload, and the size of a part
+
+
+def checked_sha256(text: str) -> str:
+    """A SHA-256 that somebody else wrote down; ValueError where it is another text, such as a path."""
+    if not re.fullmatch(r"[0-9a-f]{64}", text):
+        raise ValueError(f"{text!r:.80} is no SHA-256")
+    return text
 
 
 def verified_sha256(path: Path, expected: Sequence[Hashes]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from attune.errors import SourceError
-from attune.files import explain_write_errors, folder_bytes
+from attune.files import copy_tree, explain_write_errors, folder_bytes
 from attune.sources import ByteRanges, Source, is_address
 from attune.sources._cache import Cache, Watch, unwatched
 from attune.sources._uploads import UploadedBytes
@@ -49,7 +49,7 @@ def push(folder: Path, address: str, message: str, watch: Watch = unwatched) -> 
                 shutil.copy2(source, target)
                 copied(Path(target).stat().st_size)
 
-            shutil.copytree(folder, Path(scratch) / "whole", copy_function=copy)
+            copy_tree(folder, Path(scratch) / "whole", copy)
             (Path(scratch) / "whole").rename(to)
     return str(to)
 

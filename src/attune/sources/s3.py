@@ -36,6 +36,7 @@ from attune.sources._verify import Hashes
 
 MOST_PAGES = 2000  # of a listing, with a thousand objects each
 _MD5 = re.compile(r"[0-9a-f]{32}")
+_SHA256 = re.compile(r"[0-9A-Za-z+/]{43}=")  # of a whole object, in base64; that of one in parts ends in their number
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +215,8 @@ def _list(place: _Place, prefix: str) -> Iterable[Mapping[str, Any]]:
 
 def _hashes(place: _Place, key: str, head: Mapping[str, Any]) -> Hashes:
     """The hashes in the object's metadata, which depend on how it was uploaded."""
-    checksum = head.get("ChecksumSHA256", "")
-    if checksum and "-" not in checksum:
+    checksum = str(head.get("ChecksumSHA256", ""))
+    if _SHA256.fullmatch(checksum):
         return Hashes(sha256=base64.b64decode(checksum).hex())
     if str(head.get("ServerSideEncryption", "")).startswith("aws:kms") or head.get("SSECustomerAlgorithm"):
         return Hashes()  # the ETag is not of the content then

@@ -124,6 +124,7 @@ class RecipeCheck:
     troubles: tuple[str, ...]
     notes: tuple[str, ...] = ()  # what there is to say about the weights
     leaks: tuple[Leak, ...] = ()  # what dev and test share with the training set
+    needs_audio: bool = True
 
     @property
     def can_run(self) -> bool:
@@ -161,10 +162,11 @@ def check_recipe(recipe: Recipe, audio: int | None, site: Site) -> Generator[Dec
         if begun:
             _check_evaluation(recipe, begun.loaded, site, troubles)
             troubles += _unlearnable(streamed, recipe, begun.loaded)
+        needs_audio = begun is None or begun.loaded.task.needs_audio
         order = map(train.__getitem__, plan.order) if train and plan else streamed
         splits = []
         for corpus in corpora.values():
-            rows = yield from _check_rows(corpus, 0 if troubles else audio, site)
+            rows = yield from _check_rows(corpus, 0 if troubles or not needs_audio else audio, site)
             split = _check_split(recipe, corpus, rows, begun)
             if begun and corpus.name != TRAIN:
                 split = replace(split, floor=score_floor(corpus, begun.loaded, Path(folder), site))
@@ -180,6 +182,7 @@ def check_recipe(recipe: Recipe, audio: int | None, site: Site) -> Generator[Dec
             troubles=tuple(troubles),
             notes=begun.init.notes if begun else (),
             leaks=find_leaks(train, {name: each for name, each in corpora.items() if name != TRAIN}) if train else (),
+            needs_audio=needs_audio,
         )
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch.optim import Optimizer
 
 from attune.audio.decode import read_utterance
-from attune.batches.load import LoadedMicroBatch
+from attune.batches.micro_batch import LoadedMicroBatch
 from attune.batches.mix import Share
 from attune.config import flatten
 from attune.corpora import Corpus, CorpusSample, Leak, Selection, find_leaks

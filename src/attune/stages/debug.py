@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from attune import catalog
+from attune.errors import AttuneError
 from attune.plain_yaml import inline_yaml
 from attune.recipe import Recipe
 from attune.run import Run
@@ -35,6 +36,14 @@ def _settings(recipe: Recipe) -> Iterator[str]:
 
 
 def remove_rehearsal(folder: Path) -> None:
-    """Make room for a new rehearsal where an earlier one has ended; anything else is left alone."""
-    if folder.name.endswith(SUFFIX) and Run(folder).status() is not None:
+    """Make room for a new rehearsal where an earlier one has ended; anything else, such as a run, is left alone."""
+    run = Run(folder)
+    if folder.name.endswith(SUFFIX) and run.status() is not None and _is_rehearsal(run):
         shutil.rmtree(folder)
+
+
+def _is_rehearsal(run: Run) -> bool:
+    try:
+        return run.recipe().train.steps == STEPS
+    except (AttuneError, OSError):
+        return False

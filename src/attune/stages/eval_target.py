@@ -12,7 +12,7 @@ from attune.corpora import Corpus
 from attune.errors import ConfigError, ModelError
 from attune.files import explain_write_errors, require_writable
 from attune.loading.adapter import base_of, is_adapter
-from attune.loading.begin import begin_model, external_recipe, family_of, require_all_weights, with_local_files
+from attune.loading.begin import begin_model, external_recipe, require_all_weights, with_local_files
 from attune.loading.data import open_manifests
 from attune.loading.language_models import search_of
 from attune.loading.lock import as_locked
@@ -28,6 +28,7 @@ from attune.loading.pretrained import (
     recipe_to_evaluate,
     run_of_checkpoint,
 )
+from attune.loading.recognition import family_of
 from attune.recipe import Recipe
 from attune.report.formats import TABLES, require_format
 from attune.report.predictions import copy_files, export_predictions, write_predictions

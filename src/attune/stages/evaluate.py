@@ -8,11 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
-from attune.batches.load import LoadedMicroBatch, Reader, load, readers_watched
+from attune.batches.load import Reader, load, readers_watched
+from attune.batches.micro_batch import LoadedMicroBatch
 from attune.batches.plan import Budget, plan_in_order, spread
 from attune.catalog import NORMALIZERS, find, suggestion
 from attune.contracts import SpeechModel, Task, TaskModel
 from attune.corpora import ChunkedCorpus, Corpus, CorpusSample
+from attune.decoding.phrases import require_writable
 from attune.decoding.predict import decode, share
 from attune.decoding.search import Search
 from attune.errors import ConfigError, DataError, Preempted
@@ -184,13 +186,15 @@ def evaluation_batches(
     loaded: LoadedModel, corpus: Scored, batch: int | None, recipe: Recipe, site: Site, world: World
 ) -> Iterator[LoadedMicroBatch]:
     """This rank's share of a corpus: `batch` utterances at a time, or as many as a few training micro-batches hold."""
+    cache = loaded.task_model.cache
     reader = Reader(
         corpus,
         loaded.task_model.codec.prompt,
         reads_audio=loaded.task.needs_audio,
         drops_bad_rows=recipe.data.bad_rows == "drop",
         drops_long_rows=recipe.data.drops_long_rows,
-        cached=loaded.task_model.cache.lookup() if loaded.task_model.cache else None,
+        cached=cache.lookup() if cache else None,
+        held=cache.held if cache else (),
         cached_needs_audio=loaded.task_model.scorer == "waveform",
     )
     plan = plan_in_order(corpus.seconds, Budget(None, batch, 1) if batch else _decoding_budget(recipe))
@@ -219,6 +223,8 @@ def evaluate(
 
     A rank that is asked to stop decodes no further. All of them leave together, when the others have come too.
     """
+    if search.phrases and search.kind == "beam":
+        require_writable(search.phrases, (corpus[row] for row in range(len(corpus))))
     stopped: list[bool] = []
     mine = yield from decode_part(loaded, corpus, _until(stop_requested, batches, stopped), search, context, world)
     if any(world.gather(bool(stopped))):
@@ -266,7 +272,7 @@ def score_parts(
         problems=tuple(problem for part in parts for problem in part.problems),
         total=whole.total if isinstance(whole, CorpusSample) else None,
         sets=_by_set(whole, predictions, loaded.task, context),
-        audio_seconds=float(corpus.seconds.sum()) if loaded.task.needs_audio else 0.0,
+        audio_seconds=float(whole.seconds.sum()) if loaded.task.needs_audio else 0.0,
         decoding_seconds=max(part.seconds for part in parts),
         layer_weights=_layer_weights(loaded.task_model.model),
     )

@@ -4,7 +4,6 @@ A shard is an object that appears whole, below the fingerprint of the upstream t
 data and its rows, so one that is there is never computed again. Training with `model.cache` at that address reads them.
 """
 
-import fcntl
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ import numpy as np
 from attune.batches.plan import Rows
 from attune.corpora import Corpus, CorpusSample
 from attune.errors import ConfigError
+from attune.files import one_at_a_time
 from attune.loading.begin import begin_model
 from attune.loading.data import open_split, training_rows
 from attune.loading.place import PATIENT_SHARE
@@ -96,15 +96,13 @@ def fetch_features(recipe: Recipe, site: Site) -> Recipe:
     if address is None or not is_remote(address):
         return recipe
     folder = site.cache.folder / COPIES / hashlib.sha256(address.rstrip("/").encode()).hexdigest()[:12]
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".copying").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # one rank of a machine copies, and the others find everything
+    with one_at_a_time(folder / ".copying"):  # one rank of a machine copies, and the others find everything
         _copy(ObjectStore(address, PATIENT_SHARE * site.timeout, lambda _: None), folder)
     return _with_cache(recipe, str(folder))
 
 
 def _copy(store: ObjectStore, folder: Path) -> None:
-    names = [name for name in store.list() if name.endswith(ENDING) and ".." not in Path(name).parts]
+    names = [name for name in store.list() if name.endswith(ENDING) and not {"/", ".."} & {*Path(name).parts}]
     missing = [name for name in names if not (folder / name).is_file()]
     with ThreadPoolExecutor(DOWNLOADS) as pool:
         list(pool.map(lambda name: store.download(name, folder / name), missing))

@@ -122,7 +122,7 @@ def _score_all_of(split: str, training: TrainingContext, step: int, suffix: str 
 def _write_report(training: TrainingContext) -> Path | None:
     """The run's page. The run is done without it too, so whatever is wrong with it goes to the log."""
     try:
-        return save_report(training.run).path
+        return save_report(training.run, state="done").path
     except Exception as error:
         training.log.write("report_failed", reason=f"{type(error).__name__}: {error}")
         return None

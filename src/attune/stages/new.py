@@ -4,42 +4,34 @@ The family's shipped recipe, or that of a model of attune's own, gives the setti
 """
 
 import hashlib
-import json
 import re
 import shlex
-from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from attune import catalog
 from attune import recipe as recipes
-from attune.corpora import assign_groups
 from attune.errors import ConfigError, DataError, ModelError
 from attune.files import explain_write_errors, write_text
-from attune.loading.begin import family_of
+from attune.loading.pairs import require_pair
 from attune.loading.pretrained import is_native, locate_model, open_pretrained
+from attune.loading.recognition import family_of
 from attune.plain_yaml import Plain, inline_yaml, read_data, yaml_lines
-from attune.processes import cores
 from attune.recipe import MAX_SECONDS
 from attune.recipe_keys import RecipeKey, recipe_keys
 from attune.site import Site
-from attune.sources import is_address, is_remote
-from attune.stages.prepare import Preparing, Understood, prepare_data
+from attune.sources import is_address
+from attune.stages.new_data import SplitOfData, short_name, splits_of
+from attune.stages.prepare import Preparing, Understood
 from attune.world import choose_device
 
-HELD_OUT = 0.1  # of the rows, for dev and for test each, where the data has no such splits
 EPOCHS = {1.0: 10, 10.0: 5}  # hours of training audio up to which → epochs
 EPOCHS_OF_MORE = 3
 MOST_WARMUP = 500
 CPU_MICRO_UTTERANCES = 8
 STEPS_PER_EPOCH = 10  # at least, where there is enough data
-SPLIT_NAMES = {
-    "train": ("train", "training"),
-    "dev": ("dev", "valid", "validation", "val", "eval"),
-    "test": ("test", "testing"),
-}
 UNEDITED = "# Checksum of the lines above, to notice edits: "
 COLUMN = 48  # where comments begin
 LONGEST_COMMENT = 70
@@ -62,7 +54,7 @@ class NewRequest:
     @property
     def name(self) -> str:
         """What to call the experiment: data-model."""
-        return f"{_stem(self.data)}-{_stem(self.model)}"
+        return f"{short_name(self.data)}-{short_name(self.model)}"
 
     @property
     def recipe(self) -> Path:
@@ -78,15 +70,6 @@ class NewRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class SplitOfData:
-    """A manifest, and how much it has."""
-
-    manifest: Path
-    rows: int
-    hours: float
-
-
-@dataclass(frozen=True, slots=True)
 class Drafted:
     """The recipe that was written, and what it trains and scores on."""
 
@@ -98,11 +81,15 @@ class Drafted:
 def draft_recipe(request: NewRequest, site: Site) -> Generator[Preparing | Understood, None, Drafted]:
     """Find or prepare the data, look at the model, and write the recipe; one that this command wrote is kept."""
     if request.recipe.exists() and _is_current(request):
+        yield from _note_changes(request)
         return Drafted(request.recipe, was_there=True)
     settings = _starting_settings(request, site)  # a misspelled model stops it before anything is prepared
-    manifests = yield from _manifests(request, site)
-    splits = {name: _measure(path) for name, path in manifests.items()}
-    _require_field(request, str(settings["task"]["name"]), splits["train"].manifest)
+    require_pair(str(settings["model"]["family"]), request.task or str(settings["task"]["name"]))
+    try:
+        splits = yield from splits_of(request.data, request.options, site)
+    except ConfigError as error:
+        raise ConfigError(f"{error}{_hint_at_section(request.options)}") from error
+    _require_field(request, str(settings["task"]["name"]), splits["train"])
     plain = _complete(settings, splits, request, choose_device("auto").type == "cpu")
     lines = [f"# {request.command}", f"# Train it: attune train {request.recipe}; about a key: attune explain KEY"]
     text = "".join(f"{line}\n" for line in [*lines, *_explained(plain)])
@@ -115,6 +102,8 @@ def draft_recipe(request: NewRequest, site: Site) -> Generator[Preparing | Under
 
 def _is_current(request: NewRequest) -> bool:
     """Whether the recipe that is there is this command's, edited or not; one that someone edited is not replaced."""
+    if request.recipe.is_dir():
+        raise ConfigError(f"{request.recipe} is a folder. Give --to a file.")
     there = request.recipe.read_text(encoding="utf-8", errors="replace")
     if there.startswith(f"# {request.command}\n"):
         return True
@@ -127,19 +116,32 @@ def _is_current(request: NewRequest) -> bool:
     return False
 
 
+def _hint_at_section(options: Sequence[str]) -> str:
+    """A value of the recipe without its section, such as epochs=2, was taken for an option of the data."""
+    names = {option.partition("=")[0] for option in options}
+    keys = [each.key for each in recipe_keys() if not each.owner and each.key.rpartition(".")[2] in names]
+    return f"\nA value of the recipe has its section: {keys[0]}=…" if keys else ""
+
+
+def _note_changes(request: NewRequest) -> Iterator[Understood]:
+    """A file that was written to after its manifests were: they have the rows of then."""
+    source, train = Path(request.data).expanduser(), recipes.load(request.recipe).recipe.data.train
+    manifest = Path(train[0]) if train else source
+    if not (source.is_file() and manifest.is_file() and source.stat().st_mtime > manifest.stat().st_mtime):
+        return
+    is_prepared = manifest.absolute().parent != source.absolute().parent
+    old = f"{request.recipe} and {manifest.parent}" if is_prepared else str(request.recipe)
+    yield Understood(
+        "",
+        (
+            f"warning: {request.data} has changed since {manifest} was made of it, with the rows of then. To train on "
+            f"those of now, remove {old}, and set another run=…",
+        ),
+    )
+
+
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _stem(source: str) -> str:
-    """A short name for a path or an address."""
-    last = re.split(r"[/@#?]", source.rstrip("/").split("://")[-1])
-    name = next((part for part in reversed(last) if part and part not in ("best", "last")), "data")
-    return _file_name(name.partition(".")[0] or "data")
-
-
-def _file_name(text: str) -> str:
-    return re.sub(r"[^\w.=-]+", "-", text)
 
 
 def _starting_settings(request: NewRequest, site: Site) -> dict[str, Any]:
@@ -162,6 +164,15 @@ def _starting_settings(request: NewRequest, site: Site) -> dict[str, Any]:
     kept.setdefault("batches", {"micro_utterances": CPU_MICRO_UTTERANCES})
     kept.setdefault("optimizer", {"lr": "1e-4"})
     return {**kept, "model": {"family": family, "weights": _weights(request.model)}}
+
+
+def _require_field(request: NewRequest, task: str, train: SplitOfData) -> None:
+    """Refuse data without what the task learns; the user knows where it is."""
+    wanted = {"transcribe": "text", "classify": request.label or "label"}.get(request.task or task)
+    if wanted and not set(wanted.split("+")) <= {*train.fields, *train.labels}:
+        option = "text=COLUMN" if wanted == "text" else "--label COLUMN"
+        known = ", ".join(train.labels if wanted == "text" else [*train.fields, *train.labels]) or "none"
+        raise DataError(f"{request.data} has no {wanted!r} to learn. Name its column: {option}. Columns: {known}.")
 
 
 def _weights(model: str) -> str:
@@ -189,98 +200,6 @@ def _without_defaults(plain: Mapping[str, Any]) -> dict[str, Any]:
         return kept
 
     return pruned(plain, "")
-
-
-def _manifests(request: NewRequest, site: Site) -> Generator[Preparing | Understood, None, dict[str, Path]]:
-    """The manifests by split: those that are there, or prepared now; what is missing is held out of training."""
-    found = {} if is_remote(request.data) else _own_manifests(Path(request.data).expanduser())
-    if not found:
-        chosen = [option.partition("=")[2] for option in request.options]
-        to = Path("data") / "-".join(map(_file_name, (_stem(request.data), *chosen)))
-        prepared = yield from prepare_data(request.data, to, site, cores(), request.options)
-        found = {split.split: split.manifest for split in prepared if split.rows}
-        if not found:
-            reasons = [f"{count} × {reason}" for split in prepared for reason, count in split.left_out.items()]
-            raise DataError(f"{request.data} has no row that can be used ({', '.join(reasons[:3])}).")
-    named = {split: path for split, path in _by_role(found).items() if path is not None}
-    if "train" not in named:
-        if len(found) > 1:
-            raise DataError(f"{request.data} has {', '.join(found)}, but no train. Name one manifest.")
-        named = {"train": next(iter(found.values()))}
-    if "dev" not in named:
-        shares = {"dev": HELD_OUT} if "test" in named else {"test": HELD_OUT, "dev": HELD_OUT}
-        held_out = _hold_out(named["train"], shares)
-        yield Understood(
-            "", (f"{' and '.join(sorted(shares))}: {100 * HELD_OUT:.0f} % of the rows each, {held_out.kept_apart}",)
-        )
-        named |= held_out.manifests
-    return {split: named[split] for split in SPLIT_NAMES if split in named}
-
-
-def _own_manifests(path: Path) -> dict[str, Path]:
-    """Manifests of attune's own: a file, or the JSON lines of a folder."""
-    candidates = [path] if path.is_file() else sorted(path.glob("*.jsonl")) if path.is_dir() else []
-    return {each.stem: each.absolute() for each in candidates if _is_manifest(each)}
-
-
-def _is_manifest(path: Path) -> bool:
-    if path.suffix != ".jsonl":
-        return False
-    with path.open(encoding="utf-8", errors="replace") as file:
-        try:
-            first = json.loads(file.readline())
-        except ValueError:
-            return False
-    return isinstance(first, dict) and {"id", "audio"} <= first.keys()
-
-
-def _by_role(found: Mapping[str, Path]) -> dict[str, Path | None]:
-    return {role: next((found[name] for name in names if name in found), None) for role, names in SPLIT_NAMES.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class _HeldOut:
-    manifests: Mapping[str, Path]
-    kept_apart: str  # what no two splits share, for people
-
-
-def _hold_out(manifest: Path, shares: Mapping[str, float]) -> _HeldOut:
-    """Cut a manifest by speaker, or by recording where there are too few speakers; written beside it."""
-    lines = manifest.read_text(encoding="utf-8").splitlines()
-    rows = [(line, json.loads(line)) for line in lines if line.strip()]
-    groups = [str(row.get("speaker") or row["audio"]) for _, row in rows]
-    kept_apart = "other speakers than in train"
-    if not any(row.get("speaker") for _, row in rows):
-        kept_apart = "speakers unknown (name their column: speaker=COLUMN)"
-    if len(set(groups)) <= len(shares):
-        groups, kept_apart = [str(row["id"]) for _, row in rows], "too few speakers to keep them apart"
-    owners = assign_groups(Counter(groups), shares)
-    written = {}
-    for split in ("train", *shares):
-        path = manifest.with_name(f"{manifest.stem}-{split}.jsonl")
-        own = [line for (line, _), group in zip(rows, groups, strict=True) if owners[group] == split]
-        with explain_write_errors(path, "Copy the data to a folder of your own first.", DataError):
-            write_text(path, "".join(f"{line}\n" for line in own))
-        written[split] = path
-    return _HeldOut(written, kept_apart)
-
-
-def _require_field(request: NewRequest, task: str, manifest: Path) -> None:
-    """Refuse data without what the task learns; the user knows where it is."""
-    with manifest.open(encoding="utf-8") as file:
-        first = json.loads(file.readline())
-    chosen = request.task or task
-    wanted = "text" if chosen == "transcribe" else request.label if chosen == "classify" else None
-    columns = {**first, **first.get("labels", {})}
-    if wanted and wanted not in columns:
-        known = ", ".join(first.get("labels", {})) or "none"
-        option = "text=COLUMN" if wanted == "text" else "--label COLUMN"
-        raise DataError(f"{request.data} has no {wanted!r} to learn. Name its column: {option}. Columns: {known}.")
-
-
-def _measure(manifest: Path) -> SplitOfData:
-    rows = [json.loads(line) for line in manifest.read_text(encoding="utf-8").splitlines() if line.strip()]
-    return SplitOfData(manifest, len(rows), sum(float(row.get("seconds") or 0.0) for row in rows) / 3600)
 
 
 def _complete(

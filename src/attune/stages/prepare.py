@@ -5,7 +5,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +13,7 @@ from typing import Any, Literal
 from attune import catalog, config
 from attune.corpora import (
     CORPORA,
+    REMOVE,
     CorpusPaths,
     Layout,
     Prepared,
@@ -21,6 +22,7 @@ from attune.corpora import (
     open_corpus,
     prepare_split,
     remove_splits,
+    require_valid_rows,
     unpacked_root,
 )
 from attune.errors import ConfigError, DataError
@@ -172,15 +174,26 @@ def _claim(to: Path, claim: dict[str, Any], force: bool) -> bool:
     A folder that is for something else is refused, unless nothing came of that: a mistake can be corrected.
     """
     path = to / RECORD
-    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    before = _read_claim(path, force) if path.exists() else {}
     is_complete = before.pop(COMPLETE, True) and bool(before)
     changed = _differences(before, claim) if before else []
     if changed and is_complete and not force:
         raise ConfigError(
-            f"{to} is already prepared with other settings ({', '.join(changed)}). Use another --to, or --force."
+            f"{to} is already prepared with other settings ({', '.join(changed)}). `attune prepare` writes it again "
+            f"with --force, or elsewhere with another --to; or remove {to}."
         )
     _record(to, {**claim, COMPLETE: False} if changed or not is_complete else {**claim, COMPLETE: True})
     return force or bool(changed)
+
+
+def _read_claim(path: Path, force: bool) -> dict[str, Any]:
+    with suppress(ValueError, RecursionError):
+        found = json.loads(path.read_bytes())
+        if isinstance(found, dict) and isinstance(found.get("options"), dict):
+            return found
+    if force:
+        return {}
+    raise ConfigError(f"{path} is damaged. Prepare again with --force, or elsewhere with another --to.")
 
 
 def _differences(before: dict[str, Any], claim: dict[str, Any]) -> list[str]:
@@ -220,6 +233,7 @@ def learn_tokens(sources: Sequence[str], file: Path, wish: TokenizerRequest, sit
     normalize = catalog.find(catalog.NORMALIZERS, wish.normalizer)
     with tempfile.TemporaryDirectory() as scratch:
         corpus = open_corpus("texts", [locate(source, site.cache) for source in sources], Path(scratch))
+        require_valid_rows(corpus, "fail", REMOVE)  # a text less is another tokenizer
         written = [(each.text, each.language) for each in corpus if each.text is not None]
         texts = [normalize(strip_timestamps(text, language)) for text, language in written]
     if not texts:

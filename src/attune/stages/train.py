@@ -6,13 +6,14 @@ A generator of events; the caller draws them. Files are written by the first ran
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 
-from attune.batches.load import CachedBatches, LoadedMicroBatch, readers_watched
+from attune.batches.load import CachedBatches, readers_watched
+from attune.batches.micro_batch import LoadedMicroBatch
 from attune.corpora import Corpus, CorpusSample, sample_corpus
 from attune.errors import CheckpointError, ConfigError, Preempted
 from attune.loading.begin import BegunModel, begin_model, rebuild_model
@@ -26,7 +27,7 @@ from attune.loading.data import (
     with_steps,
 )
 from attune.loading.language_models import search_of
-from attune.loading.lock import extend_lock, gather_sources, require_same_data
+from attune.loading.lock import contents_of_dev, extend_lock, gather_sources, note_changed_dev, require_same_data
 from attune.loading.place import PATIENT_SHARE, RunPlace, open_place
 from attune.loading.pretrained import LoadedModel, ModelFolders
 from attune.loading.sharing import decoding_world, deferral, open_optimizer, share_model, usable
@@ -103,10 +104,10 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
             with readers_watched(), waiting_for_sources(PATIENT_SHARE * site.timeout):
                 yield from _train(recipe, place, request, site, world, changes)
         except Preempted as stop:
-            _set_status(run, world, "preempted", str(stop))
+            _note_end(run, world, "preempted", str(stop))
             raise
         except GeneratorExit:
-            _set_status(run, world, "failed", "The caller stopped reading the events of the training.")
+            _note_end(run, world, "failed", "The caller stopped reading the events of the training.")
             raise
         except BaseException as error:
             if isinstance(error, OSError | CheckpointError) and not run.folder.exists():
@@ -114,9 +115,10 @@ def train(recipe: Recipe, request: Request, site: Site, world: World) -> Iterato
                     f"{run.name} is gone: it was moved or removed during training. Put it back, or resume it "
                     "where it is now with run=…"
                 ) from error
-            _set_status(run, world, "failed", str(error), type(error).__name__)
+            _note_end(run, world, "failed", str(error), type(error).__name__)
             raise
-        _set_status(run, world, "done")
+        if world.is_first:
+            run.set_status("done")
 
 
 def _train(
@@ -131,7 +133,7 @@ def _train(
     dev = _open_dev(recipe, run, site, world)
     # A bad row stops the run now, not after the last step.
     test = open_split(recipe, "test", run.data, site, world) if recipe.data.test else None
-    begun = _begin(recipe, place, data, site, world, resumes)
+    begun = _begin(recipe, place, data, contents_of_dev(dev), site, world, resumes)
     training = _open_context(begun, dev, recipe, place, request, site, world)
     damaged += _mend_best(training, newest, damaged)
     progress = _resume(training, newest, damaged)
@@ -146,7 +148,7 @@ def _train(
         dev=dev,
         rescheduled=changed_rates(changes, schedule_of(old), schedule_of(recipe), progress),
         observed=tuple(change for change in changes if is_observer(change.key, recipe.train)),
-        notes=(*begun.init.notes, *data.cache_notes(begun.loaded)),
+        notes=(*begun.init.notes, *data.cache_notes(begun.loaded), *(note_changed_dev(run, dev) if resumes else ())),
         leaks=log_leaks(training, data.corpus, dev, test) if world.is_first and not resumes else (),
         mix=data.mix,
         example=_show_first(training, data) if world.is_first and not resumes else None,
@@ -157,7 +159,8 @@ def _train(
             training.log.write("started", step=before, steps=recipe.train.last_step)
         yield from score_before(training, begun.init.new_tensors, before)
         if before < recipe.train.last_step and not training.has_stalled:
-            last = yield from _steps(training, progress, data.batches(progress.position, begun.loaded, site, world))
+            micros = data.batches(progress.position, recipe.train.last_step, begun.loaded, site, world)
+            last = yield from _steps(training, progress, micros)
         data.close()
         yield from settle(training)
         yield from finish(training, before, last)
@@ -224,18 +227,18 @@ def _open_dev(recipe: Recipe, run: Run, site: Site, world: World) -> Corpus | Co
     return sample_corpus(dev, count, recipe.seed) if count and count < len(dev) else dev
 
 
-def _begin(recipe: Recipe, place: RunPlace, data: TrainingSet, site: Site, world: World, resumes: bool) -> BegunModel:
+def _begin(
+    recipe: Recipe, place: RunPlace, data: TrainingSet, dev: Mapping[str, str], site: Site, world: World, resumes: bool
+) -> BegunModel:
     """The model as this run began with it; a run that resumes only builds it, as its checkpoint has the weights."""
-    run = place.run
-    recordings = recordings_of(recipe, site)
+    run, recordings = place.run, recordings_of(recipe, site)
+    folders = ModelFolders(run.task, run.assets)
     if resumes:
         require_same_data(run, data, recordings)
-        folders = ModelFolders(run.task, run.assets)
         return rebuild_model(recipe, folders, run.start().new_tensors, deferral(recipe, world))
-    folders = ModelFolders(run.task, run.assets)
     begun = begin_model(recipe, data, folders, site, world, place.share, deferral(recipe, world))
     if world.is_first:
-        run.remember_start(Start(data.fingerprint, begun.init.new_tensors, recordings, data.parts))
+        run.remember_start(Start(data.fingerprint, begun.init.new_tensors, recordings, data.parts, dev))
     return begun
 
 
@@ -249,9 +252,11 @@ def _mend_best(training: TrainingContext, newest: Path | None, known: Sequence[D
     folder = checkpoint.folder_of(run.checkpoints, best.step) if best else None
     reason = checkpoint.damage(folder) if folder and folder != newest else None
     if folder and reason:
-        run.forget_best()
         found = [Damage(folder, reason)]
-    if training.world.is_first and (reason or best is None) and training.metric:
+    is_lost = training.world.is_first and (best is None or reason is not None)
+    if is_lost:
+        run.forget_best()
+    if is_lost and training.metric:
         training.place.fetch_tensors()
         for folder in checkpoint.sound(run.checkpoints):
             step, scores = checkpoint.scores(folder)
@@ -387,6 +392,8 @@ def _dev_batches(
     )
 
 
-def _set_status(run: Run, world: World, state: str, message: str = "", error_kind: str = "") -> None:
+def _note_end(run: Run, world: World, state: str, message: str, error_kind: str = "") -> None:
+    """Write down why the run ended before its time; where nothing can be written, the error itself is what counts."""
     if world.is_first:
-        run.set_status(state, message, error_kind)
+        with suppress(OSError):
+            run.set_status(state, message, error_kind)

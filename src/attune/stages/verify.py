@@ -11,13 +11,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import soundfile
+from numpy.typing import NDArray
 
 from attune.errors import ConfigError
 from attune.files import sha256
 from attune.report.predictions import read_predictions
 from attune.run import Run
+from attune.run_report import require_run
 from attune.training import checkpoint
 from attune.types import Json, Prediction
 
@@ -38,6 +42,7 @@ class VerifyFinding:
 
 def verify(run: Run, split: str, scratch: Path, ranks: int, options: Sequence[str]) -> Iterator[VerifyFinding]:
     """Check every promise in turn; `options` go to every command."""
+    require_run(run)
     recipe = run.recipe()
     if not getattr(recipe.data, split):
         raise ConfigError(f"The recipe of {run.folder} has no data.{split}. Choose --on train, dev or test.")
@@ -61,23 +66,41 @@ def _predictions(run: Run, split: str, folder: Path, *words: str) -> list[Predic
 
 
 def read_values(folder: Path) -> list[Prediction]:
-    """The predictions in a folder, with the samples of those that are audio."""
+    """The predictions in a folder; those that are files say where each is."""
     found = read_predictions(folder / "predictions.jsonl")
-    return [replace(each, value=_samples(folder / each.file)) if each.file else each for each in found]
-
-
-def _samples(path: Path) -> list[float]:
-    samples: list[float] = soundfile.read(path, dtype="float32")[0].ravel().tolist()
-    return samples
+    return [replace(each, file=str(folder / each.file)) if each.file else each for each in found]
 
 
 def compared(promise: str, split: str, these: Sequence[Prediction], those: Sequence[Prediction]) -> VerifyFinding:
     """Texts and labels must be the same to the letter; numbers may differ in their last digits."""
     pairs = list(zip(these, those, strict=True))
-    differing = sum(one.id != other.id or distance(one.value, other.value) > ROUNDING for one, other in pairs)
+    differing = sum(differ(one, other) for one, other in pairs)
     largest = max((abs((one.score or 0.0) - (other.score or 0.0)) for one, other in pairs), default=0.0)
     compared = f"{len(these)} predictions of {split}, {differing} differ; scores"
     return VerifyFinding(promise, compared, differing == 0 and largest <= 2e-3, largest)
+
+
+def differ(one: Prediction, other: Prediction) -> bool:
+    """Whether two predictions are other than the same but for the last digits of their numbers."""
+    if one.id != other.id or distance(one.value, other.value) > ROUNDING:
+        return True
+    if one.file is None or other.file is None:
+        return one.file != other.file
+    these, those = _read_numbers(Path(one.file)), _read_numbers(Path(other.file))
+    if these.shape != those.shape:
+        return True
+    largest = float(np.abs(these).max(initial=0.0, where=np.isfinite(these)))
+    allowed = max(ROUNDING, float(np.finfo(these.dtype).eps) * largest)  # frames are written as 16-bit floats
+    return not np.allclose(these.astype(np.float64), those, rtol=0.0, atol=allowed, equal_nan=True)
+
+
+def _read_numbers(path: Path) -> NDArray[np.floating[Any]]:
+    """The samples of audio, or frames as they were written."""
+    if path.suffix == ".npy":
+        frames: NDArray[np.floating[Any]] = np.load(path, allow_pickle=False)
+        return frames
+    samples: NDArray[np.floating[Any]] = soundfile.read(path, dtype="float32")[0]
+    return samples
 
 
 def distance(one: Json, other: Json) -> float:

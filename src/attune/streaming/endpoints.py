@@ -92,7 +92,7 @@ class Endpointer:
     def _ended(self) -> SpeechSpan | None:
         if not self._is_speech:
             return None
-        silent = round(self.rules.silence_seconds * 100)
+        silent = max(1, round(self.rules.silence_seconds * 100))
         tail = self._levels[-silent:]
         if len(self._levels) > silent and max(tail) <= self._threshold():
             self._is_speech = False
@@ -116,3 +116,26 @@ class Endpointer:
     def _threshold(self) -> float:
         """Above the quietest tenth of the last seconds."""
         return max(SILENCE, float(np.quantile(self._noise, 0.1)) + ABOVE_NOISE)
+
+
+@dataclass(slots=True)
+class WholeUtterance:
+    """Like an Endpointer, for speakers who say when they are done: all samples until then are one utterance."""
+
+    _samples: list[Samples] = field(default_factory=list)
+    _start: float = 0.0
+    seconds: float = 0.0  # of the utterance so far
+    current: None = None  # nothing is shown before its end
+
+    def accept(self, samples: Samples) -> list[SpeechSpan]:
+        """Go on with more samples."""
+        self._samples.append(samples)
+        self.seconds += len(samples) / SAMPLE_RATE
+        return []
+
+    def finish(self) -> list[SpeechSpan]:
+        """The utterance, if there are any samples."""
+        span = SpeechSpan(self._start, np.concatenate([np.empty(0, np.float32), *self._samples]))
+        self._start += self.seconds
+        self._samples, self.seconds = [], 0.0
+        return [span] if len(span.samples) else []

@@ -93,6 +93,7 @@ class CacheAwareStream:
     feed: Callable[[Samples, bool], None]
     found: Callable[[], tuple[Word, ...]]
     rules: EndpointRules = EndpointRules()
+    ends_at_pauses: bool = True  # or only with `finish`
     kind: StreamKind = "cache-aware"
     _endpointer: Endpointer = field(init=False)
     _done: int = 0  # words that are final
@@ -106,7 +107,7 @@ class CacheAwareStream:
         """Go on with more samples."""
         self._seconds += len(samples) / SAMPLE_RATE
         self.feed(samples, False)
-        ended = self._endpointer.accept(samples)
+        ended = self._endpointer.accept(samples) if self.ends_at_pauses else []
         return [*self._finals(ended), *self._partial()]
 
     def finish(self) -> list[LiveResult]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from attune.errors import DataError
-from attune.files import write_text
+from attune.files import parse_json, split_lines, write_text
 from attune.metrics import Metric
 from attune.recipe import Recipe
 from attune.run import Run
@@ -86,15 +86,20 @@ def collect(recipe: Recipe, metric: Metric, folds: Sequence[FoldRun]) -> CrossVa
 def _rows(manifest: Path) -> Iterator[dict[str, object]]:
     """The rows of a manifest with paths that hold anywhere."""
     try:
-        lines = manifest.read_text(encoding="utf-8").splitlines()
+        lines = split_lines(manifest.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise DataError(f"{manifest} cannot be read: {error.strerror}.") from error
     for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
         try:
-            row = json.loads(line)
+            row = parse_json(line)
             places = [row, row.get("signals", {})]
         except (ValueError, AttributeError) as error:
-            raise DataError(f"{manifest}:{number} is not a JSON object: {error}.") from error
+            raise DataError(
+                f"{manifest}:{number} is not a JSON object: {error}. A fold is a manifest of JSON lines, as `attune "
+                "prepare` writes them."
+            ) from error
         for place in places:
             for name, value in place.items() if isinstance(place, dict) else ():
                 if isinstance(value, str) and (name in AUDIO or place is not row) and "://" not in value:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attune import catalog
 from attune.contracts import Codec
-from attune.corpora import open_corpus
+from attune.corpora import REMOVE, open_corpus, require_valid_rows
 from attune.decoding._phrase_tree import SPECIAL
 from attune.errors import ConfigError, ModelError
 from attune.recipe import Recipe
@@ -102,6 +102,7 @@ class _Counter:
 
 def _texts(name: str, sources: Sequence[str], scratch: Path, site: Site) -> Iterator[Utterance]:
     corpus = open_corpus(name, [locate(source, site.cache) for source in sources], scratch)
+    require_valid_rows(corpus, "fail", REMOVE)  # a text less is another model, or another perplexity
     return (utterance for utterance in corpus if utterance.text is not None)
 
 

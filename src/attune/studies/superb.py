@@ -14,8 +14,9 @@ from attune import catalog
 from attune import recipe as recipes
 from attune.files import write_text
 from attune.metrics import Metric
-from attune.plain_yaml import Plain, inline_yaml, write_data
+from attune.plain_yaml import Plain, inline_yaml, read_data, write_data
 from attune.recipe import Recipe
+from attune.run import Run
 from attune.site import Site
 from attune.stages import drain
 from attune.stages.eval_target import evaluate_target, open_eval_target, record
@@ -24,7 +25,7 @@ from attune.studies.sweep import PointResult, SweepPoint
 from attune.world import World, choose_device
 
 RATES = ("1e-1", "1e-2", "1e-3", "1e-4", "1e-5")
-RIM = {"%": 100.0, "dB": 20.0}  # of the radar plot, by unit
+RIM = {"%": 100.0, "dB": 20.0, "bleu": 100.0, "pesq": 4.5}  # of the radar plot, by unit or metric; of others 1
 DATA = "data/"  # how recipes write the folder of manifests
 
 
@@ -46,9 +47,10 @@ def _published(*values: float) -> dict[str, float]:
 
 SESSIONS = tuple(f"data/iemocap/session{number}.jsonl" for number in range(1, 6))
 IEMOCAP = "IEMOCAP, sail.usc.edu/iemocap (on request)"
+LEXICONS = "LibriSpeech, openslr.org/12, with the lexicons of github.com/s3prl/s3prl (downstream/ctc/lexicon)"
 VOICES = "Common Voice 7, commonvoice.mozilla.org"
 TASKS = (
-    SuperbTask("PR", "superb-pr", "LibriSpeech, openslr.org/12", _published(82.01, 5.74, 5.41, 3.92)),
+    SuperbTask("PR", "superb-pr", LEXICONS, _published(82.01, 5.74, 5.41, 3.92)),
     SuperbTask("KS", "superb-ks", "Speech Commands v0.01 and its test set", _published(41.38, 96.23, 96.30, 97.37)),
     SuperbTask("IC", "superb-ic", "Fluent Speech Commands, fluent.ai", _published(9.65, 92.35, 98.34, 99.00)),
     SuperbTask("SID", "superb-sid", "VoxCeleb1, robots.ox.ac.uk/~vgg", _published(20.06, 75.18, 81.42, 89.42)),
@@ -107,11 +109,12 @@ def write_recipe(task: SuperbTask, data: Path, to: Path) -> Path:
     return path
 
 
-def missing_files(task: SuperbTask, recipe: Path, data: Path) -> list[str]:
-    """The manifests that a task needs and that are not there."""
-    own = recipes.load(recipe).recipe.data
-    names = [*map(str, _folds(task, data))] or [*own.train, *own.dev, *own.test]
-    return [name for name in names if not Path(name).exists()]
+def missing_files(task: SuperbTask, recipe: Path, data: Path, words: Sequence[str]) -> list[str]:
+    """The manifests, lexicons and lists that a task needs and that are not there."""
+    own = recipes.load(recipe, words).recipe
+    manifests = [*map(str, _folds(task, data))] or [*own.data.train, *own.data.dev, *own.data.test]
+    others = [name for name in _strings(recipes.to_plain(own)["task"]) if name.startswith(f"{data.absolute()}/")]
+    return [name for name in (*manifests, *others) if not Path(name).exists()]
 
 
 def trials(task: SuperbTask, recipe: Path, data: Path, words: Sequence[str], values: Sequence[str]) -> list[Trial]:
@@ -181,23 +184,36 @@ def score_on_test(trial: Trial, metric: Metric, site: Site, name: str, search: S
 def _test_score(
     point: SweepPoint, tests: Sequence[str], metric: Metric, site: Site, name: str, search: Sequence[str]
 ) -> tuple[float, float, float]:
-    kept = point.run / f"{name}-test.json"
-    if not kept.exists():
+    kept, basis = point.run / f"{name}-test.json", _basis(point, tests, search)
+    if not kept.exists() or json.loads(kept.read_text()).get("basis") != basis:
         target = open_eval_target(str(point.run), [f"data.test={inline_yaml(list(tests))}", *search], site)
         world = World.alone(str(choose_device(site.device)))
         out = kept.with_suffix(".jsonl")
         found = drain(evaluate_target(target, "test", None, site, world, out))
         record(target, found, out)
-        write_text(kept, json.dumps(found.as_json(), indent=1) + "\n")
+        write_text(kept, json.dumps({**found.as_json(), "basis": basis}, indent=1) + "\n")
     score = json.loads(kept.read_text())["scores"][metric.name]
     return tuple(math.nan if score[key] is None else float(score[key]) for key in ("value", "low", "high"))  # type: ignore[return-value]
+
+
+def _basis(point: SweepPoint, tests: Sequence[str], search: Sequence[str]) -> dict[str, object]:
+    """What a test score is of: the checkpoint, the search, and the files as they are now."""
+    best, task = Run(point.run).best(), recipes.to_plain(point.recipe())["task"]
+    plain = [read_data(word.partition("=")[2], word) for word in search]
+    files = dict.fromkeys((*tests, *_strings(task), *_strings(plain)))
+    versions = {name: [Path(name).stat().st_size, Path(name).stat().st_mtime_ns] for name in files if _is_file(name)}
+    return {"step": best.step if best else None, "search": list(search), "files": versions}
+
+
+def _is_file(name: str) -> bool:
+    return "/" in name and Path(name).is_file()
 
 
 def table(results: Sequence[TaskResult], upstream: str) -> str:
     """Every task with its interval, what dev chose, and the published figure, as Markdown."""
     lines = ["| task | metric | test | 95 % interval | dev chose | published |", "|---|---|---|---|---|---|"]
     for each in results:
-        digits = 2 if each.metric.unit else 4
+        digits = 4 if _rim(each.metric) == 1 else 2
         value, low, high = (f"{number:.{digits}f}" for number in (each.value, *each.interval))
         metric = f"{each.metric.name} {each.metric.unit}".strip()
         published = each.task.published.get(upstream) if each.name == each.task.name else None
@@ -209,7 +225,7 @@ def table(results: Sequence[TaskResult], upstream: str) -> str:
 
 
 def radar(results: Sequence[TaskResult], upstream: str) -> str:
-    """One axis for each score, as SVG: 0 in the centre, 100 %, 20 dB or 1 at the rim; errors from the rim inwards."""
+    """One axis for each score, as SVG: 0 in the centre, RIM at the rim; errors from the rim inwards."""
     size, centre, reach = 480, 240.0, 180.0
     parts = list(_axes(results, centre, reach))
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in _corners(results, centre, reach))
@@ -231,9 +247,13 @@ def _axes(results: Sequence[TaskResult], centre: float, reach: float) -> Iterato
 
 def _corners(results: Sequence[TaskResult], centre: float, reach: float) -> Iterator[tuple[float, float]]:
     for number, each in enumerate(results):
-        part = min(1.0, max(0.0, each.value / RIM.get(each.metric.unit, 1.0)))
+        part = min(1.0, max(0.0, each.value / _rim(each.metric)))
         share = part if each.metric.higher_is_better else 1 - part
         yield _point(number, len(results), centre, reach * share)
+
+
+def _rim(metric: Metric) -> float:
+    return RIM.get(metric.unit or metric.name, 1.0)
 
 
 def _point(number: int, count: int, centre: float, reach: float) -> tuple[float, float]:
@@ -251,6 +271,17 @@ def _moved(value: Plain, folder: Path) -> Plain:
         case dict():
             return {key: _moved(each, folder) for key, each in value.items()}
     return value
+
+
+def _strings(value: Plain) -> Iterator[str]:
+    """All text in values."""
+    match value:
+        case str():
+            yield value
+        case list():
+            yield from (text for each in value for text in _strings(each))
+        case dict():
+            yield from (text for each in value.values() for text in _strings(each))
 
 
 def _shipped(name: str) -> Path:

@@ -5,6 +5,7 @@ Run again, finished points cost nothing, others go on from their checkpoints, an
 
 import hashlib
 import itertools
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -125,7 +126,7 @@ def _is_finished(run: Run, recipe: Recipe) -> bool:
 
 
 def ranked(results: Sequence[PointResult], recipe: Recipe) -> tuple[str, list[PointResult]]:
-    """The score that decides, and the points, the best first; those without a score come last."""
+    """The score that decides, and the points, the best first; those that diverged or have no score come last."""
     scored = [result for result in results if result.scores]
     if not scored:
         return "", list(results)
@@ -133,8 +134,11 @@ def ranked(results: Sequence[PointResult], recipe: Recipe) -> tuple[str, list[Po
     name = kept.removeprefix("dev.") if kept else next(iter(known))
     sign = -1.0 if known[name].metric.higher_is_better else 1.0
 
-    def order(result: PointResult) -> tuple[bool, float]:
-        return (True, 0.0) if result.scores is None else (False, sign * result.scores.values[name].value)
+    def order(result: PointResult) -> tuple[int, float]:
+        if result.scores is None:
+            return 2, 0.0
+        value = result.scores.values[name].value
+        return (1, 0.0) if math.isnan(value) else (0, sign * value)
 
     return name, sorted(results, key=order)
 

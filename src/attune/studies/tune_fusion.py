@@ -12,6 +12,7 @@ from attune import catalog
 from attune.corpora import Corpus
 from attune.decoding.search import Search
 from attune.decoding.settings import USES
+from attune.decoding.word_ngram import WordNGram
 from attune.errors import ConfigError
 from attune.files import write_text
 from attune.loading.data import open_manifests
@@ -98,10 +99,11 @@ def tune_fusion(
         site = as_locked(run, site)
         corpus = open_for_evaluation(target, on, Path(scratch), site, world)
         search = search_of(config, loaded.task_model, site, world)
+        _require_usable(grid, search, loaded)
         tuning = _Tuning(target, loaded, corpus, search, Path(scratch), site, world)
         _require_no_test(tuning, on)
         tried = yield from _try_all(tuning, _first_points(grid, search), {})
-        tried = yield from _try_all(tuning, _further_points(grid, _best(tried), loaded), tried)
+        tried = yield from _try_all(tuning, _further_points(grid, _best(tried)), tried)
     compared = _compared(tried)
     best = next(each for each in compared if each.point == _best(tried))
     found = TunedFusion(corpus.name, config.lm, tuple(compared), best)
@@ -156,11 +158,16 @@ def _first_points(grid: FusionGrid, search: Search) -> list[FusionPoint]:
     return [none, *(FusionPoint(weight, temperature, power) for weight in sorted(grid.weights))]
 
 
-def _further_points(grid: FusionGrid, best: FusionPoint, loaded: LoadedModel) -> list[FusionPoint]:
-    """The best weight at other temperatures and lengths."""
-    has_power = "length_power" in USES[("beam", loaded.task_model.scorer)]
-    if grid.length_powers and not has_power:
+def _require_usable(grid: FusionGrid, search: Search, loaded: LoadedModel) -> None:
+    """Refuse what this search does not use, before anything is decoded."""
+    if grid.length_powers and "length_power" not in USES[("beam", loaded.task_model.scorer)]:
         raise ConfigError("--length-powers: CTC beam search has no length normalization. Remove it.")
+    if grid.temperatures and search.fusion and isinstance(search.fusion.model, WordNGram):
+        raise ConfigError("--temperatures does not work with a language model over words. Remove it.")
+
+
+def _further_points(grid: FusionGrid, best: FusionPoint) -> list[FusionPoint]:
+    """The best weight at other temperatures and lengths."""
     hotter = [replace(best, lm_temperature=each) for each in grid.temperatures if best.lm_weight]
     return [*hotter, *(replace(best, length_power=each) for each in grid.length_powers)]
 
@@ -203,7 +210,13 @@ def _require_no_test(tuning: _Tuning, on: str) -> None:
 
 def _write(run: Run, found: TunedFusion, search: Search) -> None:
     point = found.best.point
-    decode: dict[str, object] = {"search": "beam", "beam": search.beam}
+    decode: dict[str, object] = {
+        "search": "beam",
+        "beam": search.beam,
+        "ctc_weight": search.ctc_weight,
+        "fallback": search.fallback,
+        "lm": None,  # where the recipe has one, and none is better
+    }
     if point.lm_weight:
         lm = str(Path(found.lm).absolute()) if Path(found.lm).exists() else found.lm
         decode |= {"lm": lm, "lm_weight": point.lm_weight, "lm_temperature": point.lm_temperature}

@@ -19,7 +19,7 @@ from attune.audio.features import within
 from attune.errors import ModelError
 from attune.scorers import ScorerKind, WaveformScorer
 from attune.tasks._mask_settings import MaskHeadConfig
-from attune.tasks._precision import as_precise
+from attune.tasks._precision import as_precise, spectral_dtype
 from attune.tasks._spectrum import SMALLEST, ShortTimeSpectrum, at_frames
 from attune.types import Batch, Loss
 
@@ -73,9 +73,9 @@ class MaskHead(nn.Module):
 
     def scorer(self, frames: Tensor, lengths: Tensor, batch: Batch) -> WaveformScorer:
         """The masked input, each source back in time."""
-        audio = batch.audio.to(frames.dtype)
+        audio = batch.audio.to(spectral_dtype(frames))
         mixed = self.spectrum.analyze(audio)
-        masks = as_precise(self, frames)(frames, lengths, mixed.shape[1])
+        masks = as_precise(self, frames)(frames, lengths, mixed.shape[1]).to(audio.dtype)
         found = self.spectrum.synthesize((masks * mixed[:, None]).flatten(0, 1), audio.shape[1])
         found = found.view(*masks.shape[:2], -1) * within(batch.lengths, audio.shape[1])[:, None]
         return WaveformScorer((found[:, 0] if self.sources == 1 else found).float(), batch.lengths)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from attune.errors import ModelError
-from attune.files import write_text
+from attune.files import parse_json, write_text
 
 
 def write_names(path: Path, names: Sequence[str] | Sequence[Sequence[str]]) -> None:
@@ -24,7 +24,7 @@ def read_names(path: Path) -> list[str]:
 def read_list(path: Path) -> list[object]:
     """The list in a file."""
     try:
-        names: list[object] = json.loads(path.read_text(encoding="utf-8"))
+        names: list[object] = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ModelError(f"Cannot read {path}: {error}. Restore the file, or train in a new folder (run=…).") from error
     return names

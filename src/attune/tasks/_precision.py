@@ -3,6 +3,7 @@
 import copy
 from typing import TypeVar
 
+import torch
 from torch import Tensor, nn
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -17,3 +18,8 @@ def as_precise(head: Module, frames: Tensor) -> Module:
     if all(weight.dtype == frames.dtype for weight in head.parameters()):
         return head
     return copy.deepcopy(head).to(frames.dtype)
+
+
+def spectral_dtype(frames: Tensor) -> torch.dtype:
+    """What spectra are taken in beside these frames: their precision, but at least float32, as transforms need."""
+    return torch.promote_types(frames.dtype, torch.float32)

@@ -6,6 +6,7 @@ text with a begin and an end tag around each value.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +35,9 @@ from attune.types import (
 if TYPE_CHECKING:
     from attune.tasks.transcribe.head import CtcHead
 
+OUTSIDE, INSIDE = "O", "I-"
 BEGIN, END = "B-", "E-"  # the tags around a value, which are one symbol each
+TAG = re.compile(r"[BI]-.+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,20 +154,26 @@ def _symbols(config: FillSlotsConfig, utterance: Utterance) -> list[str]:
             f"{utterance.where}: utterance {utterance.id!r} has {len(words)} words but {len(tags)} slot "
             "tags. Give each word one tag."
         )
+    if wrong := next((tag for tag in tags if tag != OUTSIDE and not TAG.fullmatch(tag)), None):
+        raise DataError(
+            f"{utterance.where}: utterance {utterance.id!r} has the slot tag {wrong!r}; expected O, or B-NAME and "
+            "I-NAME for the first and the further words of a value."
+        )
     return [symbol for part in _parts(words, tags) for symbol in part]
 
 
 def _parts(words: Sequence[str], tags: Sequence[str]) -> Iterator[Sequence[str]]:
     """Each word's characters with a space between two, and the tags that stand before or after it."""
-    for place, (word, tag) in enumerate(zip(words, tags, strict=True)):
+    around = zip([OUTSIDE, *tags], words, tags, [*tags[1:], OUTSIDE], strict=False)
+    for place, (before, word, tag, after) in enumerate(around):
+        name = tag[2:]
         if place:
             yield " "
-        if tag.startswith(BEGIN):
-            yield [tag]
+        if tag.startswith(BEGIN) or (tag != OUTSIDE and name != before[2:]):
+            yield [BEGIN + name]
         yield word
-        after = tags[place + 1] if place + 1 < len(tags) else "O"
-        if tag != "O" and not after.startswith("I-"):
-            yield [END + tag[2:]]
+        if tag != OUTSIDE and after != INSIDE + name:
+            yield [END + name]
 
 
 TASK: TaskType[FillSlotsConfig] = FillSlots

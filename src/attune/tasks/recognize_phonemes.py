@@ -129,7 +129,7 @@ def read_lexicon(paths: Sequence[Path]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for path in paths:
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
         except OSError as error:
             raise DataError(f"Cannot read the lexicon {path}: {error.strerror}. Correct task.lexicon.") from error
         for line in lines:

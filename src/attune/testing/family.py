@@ -65,8 +65,9 @@ def check_family(
         batches = _batches(Reader(utterances, built.codec.target, reads_audio=task.needs_audio), len(utterances))
         prompts = {each.id: built.codec.prompt(each) for each in utterances}
         subject = _Subject(built.model.eval(), built.scorer, batches, prompts, tolerance)
-        checks = (_kind, _neighbours, _order, _padding, _additivity, _masks, _frames, _teacher_forcing, _prompts)
+        checks = (_kind, _neighbours, _order, _padding, _additivity, _frames, _teacher_forcing, _prompts)
         problems = [problem for check in checks for problem in check(subject)]
+        problems += _masks(subject) if task.needs_audio else ()
         problems += _int8(subject, prepare_for_decoding(built, Search(precision="int8")).model)
         problems += _save_and_load(subject, lambda: family.build(config, task, assets).model.eval())
         problems += _gradients(subject)

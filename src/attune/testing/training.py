@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from attune.batches.collate import collate
-from attune.batches.load import LoadedMicroBatch, Position, micros_from
+from attune.batches.load import micros_from
+from attune.batches.micro_batch import LoadedMicroBatch, Position
 from attune.batches.plan import Budget, Plan, plan_epoch
 from attune.contracts import SpeechModel
 from attune.testing.ranks import run_killed, run_ranks

@@ -150,7 +150,7 @@ def _discounts(adjusted: Ints) -> tuple[tuple[float, ...], bool]:
         return FALLBACK, False
     share = times[1] / (times[1] + 2 * times[2])
     found = [count - (count + 1) * share * times[count + 1] / times[count] for count in (1, 2, 3)]
-    if any(not 0 <= discount <= count for count, discount in enumerate(found, start=1)):
+    if any(not 0 < discount <= count for count, discount in enumerate(found, start=1)):
         return FALLBACK, False
     return (0.0, *found), True
 

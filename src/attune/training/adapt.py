@@ -79,8 +79,11 @@ def merge_lora(tensors: Mapping[str, Tensor], settings: AdaptConfig) -> dict[str
 
 def _freeze_below(model: nn.Module, last_layers: int, fresh: Collection[str]) -> None:
     above = layers_above(model)
-    if not any(above.values()):
+    deepest = max(above.values(), default=0)
+    if not deepest:
         raise ConfigError("adapt.last_layers: this model has no stack of layers. Use adapt.freeze instead.")
+    if last_layers >= deepest:
+        raise ConfigError(f"adapt.last_layers={last_layers} would train the whole model. Choose fewer, or remove it.")
     for name, parameter in model.named_parameters():
         if above[name] > last_layers and name not in fresh:
             parameter.requires_grad_(False)
@@ -92,7 +95,7 @@ def _freeze(model: nn.Module, patterns: Sequence[str]) -> None:
     # A part may have no weights, as an upstream that is a filterbank: then it is frozen already.
     modules = (name for name, _ in model.named_modules())
     parts = dict.fromkeys(part for name in (*parameters, *modules) for part in _parts(name))
-    frozen = set(_named("adapt.freeze", patterns, parts))
+    frozen = set(_named("adapt.freeze: this model has no part", patterns, parts))
     for name, parameter in parameters.items():
         if frozen.intersection(_parts(name)):
             parameter.requires_grad_(False)
@@ -117,7 +120,7 @@ def _add_lora(
     still = [each for name, each in model.named_parameters() if name in fresh and each.requires_grad]
     layers = _adaptable(model)
     targets = settings.targets or _first_present(default_targets, layers)
-    named = _named("adapt.targets", targets, layers)
+    named = _named("adapt.targets: no layer that LoRA can adapt is named", targets, layers)
     chosen = tuple(name for name in named if layers[name].weight.requires_grad and f"{name}.weight" not in fresh)
     if not chosen:
         raise ConfigError(
@@ -158,11 +161,11 @@ def _adaptable(model: nn.Module) -> dict[str, nn.Linear]:
     }
 
 
-def _named(key: str, patterns: Sequence[str], known: Collection[str]) -> list[str]:
+def _named(complaint: str, patterns: Sequence[str], known: Collection[str]) -> list[str]:
     """The known names that a pattern fits, whole or from a dot on; a pattern that fits none is a ConfigError."""
     unknown = [pattern for pattern in patterns if not any(_fits(name, pattern) for name in known)]
     if unknown:
-        raise ConfigError("\n".join(f"{key}: this model has no part {each!r}{_hint(each, known)}" for each in unknown))
+        raise ConfigError("\n".join(f"{complaint} {each!r}{_hint(each, known)}" for each in unknown))
     return [name for name in known if any(_fits(name, pattern) for pattern in patterns)]
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints: a directory under its final name is complete, and a manifest of SHA-256 sums proves it.
+"""Checkpoints: a directory under its final name is complete, and a manifest of checksums proves it.
 
 `step-000400/` holds model.safetensors, optimizer.safetensors, progress.json and manifest.json. It is written under
 another name, fsynced and renamed; removed the same way. A damaged one is reported and passed over.
@@ -11,18 +11,27 @@ import json
 import re
 import shutil
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from attune.batches.load import Position
+from attune.batches.micro_batch import Position
 from attune.errors import CheckpointError
-from attune.files import sha256, sync, write_text
-from attune.stored_tensors import StoredPart, StoredTensor, StoredTensors, TensorToWrite, open_tensors, write_tensors
+from attune.files import checksum, has_checksum, sync, write_text
+from attune.stored_tensors import (
+    DTYPES,
+    StoredPart,
+    StoredTensor,
+    StoredTensors,
+    TensorToWrite,
+    open_tensors,
+    write_tensors,
+)
 from attune.training.precision import LossScale
 from attune.training.progress import TrainingProgress
 
@@ -111,7 +120,7 @@ def complete(partial: Path, checkpoint: Checkpoint, sums: Mapping[str, str]) -> 
     if _is_there(final):
         return final
     write_text(partial / PROGRESS, _progress_json(checkpoint))
-    write_text(partial / MANIFEST, json.dumps({PROGRESS: sha256(partial / PROGRESS), **sums}, indent=1))
+    write_text(partial / MANIFEST, json.dumps({PROGRESS: checksum(partial / PROGRESS), **sums}, indent=1))
     sync(partial)
     partial.rename(final)
     sync(partial.parent)
@@ -138,20 +147,34 @@ def load(folder: Path) -> Checkpoint:
 
 def read(folder: Path) -> Checkpoint:
     """A checkpoint that was found to be sound, as `newest` has it."""
-    state = json.loads((folder / PROGRESS).read_text())
-    progress = TrainingProgress(
-        _position(state["position"]), LossScale(**state["scale"]), state["skipped"], state["skipped_in_a_row"]
-    )
-    model, optimizer = tensors(folder, MODEL), tensors(folder, OPTIMIZER)
-    return Checkpoint(model, optimizer, progress, state["scores"], tuple(state["history"]))
+    with _of_this_version(folder / PROGRESS):
+        state = json.loads((folder / PROGRESS).read_text())
+        progress = TrainingProgress(
+            _position(state["position"]), LossScale(**state["scale"]), state["skipped"], state["skipped_in_a_row"]
+        )
+        scores, history = dict(state["scores"]), tuple(state["history"])
+    return Checkpoint(tensors(folder, MODEL), tensors(folder, OPTIMIZER), progress, scores, history)
+
+
+@contextmanager
+def _of_this_version(path: Path) -> Iterator[None]:
+    """Say so where a file has all of its bytes, and they are not what this version of attune writes."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(
+            f"{path} is not as this version of attune writes it ({error!r:.200}). Use the version that the run's "
+            "environment.json names."
+        ) from error
 
 
 def tensors(folder: Path, kind: str = MODEL) -> StoredTensors:
     """The weights of a sound checkpoint, or the optimizer's state, to be read one by one."""
     if not (folder / INDEX).is_file():
         return open_tensors(folder / f"{kind}.safetensors")
-    listed = json.loads((folder / INDEX).read_text())[kind]
-    return StoredTensors(folder, {name: _stored(each) for name, each in listed.items()})
+    with _of_this_version(folder / INDEX):
+        listed = json.loads((folder / INDEX).read_text())[kind]
+        return StoredTensors(folder, {name: _stored(each) for name, each in listed.items()})
 
 
 def weights_file(folder: Path) -> Path:
@@ -185,6 +208,8 @@ def sums_of(folder: Path) -> dict[str, str]:
 
 def _stored(saved: Mapping[str, Any]) -> StoredTensor:
     parts = tuple(StoredPart(**part) for part in saved["parts"])
+    if saved["dtype"] not in DTYPES or any(Path(part.file).name != part.file for part in parts):
+        raise ValueError(f"{saved['dtype']} in {[part.file for part in parts]}")
     return StoredTensor(saved["dtype"], tuple(saved["shape"]), parts)
 
 
@@ -226,8 +251,12 @@ def damage(folder: Path) -> str | None:
     for name in listed:
         if not (folder / name).is_file():
             return f"{name} is missing"
-        if sha256(folder / name) != listed[name]:
-            return f"{name} has a wrong SHA-256"
+        try:
+            is_intact = has_checksum(folder / name, listed[name])
+        except OSError as error:  # a bad sector; or another process has removed the checkpoint meanwhile
+            return f"{name} cannot be read: {error.strerror}"
+        if not is_intact:
+            return f"{name} has a wrong checksum"
     return None
 
 
@@ -275,7 +304,7 @@ def _progress_json(checkpoint: Checkpoint) -> str:
 
 
 def _write_tensors(folder: Path, checkpoint: Checkpoint) -> dict[str, str]:
-    """The SHA-256 of each file; training waits for this: both are written and hashed at once."""
+    """The checksum of each file; training waits for this: both are written and hashed at once."""
     kinds = {MODEL: checkpoint.model, OPTIMIZER: checkpoint.optimizer}
     with ThreadPoolExecutor(2) as pool:
         files = {f"{kind}.safetensors": each for kind, each in kinds.items()}

@@ -18,6 +18,7 @@ from attune.contracts import StepStatistics
 from attune.world import World
 
 CHUNK = 1 << 22  # floats exchanged at once in strict mode, per rank
+NORM_ROW = 1 << 14  # floats whose squares are added up at once
 
 
 class Gradients:
@@ -35,6 +36,7 @@ class Gradients:
         for leaf, view in zip(leaves, views, strict=True):
             leaf.grad = _as_slice_of(leaf, view)
         self.gradient = self.flat[: sum(sizes[: len(parameters)])]  # what weights follow, without the statistics
+        self.has_statistics = len(self.flat) > len(self.gradient)
         self._tallied: dict[type[StepStatistics], list[tuple[StepStatistics, Tensor]]] = {}
         for module, view in zip(tallied, views[len(parameters) :], strict=True):
             self._tallied.setdefault(type(module), []).append((module, view))
@@ -57,13 +59,22 @@ class Gradients:
 
     def norm(self, world: World) -> Tensor:
         """The norm of all gradients together, on the device."""
-        own: Tensor = torch.linalg.vector_norm(self.gradient).to(world.device)
+        own = _norm(self.gradient).to(world.device)
         return world.sum(own.double().square()).sqrt() if self.are_slices else own
 
     def put(self, total: Tensor | None) -> None:
         """Hold this sum; None is zero."""
         if total is not None:
             self.flat.copy_(total)
+
+
+def _norm(flat: Tensor) -> Tensor:
+    """The norm of row after row, then of all rows: a CPU adds squares one by one, and loses 4 % of 250 million."""
+    whole = len(flat) // NORM_ROW * NORM_ROW
+    rows = torch.linalg.vector_norm(flat[:whole].view(-1, NORM_ROW), dim=1)
+    rest = torch.linalg.vector_norm(flat[whole:])
+    norm: Tensor = torch.linalg.vector_norm(torch.cat([rows, rest[None]]))
+    return norm
 
 
 def _as_slice_of(parameter: Tensor, part: Tensor) -> Tensor:

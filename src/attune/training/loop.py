@@ -6,14 +6,14 @@ computes the same thing whichever rank it is on.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
 import torch
 from torch import Tensor
 
-from attune.batches.load import LoadedMicroBatch, Position
+from attune.batches.micro_batch import LoadedMicroBatch, Position
 from attune.contracts import EpochScheduledModel, SpeechModel, StepStatistics
 from attune.errors import ConfigError, TrainingError
 from attune.seeds import derive
@@ -93,7 +93,7 @@ def take_steps(
     """Train from `progress` to the end of the schedule, yielding after each optimizer step."""
     tallied = [module for module in model.modules() if isinstance(module, StepStatistics)]
     gradients = Gradients((p for p in model.parameters() if p.requires_grad), tallied)
-    idle = _idle(gradients, tallied, world)
+    idle = _idle(gradients, world)
     # Ranks that share the weights meet in every layer, which no graph can hold.
     backward: Backward = (Eager if idle else backward_of)(model, rules.precision, world.device)
     timer = StepTimer(world.device)
@@ -126,6 +126,8 @@ def take_steps(
             set_lr(optimizer, lr)
             optimizer.step()
             gradients.settle()
+        elif idle:
+            idle.forget()
         progress = _after(progress, position, rules, skipped)
         yield TrainingStep(
             progress,
@@ -144,9 +146,9 @@ def take_steps(
         _check_patience(progress, rules)
 
 
-def _idle(gradients: Gradients, tallied: Sequence[StepStatistics], world: World) -> Idle | None:
+def _idle(gradients: Gradients, world: World) -> Idle | None:
     """What keeps ranks that share the weights in step."""
-    if gradients.are_slices and tallied:
+    if gradients.are_slices and gradients.has_statistics:
         raise ConfigError(
             "train.shard=full does not work with trainable batch norm statistics. Set model.batch_norm=frozen, "
             "or train.shard=optimizer."

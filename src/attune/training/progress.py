@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from attune.batches.load import Position
+from attune.batches.micro_batch import Position
 from attune.training.precision import LossScale
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from attune.errors import AttuneError
-from attune.files import sha256, write_text
+from attune.files import checksum, write_text
 from attune.stored_tensors import DTYPE_NAMES, StoredPart, StoredTensor, TensorToWrite, write_tensors
 from attune.training import checkpoint
 from attune.training.checkpoint import INDEX, MODEL, OPTIMIZER, Checkpoint
@@ -169,7 +169,7 @@ class ShardedSaver:
         try:
             write_text(partial / INDEX, checkpoint.index_json(listed, partial.name.rpartition("-")[2]))
             sums = {file: each for report in reports for file, each in report.sums.items()}
-            return checkpoint.complete(partial, state, {INDEX: sha256(partial / INDEX), **sums})
+            return checkpoint.complete(partial, state, {INDEX: checksum(partial / INDEX), **sums})
         except OSError as error:
             step = state.progress.position.step
             raise checkpoint.cannot_write(self._checkpoints, step, str(error.strerror)) from error

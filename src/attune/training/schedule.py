@@ -18,13 +18,15 @@ class Schedule:
     lr: float
     steps: int
     warmup: int
-    shape: str  # linear | cosine | constant | newbob, which is constant but for `NewBob`
+    shape: str  # linear | cosine | constant | inverse_sqrt | newbob, which is constant but for `NewBob`
     restart_every: int | None = None
 
     def at(self, step: int) -> float:
         """The learning rate of a step; steps count from 1."""
         if step <= self.warmup:
             return self.lr * step / self.warmup
+        if self.shape == "inverse_sqrt":
+            return self.lr * math.sqrt(max(1, self.warmup) / step)
         since, span = step - 1 - self.warmup, max(1, self.steps - self.warmup)
         if self.restart_every:
             since, span = since % self.restart_every, self.restart_every

@@ -84,8 +84,11 @@ class TrainConfig:
     ] = None
     warmup: Annotated[int, Field(ge=0, le=MOST_STEPS, description="Steps of linear warmup.")] = 0
     schedule: Annotated[
-        Literal["linear", "cosine", "constant", "newbob"],
-        Field(description="Learning rate schedule after the warmup; newbob anneals when keep_best stops improving."),
+        Literal["linear", "cosine", "constant", "inverse_sqrt", "newbob"],
+        Field(
+            description="Learning rate schedule after the warmup; inverse_sqrt falls with the square root of the step "
+            "(Noam), newbob anneals when keep_best stops improving."
+        ),
     ] = "linear"
     anneal_factor: Annotated[
         float, Field(gt=0, lt=1, description="Factor by which newbob anneals the learning rate.")

@@ -29,7 +29,7 @@ from torch.distributed.fsdp import (
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from attune.batches.load import LoadedMicroBatch
+from attune.batches.micro_batch import LoadedMicroBatch
 from attune.errors import CheckpointError, ConfigError
 from attune.stored_tensors import StoredTensors
 from attune.training.adam8 import BLOCK, CODES, whole_codes
@@ -103,11 +103,20 @@ def share_weights(model: nn.Module, world: World, regathers: bool = True, offloa
 
 
 def layers_of(model: nn.Module) -> list[nn.Module]:
-    """The layers that are units of their own. A task's head is small, and scoring copies it: it belongs to the rest."""
-    head = {module for name, module in model.named_modules() if name.split(".")[0] == "head"}
-    stacks = [module for module in model.modules() if isinstance(module, nn.ModuleList) and module not in head]
-    layers = (layer for stack in stacks for layer in stack if any(True for _ in layer.parameters()))
-    return [layer for layer in layers if not isinstance(layer, nn.ModuleList)]
+    """The layers that are units of their own; a stack within a layer is a part of it.
+
+    A task's head is small, and scoring copies it: it belongs to the rest.
+    """
+    layers: list[nn.Module] = []
+    inside = {module for name, module in model.named_modules() if name.split(".")[0] == "head"}
+    for stack in model.modules():  # outer ones first
+        if isinstance(stack, nn.ModuleList) and stack not in inside:
+            own = [
+                each for each in stack if not isinstance(each, nn.ModuleList) and any(True for _ in each.parameters())
+            ]
+            layers += own
+            inside |= {module for layer in own for module in layer.modules()}
+    return layers
 
 
 @torch.no_grad()
@@ -285,3 +294,7 @@ class Idle:
             spares = [batch for batch in self._world.gather(self._spare) if batch is not None]
             self._spare = self._spare or spares[0]
         return [self._spare] * (most - len(own)) if self._spare is not None else []
+
+    def forget(self) -> None:
+        """Have other batches to run from now on: nothing times what is not finite is not nothing."""
+        self._spare = None

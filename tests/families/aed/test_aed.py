@@ -10,19 +10,25 @@ from safetensors.torch import load_file
 from attune import recipe as recipes
 from attune.audio.decode import read_audio
 from attune.corpora import open_manifest
+from attune.decoding.predict import prepare_for_decoding
 from attune.decoding.search import Search, search
+from attune.decoding.settings import SearchConfig
 from attune.errors import ModelError
 from attune.families.aed import FAMILY, AedConfig
 from attune.families.aed.front_end import AedFrontEnd
 from attune.families.aed.model import AedModel
 from attune.families.aed.normalization import FeatureNorm
 from attune.families.aed.shape import PRESETS, read_shape, write_shape
+from attune.families.aed.vocabulary import END
+from attune.loading.language_models import search_of
 from attune.site import this_site
 from attune.stages.context import Saved
 from attune.stages.train import Request, train
 from attune.tasks.transcribe import TASK
 from attune.testing import check_family, make_corpus
 from attune.testing.ranks import run_ranks
+from attune.text.arpa import write_arpa
+from attune.text.kneser_ney import estimate
 from attune.training.adapt import adapt
 from attune.training.settings import AdaptConfig
 from attune.world import World
@@ -195,3 +201,37 @@ def test_a_model_learns_a_few_utterances_and_joint_decoding_finds_it(task_and_co
     with torch.no_grad():
         found = search(built.model.eval().scorer(batch), Search("beam", 4, ctc_weight=0.3))
     assert [built.codec.read(each) for each in found] == [each.text for each in corpus]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("size", ["tiny", "tiny-conformer", "tiny-transformer"])
+def test_a_recording_shorter_than_a_frame_of_the_encoder_is_decoded_alone_as_in_any_batch(task_and_corpus, size):
+    torch.manual_seed(4)
+    model = FAMILY.build(AedConfig(size=size, tokens="task"), task_and_corpus[0], Path()).model.eval()
+    rows = [(f"{samples}", corpus_audio(samples)[:samples], (0,)) for samples in (1, 160, 400, 4000)]
+    alone = [search(model.scorer(batch_of([row])), Search())[0] for row in rows]
+    together = search(model.scorer(batch_of(rows)), Search())
+    assert [each.tokens for each in alone] == [each.tokens for each in together]
+    assert [each.score for each in alone] == pytest.approx([each.score for each in together], abs=1e-3)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("size", ["tiny", "tiny-conformer", "tiny-transformer"])
+def test_half_precision_is_near_full_precision_and_leaves_the_model_as_it_is(task_and_corpus, size, precision):
+    torch.manual_seed(5)
+    built = FAMILY.build(AedConfig(size=size, tokens="task"), task_and_corpus[0], Path())
+    batch = batch_of([(str(row), corpus_audio(row), (0,)) for row in range(2)])
+    narrow = prepare_for_decoding(built, Search(precision=precision)).model
+    exact, near = (model.scorer(batch).advance(batch.tokens.ids) for model in (built.model.eval(), narrow))
+    assert 0 < float((near - exact).abs().max()) < 0.05 and built.model.narrow is None
+
+
+def test_an_arpa_file_says_how_probable_the_end_of_a_text_is(task_and_corpus, tmp_path):
+    built = FAMILY.build(AedConfig(size="tiny", tokens="task"), task_and_corpus[0], Path())
+    write_arpa(estimate([["o", "n", "e"]] * 3 + [["e", "n"]], 2), tmp_path / "lm.arpa")
+    fusion = search_of(
+        SearchConfig(search="beam", lm=str(tmp_path / "lm.arpa")), built, this_site(), World.alone()
+    ).fusion
+    after = fusion.model.score(torch.tensor([built.codec.pieces.index("e")]), fusion.model.start(1)[1])[0][0]
+    assert int(after.argmax()) == END

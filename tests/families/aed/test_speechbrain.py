@@ -1,6 +1,7 @@
 """SpeechBrain's golden files: each clip alone as SpeechBrain has it alone, and the same in any batch."""
 
 import json
+import re
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from attune.errors import ModelError
 from attune.families._hyperparams import Tagged, read_hyperparams
 from attune.families._speechbrain import read_tensors
 from attune.families.aed import FAMILY, AedConfig
+from attune.families.aed.normalization import FeatureNorm
 from attune.families.aed.rules import AttentionRules, rules_of
 from attune.families.aed.speechbrain import import_folder
 from attune.families.lm import FAMILY as LM
@@ -195,6 +197,23 @@ def test_references_are_resolved_and_nothing_is_made(tmp_path):
     assert isinstance(params.get("a"), Tagged)
 
 
+def test_sums_in_references_are_added_up_and_keys_within_keys_are_found_as_hyperpyyaml_does(tmp_path):
+    path = tmp_path / "hyperparams.yaml"
+    path.write_text(
+        "n: 16\nfolder: results/2\ntwice: !ref <n> * 2\nhalf: !ref <n> // 2 - 1\nratio: !ref <n> / 32\n"
+        "sizes: {small: [1, 2], large: {width: !ref <twice>}}\nwidth: !ref <sizes[large][width]>\n"
+        "same: !copy <sizes[small]>\nfile: !ref <folder>/<n>/lm.ckpt\nboth: !tuple (3, 4)\n"
+        "huge: !ref <n> ** <n> ** <n> ** <n>\nroot: !ref -2 ** 0.5\nnone: !ref <n> / 0\nlost: !ref <m> + 1\n"
+    )
+    params = read_hyperparams(path)
+    found = [params.get(key) for key in ("twice", "half", "ratio", "width", "same", "file", "both")]
+    assert found == [32, 7, 0.5, 32, (1, 2), "results/2/16/lm.ckpt", (3, 4)]
+    assert [params.get(key) for key in ("huge", "none")] == ["16 ** 16 ** 16 ** 16", "16 / 0"]
+    assert params.get("root") == -(2**0.5)
+    with pytest.raises(ModelError, match="refers to <m>, but has no m"):
+        params.get("lost")
+
+
 @pytest.mark.parametrize(
     ("line", "named"),
     [
@@ -234,6 +253,17 @@ def test_a_reference_to_itself_and_a_flood_of_aliases_are_refused(tmp_path):
         read_hyperparams(path)
 
 
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [("!ref <a{0}><a{0}>", "10,000 characters"), ("[!ref <a{0}>, !ref <a{0}>]", "lead to more than 20,000 values")],
+)
+def test_a_flood_of_references_is_refused(tmp_path, line, reason):
+    path = tmp_path / "hyperparams.yaml"
+    path.write_text("a0: text\n" + "".join(f"a{n + 1}: {line.format(n)}\n" for n in range(15)))
+    with pytest.raises(ModelError, match=reason):
+        read_hyperparams(path).get("a15")
+
+
 class Evil:
     def __reduce__(self):
         return (print, ("executed",))
@@ -262,7 +292,7 @@ def test_other_architectures_are_refused_by_name(tmp_path):
 def test_a_folder_is_imported_with_its_search_its_language_model_and_its_statistics(tmp_path, capsys):
     own = tmp_path / "own"
     assert main(["import", str(golden_folder()), "--to", str(own)]) == 0
-    assert f"decode.lm={own / 'lm'}" in capsys.readouterr().out
+    assert f"decode.lm={own / 'lm'} decode.lm_weight=0.5 decode.lm_temperature=1.25" in capsys.readouterr().out
     recipe, lm = (recipes.load(folder / "recipe.yaml", []).recipe for folder in (own, own / "lm"))
     assert (recipe.decode.search, recipe.decode.beam, recipe.decode.length_power) == ("beam", 4, 1.0)
     assert rules_of(recipe.model.config) == AttentionRules(1.25, 1.5, 240, 1.5)
@@ -285,6 +315,7 @@ def test_a_folder_is_imported_with_its_search_its_language_model_and_its_statist
 
 def broken(tmp_path, *changes):
     folder = tmp_path / "speechbrain"
+    tmp_path.mkdir(exist_ok=True)
     shutil.copytree(golden_folder(), folder, copy_function=shutil.copyfile)
     text = (folder / "hyperparams.yaml").read_text()
     for old, new in changes:
@@ -292,6 +323,144 @@ def broken(tmp_path, *changes):
         text = text.replace(old, new)
     (folder / "hyperparams.yaml").write_text(text)
     return folder
+
+
+def test_weights_of_the_search_are_found_where_speechbrain_had_them_before_and_has_them_since(tmp_path):
+    since = import_folder(golden_folder(), tmp_path).overrides
+    assert {"decode.length_power=1", "model.coverage=1.5"} <= {*since} and "ctc" not in str(since)
+    own = "".join(
+        f"    {line}\n" for line in ("coverage_penalty: 1.7", "ctc_weight: 0.4", "length_normalization: False")
+    )
+    changes = ("S2SRNNBeamSearcher", "S2SRNNBeamSearchLM"), ("    scorer: !ref <scorer>\n", own)
+    older = broken(tmp_path, *changes)
+    found = {*import_folder(older, tmp_path).overrides}
+    assert {"decode.search=beam", "decode.length_power=0", "model.coverage=1.7", "decode.ctc_weight=0.4"} <= found
+
+
+def test_what_would_silently_give_other_results_is_refused_by_its_key(tmp_path):
+    for number, (old, new, named) in enumerate(
+        [
+            (
+                "activation: !name:torch.nn.LeakyReLU\ndropout: 0.15",
+                "activation: !name:a.ReLU\ndropout: 0.15",
+                "activation",
+            ),
+            ("cnn_kernelsize: (3, 3)", "cnn_kernelsize: (3, 5)", "cnn_kernelsize"),
+            ("eos_index: 0\n", "eos_index: 2\n", "eos_index=2; only 0"),
+            ("sample_rate: 16000", "sample_rate: 8000", "sample_rate=8000"),
+            ("    n_fft: !ref <n_fft>\n", "    n_fft: !ref <n_fft>\n    win_length: 20\n", "win_length=20; only 25.0"),
+            ("    n_fft: !ref <n_fft>\n", "    n_fft: !ref <n_fft>\n    deltas: True\n", "deltas=True"),
+            ("features.Fbank", "features.MFCC", "no Fbank features"),
+            ("norm_type: global", "norm_type: speaker", "norm_type=speaker"),
+            ("norm_type: global", "norm_type: global\n    std_norm: False", "std_norm=False"),
+            ("rnn_neurons: 32", "rnn_neurons: !PLACEHOLDER", "rnn_neurons=!PLACEHOLDER; expected a whole number"),
+        ]
+    ):
+        with pytest.raises(ModelError, match=re.escape(named)):
+            import_folder(broken(tmp_path / str(number), (old, new)), tmp_path)
+    lm = broken(tmp_path / "lm", ("activation: !name:torch.nn.LeakyReLU\n    dropout: 0.0", "activation: !name:a.Tanh"))
+    with pytest.raises(ModelError, match="activation=Tanh"):
+        import_lm(lm, tmp_path)
+
+
+def test_features_are_found_under_any_key_and_normalized_as_the_file_says(tmp_path):
+    changes = ("compute_features: !new", "feats: !new"), ("    compute_features: !ref <compute_features>\n", "")
+    folder = broken(
+        tmp_path / "a",
+        *changes,
+        ("    n_fft: !ref <n_fft>\n", "    n_fft: 512\n    win_length: 32\n    hop_length: 20\n"),
+    )
+    import_folder(folder, tmp_path)
+    shape = json.loads((tmp_path / "model.json").read_text())
+    assert (shape["transform"], shape["hop"]) == (512, 320)
+    loaded = "        normalizer: !ref <normalizer>\n"
+    sentence = import_folder(
+        broken(tmp_path / "b", ("norm_type: global", "norm_type: sentence"), (loaded, "")), tmp_path
+    )
+    assert "model.normalize=sentence" in sentence.overrides and "front_end.norm.mean" not in sentence.tensors
+    (folder / "normalizer.ckpt").chmod(0o600)
+    torch.save({"count": 3, "glob_mean": torch.zeros(1)}, folder / "normalizer.ckpt")
+    with pytest.raises(ModelError, match="normalizer.ckpt has no glob_mean of 40 mel bands"):
+        import_folder(folder, tmp_path)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_sentence_normalization_is_speechbrains(number):
+    energies = golden().tensors[f"alone.{number}.fbank"]
+    found = FeatureNorm(40, "sentence")(energies[None], torch.tensor([len(energies)]))[0]
+    expected = (energies - energies.mean(0)) / energies.std(0, correction=0).clamp(min=1e-10)  # since its version 1.1
+    assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_a_searchers_defaults_are_those_of_speechbrain_and_the_language_model_is_fused_as_it_is_there(tmp_path):
+    own = "    eos_threshold: !ref <eos_threshold>\n", "    max_attn_shift: !ref <max_attn_shift>\n"
+    folder = broken(
+        tmp_path, *((line, "") for line in own), ("CoverageScorer\n", "CoverageScorer\n    threshold: 0.1\n")
+    )
+    found = import_folder(folder, tmp_path)
+    assert {"model.end_threshold=1.5", "model.max_attention_shift=60"} <= {*found.overrides}
+    assert "model.coverage_threshold=0.1" in found.overrides
+    assert found.search.fusion == ("decode.lm_weight=0.5", "decode.lm_temperature=1.25")
+
+
+def test_what_of_a_search_is_not_imported_is_named(tmp_path, capsys):
+    assert import_folder(golden_folder(), tmp_path).search.left_out == ()
+    folder = broken(
+        tmp_path,
+        ("min_decode_ratio: 0.0", "min_decode_ratio: 0.1"),
+        ("        rnnlm: !ref <lm_weight>", "        kenlm: 0.3"),
+        ("RNNLM.RNNLM", "transformer.TransformerLM.TransformerLM"),
+    )
+    assert main(["import", str(folder), "--to", str(tmp_path / "own")]) == 0
+    assert "Not imported: min_decode_ratio=0.1, a TransformerLM, kenlm=0.3. Hypotheses may" in capsys.readouterr().out
+
+
+def trained(tmp_path):
+    """A run's folder as SpeechBrain writes it: aliases for references, checkpoints, and what it began with."""
+    objects = re.findall(r"^(\w+): !(?:new|name):", (golden_folder() / "hyperparams.yaml").read_text(), re.MULTILINE)
+    named = [(f"\n{key}: !", f"\n{key}: &{key} !") for key in objects]
+    folder = broken(tmp_path, *named)
+    text = re.sub("!ref <(" + "|".join(objects) + ")>", r"*\1", (folder / "hyperparams.yaml").read_text())
+    valid = "valid_search: !new:speechbrain.decoders.S2SRNNBeamSearcher\n    linear: *seq_lin\n    beam_size: 2\n"
+    text = text.replace("decoder: &decoder", f"{valid}test_search: &decoder").replace(
+        "        normalizer: *normalizer\n", ""
+    )
+    saved = "checkpointer: !new:speechbrain.utils.checkpoints.Checkpointer\n    checkpoints_dir: results/1/save\n"
+    recovered = "    recoverables:\n        model: *asr_model\n        normalizer: *normalizer\n"
+    (folder / "hyperparams.yaml").write_text(text + saved + recovered)
+    for name, rate in (("CKPT+2024-05-01+00", 30.5), ("CKPT+2024-05-02+00", 12.0), ("CKPT+2024-05-03+00", 14.0)):
+        checkpoint = folder / "save" / name
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "CKPT.yaml").write_text(f"# yamllint disable\nWER: {rate}\nend-of-epoch: true\nunixtime: 1.5\n")
+        for file, own in (("asr", "model"), ("normalizer", "normalizer")):
+            shutil.copyfile(golden_folder() / f"{file}.ckpt", checkpoint / f"{own}.ckpt")
+            if rate != 12.0:
+                (checkpoint / f"{own}.ckpt").write_bytes(b"another epoch")
+    (folder / "normalizer.ckpt").unlink()
+    (folder / "asr.ckpt").write_bytes(b"what training began with")
+    return folder
+
+
+def test_a_runs_folder_gives_the_best_checkpoint_with_the_search_for_the_test_set(tmp_path):
+    found, expected = (import_folder(folder, tmp_path) for folder in (trained(tmp_path), golden_folder()))
+    assert found.overrides == expected.overrides and found.search == expected.search
+    assert found.tensors.keys() == expected.tensors.keys()
+    assert all(tensor.equal(expected.tensors[name]) for name, tensor in found.tensors.items())
+    assert (
+        import_lm(tmp_path / "speechbrain", tmp_path).tensors.keys()
+        == import_lm(golden_folder(), tmp_path).tensors.keys()
+    )
+
+
+@pytest.mark.parametrize("name", ["asr.ckpt", "normalizer.ckpt", "tokenizer.ckpt"])
+def test_a_clone_without_git_lfs_and_a_part_that_is_not_there_are_named(name, tmp_path):
+    folder = broken(tmp_path)
+    (folder / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 12\n")
+    with pytest.raises(ModelError, match=f"{name} is a git-lfs pointer, not the file. Run: git lfs pull"):
+        import_folder(folder, tmp_path)
+    (folder / name).unlink()
+    with pytest.raises(ModelError, match=f"{name} is missing: the pretrainer of hyperparams.yaml names it"):
+        import_folder(folder, tmp_path)
 
 
 def test_each_part_comes_from_its_own_source(tmp_path, monkeypatch):
@@ -320,10 +489,13 @@ def test_each_part_comes_from_its_own_source(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../../etc/passwd", "s3://bucket/lm.ckpt"])
-def test_no_path_leads_out_of_the_folder(tmp_path, path):
+def test_no_path_leads_out_of_the_folder_and_a_copy_in_it_is_used(tmp_path, path):
     folder = broken(tmp_path, ("    loadables:\n", f"    paths:\n        lm: {path}\n    loadables:\n"))
+    (folder / "lm.ckpt").rename(tmp_path / "lm.ckpt")
     with pytest.raises(ModelError, match="Copy the file into the folder and name it lm.ckpt"):
         import_folder(folder, tmp_path)
+    (tmp_path / "lm.ckpt").rename(folder / "lm.ckpt")  # as the message says
+    assert import_lm(folder, tmp_path).tensors
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
 """A language model is trained on text alone by the same loop, and fused in the beams of recognizers of its tokens."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import torch
 
 import attune
+from attune.cli import main
 from attune.corpora import open_manifest
 from attune.decoding import ctc
 from attune.decoding.fusion import Fusion
@@ -83,6 +85,14 @@ def test_text_alone_is_learned_and_perplexity_falls(run):
     lines = [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
     perplexities = [each["perplexity"] for each in lines if each["event"] == "scores"]
     assert perplexities[-1] < 1.7 < 1.9 < perplexities[0]
+
+
+def test_texts_have_no_seconds_in_what_training_prints(run, capsys):
+    few = ["train.steps=1", "train.save_every=1", "train.eval_every=null", f"run={run.folder}-more", "--workers=0"]
+    assert main(["train", str(run.folder.parent / "recipe.yaml"), *few]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"^training set: 60 texts; model: ", printed, re.MULTILINE)
+    assert re.search(r"^first example: [^ ]+/texts.txt:\d+: ", printed, re.MULTILINE)
 
 
 class Searched:

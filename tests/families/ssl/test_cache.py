@@ -1,17 +1,21 @@
 """Features that are kept: computed once, read by any task, complete or absent."""
 
 import json
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from attune.batches.load import Reader
+from attune.batches.load import Reader, load
+from attune.batches.micro_batch import MicroBatchPlan, Position
 from attune.cli import main
 from attune.corpora import open_manifest
 from attune.errors import ConfigError, DataError
 from attune.families.ssl import FAMILY, SslConfig
+from attune.families.ssl.held import HeldFeatures
 from attune.tasks.classify import Classify, ClassifyConfig
 from attune.testing import make_corpus
 from attune.training.adapt import adapt
@@ -97,6 +101,76 @@ def test_half_precision_features_are_close_and_half_as_large(build, corpus, task
     assert computed.item() == pytest.approx(plain.model.loss(first).total.item(), rel=0.05)
 
 
+@pytest.mark.parametrize("needs_audio", [False, True])
+def test_workers_name_the_files_of_features_and_the_batches_are_the_same(build, corpus, task, needs_audio):
+    built = build()
+    built.model.loss(batch_of(corpus, task, built, range(5)))
+    reader = Reader(corpus, task.target, cached=built.cache.lookup(), cached_needs_audio=needs_audio)
+    micros = [MicroBatchPlan(Position(), slot, np.array(rows)) for slot, rows in enumerate([[0, 1, 2], [4, 3], [5, 0]])]
+    alone, sent = ([each.batch for each in load(reader, micros, workers)] for workers in (0, 2))
+    assert [batch.cached.layers is not None for batch in alone] == [True, True, False]  # row 5 is not there yet
+    for one, other in zip(alone, sent, strict=True):
+        assert (one.ids, one.cached.keys) == (other.ids, other.cached.keys)
+        assert torch.equal(one.audio, other.audio)
+        assert torch.equal(one.tokens.ids, other.tokens.ids)
+        assert (one.cached.layers is None) == (other.cached.layers is None)
+        if one.cached.layers is not None:
+            assert torch.equal(one.cached.layers, other.cached.layers)
+            assert torch.equal(one.cached.counts, other.cached.counts)
+
+
+@pytest.mark.parametrize(("how", "layers"), [(FROZEN, 4), (FIXED, 1)], ids=["per layer", "fixed sum"])
+def test_features_in_the_devices_memory_are_read_once_and_have_the_same_bits(build, corpus, task, how, layers):
+    built = build(how, cache_device_gb=1)
+    built.model.loss(batch_of(corpus, task, built, range(5)))
+    read, held, mixed = (epoch(built, corpus, task, rows) for rows in ([[0, 1, 2]], [[2, 0]], [[1, 3]]))
+    assert read[0].cached.layers.shape[:2] == (3, layers)
+    assert held[0].cached.layers is None
+    assert mixed[0].cached.layers is not None  # row 3 was not read before
+    expected = build(how).model.loss(batch_of(corpus, task, build(how), (2, 0))).total
+    found = built.model.loss(held[0]).total
+    assert torch.equal(found, expected)
+    found.backward()
+    with torch.no_grad():
+        next(built.module.upstream.parameters()).add_(1)
+    assert batch_of(corpus, task, built, (2, 0)).cached.layers is None  # other weights: nothing is kept
+    assert held[0].cached.keys[0] not in built.cache.held
+
+
+def epoch(built, corpus, task, batches):
+    """The batches as workers send them, after the model has seen them."""
+    reader = Reader(corpus, task.target, cached=built.cache.lookup(), held=built.cache.held)
+    micros = (MicroBatchPlan(Position(), slot, np.array(rows)) for slot, rows in enumerate(batches))
+    found = [each.batch for each in load(reader, micros, workers=1)]
+    for batch in found:
+        built.model.loss(batch)
+    return found
+
+
+def test_what_the_devices_memory_has_no_room_for_is_read_again():
+    held, rows = HeldFeatures(2 * 3 * 2 * 4), torch.rand(2, 4, 3)
+    held.add(("a", "b"), (rows, rows), torch.tensor([2, 4]))  # of 48 and 96 bytes
+    assert ("a" in held, "b" in held) == (True, False)
+    held.add(("c", "a"), (rows, rows), torch.tensor([1, 2]))
+    assert "c" not in held
+    assert torch.equal(held.layers(("a", "a"))[1], rows[:1, :2].expand(2, -1, -1))
+    assert "a" not in pickle.loads(pickle.dumps(held))  # other processes have no such device
+
+
+@pytest.mark.gpu
+def test_batches_read_by_threads_are_pinned_and_come_in_their_order(build, corpus, task):
+    built = build()
+    built.model.loss(batch_of(corpus, task, built, range(5)))
+    reader = Reader(corpus, task.target, cached=built.cache.lookup())
+    plans = [[0, 1, 2], [4, 3], [5, 0], [1], [2, 3, 4]] * 4
+    micros = [MicroBatchPlan(Position(), slot, np.array(rows)) for slot, rows in enumerate(plans)]
+    for one, other in zip(load(reader, micros, 2), load(reader, micros, 2, pins=True), strict=True):
+        assert one.batch.ids == other.batch.ids
+        if one.batch.cached.layers is not None:
+            assert other.batch.cached.layers.is_pinned()
+            assert torch.equal(one.batch.cached.layers, other.batch.cached.layers)
+
+
 def test_a_batch_with_one_row_that_is_missing_is_computed_as_a_whole(build, corpus, task):
     built = build()
     built.model.loss(batch_of(corpus, task, built, (0, 1)))
@@ -126,6 +200,40 @@ def test_other_weights_layers_and_precisions_have_folders_of_their_own(build):
     assert len({first, build(layers=(0, 1)).cache.folder(), build(cache_precision="fp32").cache.folder()}) == 3
     with torch.no_grad():
         next(built.model.upstream.parameters()).add_(1)
+    assert built.cache.folder() != first
+
+
+def test_upstreams_without_weights_and_other_settings_have_folders_of_their_own(build, task, tmp_path):
+    def folder(name):
+        config = SslConfig(str(name), cache=str(tmp_path / "cache"))
+        return FAMILY.build(config, task, tmp_path / "assets").cache.folder()
+
+    filterbanks = ("fbank", "mfcc", "mel", "linear", "spectrogram")
+    assert len({folder(name) for name in filterbanks}) == len(filterbanks)
+    built = build()
+    first = built.cache.folder()
+    (tmp_path / "assets/preprocessor_config.json").write_text('{"do_normalize": false}')
+    weights = built.module.state_dict()
+    built = FAMILY.build(SslConfig("hubert", cache=str(tmp_path / "cache")), task, tmp_path / "assets")
+    built.module.load_state_dict(weights)
+    assert built.cache.folder() != first
+
+
+def test_a_plug_in_that_was_edited_has_another_folder(task, tmp_path):
+    written = (
+        "from attune.audio.features import fbank, frame_count\n"
+        "from attune.families.ssl.filterbanks import FilterbankUpstream\n"
+        "from attune.families.ssl.upstream import UpstreamType\n"
+        "def features(audio, lengths):\n"
+        "    return fbank(audio, lengths)\n"
+        "UPSTREAM = UpstreamType(lambda assets: FilterbankUpstream(features, frame_count, 240))\n"
+    )
+    path = tmp_path / "loud.py"
+    path.write_text(written)
+    built = FAMILY.build(SslConfig(str(path), cache=str(tmp_path / "cache")), task, tmp_path)
+    first = built.cache.folder()
+    path.write_text(written.replace("fbank(audio,", "fbank(2 * audio,"))
+    built = FAMILY.build(SslConfig(str(path), cache=str(tmp_path / "cache")), task, tmp_path)
     assert built.cache.folder() != first
 
 
@@ -199,4 +307,22 @@ def test_augmented_audio_is_refused(checkpoint, tmp_path, capsys):
     recipe = write_recipe(tmp_path, utterances=8, text=RECIPE)
     words = [f"model.weights={checkpoint}", f"model.cache={tmp_path / 'cache'}", "augment.speeds=[0.9, 1.1]"]
     assert main(["train", str(recipe), *words, "--workers=0", "--device=cpu"]) == 2
-    assert "model.cache does not work with augment.speeds" in capsys.readouterr().err
+    assert "model.cache does not work with augment.crop_seconds, speeds" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_kept_filterbanks_are_scored_with_the_bits_that_were_computed(corpus, task, tmp_path, normalize):
+    def build_model(cache):
+        torch.manual_seed(5)
+        config = SslConfig("fbank", normalize=normalize, cache=cache, cache_precision="fp32")
+        return FAMILY.build(config, task, tmp_path)
+
+    built, plain = build_model(str(tmp_path / "cache")), build_model(None)
+    with torch.no_grad():
+        expected = plain.model.eval().head_frames(batch_of(corpus, task, built))[0]
+        first = batch_of(corpus, task, built)
+        assert torch.equal(built.model.eval().head_frames(first)[0], expected)
+        again = batch_of(corpus, task, built)
+        assert again.cached.layers is not None
+        found = built.model.head_frames(again)[0]
+    assert found.dtype == expected.dtype and torch.equal(found, expected)

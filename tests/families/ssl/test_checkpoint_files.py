@@ -44,6 +44,8 @@ def fairseq_weights(model):
     is_layered = model.config.feat_extract_norm == "layer" if "feat_extract_norm" in model.config.to_dict() else True
     norm = (r"(conv_layers\.\d+)\.layer_norm\.", r"\1.2.1." if is_layered else r"\1.2.")
     found = {"quantizer.vars": torch.ones(2), "final_proj.weight": torch.ones(2, 2)}
+    if model.config.model_type == "data2vec-audio":
+        found["_ema"] = {"layers.0.fc1.weight": torch.ones(2, 2)}
     for name, tensor in model.state_dict().items():
         for pattern, theirs in (*TO_FAIRSEQ, norm):
             name = re.sub(pattern, theirs, name)
@@ -73,11 +75,13 @@ def fairseq_config(model):
         "conv_pos_groups": config.num_conv_pos_embedding_groups,
         "num_buckets": written.get("num_buckets"),
         "max_distance": written.get("max_bucket_distance"),
-        **({"untie_final_proj": True} if config.model_type == "hubert" else {}),
+        **({"untie_final_proj": True} if config.model_type in ("hubert", "unispeech-sat") else {}),
     }
 
 
-@pytest.mark.parametrize("name", ["wav2vec2", "wav2vec2-large", "hubert", "wavlm", "wavlm-large", "data2vec"])
+@pytest.mark.parametrize(
+    "name", ["wav2vec2", "wav2vec2-large", "hubert", "wavlm", "wavlm-large", "data2vec", "unispeech-sat"]
+)
 @pytest.mark.parametrize("layout", ["fairseq", "s3prl"])
 def test_a_file_has_the_layers_of_the_transformers_folder(name, layout, audio, tmp_path):
     model, upstream = make_encoder(name), ENCODERS[name][0]
@@ -95,6 +99,49 @@ def test_a_file_has_the_layers_of_the_transformers_folder(name, layout, audio, t
     found = open_upstream(upstream, tmp_path / "model.pt", tmp_path / "other")
     for row in audio:
         assert farthest(layers_of(expected, [row])[0], layers_of(found, [row])[0]) == 0
+
+
+@pytest.mark.parametrize("layout", ["cfg", "args"])
+def test_a_fine_tuned_recognizer_has_the_encoder_that_it_began_with(layout, audio, tmp_path):
+    model = make_encoder("hubert")
+    before = fairseq_config(model)
+    weights = {f"w2v_encoder.w2v_model.{name}": tensor for name, tensor in fairseq_weights(model).items()}
+    weights["w2v_encoder.proj.weight"] = torch.ones(5, 2)
+    own = {"_name": "hubert_ctc", "encoder_embed_dim": 768, "apply_mask": True}  # not the encoder's width
+    if layout == "cfg":
+        model_config = {**own, "w2v_args": {"model": before, "task": {"normalize": False}}}
+        held = {"args": None, "cfg": {"model": model_config, "task": {"normalize": True}}, "model": weights}
+    else:
+        arguments = argparse.Namespace(**own, w2v_args=argparse.Namespace(**before), normalize=True)
+        held = {"args": arguments, "model": weights}
+    torch.save(held, tmp_path / "tuned.pt")
+    plain = {"cfg": {"model": before, "task": {"normalize": True}}, "model": fairseq_weights(model)}
+    torch.save(plain, tmp_path / "model.pt")
+    for folder in ("one", "other"):
+        (tmp_path / folder).mkdir()
+    expected = open_upstream("hubert", tmp_path / "model.pt", tmp_path / "one")
+    found = open_upstream("hubert", tmp_path / "tuned.pt", tmp_path / "other")
+    assert found.normalizes
+    assert farthest(layers_of(expected, [audio[1]])[0], layers_of(found, [audio[1]])[0]) == 0
+
+
+def test_s3prls_distilhubert_has_the_layers_of_the_transformers_folder(audio, tmp_path):
+    model = make_encoder("distilhubert")
+    model.save_pretrained(tmp_path / "folder")
+    (tmp_path / "folder/preprocessor_config.json").write_text('{"do_normalize": false}')
+    own = fairseq_config(model)
+    config = {**own, "extractor_conv_feature_layers": own.pop("conv_feature_layers"), "task_emb_type": "expand-last"}
+    weights = {**fairseq_weights(model), "output_layer.0.weight": torch.ones(2, 2)}
+    torch.save({"Config": {"distiller": config}, "Distiller": weights}, tmp_path / "states.ckpt")
+    for folder in ("one", "other"):
+        (tmp_path / folder).mkdir()
+    expected = open_upstream("distilhubert", tmp_path / "folder", tmp_path / "one")
+    found = open_upstream("distilhubert", tmp_path / "states.ckpt", tmp_path / "other")
+    assert farthest(layers_of(expected, [audio[1]])[0], layers_of(found, [audio[1]])[0]) == 0
+    held = {"Config": {"distiller": {**config, "task_emb_type": "add"}}, "Distiller": weights}
+    torch.save(held, tmp_path / "add.ckpt")
+    with pytest.raises(ModelError, match="an embedding for each of its tasks"):
+        catalog.find(UPSTREAMS, "distilhubert").read(tmp_path / "add.ckpt", tmp_path)
 
 
 def test_recordings_are_normalized_where_the_file_says_so(audio, tmp_path):
@@ -122,8 +169,9 @@ def test_classes_of_fairseq_are_read_as_data_and_others_refused(tmp_path, monkey
     dictionary.symbols = ["a", "b"]
     arguments = argparse.Namespace(**fairseq_config(model), normalize=True)
     held = {"args": arguments, "model": fairseq_weights(model), "task_state": {"dictionaries": [dictionary]}}
-    torch.save(held, tmp_path / "model.pt")
-    assert open_upstream("hubert", tmp_path / "model.pt", tmp_path).normalizes
+    for name, is_zip in (("old.pt", False), ("model.pt", True)):  # as torch saved before 1.6, and since
+        torch.save(held, tmp_path / name, _use_new_zipfile_serialization=is_zip)
+        assert open_upstream("hubert", tmp_path / name, tmp_path).normalizes
     torch.save({**held, "extra": print}, tmp_path / "evil.pt")
     with pytest.raises(ModelError, match=r"print\), which is not run"):
         catalog.find(UPSTREAMS, "hubert").read(tmp_path / "evil.pt", tmp_path)

@@ -34,6 +34,9 @@ def test_features_of_recordings_do_not_depend_on_those_beside_them(tmp_path):
 def test_what_cannot_be_a_recording_is_refused():
     with pytest.raises(DataError, match=r"Recording 0 has the shape \(2, 5\); expected mono"):
         attune.load_upstream("fbank", device="cpu").layers([np.zeros((2, 5), np.float32)])
+    for audio in ([0.0] * 800, np.zeros(800, np.int16)):
+        with pytest.raises(DataError, match="Recording 0 is no array of floats from -1 to 1"):
+            attune.load_upstream("fbank", device="cpu").layers([audio])
     with pytest.raises(ConfigError, match="'fbank' has no weights"):
         attune.load_upstream("fbank", "somewhere", device="cpu")
 
@@ -51,3 +54,10 @@ def test_the_upstream_of_the_guide_keeps_every_promise(tmp_path, monkeypatch):
     torch.save({"scale": torch.tensor([2.0])}, tmp_path / "own.pt")
     found = FAMILY.importer.read(SslConfig("my_upstreams.energy"), tmp_path / "own.pt", tmp_path)
     assert found.tensors["upstream.scale"].item() == 2
+
+
+def test_the_upstream_of_the_guide_is_used_in_python_without_weights(tmp_path):
+    section = GUIDE.read_text(encoding="utf-8").partition("## Add an upstream")[2]
+    (tmp_path / "energy.py").write_text(re.findall(r"```python\n(.*?)```", section, re.DOTALL)[0])
+    upstream = attune.load_upstream(str(tmp_path / "energy.py"), device="cpu")
+    assert [layer.shape for layer in upstream.layers([np.ones(700, np.float32)])[0]] == [(3, 1)] * 2

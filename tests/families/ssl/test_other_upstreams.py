@@ -102,6 +102,11 @@ def test_whispers_encoder_is_transformers_own(audio, tmp_path):
         assert farthest(layers, [*(each[0] for each in found.hidden_states[:-1]), found.last_hidden_state[0]]) < 1e-5
 
 
+def test_a_whisper_with_few_positions_takes_no_more_than_they_hold(tmp_path):
+    upstream = open_upstream("whisper", write_whisper(tmp_path / "whisper", max_source_positions=350), tmp_path)
+    assert upstream.max_seconds == 7.0  # longer recordings are cut, not truncated
+
+
 def test_a_nemo_encoder_ends_in_the_frames_of_the_transducer(audio, tmp_path):
     from attune.families._conformer import Conformer
     from attune.families.transducer.archive import read_archive

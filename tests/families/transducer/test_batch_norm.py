@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from attune.batches.load import LoadedMicroBatch, Position, micros_from
+from attune.batches.load import micros_from
+from attune.batches.micro_batch import LoadedMicroBatch, Position
 from attune.batches.plan import Budget, plan_epoch
 from attune.families._norm import BatchNorm
 from attune.families._own import own_of

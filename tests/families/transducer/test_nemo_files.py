@@ -170,8 +170,11 @@ def saved(value):
 
 def test_what_is_no_archive_is_named(tmp_path):
     (tmp_path / "x.nemo").write_bytes(b"not an archive")
-    with pytest.raises(ModelError, match="is not a valid .nemo archive"):
+    with pytest.raises(ModelError) as caught:
         read_archive(tmp_path / "x.nemo")
+    assert str(caught.value).endswith(
+        "x.nemo is not a valid .nemo archive: file could not be opened successfully. Download it again."
+    )
     with pytest.raises(ModelError, match="has no model_config.yaml"):
         read_archive(write_tar(tmp_path / "empty.nemo", [("readme", b"")]))
 

@@ -17,6 +17,8 @@ from attune.families.transducer.parakeet_tokens import as_tokenizer
 from attune.families.transducer.presets import preset
 from attune.families.transducer.settings import TransducerConfig
 from attune.families.transducer.shape import read_shape
+from attune.families.transducer.vocabulary import sentencepiece_of
+from attune.text.tokenizers.characters import CharacterTokenizer
 from attune.text.tokenizers.sentencepiece import SentencePieceTokenizer
 
 from tiny import batch_of
@@ -102,6 +104,23 @@ def test_a_prediction_net_of_another_width_is_refused(tmp_path):
     model.shape = replace(model.shape, joint=replace(model.shape.joint, width=80))
     with pytest.raises(ModelError, match="72 and 80|64 and 80"):
         write_parakeet(model, TOKENIZER.without_blank(), tmp_path)
+
+
+def test_norms_and_features_that_transformers_would_replace_are_refused(tmp_path):
+    model = make_model()
+    shape = model.shape
+    unnormalized = replace(shape, front_end=replace(shape.front_end, is_normalized=False))
+    layer_norm = replace(shape, encoder=replace(shape.encoder, has_layer_norm=True))
+    for model.shape in (unnormalized, layer_norm):
+        with pytest.raises(ModelError, match=r"normalized per utterance only.*model\.nemo"):
+            write_parakeet(model, TOKENIZER.without_blank(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_characters_are_refused_by_what_transformers_needs(tmp_path):
+    CharacterTokenizer.learn(TEXTS).save(tmp_path)
+    with pytest.raises(ModelError, match=r"transformers needs SentencePiece tokens\. Train with task\.tokens=bpe"):
+        sentencepiece_of(tmp_path, tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])

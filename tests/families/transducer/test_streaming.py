@@ -168,3 +168,10 @@ def test_a_model_that_sees_whole_utterances_hears_no_streams(task):
     built = FAMILY.build(TransducerConfig(encoder="fastconformer", size="dummy", tokens="task"), task, Path("nowhere"))
     with pytest.raises(ModelError, match="whole utterances"):
         StreamDecoder(built)
+
+
+def test_a_stream_that_ends_before_its_first_sample_has_no_frames(task):
+    decoder = StreamDecoder(build(task))
+    stream = decoder.open()
+    decoder.feed([stream], [np.empty(0, np.float32)], is_last=True)
+    assert stream.frames == 0 and stream.found.tokens == ()

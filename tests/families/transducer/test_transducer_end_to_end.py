@@ -16,6 +16,7 @@ from attune.families.transducer.archive import read_archive
 from attune.families.transducer.model import TransducerModel
 from attune.families.transducer.shape import read_shape
 from attune.files import sha256
+from attune.loading.begin import ImportRequest, import_model
 from attune.site import this_site
 from attune.stages.check import check_recipe
 from attune.stages.context import Saved
@@ -217,6 +218,18 @@ def test_a_nemo_file_takes_on_the_tasks_tokens_and_says_how_many_rows_it_kept(re
     assert json.loads((again.folder / "start.json").read_text())["new_tensors"] == []
     assert values(again.folder) == values(again.model, batch=2)
     _refuses_to_forget_its_tokens(recipe, run)
+
+
+def test_an_imported_model_takes_on_the_tasks_tokens_as_its_nemo_file_does(recipe, nemo, tmp_path):
+    folder = tmp_path / "imported"
+    import_model(ImportRequest(str(nemo), folder), this_site())
+    found = {}
+    for weights in (nemo, folder):
+        overrides = [f"run={tmp_path}/run", f"model.weights={weights}", "model.encoder=null", "model.size=null"]
+        check = _drained(check_recipe(recipes.load(recipe, overrides).recipe, False, this_site(workers=0)))
+        assert check.can_run
+        found[weights] = check.notes
+    assert found[nemo] == found[folder] and "reuse pretrained embeddings" in found[folder][0]
 
 
 def _refuses_to_forget_its_tokens(recipe, run):

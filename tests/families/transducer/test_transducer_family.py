@@ -196,7 +196,7 @@ def test_lora_leaves_the_output_alone_which_the_loss_reads_without_calling_it(ta
     adapted = adapt(model, AdaptConfig(method="lora", rank=2, targets=("linear_q", "enc", "pred")), seed=1)
     assert adapted.lora_layers and not any(name.startswith("joint.output") for name in adapted.lora_layers)
     model.loss(batch_of([("a", torch.randn(20_000).numpy(), (1, 2, 3))])).total.backward()
-    with pytest.raises(ConfigError, match="no part 'joint.output'"):
+    with pytest.raises(ConfigError, match="no layer that LoRA can adapt is named 'joint.output'"):
         adapt(model, AdaptConfig(method="lora", targets=("joint.output",)), seed=1)
 
 

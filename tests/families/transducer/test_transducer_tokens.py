@@ -1,9 +1,13 @@
 """Whose tokens a transducer learns, and what becomes of its rows when they change."""
 
+import io
+
 import pytest
 import torch
+from sentencepiece import SentencePieceTrainer
 
 from attune.errors import ConfigError, DataError
+from attune.families._pieces import OwnPieces
 from attune.families.transducer import FAMILY, TransducerConfig
 from attune.families.transducer.archive import read_archive
 from attune.tasks.transcribe import Transcribe, TranscribeConfig
@@ -181,3 +185,14 @@ def test_a_task_takes_over_the_tokens_of_a_file(tmp_path):
 def test_a_task_without_any_text_has_no_tokens(tmp_path):
     with pytest.raises(DataError, match="every transcript is empty"):
         Transcribe.prepare(TranscribeConfig(), [Utterance("a", 1.0, text="")], tmp_path)
+
+
+def test_pieces_whose_unknown_is_written_as_nothing_are_read_as_they_are(tmp_path):
+    model = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(["abc abd bca", "cab abc"]), model_writer=model, model_type="char", vocab_size=9,
+        unk_surface="", minloglevel=2,
+    )  # fmt: skip
+    (tmp_path / "tokens.model").write_bytes(model.getvalue())
+    pieces = OwnPieces(tmp_path / "tokens.model")
+    assert pieces.decode(pieces.encode("abc dab xyz")) == "abc dab"

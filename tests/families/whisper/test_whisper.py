@@ -18,6 +18,7 @@ from attune.errors import ConfigError, DataError
 from attune.families.whisper import FAMILY, WhisperConfig
 from attune.families.whisper.features import log_mel
 from attune.families.whisper.model import NOT_LEARNED
+from attune.recordings import Hints
 from attune.tasks.classify import Classify, ClassifyConfig
 from attune.tasks.transcribe import Transcribe, TranscribeConfig
 from attune.testing import check_family, make_corpus
@@ -324,3 +325,9 @@ def test_pieces_are_joined_as_their_language_is_written(
 ):
     built = build(folders["many"], tmp_path, task_language, speech_task=speech_task)
     assert built.codec.join(["a", "", "b"], Utterance("long", 45.0, language=row_language)) == expected
+
+
+@pytest.mark.parametrize(("asked", "expected"), [({"translate": True}, "a b"), ({}, "ab")])
+def test_pieces_of_a_recording_that_is_to_be_translated_are_joined_as_english(folders, tmp_path, asked, expected):
+    built = build(folders["many"], tmp_path)
+    assert built.codec.join(["a", "b"], Hints("th", **asked).as_utterance()) == expected

@@ -5,7 +5,8 @@ from copy import deepcopy
 import pytest
 import torch
 
-from attune.batches.load import LoadedMicroBatch, MicroBatchPlan, Position, Reader, load
+from attune.batches.load import Reader, load
+from attune.batches.micro_batch import LoadedMicroBatch, MicroBatchPlan, Position
 from attune.batches.plan import slots_of
 from attune.corpora import open_manifest
 from attune.families.whisper import FAMILY, WhisperConfig

@@ -89,6 +89,8 @@ def test_a_long_row_is_decoded_in_pieces_and_scored_whole(folder, long_audio):
     assert found.predictions[3].value == " ".join(model.transcribe(pieces))
     assert found.predictions[4].value == "" and found.absent == 0
     assert found.scores.counts["num_scored_sents"] == 5
+    rows = map(json.loads, (folder / "corpus/manifest.jsonl").read_text().splitlines())
+    assert found.audio_seconds == pytest.approx(sum(row["seconds"] for row in rows))  # pauses are audio too
 
 
 def _exported(folder):

@@ -58,6 +58,12 @@ def test_doubtful_results_are_drawn_anew_whoever_shares_the_batch(recipe, record
     assert together == [again.transcribe(each) for each in recordings]
 
 
+def test_silence_has_no_words_whatever_a_model_makes_up_for_it(recipe, recordings):
+    model, silence = attune.load(recipe, "cpu"), np.zeros(16_000 * 2, np.float32)
+    assert model.transcribe([silence, recordings[0]]) == ["", model.transcribe(recordings[0])]
+    assert model.transcribe(silence + np.float32(0.001)) != ""  # too soft a noise to be sure of
+
+
 def test_what_is_drawn_is_a_function_of_the_id(recipe, recordings):
     model = attune.load(recipe, "cpu")
     built = model.loaded.task_model

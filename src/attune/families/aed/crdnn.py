@@ -31,9 +31,16 @@ class EdgeConv(nn.Module):
         mirrored = (2 * last - places).clamp(min=0)  # beyond the reflection it is nobody's frame
         places = torch.where(places > last, mirrored, places)  # (B, F + 2 reach)
         index = places[:, None, None].expand(-1, frames.shape[1], frames.shape[2], -1)
-        reflected = F.pad(frames.gather(3, index), (0, 0, reach, reach), mode="reflect")
+        # Not torch's own reflection, whose gradient CUDA adds up in any order.
+        reflected = frames.gather(3, index).index_select(2, _mirrored(frames.shape[2], reach, frames.device))
         convolved: Tensor = self.conv(reflected)
         return convolved
+
+
+def _mirrored(size: int, reach: int, device: torch.device) -> Tensor:
+    """The places of so many bins with those beyond either edge reflected (M + 2 reach,)."""
+    places = torch.arange(-reach, size + reach, device=device).abs()
+    return (size - 1) - ((size - 1) - places).abs()
 
 
 class ConvBlock(nn.Module):
@@ -94,6 +101,8 @@ class Crdnn(nn.Module):
 
     def forward(self, mels: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Energies (B, F, M) to frames (B, F / pooling, D), and how many are each row's own."""
+        # Pooling needs as many frames as it joins; those beyond the own ones are the same in any batch.
+        mels = F.pad(mels, (0, 0, 0, max(0, self.time_pooling - mels.shape[1])))
         frames = mels.transpose(1, 2)[:, None]  # (B, 1, M, F)
         for block in self.blocks:
             frames = block(frames, lengths)

@@ -1,6 +1,10 @@
 """An attention encoder-decoder as the loop trains it and the search decodes it."""
 
 # B batch, F frames, U tokens, V vocabulary
+import copy
+from contextlib import nullcontext
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -33,6 +37,7 @@ class AedModel(nn.Module):
         self.decoder = _decoder(shape)
         self.ctc = nn.Linear(shape.encoder.width, shape.tokens).requires_grad_(config.ctc_weight > 0)
         self.epoch = 0
+        self.narrow: torch.dtype | None = None  # what the encoder computes in for a search, if not in its own type
         self.is_int8 = False
 
     def set_epoch(self, epoch: int) -> None:
@@ -51,8 +56,10 @@ class AedModel(nn.Module):
         return Loss(total, counts.sum())
 
     def scorer(self, batch: Batch) -> TokenScorer:
-        """What a search can search, under the rules of the recipe."""
-        frames, lengths = encode_one_by_one(self.encode, batch) if self.is_int8 else self.encode(batch)
+        """What a search can search, under the rules of the recipe. The encoder may be narrow; scores add up."""
+        with torch.autocast(batch.audio.device.type, self.narrow) if self.narrow else nullcontext():
+            frames, lengths = encode_one_by_one(self.encode, batch) if self.is_int8 else self.encode(batch)
+        frames = frames.to(self.ctc.weight.dtype)
         plain = AedScorer(self.decoder, frames, CtcScorer(self.ctc(frames).float().log_softmax(-1), lengths))
         return plain if self.rules == AttentionRules() else RuledScorer(plain, self.rules)
 
@@ -63,6 +70,12 @@ class AedModel(nn.Module):
             mels = mask_features(mels, counts, batch.masks)
         encoded: tuple[Tensor, Tensor] = self.encoder(mels, counts)
         return encoded
+
+    def half_precision(self, dtype: torch.dtype) -> "AedModel":
+        """The same model, whose encoder computes in `dtype` for a search: features and norms are too wide for that."""
+        narrow = copy.copy(self)
+        narrow.narrow = dtype
+        return narrow
 
     def int8(self) -> "AedModel":
         """A copy whose encoder computes in int8; the decoder, whose scores add up, is as it was."""

@@ -91,7 +91,7 @@ def _statistics(frames: Tensor, is_own: Tensor, dims: tuple[int, ...]) -> tuple[
     wide = frames.double()
     mean = wide.masked_fill(~is_own, 0).sum(dims, keepdim=True) / count
     squares = (wide - mean).masked_fill(~is_own, 0).square().sum(dims, keepdim=True)
-    deviation = (squares / (count - 1).clamp(min=1)).sqrt().clamp(min=LEAST_DEVIATION)
+    deviation = (squares / count).sqrt().clamp(min=LEAST_DEVIATION)
     return mean.to(frames.dtype), deviation.to(frames.dtype)
 
 

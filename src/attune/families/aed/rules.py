@@ -1,7 +1,7 @@
 """Rules of a search over an attention decoder that shows where it looks: SpeechBrain's, each of the utterance alone.
 
-A row that jumps too far is dropped, an end is allowed only where nothing else is much more probable, and frames that
-were attended to again and again cost something.
+A row that jumps too far falls behind all others, an end is allowed only where nothing else is much more probable, and
+frames that were attended to again and again cost something.
 """
 
 # R rows, F frames, V vocabulary
@@ -16,6 +16,7 @@ from attune.families.aed.settings import AedConfig
 from attune.types import CtcScorer, CtcTokenScorer, LogitFilter
 
 NEVER = -torch.inf
+JUMP_COST = 1e5  # log-probability: more than any row is behind another, and where all of them jump the best goes on
 
 
 class AttentionScorer(CtcTokenScorer, Protocol):
@@ -53,6 +54,7 @@ class RuledScorer:
         self.ctc: CtcScorer = scorer.ctc
         self.covered: Tensor | None = None  # (R, F) attention so far
         self.peaks: Tensor | None = None  # (R,)
+        self.is_weak = torch.zeros(0, dtype=torch.bool)  # (R,) whether something is much more probable than the end
         self.steps = 0
         self.parts: dict[str, Tensor] = {}
 
@@ -68,8 +70,8 @@ class RuledScorer:
 
     @property
     def filters(self) -> Sequence[LogitFilter]:
-        """Those of the scorer."""
-        return self.scorer.filters
+        """Those of the scorer, and no weak end; at its limit a row ends all the same."""
+        return self.scorer.filters if self.rules.end_threshold is None else [*self.scorer.filters, self._no_weak_end]
 
     def advance(self, tokens: Tensor) -> Tensor:
         """The scorer's log-probabilities (R, V) under the rules."""
@@ -77,10 +79,9 @@ class RuledScorer:
         if self.rules.temperature != 1:
             log_probs = (log_probs / self.rules.temperature).log_softmax(-1)
         self.steps += 1
-        log_probs = self._without_jumps(log_probs)
         if self.rules.end_threshold is not None:
-            is_weak = log_probs[:, self.end] <= self.rules.end_threshold * log_probs.amax(1)
-            log_probs[:, self.end] = log_probs[:, self.end].masked_fill(is_weak, NEVER)
+            self.is_weak = log_probs[:, self.end] < self.rules.end_threshold * log_probs.amax(1)
+        log_probs = self._behind_by_jumps(log_probs)
         self.parts = {"attention": log_probs}
         if not self.rules.coverage:
             return log_probs
@@ -92,17 +93,23 @@ class RuledScorer:
         self.scorer.select(rows)
         if self.peaks is not None and len(rows) != len(self.peaks):  # else they are those of a step that is over
             self.parts = {name: part[rows] for name, part in self.parts.items()}
+        self.is_weak = self.is_weak[rows] if len(self.is_weak) else self.is_weak
         self.covered = None if self.covered is None else self.covered[rows]
         self.peaks = None if self.peaks is None else self.peaks[rows]
 
-    def _without_jumps(self, log_probs: Tensor) -> Tensor:
-        """Nothing follows a row whose attention jumped too far."""
+    def _no_weak_end(self, log_probs: Tensor, tokens: Tensor, begins: Tensor) -> Tensor:
+        is_end = torch.arange(log_probs.shape[1], device=log_probs.device) == self.end
+        return log_probs.masked_fill(self.is_weak[:, None] & is_end, NEVER)
+
+    def _behind_by_jumps(self, log_probs: Tensor) -> Tensor:
+        """A row whose attention jumped too far is far behind; one that goes back by the whole shift has, too."""
         before, self.peaks = self.peaks, self.scorer.attention.argmax(1)
         before = torch.zeros_like(self.peaks) if before is None else before
         if self.rules.max_shift is None:
             return log_probs
-        is_far = (self.peaks - before).abs() > self.rules.max_shift
-        return log_probs.masked_fill(is_far[:, None], NEVER)
+        shifts = self.peaks - before
+        is_far = (shifts > self.rules.max_shift) | (shifts <= -self.rules.max_shift)
+        return log_probs - JUMP_COST * is_far[:, None]
 
     def _penalty(self) -> Tensor:
         attention = self.scorer.attention

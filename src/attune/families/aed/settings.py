@@ -61,7 +61,8 @@ class AedConfig:
         ),
     ] = None
     max_attention_shift: Annotated[
-        int | None, Field(gt=0, le=10**6, description="Beam search drops hypotheses whose attention jumps more frames.")
+        int | None,
+        Field(gt=0, le=10**6, description="Beam search ranks hypotheses last that jump further in attention."),
     ] = None
     coverage: Annotated[
         float, Field(ge=0, le=100, description="Coverage penalty of beam search, for frames attended to repeatedly.")

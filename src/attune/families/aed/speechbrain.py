@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,9 +19,10 @@ from attune.families._speechbrain import (
     open_hyperparams,
     parts_of,
     read_tensors,
-    referred_key,
 )
 from attune.families.aed.shape import AedShape, CrdnnShape, GruDecoderShape, write_shape
+from attune.families.aed.vocabulary import END
+from attune.types import SAMPLE_RATE, ImportedSearch
 
 NEW_HEAD = (
     "Its head differs from those of the family ssl. Train a new one on the original encoder: "
@@ -36,6 +38,7 @@ OTHERS = (
     ),
     (r"TransformerASR", "Its Transformer layers are not supported. Train a new model: model.size=conformer-small."),
 )
+SCORERS = ("rnnlm", "coverage", "ctc")  # whose weights are imported
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 SUPPORTED = "attune imports a CRDNN of LSTM layers with a location-aware GRU decoder."
 # SpeechBrain's names within each of its modules, and ours
@@ -68,7 +71,9 @@ def import_folder(folder: Path, assets: Path) -> ImportedCheckpoint:
     params = open_hyperparams(folder)
     refuse_others(params)
     parts = {part.kind: part for part in parts_of(params)}
-    for kind in ("SentencePieceProcessor", "ModuleList", "InputNormalization"):
+    normalize = _normalization(params)
+    needed = ("SentencePieceProcessor", "ModuleList", *(("InputNormalization",) if normalize == "global" else ()))
+    for kind in needed:
         if kind not in parts:
             raise ModelError(f"The pretrainer of {params.path} loads no {kind}. {SUPPORTED}")
     names = _module_names(params, parts["ModuleList"].key)
@@ -76,13 +81,47 @@ def import_folder(folder: Path, assets: Path) -> ImportedCheckpoint:
     write_shape(shape, assets)
     copy_tokenizer(parts["SentencePieceProcessor"], assets)
     tensors = dict(_renamed(params, names, read_tensors(parts["ModuleList"].file)))
-    statistics = read_tensors(parts["InputNormalization"].file)
-    normalized = {
-        "front_end.norm.mean": statistics["glob_mean"].reshape(shape.mels),
-        "front_end.norm.deviation": statistics["glob_std"].reshape(shape.mels),
-        "front_end.norm.count": statistics["count"].double().reshape(()),
-    }
-    return ImportedCheckpoint({**tensors, **normalized}, tuple(_search_settings(params)))
+    if normalize == "global":
+        tensors |= dict(_statistics(parts["InputNormalization"].file, shape.mels))
+    settings = (f"model.normalize={normalize}", *_search_settings(params))
+    search = ImportedSearch(tuple(_fusion_settings(params)), tuple(_left_out(params)))
+    return ImportedCheckpoint(tensors, settings, search=search)
+
+
+def _left_out(params: Hyperparams) -> Iterator[str]:
+    """What the folder decodes with and attune does not have."""
+    decoder, usual = params.arguments(_searcher(params)), {"min_decode_ratio": 0, "max_decode_ratio": 1}
+    yield from (f"{key}={decoder[key]}" for key, value in usual.items() if decoder.get(key, value) != value)
+    yield from (f"a {part.kind}" for part in parts_of(params) if part.kind.endswith("LM") and part.kind != "RNNLM")
+    for name, weight in {"length_rewarding": decoder.get("length_rewarding"), **_scorer_weights(params)}.items():
+        if weight and name not in SCORERS:
+            yield f"{name}={weight}"
+
+
+def _normalization(params: Hyperparams) -> str:
+    key = params.first_of("InputNormalization")
+    found = params.arguments(key)
+    kind = found.get("norm_type", "global")
+    if kind not in ("global", "sentence") or found.get("std_norm", True) is not True:
+        only_mean = "" if found.get("std_norm", True) is True else " and std_norm=False"
+        raise ModelError(
+            f"{params.path} normalizes features with norm_type={kind}{only_mean}; attune imports global and sentence, "
+            "with std_norm."
+        )
+    return str(kind)
+
+
+def _statistics(path: Path, mels: int) -> Iterator[tuple[str, Tensor]]:
+    found = read_tensors(path)
+    for name, ours, shape in (
+        ("glob_mean", "mean", (mels,)),
+        ("glob_std", "deviation", (mels,)),
+        ("count", "count", ()),
+    ):
+        value = found.get(name)
+        if value is None or value.numel() != math.prod(shape):
+            raise ModelError(f"{path} has no {name} of {mels} mel bands: these are not statistics of this model.")
+        yield f"front_end.norm.{ours}", (value.float() if shape else value.double()).reshape(shape)
 
 
 def refuse_others(params: Hyperparams) -> None:
@@ -98,35 +137,70 @@ def refuse_others(params: Hyperparams) -> None:
 
 def _search_settings(params: Hyperparams) -> Iterator[str]:
     """The search that the folder recommends, as settings of a recipe."""
-    key = next((key for key, value in params.root.items() if _is_searcher(value)), None)
-    decoder = params.arguments(key) if key else {}
-    scorer = decoder.get("scorer")
-    weights = scorer.value.get("weights") if isinstance(scorer, Tagged) and isinstance(scorer.value, dict) else None
-    coverage = weights.get("coverage") if isinstance(weights, dict) else None
-    if "Beam" in (params.name(key) if key else ""):
-        yield from ("decode.search=beam", "decode.length_power=1")
-    shift = decoder.get("max_attn_shift") if decoder.get("using_max_attn_shift") else None
+    key = _searcher(params)
+    if "Beam" not in params.name(key):
+        return
+    decoder, weights = params.arguments(key), _scorer_weights(params)
+    is_normalized = decoder.get("length_normalization", True)
+    yield from ("decode.search=beam", f"decode.length_power={1 if is_normalized else 0}")
     found = {
         "decode.beam": decoder.get("beam_size"),
         "model.temperature": decoder.get("temperature"),
-        "model.end_threshold": decoder.get("eos_threshold") if decoder.get("using_eos_threshold", True) else None,
-        "model.max_attention_shift": shift,
-        "model.coverage": coverage,
+        # SpeechBrain's defaults where the file has none
+        "model.end_threshold": decoder.get("eos_threshold", 1.5) if decoder.get("using_eos_threshold", True) else None,
+        "model.max_attention_shift": decoder.get("max_attn_shift", 60) if decoder.get("using_max_attn_shift") else None,
+        # Before SpeechBrain 1.0, the searcher itself had these weights.
+        "model.coverage": weights.get("coverage", decoder.get("coverage_penalty")),
+        "model.coverage_threshold": _scorer_arguments(params, "CoverageScorer").get("threshold"),
+        "decode.ctc_weight": weights.get("ctc", decoder.get("ctc_weight")) or None,
     }
-    yield from (f"{name}={value}" for name, value in found.items() if isinstance(value, int | float))
+    yield from _settings(found)
 
 
-def _is_searcher(value: Value) -> bool:
-    return isinstance(value, Tagged) and value.tag.startswith("!new:") and value.name.startswith("S2S")
+def _fusion_settings(params: Hyperparams) -> Iterator[str]:
+    """How the searcher fuses the language model, as settings of a recipe."""
+    decoder = params.arguments(_searcher(params))
+    temperature = _scorer_arguments(params, "RNNLMScorer").get("temperature", decoder.get("temperature_lm"))
+    weight = _scorer_weights(params).get("rnnlm", decoder.get("lm_weight"))
+    yield from _settings({"decode.lm_weight": weight, "decode.lm_temperature": temperature})
+
+
+def _settings(found: Mapping[str, Value]) -> Iterator[str]:
+    for name, value in found.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield f"{name}={value}"
+
+
+def _searcher(params: Hyperparams) -> str:
+    """The key of the search for the final scores: a run's file has one for validation, too."""
+    made = [key for key, value in params.root.items() if isinstance(value, Tagged) and value.tag.startswith("!new:")]
+    found = [key for key in made if params.name(key).startswith("S2S")]
+    return next((key for key in ("decoder", "test_search") if key in found), found[0] if found else "")
+
+
+def _scorer_weights(params: Hyperparams) -> Mapping[str, Value]:
+    scorer = params.arguments(_searcher(params)).get("scorer")
+    weights = scorer.value.get("weights") if isinstance(scorer, Tagged) and isinstance(scorer.value, dict) else None
+    return weights if isinstance(weights, dict) else {}
+
+
+def _scorer_arguments(params: Hyperparams, kind: str) -> Mapping[str, Value]:
+    """What one of the searcher's own scorers is made with."""
+    scorer = params.arguments(_searcher(params)).get("scorer")
+    full = scorer.value.get("full_scorers") if isinstance(scorer, Tagged) and isinstance(scorer.value, dict) else None
+    for each in full if isinstance(full, tuple) else ():
+        if isinstance(each, Tagged) and each.name == kind and isinstance(each.value, dict):
+            return each.value
+    return {}
 
 
 def _module_names(params: Hyperparams, key: str) -> list[str]:
     """The keys of the modules in a ModuleList, in order: they number the weights."""
-    raw = params.root.get(key)
+    raw = params.raw(key)
     entries = raw.value if isinstance(raw, Tagged) else ()
     while isinstance(entries, tuple) and len(entries) == 1 and isinstance(entries[0], tuple):
         entries = entries[0]
-    return [referred_key(each) for each in entries] if isinstance(entries, tuple) else []
+    return [params.key_of(each) for each in entries] if isinstance(entries, tuple) else []
 
 
 def _renamed(params: Hyperparams, names: list[str], tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
@@ -150,10 +224,7 @@ def _matches(name: str, rules: tuple[tuple[str, str], ...]) -> Iterator[str]:
 
 def _token_output(params: Hyperparams) -> str:
     """The key of the linear layer that the searcher decodes with; the other one is CTC's."""
-    for value in params.root.values():
-        if isinstance(value, Tagged) and value.name.startswith("S2S") and isinstance(value.value, dict):
-            return referred_key(value.value.get("linear"))
-    return "seq_lin"
+    return params.key_of(params.raw(f"{_searcher(params)}.linear")) or "seq_lin"
 
 
 def _shape(params: Hyperparams, names: list[str]) -> AedShape:
@@ -161,16 +232,19 @@ def _shape(params: Hyperparams, names: list[str]) -> AedShape:
     if not {"CRDNN", "AttentionalRNNDecoder", "Embedding"} <= by_kind.keys():
         raise ModelError(f"{params.path} describes {', '.join(filter(None, by_kind)) or 'no model'}. {SUPPORTED}")
     encoder, decoder, embedding = by_kind["CRDNN"], by_kind["AttentionalRNNDecoder"], by_kind["Embedding"]
-    features = params.arguments("compute_features")
+    features = params.arguments(params.first_of("Fbank"))
     _require_supported(params, encoder, decoder)
+    _require_features(params, features)
+    blocks = number_of(params, encoder, "cnn_blocks", 2)
     return AedShape(
         mels=number_of(params, features, "n_mels", 40),
         transform=number_of(params, features, "n_fft", 400),
+        hop=round(SAMPLE_RATE / 1000 * _milliseconds(params, features, "hop_length", 10)),
         tokens=number_of(params, embedding, "num_embeddings", 0),
         encoder=CrdnnShape(
-            channels=numbers_of(params, encoder, "cnn_channels", (128, 256)),
+            channels=numbers_of(params, encoder, "cnn_channels", (128, 256))[:blocks],
             kernel=numbers_of(params, encoder, "cnn_kernelsize", (3, 3))[0],
-            frequency_pooling=numbers_of(params, encoder, "inter_layer_pooling_size", (2, 2)),
+            frequency_pooling=numbers_of(params, encoder, "inter_layer_pooling_size", (2, 2))[:blocks],
             time_pooling=number_of(params, encoder, "time_pooling_size", 2),
             rnn_layers=number_of(params, encoder, "rnn_layers", 4),
             rnn_width=number_of(params, encoder, "rnn_neurons", 512),
@@ -187,9 +261,40 @@ def _shape(params: Hyperparams, names: list[str]) -> AedShape:
     )
 
 
+def _require_features(params: Hyperparams, features: dict[str, Value]) -> None:
+    """Refuse features of another kind: the model would be given what it was not trained on."""
+    if not params.first_of("Fbank"):
+        raise ModelError(f"{params.path} has no Fbank features. {SUPPORTED}")
+    transform = number_of(params, features, "n_fft", 400)
+    expected: dict[str, tuple[Value, Value]] = {
+        "sample_rate": (features.get("sample_rate", SAMPLE_RATE), SAMPLE_RATE),
+        "win_length": (_milliseconds(params, features, "win_length", 25), transform / (SAMPLE_RATE / 1000)),
+        "f_min": (features.get("f_min", 0), 0),
+        "f_max": (features.get("f_max") or SAMPLE_RATE // 2, SAMPLE_RATE // 2),
+        "deltas": (features.get("deltas", False), False),
+        "context": (features.get("context", False), False),
+        "filter_shape": (features.get("filter_shape", "triangular"), "triangular"),
+    }
+    _require_equal(params, expected)
+
+
+def _milliseconds(params: Hyperparams, features: dict[str, Value], key: str, default: float) -> float:
+    value = features.get(key, default)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 1000:
+        raise ModelError(f"{params.path} has {key}={value!r}; expected milliseconds.")
+    return value
+
+
 def _require_supported(params: Hyperparams, encoder: dict[str, Value], decoder: dict[str, Value]) -> None:
     rnn = encoder.get("rnn_class")
-    expected = {
+    kernel = numbers_of(params, encoder, "cnn_kernelsize", (3, 3))
+    searcher = params.arguments(_searcher(params))
+    activation = encoder.get("activation")
+    expected: dict[str, tuple[Value, Value]] = {
+        "activation": (activation.name if isinstance(activation, Tagged) else activation or "LeakyReLU", "LeakyReLU"),
+        "cnn_kernelsize": (kernel, (kernel[0],) * len(kernel)),
+        "bos_index": (searcher.get("bos_index", END), END),
+        "eos_index": (searcher.get("eos_index", END), END),
         "rnn_class": (rnn.name if isinstance(rnn, Tagged) else rnn, "LSTM"),
         "rnn_bidirectional": (encoder.get("rnn_bidirectional", True), True),
         "using_2d_pooling": (encoder.get("using_2d_pooling", False), False),
@@ -201,6 +306,10 @@ def _require_supported(params: Hyperparams, encoder: dict[str, Value], decoder: 
         "num_layers": (decoder.get("num_layers", 1), 1),
         "scaling": (decoder.get("scaling", 1.0), 1.0),
     }
+    _require_equal(params, expected)
+
+
+def _require_equal(params: Hyperparams, expected: Mapping[str, tuple[Value, Value]]) -> None:
     for key, (found, wanted) in expected.items():
         if found != wanted:
             raise ModelError(f"{params.path} has {key}={found!r}; only {wanted!r} is supported. {SUPPORTED}")

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from attune.families._conformer import Conformer, Subsampling
 from attune.families._conformer_shape import ConformerShape
+from attune.families._positions import sinusoids
 from attune.families.aed.shape import AttentionEncoderShape, TransformerDecoderShape
 
 
@@ -140,10 +141,8 @@ def _conformer_shape(shape: AttentionEncoderShape, mels: int) -> ConformerShape:
 
 def positions_of(hidden: Tensor, first: int = 0) -> Tensor:
     """Sinusoids (N, D) for the places from `first` on of what is (R, N, D)."""
-    width, device = hidden.shape[2], hidden.device
-    places = torch.arange(first, first + hidden.shape[1], dtype=torch.float32, device=device)[:, None]
-    rates = torch.exp(torch.arange(0, width, 2, dtype=torch.float32, device=device) * -(math.log(10_000) / width))
-    return torch.stack([(places * rates).sin(), (places * rates).cos()], dim=2).flatten(1).to(hidden.dtype)
+    places = torch.arange(first, first + hidden.shape[1], dtype=torch.float32, device=hidden.device)
+    return sinusoids(places, hidden.shape[2]).to(hidden.dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,11 @@ def _shape(params: Hyperparams, part: PretrainerPart) -> LmShape:
     rnn = sizes.get("rnn_class")
     if isinstance(rnn, Tagged) and rnn.name != "LSTM":
         raise ModelError(f"{params.path} has rnn_class={rnn.name}; attune imports language models of LSTM layers.")
+    activation = sizes.get("activation")
+    if isinstance(activation, Tagged) and activation.name != "LeakyReLU":
+        raise ModelError(
+            f"{params.path} has activation={activation.name}; attune imports language models of LeakyReLU."
+        )
     return LmShape(
         tokens=number_of(params, sizes, "output_neurons", 0),
         embedding=number_of(params, sizes, "embedding_dim", 128),

@@ -47,6 +47,10 @@ class SslConfig:
         Field(min_length=1, description="Folder, or s3:// address, of a frozen upstream's features, for any task."),
     ] = None
     cache_precision: Annotated[Literal["bf16", "fp32"], Field(description="Precision of cached features.")] = "bf16"
+    cache_device_gb: Annotated[
+        float,
+        Field(ge=0, le=10_000, description="GB of the device's memory for cached features, which are then read once."),
+    ] = 0.0
     stack: Annotated[
         int | None,
         Field(ge=1, le=1000, description="Neighboring frames to stack into one (default: 3 for 10 ms frames, else 1)."),
@@ -69,6 +73,7 @@ def build(config: SslConfig, task: Task, assets: Path) -> TaskModel:
     """The encoder with the task's head on it, with random weights."""
     from attune.families.ssl.cache import StoredFeatures
     from attune.families.ssl.featurizer import LayerFeaturizer, chosen_layers
+    from attune.families.ssl.held import HeldFeatures
     from attune.families.ssl.model import FrameRules, SslModel
     from attune.sources import is_remote
 
@@ -85,7 +90,11 @@ def build(config: SslConfig, task: Task, assets: Path) -> TaskModel:
     model = SslModel(upstream, featurizer, FrameRules(stack, every, config.gain_db), head)
     if config.cache and not is_remote(config.cache):  # training fetches what is in an object store
         model.cache = StoredFeatures(
-            Path(config.cache).expanduser(), config.cache_precision, model.frozen, config.gain_db
+            Path(config.cache).expanduser(),
+            config.cache_precision,
+            model.frozen,
+            config.gain_db,
+            HeldFeatures(int(config.cache_device_gb * 1e9)),
         )
     return TaskModel(
         model=model,

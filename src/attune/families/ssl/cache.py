@@ -1,8 +1,8 @@
 """Features of a frozen upstream, kept in files: computed once for each recording, and read by any task.
 
-A folder has one subfolder for each upstream, choice of layers and precision, named by a fingerprint of its weights. In
-it are shards, safetensors files of many utterances; a shard is there whole or not at all. Whoever computes features
-that are missing writes them, so a run that is stopped goes on with what is there.
+A folder has one subfolder for each upstream, choice of layers and precision, named by a fingerprint of its weights and
+settings. In it are shards, safetensors files of many utterances; a shard is there whole or not at all. Whoever computes
+features that are missing writes them, so a run that is stopped goes on with what is there.
 """
 
 # B batch, L layers, F frames, D width
@@ -11,11 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FunctionType
 from typing import Any, cast
 
 import torch
@@ -24,13 +26,17 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from attune.errors import ConfigError, DataError, ModelError
+from attune.families.ssl.filterbanks import FilterbankUpstream
 from attune.families.ssl.frozen import FrozenUpstream, is_frozen
+from attune.families.ssl.held import HeldFeatures
+from attune.families.ssl.upstream import Upstream
 from attune.files import completed, explain_write_errors
 from attune.types import SAMPLE_RATE, Batch, CachedRow, Utterance
 
 SHARD_BYTES = 256 * 2**20
 LOOK_AGAIN_SECONDS = 5.0
 SAMPLES = "samples"  # the metadata that has every utterance's length
+PLAIN = (int, float, str, tuple)
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
@@ -53,7 +59,7 @@ class FeatureShards:
         if key not in self.known:
             return CachedRow(key)
         path, samples = self.known[key]
-        return CachedRow(key, samples, self.opened[path].get_tensor(key))
+        return CachedRow(key, samples, self.opened[path].get_tensor(key), path)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"folder": self.folder, "known": {}, "opened": {}, "looked_at": float("-inf")}
@@ -80,9 +86,18 @@ class FeatureShards:
 class StoredFeatures:
     """What a model reads and writes; its upstream must be frozen."""
 
-    def __init__(self, root: Path, precision: str, frozen: FrozenUpstream, gain_db: float = 0.0) -> None:
+    def __init__(
+        self,
+        root: Path,
+        precision: str,
+        frozen: FrozenUpstream,
+        gain_db: float = 0.0,
+        held: HeldFeatures | None = None,
+    ) -> None:
         self.root = root
-        self.dtype = DTYPES[precision]
+        self.held = held or HeldFeatures(0)
+        is_precise = precision == "fp32" and isinstance(frozen.upstream, FilterbankUpstream)
+        self.dtype = torch.float64 if is_precise else DTYPES[precision]  # as it is computed
         self.frozen = frozen
         self.gain_db = gain_db  # of the audio: other features
         self._pending: dict[str, tuple[Tensor, int]] = {}
@@ -116,8 +131,12 @@ class StoredFeatures:
     def features(self, batch: Batch) -> tuple[Iterator[Tensor], Tensor]:
         """The layers (B, F, D) to be kept, from what is there or computed now, and each row's own frames."""
         cached = batch.cached
-        if cached and cached.layers is not None and cached.counts is not None:
-            return iter(cached.layers.unbind(1)), cached.counts
+        if cached and cached.counts is not None:  # they were there before
+            if cached.layers is None:
+                return iter(self.held.layers(cached.keys)), cached.counts
+            layers = cached.layers.unbind(1)
+            self.held.add(cached.keys, layers, cached.counts)
+            return iter(layers), cached.counts
         if torch.is_grad_enabled() and not is_frozen(self.frozen.upstream):
             raise ConfigError("model.cache needs a frozen upstream. Set adapt.freeze=[upstream].")
         kept, counts = self._computed(batch)
@@ -148,6 +167,7 @@ class StoredFeatures:
         version = (*self.frozen.version(), featurizer.is_fixed and featurizer.weights._version)
         if self._named is None or self._named[0] != version:
             self._named = version, self.root / self._fingerprint()
+            self.held.clear()
         return self._named[1]
 
     def flush(self) -> None:
@@ -171,7 +191,7 @@ class StoredFeatures:
 
     def _fingerprint(self) -> str:
         featurizer, upstream = self.frozen.featurizer, self.frozen.upstream
-        what: list[object] = [type(upstream).__name__, upstream.stride, featurizer.chosen, str(self.dtype)]
+        what: list[object] = [*_settings(upstream), featurizer.chosen, str(self.dtype)]
         what += [self.gain_db] if self.gain_db else []
         tensors = dict(cast(nn.Module, upstream).state_dict())
         if featurizer.is_fixed:
@@ -185,6 +205,27 @@ class StoredFeatures:
 
     def _bytes_there(self) -> int:
         return sum(path.stat().st_size for path in self.folder().glob("*.safetensors"))
+
+
+def _settings(upstream: Upstream) -> Iterator[object]:
+    """What an upstream computes by beside its weights: its code, its plain values and the functions that it was given.
+
+    Upstreams without weights differ in nothing else.
+    """
+    yield _origin(type(upstream))
+    for name, value in sorted(vars(upstream).items()):
+        if isinstance(value, FunctionType):
+            yield name, _origin(value)
+        elif isinstance(value, PLAIN) and name != "training" and not name.startswith("_"):
+            yield name, value
+
+
+def _origin(code: type | FunctionType) -> tuple[str, ...]:
+    """The name of a class or function; a plug-in's is where its file is, which people edit: so what the file says."""
+    name, file = code.__module__, getattr(sys.modules[code.__module__], "__file__", None)
+    if file is None or name.partition(".")[0] == "attune":
+        return (f"{name}.{code.__qualname__}",)
+    return code.__qualname__, hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
 def _rows(

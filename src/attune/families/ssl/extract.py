@@ -49,6 +49,10 @@ class FeatureExtractor:
     def _require_usable(self, recordings: Sequence[NDArray[np.float32]]) -> None:
         longest = self.upstream.max_seconds
         for number, each in enumerate(recordings):
+            if not isinstance(each, np.ndarray) or each.dtype.kind != "f":
+                raise DataError(
+                    f"Recording {number} is no array of floats from -1 to 1. Read a file with attune.load_audio."
+                )
             if each.ndim != 1 or not len(each):
                 raise DataError(f"Recording {number} has the shape {each.shape}; expected mono audio, not empty.")
             if longest is not None and len(each) > longest * SAMPLE_RATE:

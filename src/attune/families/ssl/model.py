@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 
 from attune.audio.features import stack_frames
@@ -94,9 +95,9 @@ class SslModel(nn.Module):
         if self.cache:
             layers, counts = self.cache.features(batch)
             features = next(iter(layers)) if self.featurizer.is_fixed else self.featurizer.combine(layers)
-            for weight in cast(nn.Module, self.head).parameters():
+            weight = next(cast(nn.Module, self.head).parameters(), None)
+            if weight is not None and features.dtype != torch.float64:
                 features = features.to(weight.dtype)  # what is kept may be narrower
-                break
         elif is_frozen(self.upstream):
             layers, counts = self.frozen(batch.audio, batch.lengths)
             features = self.featurizer(layers)

@@ -1,7 +1,6 @@
 """TERA and Mockingjay, S3PRL's own encoders of spectra: transformer layers on filterbanks, from its `.ckpt` files."""
 
 # B batch, T samples, F frames, D width
-import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from attune.audio.spectra import centered_count, mel
 from attune.errors import ModelError
 from attune.families._checkpoints import as_tensors, fitted, read_pt
 from attune.families._json import read_json, write_json
+from attune.families._positions import sinusoids
 from attune.families.ssl.encoder.fairseq import TOOLKITS
 from attune.families.ssl.encoder.layers import TransformerLayer
 from attune.families.ssl.encoder.shape import EncoderShape, shape_of
@@ -70,7 +70,8 @@ class SpectralUpstream(nn.Module):
     def _states(self, frames: Tensor, counts: Tensor) -> Iterator[Tensor]:
         mask = within(counts, frames.shape[1])[:, None, None]
         hidden = self.projection(frames)
-        hidden = self.dropout(self.layer_norm(hidden + _sinusoids(hidden).to(hidden.dtype)))
+        places = torch.arange(hidden.shape[1], dtype=torch.float32, device=hidden.device)
+        hidden = self.dropout(self.layer_norm(hidden + sinusoids(places, hidden.shape[2]).to(hidden.dtype)))
         for layer in self.layers:
             yield hidden
             hidden = layer(hidden, mask, None)
@@ -144,11 +145,3 @@ def _renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             name = re.sub(pattern, own, name)
         found[name] = tensor
     return found
-
-
-def _sinusoids(hidden: Tensor) -> Tensor:
-    """The places of frames (F, D): sines and cosines by turns."""
-    count, width = hidden.shape[1:]
-    places = torch.arange(count, dtype=torch.float32, device=hidden.device)[:, None]
-    rates = torch.exp(torch.arange(0, width, 2, device=hidden.device) * (-math.log(10_000) / width))
-    return torch.stack([(places * rates).sin(), (places * rates).cos()], dim=2).flatten(1)

@@ -1,4 +1,4 @@
-"""Whisper's encoder as an upstream. Every recording is ended with silence up to 30 s, as Whisper was trained."""
+"""Whisper's encoder as an upstream. Recordings end with silence up to what it holds (30 s), as Whisper was trained."""
 
 # B batch, T samples, F frames, D width
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from attune.errors import ModelError
 from attune.families._checkpoints import as_tensors, fitted, read_folder, read_pt
 from attune.families._json import read_json, write_json
-from attune.families.whisper.features import LONGEST, log_mel
+from attune.families.whisper.features import log_mel
 from attune.families.whisper.layers import Encoder, sinusoids
 from attune.families.whisper.openai import config_of, renamed
 from attune.families.whisper.shape import WhisperShape, read_shape, require_described, shape_of
@@ -26,12 +26,12 @@ class WhisperUpstream(nn.Module):
     """The states of all layers of the encoder, cut to the frames of the recording."""
 
     applies_masks = False
-    max_seconds: float | None = LONGEST / SAMPLE_RATE
     stride = STRIDE
 
     def __init__(self, shape: WhisperShape) -> None:
         super().__init__()
         self.bins, self.positions = shape.mels, shape.source_positions
+        self.max_seconds: float | None = self.positions * STRIDE / SAMPLE_RATE  # 30 s of published ones
         self.widths: tuple[int, ...] = (shape.width,) * (shape.encoder_layers + 1)
         self.encoder = Encoder(shape, saves_memory=False, plans=True)
         with torch.no_grad():

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Self
+from typing import IO
 
 import torch
 from torch import Tensor
@@ -22,23 +22,17 @@ from torch import Tensor
 from attune.errors import ModelError
 from attune.files import completed
 from attune.plain_yaml import Plain, read_data
+from attune.sources import TarHeader, require_size
 from attune.tensor_files import BadTensorFile, read_pickled, require_bounded
 
 CONFIG, WEIGHTS = "model_config.yaml", "model_weights.ckpt"
 MOST_MEMBERS = 1000
 MOST_CONFIG_BYTES, MOST_FILE_BYTES = 8_000_000, 64_000_000  # a configuration; a tokenizer's file
 MOST_GROWTH = 100  # of a compressed archive: what grows more is made to fill the memory
-MOST_PADDING = 1_000_000  # bytes of a long name, or after the last member
+MOST_PADDING = 1_000_000  # bytes after the last member
 REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 MOST_REFERENCES = 10  # that lead to one another
 MOST_VALUES = 500_000  # once references are replaced
-_DESCRIBING = (
-    tarfile.XHDTYPE,
-    tarfile.XGLTYPE,
-    tarfile.SOLARIS_XHDTYPE,
-    tarfile.GNUTYPE_LONGNAME,
-    tarfile.GNUTYPE_LONGLINK,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +48,7 @@ class Archive:
 def read_archive(path: Path) -> Archive:
     """Read a `.nemo` file as data; whatever in it is not what it should be is refused."""
     try:
-        with tarfile.open(path, "r:*", tarinfo=_Member) as tar:
+        with tarfile.open(path, "r:*", tarinfo=TarHeader) as tar:
             members = _members(tar, path)
             _read_to_the_end(tar, path)
             text = _read(tar, _named(members, CONFIG, path), MOST_CONFIG_BYTES, path).decode("utf-8")
@@ -63,8 +57,14 @@ def read_archive(path: Path) -> Archive:
             wanted = sorted(set(tokenizer_files(config).values()))
             files = {name: _read(tar, _named(members, name, path), MOST_FILE_BYTES, path) for name in wanted}
     except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError, ValueError, MemoryError) as error:
-        raise ModelError(f"{path} is not a valid .nemo archive: {error}") from error
+        raise ModelError(f"{path} is not a valid .nemo archive: {_reason(error)}. Download it again.") from error
     return Archive(config, text, tensors, files)
+
+
+def _reason(error: Exception) -> str:
+    """One line: tarfile lists every way in which it tried to open the file, and what each of them met."""
+    claim = re.search(r"its header claims -?[\d,]+ bytes", str(error))
+    return claim[0] if claim else str(error).partition(":\n")[0]
 
 
 def write_archive(path: Path, archive: Archive) -> None:
@@ -127,21 +127,10 @@ def _as_section(config: Plain, path: Path) -> dict[str, Plain]:
     return config
 
 
-class _Member(tarfile.TarInfo):
-    """A header that is not believed: a name or an attribute of gigabytes would be read into memory at once."""
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        member = super().frombuf(buf, encoding, errors)
-        if member.size < 0 or (member.type in _DESCRIBING and member.size > MOST_PADDING):
-            raise tarfile.ReadError(f"its header claims {member.size:,} bytes")
-        return member
-
-
 def _members(tar: tarfile.TarFile, path: Path) -> dict[str, tarfile.TarInfo]:
     members: dict[str, tarfile.TarInfo] = {}
     left = max(MOST_FILE_BYTES, MOST_GROWTH * path.stat().st_size)
-    for member in tar:
+    for member in map(require_size, tar):
         left -= member.size
         if left < 0:  # before it is skipped, which would decompress it
             raise ModelError(

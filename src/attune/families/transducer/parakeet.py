@@ -63,6 +63,11 @@ def _require_parakeet(shape: TransducerShape) -> ConformerShape:
             "transformers supports FastConformer with an LSTM prediction net only; this model differs. Other "
             "toolkits can load its model.nemo."
         )
+    if encoder.has_layer_norm or not shape.front_end.is_normalized:
+        raise ModelError(
+            "transformers supports batch norm in the convolutions and features that are normalized per utterance only; "
+            "this model differs. Other toolkits can load its model.nemo."
+        )
     if shape.prediction.width != shape.joint.width:
         raise ModelError(
             f"transformers needs a prediction net as wide as the joint; this model has {shape.prediction.width} "

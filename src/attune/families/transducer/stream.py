@@ -114,7 +114,7 @@ class StreamEncoder:
         """The frames whose energies are all there; those near the edge of what is kept are computed anew."""
         factor = self.encoder.stride
         ready = self.encoder.frames(stream.mel_count) if stream.is_last else (stream.mel_count - 1) // factor + 1
-        if ready <= stream.frame_count:
+        if ready <= stream.frame_count or not stream.mel_count:
             return
         piece = stream.mels[None]
         frames, _ = self.encoder.pre_encode(piece, torch.tensor([piece.shape[2]], device=self.device))

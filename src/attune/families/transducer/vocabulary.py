@@ -4,72 +4,37 @@ Labels are numbered from 0, and the blank comes after the last. The task's token
 the task's token less one.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from attune.contracts import Task, TextTask, TokenizedTask, join_values
+from attune.contracts import Task, TextTask, TokenizedTask
 from attune.errors import ConfigError, ModelError
-from attune.families._pieces import OwnPieces
+from attune.families._pieces import OwnPieces, PieceCodec
 from attune.families.transducer.archive import CONFIG, tokenizer_files
 from attune.plain_yaml import Plain, read_data
 from attune.text import tokenizers
 from attune.text.timestamps import strip_timestamps
 from attune.text.tokenizers.sentencepiece import SentencePieceTokenizer
-from attune.types import Hypothesis, Json, Output, Target, Utterance, require_hypothesis, target_text
+from attune.types import Hypothesis
 
 
-@dataclass(frozen=True, slots=True)
-class TransducerCodec:
-    """Utterances to labels, and labels to text."""
-
-    pieces: tuple[str, ...]  # without the blank
-    encode: Callable[[Utterance], tuple[int, ...]]
-    decode: Callable[[tuple[int, ...]], str]
-
-    def target(self, utterance: Utterance) -> tuple[int, ...]:
-        """The labels to learn."""
-        return self.encode(utterance)
-
-    def frames_needed(self, target: Target) -> int:
-        """None in particular: a frame may emit several labels."""
-        return 0
-
-    def prompt(self, utterance: Utterance) -> tuple[int, ...]:
-        """Nothing."""
-        return ()
-
-    def read(self, output: Output) -> str:
-        """The text of a hypothesis."""
-        return self.decode(require_hypothesis(output).tokens)
-
-    def join(self, values: Sequence[Json], whole: Utterance) -> str:
-        """Texts with a space between them."""
-        return join_values(values)
-
-    def describe(self, target: Target) -> str:
-        """Label ids."""
-        return target_text(target)
-
-
-def own_codec(assets: Path, task: Task) -> TransducerCodec:
+def own_codec(assets: Path, task: Task) -> PieceCodec:
     """The tokens that came with the weights, for the task's text."""
     if not isinstance(task, TextTask):
         raise ConfigError("A transducer needs text; this task has none. Set task.name=transcribe.")
     pieces, text, language = own_pieces(assets), task.text, task.language
-    return TransducerCodec(
+    return PieceCodec(
         pieces.pieces,
         lambda utterance: pieces.encode(strip_timestamps(text(utterance), utterance.language or language)),
         pieces.decode,
     )
 
 
-def task_codec(task: Task) -> TransducerCodec:
+def task_codec(task: Task) -> PieceCodec:
     """The tokens that the task learned from its text."""
     if not isinstance(task, TokenizedTask):
         raise ConfigError("A transducer needs text; this task has none. Set task.name=transcribe.")
     target, read = task.target, task.read
-    return TransducerCodec(
+    return PieceCodec(
         task.pieces[1:],
         lambda utterance: tuple(token - 1 for token in target(utterance)),
         lambda labels: read(Hypothesis(tuple(label + 1 for label in labels), 0.0)),
@@ -98,7 +63,9 @@ def sentencepiece_of(task: Path, assets: Path) -> bytes:
         return own_pieces(assets).path.read_bytes()
     tokenizer = tokenizers.load(task)
     if not isinstance(tokenizer, SentencePieceTokenizer):
-        raise ModelError("The tokens are characters; a .nemo file needs SentencePiece tokens.")
+        raise ModelError(
+            "The tokens are characters; transformers needs SentencePiece tokens. Train with task.tokens=bpe."
+        )
     return tokenizer.without_blank()
 
 

@@ -57,6 +57,8 @@ class WhisperCodec:
         try:
             return sequence(self.vocabulary, prompt, self.positions, text, utterance.seconds)
         except DataError as error:
+            if not utterance.where:  # a recording, not a row
+                raise
             raise type(error)(
                 f"{utterance.where}: utterance {utterance.id!r} cannot be used for training. {error}"
             ) from error
@@ -71,6 +73,8 @@ class WhisperCodec:
         try:
             return prefix(self.vocabulary, prompt, self.positions)
         except DataError as error:
+            if not utterance.where:
+                raise
             raise DataError(f"{utterance.where}: utterance {utterance.id!r} cannot be decoded. {error}") from error
 
     def read(self, output: Output) -> str:
@@ -79,8 +83,8 @@ class WhisperCodec:
 
     def join(self, values: Sequence[Json], whole: Utterance) -> str:
         """The text of an utterance from those of its chunks."""
-        prompt = replace(self.defaults, language=whole.language or self.defaults.language)
-        return join_texts(map(require_text, values), prompt.text_language)
+        language, task = whole.language or self.defaults.language, self._speech_task(whole)
+        return join_texts(map(require_text, values), DecoderPrompt(language, task).text_language)
 
     def describe(self, target: Target) -> str:
         """The whole sequence, with prompt and timestamp tokens by name."""

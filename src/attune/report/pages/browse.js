@@ -4,7 +4,7 @@
 class AddressState {
   constructor(defaults, open) {
     this.values = { ...defaults, ...readHash() };
-    window.addEventListener("hashchange", () => { this.values = { ...this.values, ...readHash() }; open(); });
+    window.addEventListener("hashchange", () => { this.values = { ...defaults, ...readHash() }; open(); });
   }
 
   change(values) {
@@ -85,6 +85,7 @@ class UtteranceBrowser {
 
   onKey(event) {
     if (event.key === "Escape") { if (event.target !== this.search || !this.search.value) this.search.blur(); this.filter({ q: "" }, { jump: false }); return; }
+    if (event.key === "ArrowDown" && event.target === this.search) { event.preventDefault(); this.table.view.focus(); return; }
     if (isTyping(event)) return;
     if (event.key === "/") { event.preventDefault(); this.search.focus(); }
     else if ((event.key === "Enter" || event.key === " ") && event.target === this.table.view) {

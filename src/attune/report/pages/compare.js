@@ -161,9 +161,9 @@ class Comparison {
     const { set } = this;
     const link = linkTo(set.places[row] ? null : set.audio[row], this.data.folder, set.starts[row], set.seconds[row]);
     const verdict = (place) => (set.kind === "text" ? plural(set.wrong[place][row], "error") : this.verdict(row, place));
-    const both = set.systems.map((system, place) => el("div", { class: "card" }, el("h4", {}, `${system.name}: ${verdict(place)}`), set.kind === "values" ? null : el("div", { class: "aligned" }, this.aligned(row, place, Infinity))));
+    const both = set.systems.map((system, place) => el("div", { class: "card" }, el("h4", {}, `${system.name}: ${verdict(place)}`), set.kind === "values" ? null : el("div", { class: "aligned", dir: "auto" }, this.aligned(row, place, Infinity))));
     this.keepInSync(both);
-    return [el("h3", {}, set.ids[row]), set.kind === "trials" ? el("p", { class: "muted" }, set.references[row]) : player(set.sounds[row], link, `Recording of ${set.ids[row]}`), el("div", { class: "side" }, both),
+    return [el("h3", {}, set.ids[row]), set.kind === "trials" ? el("p", { class: "muted" }, set.references[row]) : player(set.sounds[row], link, `Recording of ${set.ids[row]}`, set.seconds[row]), el("div", { class: "side" }, both),
       factList([["seconds", number(set.seconds[row])], ["speaker", nameOf(set.speakers, row)], ["language", nameOf(set.languages, row)], ["audio", set.audio[row]]])];
   }
 

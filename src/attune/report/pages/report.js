@@ -58,7 +58,7 @@ class Report {
       const interval = metric.low === null || metric.low === undefined ? "" : `95 % interval ${number(metric.low)} – ${number(metric.high)}`;
       return el("div", { class: `card metric${place ? "" : " first"}` },
         el("p", { class: "label" }, metric.label), el("p", { class: "value" }, number(metric.value), el("small", {}, ` ${metric.unit || ""}`)),
-        intervalBar(metric.value, metric.low, metric.high, most, metric.higher_is_better ? "good" : ""), el("p", { class: "muted" }, interval || "no interval"));
+        metric.value === undefined ? null : intervalBar(metric.value, metric.low, metric.high, most, metric.higher_is_better ? "good" : ""), el("p", { class: "muted" }, interval || "no interval"));
     });
     const errors = this.set.kind !== "text" ? null : stackedBar(ERRORS.map((name) => ({ name, class: name.slice(0, -1), value: sum(this.set[name]) })));
     const facts = [...Object.entries(conditions), ...Object.entries(counts).map(([name, value]) => [name.replaceAll("_", " "), count(value)])];
@@ -266,7 +266,7 @@ class Report {
     const made = set.made && set.made[row];
     return [
       el("h3", {}, set.ids[row], this.flagMarks(row)),
-      player(set.sounds[row], link, `Recording of ${set.ids[row]}`),
+      player(set.sounds[row], link, `Recording of ${set.ids[row]}`, set.seconds[row]),
       made ? [el("h4", {}, "Made by the model"), player(made, null, `Output for ${set.ids[row]}`)] : null,
       set.timelines ? timeline(set.timelines[row][0], set.timelines[row][1], set.seconds[row]) : null,
       set.kind === "text" ? this.textDetail(row, text) : set.timelines || set.kind === "trials" ? null : el("p", { class: "plain" }, `${text[0] ?? "–"} → ${text[1] ?? "–"}`),
@@ -276,15 +276,17 @@ class Report {
   textDetail(row, [reference, code, rawReference, raw]) {
     const flags = this.flagNames(row).map((name) => el("p", { class: "muted" }, this.set.flags.names[name]));
     const written = rawReference || raw ? [el("h4", {}, "As written"), el("p", { class: "written" }, el("b", {}, "ref "), rawReference || reference), el("p", { class: "written" }, el("b", {}, "hyp "), raw === null ? "no prediction" : raw || hypothesisOf(reference, code))] : [];
-    return [el("div", { class: "aligned" }, alignment(alignedPairs(reference, code))), el("p", { class: "muted" }, `${plural(this.errorCount(row), "error")} in ${plural(this.set.words[row], "word")}: ${ERRORS.map((name) => plural(this.set[name][row], name.slice(0, -1))).join(", ")}`), ...flags, ...written];
+    return [el("div", { class: "aligned", dir: "auto" }, alignment(alignedPairs(reference, code))), el("p", { class: "muted" }, `${plural(this.errorCount(row), "error")} in ${plural(this.set.words[row], "word")}: ${ERRORS.map((name) => plural(this.set[name][row], name.slice(0, -1))).join(", ")}`), ...flags, ...written];
   }
 
   exportManifest() {
     const { set } = this;
     const lines = this.browser.table.rows.map((row) => {
       const text = set.texts[row];
+      const labels = Object.entries(set.labels).map(([name, column]) => [name, nameOf(column, row)]).filter(([, value]) => value !== null);
       const fields = { id: set.ids[row], audio: set.audio[row], ...(set.places[row] || {}), start: set.starts[row], seconds: set.seconds[row], text: set.kind === "text" ? text[2] || text[0] : null,
-        speaker: nameOf(set.speakers, row), language: nameOf(set.languages, row), ...(set.kind === "text" ? { hypothesis: text[3] || hypothesisOf(text[0], text[1]) } : { reference: text[0], predicted: text[1] }) };
+        speaker: nameOf(set.speakers, row), language: nameOf(set.languages, row), labels: labels.length ? Object.fromEntries(labels) : null, ...(set.fields[row] || {}),
+        ...(set.kind === "text" ? { hypothesis: text[3] || hypothesisOf(text[0], text[1]) } : { reference: text[0], predicted: text[1] }) };
       return JSON.stringify(Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null && value !== undefined && value !== "")));
     });
     download(`${this.run.name}-${set.name}-${lines.length}.jsonl`, lines.join("\n") + "\n");
@@ -292,7 +294,7 @@ class Report {
 
   // What a printer gets of the table: the first rows as they are sorted.
   print(rows) {
-    if (this.set.kind === "text") replaceContent(this.printed, rows.slice(0, 40).map((row) => el("div", {}, el("b", {}, this.set.ids[row]), alignment(alignedPairs(this.set.texts[row][0], this.set.texts[row][1])))));
+    if (this.set.kind === "text") replaceContent(this.printed, rows.slice(0, 40).map((row) => el("div", {}, el("b", {}, this.set.ids[row]), el("div", { dir: "auto" }, alignment(alignedPairs(this.set.texts[row][0], this.set.texts[row][1]))))));
   }
 
   normalizer() {

@@ -1,5 +1,6 @@
 // A player with its waveform: click or use the arrows to seek. Recordings inside the page are Opus.
 
+const LONGEST = 60; // seconds of a recording that are inside a page
 const addresses = new Map();
 
 function addressOf(sound) {
@@ -43,11 +44,12 @@ function waveform(peaks, audio) {
   return picture;
 }
 
-function player(sound, link, label) {
+function player(sound, link, label, seconds = null) {
   if (!sound && !link) return el("p", { class: "muted" }, "The recording cannot be played from this page.");
   const audio = el("audio", { controls: true, preload: sound ? "metadata" : "none", "aria-label": label });
   audio.src = sound ? addressOf(sound) : link;
   const note = el("p", { class: "muted", hidden: true }, "The recording is not where it was when this page was made.");
   audio.addEventListener("error", () => (note.hidden = false));
-  return el("div", { class: "player" }, sound ? waveform(bytesOf(sound.peaks), audio) : null, audio, note);
+  const part = sound && seconds > LONGEST ? el("p", { class: "muted" }, `The first ${LONGEST} s of ${number(seconds, 0)} s.`) : null;
+  return el("div", { class: "player" }, sound ? waveform(bytesOf(sound.peaks), audio) : null, audio, part, note);
 }

@@ -45,7 +45,7 @@ class UtteranceTable {
     const row = this.rows[place];
     const isChosen = place === this.selected;
     return el("div", { class: `row${isChosen ? " chosen" : ""}`, role: "row", "aria-rowindex": place + 2, "aria-selected": String(isChosen), style: { top: `${place * ROW}px` }, onclick: () => this.select(place) },
-      this.columns.map((column) => el("div", { role: "gridcell", class: `cell ${column.key}${column.numeric ? " number" : ""}` }, column.show(row))));
+      this.columns.map((column) => el("div", { role: "gridcell", class: `cell ${column.key}${column.numeric ? " number" : ""}`, dir: column.key === "text" ? "auto" : null }, column.show(row))));
   }
 
   select(place, { quiet = false } = {}) {
@@ -93,7 +93,7 @@ function hypothesisOf(reference, code) {
   return alignedPairs(reference, code).map(([, found]) => found).filter((word) => word !== null).join(" ");
 }
 
-// Reference above hypothesis, word under word. `most` words around the first error, for a line of the table.
+// Reference above hypothesis, word under word, in the direction of what it is in. `most` words around the first error, for a line of the table.
 function alignment(pairs, most = Infinity) {
   const firstError = pairs.findIndex((pair) => pair[0] !== pair[1]);
   const from = most < pairs.length ? Math.max(0, Math.min(firstError - 3, pairs.length - most)) : 0;
@@ -135,18 +135,16 @@ function nameOf(column, row) {
   return column && column.codes[row] >= 0 ? column.names[column.codes[row]] : null;
 }
 
-// Whether a row is in a slice, by the name that the slice has.
+// Whether a row is in a slice, by the name that the slice has. An address may name one that is not here any more.
 function groupTest(set, kind, group) {
-  const coded = { speaker: set.speakers, "data set": set.sets, language: set.languages }[kind];
-  if (coded) { const code = coded.names.indexOf(group); return (row) => coded.codes[row] === code; }
-  if (kind === "duration" || kind === "SNR") {
-    const values = kind === "duration" ? set.seconds : set.snr;
+  const values = { duration: set.seconds, SNR: set.snr }[kind];
+  if (values) {
     const [a, b] = (group.match(/-?[\d.]+/g) || []).map(Number);
     if (group.startsWith("<")) return (row) => values[row] !== null && values[row] < a;
     if (group.startsWith("≥")) return (row) => values[row] !== null && values[row] >= a;
     return (row) => values[row] !== null && values[row] >= a && values[row] < b;
   }
-  const label = set.labels[kind];
-  const code = label.names.indexOf(group);
-  return (row) => label.codes[row] === code;
+  const coded = { speaker: set.speakers, "data set": set.sets, language: set.languages }[kind] || set.labels[kind];
+  const code = coded ? coded.names.indexOf(group) : -1;
+  return (row) => code >= 0 && coded.codes[row] === code;
 }

@@ -19,6 +19,7 @@ from attune import catalog
 from attune.catalog import Kind
 from attune.errors import ConfigError
 from attune.plain_yaml import Plain
+from attune.secrets import without_secrets
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,4 +123,4 @@ class Trackers:
             action()
         except Exception as error:
             self._open.pop(name, None)
-            self._report(name, f"{type(error).__name__}: {error}")
+            self._report(name, without_secrets(f"{type(error).__name__}: {error}"))  # a server's address may have some

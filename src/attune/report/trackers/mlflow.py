@@ -23,6 +23,7 @@ class Mlflow:
 
     def __init__(self, client: Any, run_id: str) -> None:
         self._client, self._id = client, run_id
+        self._has_audio: set[str] = set()
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         """Figures by name."""
@@ -32,14 +33,15 @@ class Mlflow:
         self._client.log_batch(self._id, [Metric(name, value, now, step) for name, value in values.items()])
 
     def samples(self, step: int, split: str, samples: Sequence[Sample]) -> None:
-        """A table in Markdown, and Opus files beside it."""
+        """A table in Markdown, and Opus files beside it, once."""
         self._client.log_text(self._id, table(samples), f"samples/{split}-{step:08d}.md")
         with tempfile.TemporaryDirectory() as folder:
             for number, each in enumerate(samples):
-                if each.audio is not None:
-                    path = Path(folder) / f"{split}-{number}.opus"
+                path = Path(folder) / f"{split}-{number}.opus"
+                if each.audio is not None and path.name not in self._has_audio:
                     path.write_bytes(opus(each.audio))
                     self._client.log_artifact(self._id, str(path), "samples")
+                    self._has_audio.add(path.name)
 
     def close(self) -> None:
         """Mark the run as finished."""

@@ -16,17 +16,20 @@ class TensorBoard:
 
     def __init__(self, board: Board) -> None:
         self._board = board
+        self._has_audio: set[str] = set()
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         """Figures by name."""
         self._board.add(step, **values)
 
     def samples(self, step: int, split: str, samples: Sequence[Sample]) -> None:
-        """A table of texts, and a player for each recording."""
+        """A table of texts, and once a player for each recording, as encoding takes longer than scoring."""
         self._board.add_text(step, f"{split}/samples", table(samples))
         for each in samples:
-            if each.audio is not None:
-                self._board.add_audio(step, f"{split}/{each.id}", each.audio)
+            name = f"{split}/{each.id}"
+            if each.audio is not None and name not in self._has_audio:
+                self._board.add_audio(step, name, each.audio)
+                self._has_audio.add(name)
 
     def close(self) -> None:
         """Nothing is kept open."""

@@ -24,13 +24,14 @@ class Wandb:
         # Their counter only rises, and a final score may belong to an earlier step.
         run.define_metric("step")
         run.define_metric("*", step_metric="step")
+        self._has_audio: set[str] = set()
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         """Figures by name."""
         self._run.log({"step": step, **values})
 
     def samples(self, step: int, split: str, samples: Sequence[Sample]) -> None:
-        """A table of texts, and a player for each recording."""
+        """A table of texts, and once a player for each recording, which would be uploaded every time."""
         import wandb
 
         table = wandb.Table(columns=["id", "reference", "hypothesis"])
@@ -38,10 +39,11 @@ class Wandb:
             table.add_data(each.id, each.reference, each.hypothesis)
         # Audio inside a table would be kept in a cache of the user's, not with the run.
         players = {
-            f"{split}/{each.id}": wandb.Audio(each.audio, sample_rate=SAMPLE_RATE, caption=each.hypothesis)
+            name: wandb.Audio(each.audio, sample_rate=SAMPLE_RATE, caption=each.reference)
             for each in samples
-            if each.audio is not None
+            if each.audio is not None and (name := f"{split}/{each.id}") not in self._has_audio
         }
+        self._has_audio |= players.keys()
         self._run.log({"step": step, f"{split}/samples": table, **players})
 
     def close(self) -> None:

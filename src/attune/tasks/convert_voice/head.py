@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from attune.audio.features import within
 from attune.scorers import ScorerKind, WaveformScorer
-from attune.tasks._precision import as_precise
+from attune.tasks._precision import as_precise, spectral_dtype
 from attune.tasks._spectrum import SMALLEST, ShortTimeSpectrum, at_frames
 from attune.types import SAMPLE_RATE, Batch, Loss
 
@@ -65,7 +65,7 @@ class VoiceHead(nn.Module):
     def scorer(self, frames: Tensor, lengths: Tensor, batch: Batch) -> WaveformScorer:
         """Audio whose mel spectrum is the predicted one."""
         counts = self.spectrum.frames(batch.lengths)
-        mels = as_precise(self, frames)(frames, lengths, int(counts.max())).exp()
+        mels = as_precise(self, frames)(frames, lengths, int(counts.max())).to(spectral_dtype(frames)).exp()
         filters = mel_filters(self.bins, self.spectrum.frequencies, mels)
         # Between mel bins as they overlap: an exact inverse blows up errors in bins that hardly any frequency is in.
         between = (filters / filters.sum(1, keepdim=True).clamp(min=SMALLEST)).T  # (M, K)

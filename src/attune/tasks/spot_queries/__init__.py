@@ -146,7 +146,7 @@ def _read_frames(path: Path) -> NDArray[np.float64]:
 
 def _read_matches(path: Path) -> set[tuple[str, str]]:
     pairs = set()
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), start=1):
         fields = line.split()
         if fields and len(fields) != 2:
             raise DataError(f"{path}:{number}: expected `QUERY DOCUMENT`, found {line!r}.")

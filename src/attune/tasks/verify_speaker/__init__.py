@@ -159,7 +159,7 @@ def draw_trials(predictions: Sequence[Prediction]) -> list[Trial]:
 
 def _read_trials(path: Path, known: set[str]) -> Iterator[Trial]:
     """The trials of a list; an id that the manifest does not have is an error."""
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), start=1):
         fields = line.split()
         if not fields:
             continue

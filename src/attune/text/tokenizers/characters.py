@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from attune import files
 from attune.errors import DataError, ModelError
+from attune.files import parse_json
 
 BLANK, UNKNOWN = 0, 1
 UNREADABLE = "\N{REPLACEMENT CHARACTER}"  # the text of the unknown token
@@ -38,7 +39,7 @@ class CharacterTokenizer:
         """Read what `save` wrote."""
         path = folder / cls.FILE
         try:
-            characters = json.loads(path.read_text(encoding="utf-8"))
+            characters = parse_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ModelError(f"Cannot read the tokenizer {path}: {error}") from error
         is_alphabet = isinstance(characters, list) and all(isinstance(one, str) and len(one) == 1 for one in characters)

@@ -18,6 +18,7 @@ from attune.errors import DataError, ModelError
 from attune.text.protobuf import encode_varint, fields
 from attune.text.tokenizers.characters import BLANK, BLANK_PIECE, UNKNOWN, UNREADABLE, collapse_whitespace
 
+TRAIN = "attune tokenizer DATA --to FILE"  # how to get one
 _PIECE, _TRAINER = 1, 2  # field numbers of a model file: its pieces, and its trainer settings
 
 
@@ -50,10 +51,14 @@ class SentencePieceTokenizer:
         try:
             pieces = cls(path.read_bytes())
             is_ours = pieces.model and pieces.pieces[BLANK] == BLANK_PIECE
+        except FileNotFoundError as error:
+            raise ModelError(f"The tokenizer {path} does not exist. Check the path, or train it: {TRAIN}") from error
         except (OSError, RuntimeError, UnicodeDecodeError, IndexError) as error:
             raise ModelError(f"Cannot read the tokenizer {path}: {error}. Copy or train it again.") from error
         if not is_ours:
-            raise ModelError(f"{path} was not written by attune: its first token is not {BLANK_PIECE}.")
+            raise ModelError(
+                f"{path} was not written by attune: its first token is not {BLANK_PIECE}. Train one: {TRAIN}"
+            )
         return pieces
 
     def save(self, folder: Path) -> None:

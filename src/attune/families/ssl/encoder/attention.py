@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from attune.families._positions import by_place, relative_sinusoids
 from attune.families.ssl.encoder.shape import EncoderShape
 
 
@@ -63,7 +64,7 @@ class SelfAttention(nn.Module):
                 return bias
             case "relative":
                 known = self._by_head(self.linear_pos(places))  # (1, H, P, D / H)
-                return _by_place((queries + self.pos_bias_v[:, None]) @ known.mT) * scale
+                return by_place((queries + self.pos_bias_v[:, None]) @ known.mT) * scale
             case "relative_key":
                 return torch.einsum("bhqd,qkd->bhqk", queries, self.distance_embedding(places)) * scale
         return None
@@ -90,7 +91,7 @@ class Places(nn.Module):
                 found: Tensor = self.rel_attn_embed(buckets).permute(2, 0, 1)
                 return found
             case "relative":
-                return _sinusoids(count, shape.width, device).to(hidden.dtype)
+                return relative_sinusoids(count, shape.width, device).to(hidden.dtype)
             case "relative_key":
                 return _distances(count, device).clamp(-shape.left_distance, shape.right_distance) + shape.left_distance
             case "rotary":
@@ -112,20 +113,6 @@ def _buckets(distances: Tensor, buckets: int, farthest: int) -> Tensor:
     shared = torch.log(away.float() / exact) / math.log(farthest / exact) * (buckets - exact)
     far = (exact + shared.clamp(min=0)).long().clamp(max=buckets - 1)
     return torch.where(away < exact, away, far) + (distances > 0) * buckets
-
-
-def _sinusoids(count: int, width: int, device: torch.device) -> Tensor:
-    """Relative positions (1, 2 F - 1, D), from what is farthest before to what is farthest after."""
-    places = torch.arange(count - 1, -count, -1, dtype=torch.float32, device=device)[:, None]
-    rates = torch.exp(torch.arange(0, width, 2, dtype=torch.float32, device=device) * -(math.log(10_000) / width))
-    return torch.stack([(places * rates).sin(), (places * rates).cos()], dim=2).flatten(1)[None]
-
-
-def _by_place(scores: Tensor) -> Tensor:
-    """Scores by distance (B, H, F, 2 F - 1) as scores by place (B, H, F, F)."""
-    rows, heads, frames, places = scores.shape
-    padded = F.pad(scores, (1, 0)).view(rows, heads, places + 1, frames)
-    return padded[:, :, 1:].reshape(rows, heads, frames, places)[..., :frames]
 
 
 def _rotations(count: int, size: int, base: float, device: torch.device) -> Tensor:

@@ -15,6 +15,7 @@ from attune.tensor_files import ForeignRecord
 
 # Whose records such a file may hold, beside its weights.
 TOOLKITS = ("argparse", "enum", "fairseq", "numpy", "omegaconf", "optimizers", "s3prl")
+TEACHER = "_ema"  # data2vec's, a record of weights among them, which pretraining alone needs
 CONVS = "[(512,10,5)] + [(512,3,2)] * 4 + [(512,2,2)] * 2"
 EXPECTED = "Expected fairseq's `cfg` (or `args`) and `model`, or S3PRL's `model_cfg`, `task_cfg` and `model_weight`."
 _NAMES = {  # transformers' and fairseq's
@@ -30,6 +31,7 @@ _NAMES = {  # transformers' and fairseq's
     "attention_dropout": "attention_dropout",
     "activation_dropout": "activation_dropout",
     "feat_proj_dropout": "dropout_input",
+    "feat_proj_layer_norm": "feature_layer_norm",  # DistilHuBERT's, which has none
     "num_buckets": "num_buckets",
     "max_bucket_distance": "max_distance",
 }
@@ -52,14 +54,33 @@ def describe(loaded: object, path: Path) -> Described:
         model, task, tensors = loaded["model_cfg"], loaded.get("task_cfg"), loaded["model_weight"]
     elif "model" in loaded and (loaded.get("cfg") or loaded.get("args")):  # fairseq's, and Microsoft's for WavLM
         whole = _values(loaded.get("cfg") or loaded.get("args"))
-        model, task, tensors = whole.get("model", whole), whole.get("task", whole), loaded["model"]
+        model, task, tensors = _pretrained(whole), whole.get("task", whole), loaded["model"]
+    elif {"Config", "Distiller"} <= loaded.keys():  # S3PRL's DistilHuBERT
+        model, task, tensors = _distilled(_values(loaded["Config"]), path), None, loaded["Distiller"]
     else:
         raise ModelError(f"{path} is not a checkpoint of fairseq or S3PRL. {EXPECTED}")
     if not isinstance(tensors, Mapping):
         raise ModelError(f"{path} has no weights by their names. {EXPECTED}")
+    tensors = {name: each for name, each in tensors.items() if not str(name).endswith(TEACHER)}
     names = {str(name) for name in tensors}
     config = _config(_values(model), names, path)
     return Described(tensors, config, bool(_values(task).get("normalize", False)))
+
+
+def _pretrained(whole: Mapping[str, Any]) -> object:
+    """The settings of the encoder; a model that was fine-tuned has those of the one it began with among its own."""
+    model = whole.get("model", whole)
+    before = _values(_values(model).get("w2v_args"))
+    return before.get("model", before) if before else model
+
+
+def _distilled(config: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    """S3PRL's settings of a DistilHuBERT as fairseq would have them."""
+    model = _values(config.get("distiller"))
+    if model.get("task_emb_type", "expand-last") in ("add", "concat", "concat-last"):
+        raise ModelError(f"{path} has an embedding for each of its tasks, which DistilHuBERT does not have.")
+    convs = {"conv_feature_layers": model.get("extractor_conv_feature_layers")}
+    return {"encoder_layers": 1, **model, **convs, "_name": "hubert", "feature_layer_norm": False}
 
 
 def _values(record: object) -> Mapping[str, Any]:

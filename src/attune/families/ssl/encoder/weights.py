@@ -55,6 +55,8 @@ def _read_folder(kind: str, folder: Path, assets: Path) -> dict[str, Tensor]:
 
 def _read_file(kind: str, path: Path, assets: Path) -> dict[str, Tensor]:
     described: Described = describe(read_pt(path, TOOLKITS), path)
+    if kind == "unispeech-sat" and described.config["model_type"] == "hubert":  # trained otherwise, and built alike
+        described.config["model_type"] = kind
     _require_kind(kind, described.config["model_type"], path)
     shape_of(described.config, path)  # a mistake in it is the file's
     write_json(assets / CONFIG, described.config)
