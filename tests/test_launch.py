@@ -98,17 +98,35 @@ def test_a_launcher_that_is_stopped_before_there_are_ranks_exits_75(recipe, tmp_
 
 @pytest.mark.parametrize("devices", [1, 2])
 def test_a_run_whose_terminal_is_gone_saves_and_exits_75(devices, recipe, tmp_path):
-    run, (terminal, other_end) = tmp_path / "run", pty.openpty()
-    words = [
-        "train",
-        recipe,
-        f"run={run}",
-        "train.steps=100000",
-        "train.warmup=0",
-        "data.test=[]",
-        "--devices",
-        devices,
-    ]
+    run = tmp_path / "run"
+    with train_in_terminal(run, recipe, "train.steps=100000", "--devices", devices) as (training, terminal):
+        wait_for_step(run, 1)
+        os.close(terminal)
+        assert training.wait(100) == 75
+    assert Run(run).state() == "preempted" and list((run / "checkpoints").iterdir())
+    assert not ranks_of(run)
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_run_that_ignores_the_loss_of_its_terminal_trains_to_its_end(devices, recipe, tmp_path):
+    run, steps = tmp_path / "run", ["train.steps=60", "train.eval_every=1"]
+    with train_in_terminal(run, recipe, *steps, "--devices", devices, on_loss=signal.SIG_IGN) as (training, terminal):
+        wait_for_step(run, 1)
+        os.close(terminal)
+        assert training.wait(100) == 0
+    assert Run(run).state() == "done"
+
+
+@contextlib.contextmanager
+def train_in_terminal(run, recipe, *words, on_loss=signal.SIG_DFL):
+    """A training in a terminal of its own, as after a login; these tests may run under nohup."""
+
+    def take_terminal():
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        signal.signal(signal.SIGHUP, on_loss)
+
+    terminal, other_end = pty.openpty()
+    words = ["train", recipe, f"run={run}", "train.warmup=0", "data.test=[]", *words]
     with subprocess.Popen(
         [sys.executable, "-m", "attune", *map(str, words)],
         **dict.fromkeys(("stdin", "stdout", "stderr"), other_end),
@@ -117,17 +135,7 @@ def test_a_run_whose_terminal_is_gone_saves_and_exits_75(devices, recipe, tmp_pa
     ) as training:
         os.close(other_end)
         threading.Thread(target=drain, args=(terminal,), daemon=True).start()
-        wait_for_step(run, 1)
-        os.close(terminal)
-        assert training.wait(100) == 75
-    assert Run(run).state() == "preempted" and list((run / "checkpoints").iterdir())
-    assert not ranks_of(run)
-
-
-def take_terminal():
-    """As a login does; these tests may run under nohup."""
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        yield training, terminal
 
 
 def drain(terminal):

@@ -1,12 +1,13 @@
 """Stop signals: a signal only sets a flag, and the training loop decides when it is safe to stop."""
 
 import errno
+import io
 import os
 import signal
-import termios
+import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 # SLURM announces the end with the second; the last comes where the terminal is gone, such as a lost SSH connection.
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
@@ -33,23 +34,27 @@ def handle_stop_signals() -> Callable[[], bool]:
 
 def call_at_stop_signals(handler: OnSignal) -> dict[signal.Signals, Any]:
     """Have the handler called at every stop signal, but not at SIGHUP under nohup; returns the former handlers."""
-
-    def heed(number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGHUP:
-            _leave_lost_terminal()
-        handler(number, frame)
-
+    sys.stdout, sys.stderr = _survive_terminal(sys.stdout), _survive_terminal(sys.stderr)
     ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
-    return {number: signal.signal(number, heed) for number in STOP_SIGNALS if number not in ignored}
+    return {number: signal.signal(number, handler) for number in STOP_SIGNALS if number not in ignored}
 
 
-def _leave_lost_terminal() -> None:
-    """Write to nowhere where the terminal is gone: it would fail, before anything is saved."""
-    for stream in (1, 2):
+def _survive_terminal(stream: TextIO) -> TextIO:
+    """The stream, but where its terminal is lost, text goes nowhere: a run would end before anything is saved.
+
+    A write may fail before SIGHUP is received, and a run that ignores SIGHUP is not to stop at all.
+    """
+    if not stream.isatty() or not isinstance(stream, io.TextIOWrapper):
+        return stream
+    lines = io.BufferedWriter(_Terminal(stream.fileno(), "wb", closefd=False))
+    return io.TextIOWrapper(lines, stream.encoding, stream.errors, line_buffering=True)
+
+
+class _Terminal(io.FileIO):
+    def write(self, data: Any, /) -> int | None:
         try:
-            termios.tcgetattr(stream)
-        except termios.error as error:
-            if error.args[0] == errno.EIO:
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, stream)
-                os.close(nowhere)
+            return super().write(data)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return len(data)
