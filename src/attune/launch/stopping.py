@@ -51,7 +51,7 @@ def _survive_terminal(stream: TextIO) -> TextIO:
 
 
 class _Terminal(io.FileIO):
-    def write(self, data: Any, /) -> int | None:
+    def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
         except OSError as error:
