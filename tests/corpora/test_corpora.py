@@ -326,7 +326,7 @@ def test_a_shard_that_is_cut_off_or_damaged_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("name", "file", "content"),
     [
-        ("lhotse", "cuts_train.jsonl.gz", gzip.compress(b"{}" * 1000)[:20] + bytes(20)),
+        ("lhotse", "cuts_train.jsonl.gz", gzip.compress(b"{}" * 1000, mtime=0)[:20] + bytes(20)),
         ("lhotse", "cuts_train.jsonl", b"[" * 100_000),
         ("lhotse", "cuts_train.jsonl", b'5\n{"recording": 5}\n{"recording": {"sources": [{"type": "file"}]}}\n'),
         ("voxceleb1", "iden_split.txt", b"1 loose.wav\n"),
