@@ -122,3 +122,9 @@ def test_the_parts_of_joint_hypotheses_add_up_to_what_they_are_ranked_by():
         ranks = [one.score / (len(one.tokens) + 1) ** 0.5 for one in found]
         assert [sum(own.values()) for own in parts] == pytest.approx(ranks, abs=1e-5)
         assert ranks == sorted(ranks, reverse=True)
+
+
+def test_the_blank_is_no_label_where_another_token_ends_texts():
+    log_probs = torch.randn(1, 5, 4, generator=torch.Generator().manual_seed(3)).log_softmax(-1)
+    scores = CtcPrefixes(CtcScorer(log_probs, torch.tensor([5])), 2).log_probs()[0]
+    assert scores[0] == -torch.inf and torch.isfinite(scores[1:]).all()

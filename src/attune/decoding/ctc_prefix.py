@@ -88,6 +88,7 @@ class CtcPrefixes:
         again = self._sum_of(rows.blanks[:, :-1], rows.last.clamp(min=0))
         is_last = torch.arange(scores.shape[1], device=scores.device) == rows.last[:, None]
         scores = torch.where(is_last, again[:, None], scores)
+        scores[:, BLANK] = NEVER  # no label, unless it ends texts
         scores[:, self.end] = reached.gather(1, frames.lengths[rows.utterances][:, None])[:, 0]
         # What is impossible stays so, also where nothing else is possible.
         return (scores - rows.prefix[:, None]).nan_to_num(nan=NEVER, neginf=NEVER).float()
