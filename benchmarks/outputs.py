@@ -134,7 +134,8 @@ class AttentionHead(nn.Module):
         """The decoder before its first token."""
         head = as_precise(self, frames)
         encoded = head.encoder(frames, lengths).relu()
-        return AedScorer(head.decoder, encoded, CtcScorer(head.ctc(encoded).float().log_softmax(-1), lengths))
+        ctc = CtcScorer(head.ctc(encoded).float().log_softmax(-1), lengths)
+        return AedScorer(head.decoder, encoded, ctc, END, END)
 
 
 TASK = Written

@@ -45,6 +45,11 @@ class OwnPieces:
         return collapse_whitespace(text.replace(unknown, UNREADABLE) if unknown else text)
 
 
+def with_end(pieces: Sequence[str], end: int) -> tuple[str, ...]:
+    """How tokens are written: the one that ends a text as the end, for language models."""
+    return (*pieces[:end], "</s>", *pieces[end + 1 :])
+
+
 @dataclass(frozen=True, slots=True)
 class PieceCodec:
     """Utterances to labels, and labels to text."""

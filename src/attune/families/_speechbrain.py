@@ -117,7 +117,22 @@ def _references(params: Hyperparams, section: str, name: str) -> dict[str, str]:
     return {name: params.key_of(value) for name, value in entries.items()} if isinstance(entries, dict) else {}
 
 
-def number_of(params: Hyperparams, section: dict[str, Value], key: str, default: int) -> int:
+def searcher_of(params: Hyperparams) -> str:
+    """The key of the search for the final scores, or nothing: a run's file has one for validation, too."""
+    made = [key for key, value in params.root.items() if isinstance(value, Tagged) and value.tag.startswith("!new:")]
+    found = [key for key in made if params.name(key).startswith("S2S")]
+    return next((key for key in ("decoder", "test_search") if key in found), found[0] if found else "")
+
+
+def ends_of(params: Hyperparams) -> tuple[int, int]:
+    """The tokens that begin and end a text: the searcher's or, of a language model alone, those of the file."""
+    searcher = params.arguments(searcher_of(params))
+    found = {key: searcher.get(key, params.get(key)) for key in ("bos_index", "eos_index")}
+    named = {key: value for key, value in found.items() if value is not None}
+    return number_of(params, named, "bos_index", 0), number_of(params, named, "eos_index", 0)
+
+
+def number_of(params: Hyperparams, section: Mapping[str, Value], key: str, default: int) -> int:
     """A whole number of a section."""
     value = section.get(key, default)
     if not isinstance(value, int) or isinstance(value, bool):

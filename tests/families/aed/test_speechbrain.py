@@ -30,7 +30,8 @@ from attune.families.lm import FAMILY as LM
 from attune.families.lm import LmConfig
 from attune.families.lm.model import FusedLm
 from attune.families.lm.speechbrain import import_lm
-from attune.types import Batch, TokenTargets
+from attune.families.lm.transformer import TransformerLm, TransformerLmShape
+from attune.types import Batch, TokenTargets, Utterance
 
 from range_server import Behavior, serving
 from servers.hub import Hub, serve_hub
@@ -346,7 +347,6 @@ def test_what_would_silently_give_other_results_is_refused_by_its_key(tmp_path):
                 "activation",
             ),
             ("cnn_kernelsize: (3, 3)", "cnn_kernelsize: (3, 5)", "cnn_kernelsize"),
-            ("eos_index: 0\n", "eos_index: 2\n", "eos_index=2; only 0"),
             ("sample_rate: 16000", "sample_rate: 8000", "sample_rate=8000"),
             ("    n_fft: !ref <n_fft>\n", "    n_fft: !ref <n_fft>\n    win_length: 20\n", "win_length=20; only 25.0"),
             ("    n_fft: !ref <n_fft>\n", "    n_fft: !ref <n_fft>\n    deltas: True\n", "deltas=True"),
@@ -407,12 +407,133 @@ def test_what_of_a_search_is_not_imported_is_named(tmp_path, capsys):
     assert import_folder(golden_folder(), tmp_path).search.left_out == ()
     folder = broken(
         tmp_path,
-        ("min_decode_ratio: 0.0", "min_decode_ratio: 0.1"),
         ("        rnnlm: !ref <lm_weight>", "        kenlm: 0.3"),
-        ("RNNLM.RNNLM", "transformer.TransformerLM.TransformerLM"),
+        ("RNNLM.RNNLM", "other.GatedLM"),
     )
     assert main(["import", str(folder), "--to", str(tmp_path / "own")]) == 0
-    assert "Not imported: min_decode_ratio=0.1, a TransformerLM, kenlm=0.3. Hypotheses may" in capsys.readouterr().out
+    assert "Not imported: a GatedLM, kenlm=0.3. Hypotheses may" in capsys.readouterr().out
+
+
+def test_limits_by_the_frames_of_each_utterance_are_imported_and_hold_alone_and_in_any_batch(tmp_path):
+    changes = ("min_decode_ratio: 0.0", "min_decode_ratio: 0.25"), ("max_decode_ratio: 1.0", "max_decode_ratio: 0.3")
+    found = import_folder(broken(tmp_path, *changes), tmp_path)
+    assert {"model.min_decode_ratio=0.25", "model.max_decode_ratio=0.3"} <= {*found.overrides}
+    assert found.search.left_out == () and "decode_ratio" not in str(import_folder(golden_folder(), tmp_path).overrides)
+    for limits in ({"max_decode_ratio": 0.1}, {"min_decode_ratio": 0.25, "max_decode_ratio": 0.3}):
+        alone = {number: limited([number], limits)[0] for number in range(4)}
+        assert dict(zip((3, 1, 0, 2), limited([3, 1, 0, 2], limits), strict=True)) == alone
+        for number, tokens_found in alone.items():
+            frames = golden().expected[number]["encoder_frames"]
+            least, most = (int(limits.get(name, 0) * frames) for name in ("min_decode_ratio", "max_decode_ratio"))
+            assert least <= len(tokens_found) <= most
+
+
+@torch.no_grad()
+def limited(numbers, limits):
+    model = golden().built.model
+    model.rules = rules_of(AedConfig(weights="x", **USUAL, **limits))
+    return [best.tokens for (best,) in tokens.beam_search(model.scorer(golden().batch(numbers)), 4)]
+
+
+def test_no_search_has_more_least_than_most_tokens():
+    with pytest.raises(ValueError, match="`min_decode_ratio` is above `max_decode_ratio`"):
+        AedConfig(weights="x", min_decode_ratio=0.5, max_decode_ratio=0.4)
+
+
+def with_other_ends(tmp_path):
+    """The golden folder with the tokens 0 and 2 swapped, so that 2 ends texts; 90, which is in none, begins them."""
+    folder = broken(tmp_path, ("\nbos_index: 0\n", "\nbos_index: 90\n"), ("\neos_index: 0\n", "\neos_index: 2\n"))
+    embeddings = ("1.Embedding.weight", "embedding.Embedding.weight")
+    for name, swapped in (
+        ("asr", ("1.Embedding.weight", "4.w.weight", "4.w.bias")),
+        ("lm", ("embedding.Embedding.weight", "out.w.weight", "out.w.bias")),
+    ):
+        tensors = dict(read_tensors(folder / f"{name}.ckpt"))
+        for each in swapped:
+            own = tensors[each].clone()
+            own[[0, 2]] = tensors[each][[2, 0]]
+            if each in embeddings:
+                own[90] = tensors[each][0]
+            tensors[each] = own
+        (folder / f"{name}.ckpt").chmod(0o600)
+        torch.save(tensors, folder / f"{name}.ckpt")
+    return folder
+
+
+@torch.no_grad()
+def test_a_text_may_begin_and_end_with_tokens_of_its_own(tmp_path):
+    folder, assets = with_other_ends(tmp_path), tmp_path / "assets"
+    assets.mkdir()
+    tensors, config = import_folder(folder, assets).tensors, AedConfig(weights="x", **USUAL, coverage=1.5)
+    built = FAMILY.build(config, Text(), assets)
+    built.module.load_state_dict(dict(tensors))
+    tensors = import_lm(folder, assets).tensors
+    lm = LM.build(LmConfig(tokens="own"), Text(), assets).module
+    lm.load_state_dict(tensors)
+    fusion = Fusion(FusedLm(lm.eval().net, temperature=1.25), 0.5)
+    found = tokens.beam_search(built.module.eval().scorer(golden().batch([0, 1, 2, 3])), 4, fusion=fusion)
+    swap = {0: 2, 2: 0}
+    expected = [each["decode"]["beam4_lm0.5_coverage1.5"]["ids"] for each in golden().expected]
+    assert [[swap.get(token, token) for token in best.tokens] for (best,) in found] == expected
+    target = built.codec.target(Utterance("a", None, 1.0, text="the"))
+    assert (target[0], target[-1], built.codec.begin) == (90, 2, (90,))
+
+
+TRANSFORMER_LM = """\
+lm_model: !new:speechbrain.lobes.models.transformer.TransformerLM.TransformerLM
+    vocab: !ref <output_neurons>
+    d_model: 16
+    nhead: 2
+    num_encoder_layers: 2
+    d_ffn: 24
+    activation: !name:torch.nn.GELU
+tokenizer:"""
+
+
+def test_a_transformer_language_model_is_imported_and_fused_with_its_weight_and_temperature(tmp_path, capsys):
+    folder = with_other_ends(tmp_path)
+    text = (folder / "hyperparams.yaml").read_text()
+    text = re.sub(r"lm_model: !new.*?tokenizer:", TRANSFORMER_LM, text, flags=re.DOTALL)
+    text = text.replace("RNNLMScorer", "TransformerLMScorer").replace("        rnnlm: ", "        transformerlm: ")
+    (folder / "hyperparams.yaml").write_text(text)
+    net = TransformerLm(
+        TransformerLmShape(tokens=96, width=16, heads=2, layers=2, feed_forward=24, is_output_deep=True)
+    )
+    torch.save(dict(as_speechbrain(net.state_dict())), folder / "lm.ckpt")
+    own = tmp_path / "own"
+    assert main(["import", str(folder), "--to", str(own)]) == 0
+    printed = capsys.readouterr().out
+    assert f"decode.lm={own / 'lm'} decode.lm_weight=0.5 decode.lm_temperature=1.25" in printed
+    assert "Not imported" not in printed
+    recording = str(golden_folder() / golden().expected[1]["file"])
+    words = [f"decode.lm={own / 'lm'}", "decode.lm_weight=0.5", "--nbest", "2", "--json"]
+    assert main(["transcribe", str(own), recording, *words]) == 0
+    found = json.loads(capsys.readouterr().out)[0]
+    assert "lm" in found["nbest"][0]["parts"]
+
+
+def as_speechbrain(tensors):
+    """Our tensors under SpeechBrain's names."""
+    layer = r"layers\.(\d+)\."
+    for number in {name.split(".")[1] for name in tensors if name.startswith("layers.")}:
+        for part in ("weight", "bias"):
+            joined = [tensors.pop(f"layers.{number}.{each}_proj.{part}") for each in "qkv"]
+            yield f"encoder.layers.{number}.self_att.att.in_proj_{part}", torch.cat(joined)
+    for name, tensor in tensors.items():
+        for ours, theirs in (
+            (r"^embedding\.", "custom_src_module.emb.Embedding."),
+            (rf"^{layer}attention_norm\.", r"encoder.layers.\1.norm1.norm."),
+            (rf"^{layer}norm\.", r"encoder.layers.\1.norm2.norm."),
+            (rf"^{layer}out_proj\.", r"encoder.layers.\1.self_att.att.out_proj."),
+            (rf"^{layer}fc1\.", r"encoder.layers.\1.pos_ffn.ffn.0."),
+            (rf"^{layer}fc2\.", r"encoder.layers.\1.pos_ffn.ffn.3."),
+            (r"^norm\.", "encoder.norm.norm."),
+            (r"^before_output\.0\.", "output_proj.layers.0.w."),
+            (r"^before_output\.1\.", "output_proj.layers.1.norm."),
+            (r"^output\.", "output_proj.layers.2.w."),
+        ):
+            name = re.sub(ours, theirs, name)
+        yield name, tensor
 
 
 def trained(tmp_path):

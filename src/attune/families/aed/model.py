@@ -60,7 +60,8 @@ class AedModel(nn.Module):
         with torch.autocast(batch.audio.device.type, self.narrow) if self.narrow else nullcontext():
             frames, lengths = encode_one_by_one(self.encode, batch) if self.is_int8 else self.encode(batch)
         frames = frames.to(self.ctc.weight.dtype)
-        plain = AedScorer(self.decoder, frames, CtcScorer(self.ctc(frames).float().log_softmax(-1), lengths))
+        ctc = CtcScorer(self.ctc(frames).float().log_softmax(-1), lengths)
+        plain = AedScorer(self.decoder, frames, ctc, self.shape.begin, self.shape.end)
         return plain if self.rules == AttentionRules() else RuledScorer(plain, self.rules)
 
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:

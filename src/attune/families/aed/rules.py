@@ -36,12 +36,20 @@ class AttentionRules:
     max_shift: int | None = None  # frames between the peaks of two steps
     coverage: float = 0.0  # weight of the penalty for frames that were attended to again and again
     coverage_threshold: float = 0.5  # of a frame's attention over all steps, above which it counts
+    min_ratio: float = 0.0  # tokens for each frame of an utterance before it may end
+    max_ratio: float = 1.0  # and after which it ends
 
 
 def rules_of(config: AedConfig) -> AttentionRules:
     """What a recipe asks of the attention."""
     return AttentionRules(
-        config.temperature, config.end_threshold, config.max_attention_shift, config.coverage, config.coverage_threshold
+        config.temperature,
+        config.end_threshold,
+        config.max_attention_shift,
+        config.coverage,
+        config.coverage_threshold,
+        config.min_decode_ratio,
+        config.max_decode_ratio,
     )
 
 
@@ -54,6 +62,7 @@ class RuledScorer:
         self.ctc: CtcScorer = scorer.ctc
         self.covered: Tensor | None = None  # (R, F) attention so far
         self.peaks: Tensor | None = None  # (R,)
+        self.least = torch.tensor(_shares(scorer.limits, rules.min_ratio), device=scorer.device)  # (R,) tokens
         self.is_weak = torch.zeros(0, dtype=torch.bool)  # (R,) whether something is much more probable than the end
         self.steps = 0
         self.parts: dict[str, Tensor] = {}
@@ -65,13 +74,15 @@ class RuledScorer:
 
     @property
     def limits(self) -> Sequence[int]:
-        """Those of the scorer."""
-        return self.scorer.limits
+        """Those of the scorer, which are the utterances' frames, times the ratio; one token may always come."""
+        return [max(1, limit) for limit in _shares(self.scorer.limits, self.rules.max_ratio)]
 
     @property
     def filters(self) -> Sequence[LogitFilter]:
-        """Those of the scorer, and no weak end; at its limit a row ends all the same."""
-        return self.scorer.filters if self.rules.end_threshold is None else [*self.scorer.filters, self._no_weak_end]
+        """Those of the scorer, and no weak and no early end; at its limit a row ends all the same."""
+        weak = [] if self.rules.end_threshold is None else [self._no_weak_end]
+        early = [self._no_early_end] if self.rules.min_ratio else []
+        return [*self.scorer.filters, *weak, *early]
 
     def advance(self, tokens: Tensor) -> Tensor:
         """The scorer's log-probabilities (R, V) under the rules."""
@@ -93,13 +104,20 @@ class RuledScorer:
         self.scorer.select(rows)
         if self.peaks is not None and len(rows) != len(self.peaks):  # else they are those of a step that is over
             self.parts = {name: part[rows] for name, part in self.parts.items()}
+        self.least = self.least[rows]
         self.is_weak = self.is_weak[rows] if len(self.is_weak) else self.is_weak
         self.covered = None if self.covered is None else self.covered[rows]
         self.peaks = None if self.peaks is None else self.peaks[rows]
 
     def _no_weak_end(self, log_probs: Tensor, tokens: Tensor, begins: Tensor) -> Tensor:
+        return self._without_end(log_probs, self.is_weak)
+
+    def _no_early_end(self, log_probs: Tensor, tokens: Tensor, begins: Tensor) -> Tensor:
+        return self._without_end(log_probs, tokens.shape[1] - begins < self.least)
+
+    def _without_end(self, log_probs: Tensor, rows: Tensor) -> Tensor:
         is_end = torch.arange(log_probs.shape[1], device=log_probs.device) == self.end
-        return log_probs.masked_fill(self.is_weak[:, None] & is_end, NEVER)
+        return log_probs.masked_fill(rows[:, None] & is_end, NEVER)
 
     def _behind_by_jumps(self, log_probs: Tensor) -> Tensor:
         """A row whose attention jumped too far is far behind; one that goes back by the whole shift has, too."""
@@ -116,3 +134,7 @@ class RuledScorer:
         self.covered = attention if self.covered is None else self.covered + attention
         beyond: Tensor = (self.covered - self.rules.coverage_threshold).clamp(min=0).sum(1)
         return beyond / self.steps
+
+
+def _shares(limits: Sequence[int], ratio: float) -> list[int]:
+    return [int(limit * ratio) for limit in limits]

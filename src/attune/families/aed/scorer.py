@@ -6,7 +6,6 @@ from torch import Tensor
 
 from attune.families.aed.decoder import GruDecoder
 from attune.families.aed.transformer import TransformerDecoder
-from attune.families.aed.vocabulary import END
 from attune.types import CtcScorer, LogitFilter
 
 Decoder = GruDecoder | TransformerDecoder
@@ -16,12 +15,11 @@ class AedScorer:
     """A TokenScorer. An utterance gets as many tokens as it has frames at most."""
 
     filters: tuple[LogitFilter, ...] = ()
-    end = END
 
-    def __init__(self, decoder: Decoder, frames: Tensor, ctc: CtcScorer) -> None:
+    def __init__(self, decoder: Decoder, frames: Tensor, ctc: CtcScorer, begin: int, end: int) -> None:
         self.device = frames.device
-        self.decoder, self.ctc = decoder, ctc
-        self.prefixes = [[END]] * len(frames)
+        self.decoder, self.ctc, self.end = decoder, ctc, end
+        self.prefixes = [[begin]] * len(frames)
         self.limits = ctc.lengths.tolist()
         self.attended = decoder.attend(frames, ctc.lengths)
         self.state = decoder.start(self.attended)  # type: ignore[arg-type]  # its own

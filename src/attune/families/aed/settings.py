@@ -70,6 +70,24 @@ class AedConfig:
     coverage_threshold: Annotated[
         float, Field(ge=0, le=100, description="Attention to a frame, summed over tokens, above which it is penalized.")
     ] = 0.5
+    min_decode_ratio: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=100,
+            description="Least tokens of a hypothesis for each frame of the encoder.",
+            json_schema_extra={"since": "0.2"},
+        ),
+    ] = 0.0
+    max_decode_ratio: Annotated[
+        float,
+        Field(
+            gt=0,
+            le=100,
+            description="Most tokens of a hypothesis for each frame of the encoder.",
+            json_schema_extra={"since": "0.2"},
+        ),
+    ] = 1.0
 
     @property
     def epochs_counted(self) -> int:
@@ -84,3 +102,5 @@ class AedConfig:
             raise ValueError("set `weights` to start from, or the `size` of a new model")
         if self.weights is None and self.tokens == "own":
             raise ValueError("a model without weights has no tokens of its own; set `tokens: task`")
+        if self.min_decode_ratio > self.max_decode_ratio:
+            raise ValueError("`min_decode_ratio` is above `max_decode_ratio`: no hypothesis could end")

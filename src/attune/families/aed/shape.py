@@ -79,11 +79,14 @@ class AedShape:
     transform: int = 400  # samples of a window
     hop: int = 160
     tokens: int = 1000
+    begin: int = 0  # the token that begins a text
+    end: int = 0
     encoder: CrdnnShape | AttentionEncoderShape = CrdnnShape()
     decoder: GruDecoderShape | TransformerDecoderShape = GruDecoderShape()
 
     def __post_init__(self) -> None:
-        if any(not 0 < size < MOST for size in _sizes(asdict(self))) or not self._is_consistent:
+        are_sizes = all(0 < size < MOST for size in _sizes(asdict(self)))
+        if not are_sizes or not self._is_consistent or not all(0 <= mark < MOST for mark in (self.begin, self.end)):
             raise ModelError(f"Invalid sizes of an attention encoder-decoder: {self}.")
 
     @property
@@ -99,7 +102,7 @@ def _sizes(values: Mapping[str, Any]) -> Iterator[int]:
     for name, value in values.items():
         if isinstance(value, dict):
             yield from _sizes(value)
-        elif name not in ("dropout", "kind"):
+        elif name not in ("dropout", "kind", "begin", "end"):
             yield from value if isinstance(value, tuple) else (value,)
 
 

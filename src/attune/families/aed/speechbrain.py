@@ -14,14 +14,15 @@ from attune.errors import ModelError
 from attune.families._hyperparams import Hyperparams, Tagged, Value
 from attune.families._speechbrain import (
     copy_tokenizer,
+    ends_of,
     number_of,
     numbers_of,
     open_hyperparams,
     parts_of,
     read_tensors,
+    searcher_of,
 )
 from attune.families.aed.shape import AedShape, CrdnnShape, GruDecoderShape, write_shape
-from attune.families.aed.vocabulary import END
 from attune.types import SAMPLE_RATE, ImportedSearch
 
 NEW_HEAD = (
@@ -38,7 +39,8 @@ OTHERS = (
     ),
     (r"TransformerASR", "Its Transformer layers are not supported. Train a new model: model.size=conformer-small."),
 )
-SCORERS = ("rnnlm", "coverage", "ctc")  # whose weights are imported
+SCORERS = ("rnnlm", "transformerlm", "coverage", "ctc")  # whose weights are imported
+FUSED = ("RNNLM", "TransformerLM")  # the language models that the family lm imports
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 SUPPORTED = "attune imports a CRDNN of LSTM layers with a location-aware GRU decoder."
 # SpeechBrain's names within each of its modules, and ours
@@ -90,9 +92,8 @@ def import_folder(folder: Path, assets: Path) -> ImportedCheckpoint:
 
 def _left_out(params: Hyperparams) -> Iterator[str]:
     """What the folder decodes with and attune does not have."""
-    decoder, usual = params.arguments(_searcher(params)), {"min_decode_ratio": 0, "max_decode_ratio": 1}
-    yield from (f"{key}={decoder[key]}" for key, value in usual.items() if decoder.get(key, value) != value)
-    yield from (f"a {part.kind}" for part in parts_of(params) if part.kind.endswith("LM") and part.kind != "RNNLM")
+    decoder = params.arguments(searcher_of(params))
+    yield from (f"a {part.kind}" for part in parts_of(params) if part.kind.endswith("LM") and part.kind not in FUSED)
     for name, weight in {"length_rewarding": decoder.get("length_rewarding"), **_scorer_weights(params)}.items():
         if weight and name not in SCORERS:
             yield f"{name}={weight}"
@@ -137,10 +138,14 @@ def refuse_others(params: Hyperparams) -> None:
 
 def _search_settings(params: Hyperparams) -> Iterator[str]:
     """The search that the folder recommends, as settings of a recipe."""
-    key = _searcher(params)
+    key = searcher_of(params)
+    decoder, weights = params.arguments(key), _scorer_weights(params)
+    usual = {"min_decode_ratio": 0, "max_decode_ratio": 1}
+    yield from _settings(
+        {f"model.{name}": decoder[name] for name in usual if decoder.get(name, usual[name]) != usual[name]}
+    )
     if "Beam" not in params.name(key):
         return
-    decoder, weights = params.arguments(key), _scorer_weights(params)
     is_normalized = decoder.get("length_normalization", True)
     yield from ("decode.search=beam", f"decode.length_power={1 if is_normalized else 0}")
     found = {
@@ -159,9 +164,11 @@ def _search_settings(params: Hyperparams) -> Iterator[str]:
 
 def _fusion_settings(params: Hyperparams) -> Iterator[str]:
     """How the searcher fuses the language model, as settings of a recipe."""
-    decoder = params.arguments(_searcher(params))
-    temperature = _scorer_arguments(params, "RNNLMScorer").get("temperature", decoder.get("temperature_lm"))
-    weight = _scorer_weights(params).get("rnnlm", decoder.get("lm_weight"))
+    decoder = params.arguments(searcher_of(params))
+    own = {**_scorer_arguments(params, "RNNLMScorer"), **_scorer_arguments(params, "TransformerLMScorer")}
+    weights = _scorer_weights(params)
+    temperature = own.get("temperature", decoder.get("temperature_lm"))
+    weight = weights.get("rnnlm", weights.get("transformerlm", decoder.get("lm_weight")))
     yield from _settings({"decode.lm_weight": weight, "decode.lm_temperature": temperature})
 
 
@@ -171,22 +178,15 @@ def _settings(found: Mapping[str, Value]) -> Iterator[str]:
             yield f"{name}={value}"
 
 
-def _searcher(params: Hyperparams) -> str:
-    """The key of the search for the final scores: a run's file has one for validation, too."""
-    made = [key for key, value in params.root.items() if isinstance(value, Tagged) and value.tag.startswith("!new:")]
-    found = [key for key in made if params.name(key).startswith("S2S")]
-    return next((key for key in ("decoder", "test_search") if key in found), found[0] if found else "")
-
-
 def _scorer_weights(params: Hyperparams) -> Mapping[str, Value]:
-    scorer = params.arguments(_searcher(params)).get("scorer")
+    scorer = params.arguments(searcher_of(params)).get("scorer")
     weights = scorer.value.get("weights") if isinstance(scorer, Tagged) and isinstance(scorer.value, dict) else None
     return weights if isinstance(weights, dict) else {}
 
 
 def _scorer_arguments(params: Hyperparams, kind: str) -> Mapping[str, Value]:
     """What one of the searcher's own scorers is made with."""
-    scorer = params.arguments(_searcher(params)).get("scorer")
+    scorer = params.arguments(searcher_of(params)).get("scorer")
     full = scorer.value.get("full_scorers") if isinstance(scorer, Tagged) and isinstance(scorer.value, dict) else None
     for each in full if isinstance(full, tuple) else ():
         if isinstance(each, Tagged) and each.name == kind and isinstance(each.value, dict):
@@ -224,7 +224,7 @@ def _matches(name: str, rules: tuple[tuple[str, str], ...]) -> Iterator[str]:
 
 def _token_output(params: Hyperparams) -> str:
     """The key of the linear layer that the searcher decodes with; the other one is CTC's."""
-    return params.key_of(params.raw(f"{_searcher(params)}.linear")) or "seq_lin"
+    return params.key_of(params.raw(f"{searcher_of(params)}.linear")) or "seq_lin"
 
 
 def _shape(params: Hyperparams, names: list[str]) -> AedShape:
@@ -236,11 +236,14 @@ def _shape(params: Hyperparams, names: list[str]) -> AedShape:
     _require_supported(params, encoder, decoder)
     _require_features(params, features)
     blocks = number_of(params, encoder, "cnn_blocks", 2)
+    begin, end = ends_of(params)
     return AedShape(
         mels=number_of(params, features, "n_mels", 40),
         transform=number_of(params, features, "n_fft", 400),
         hop=round(SAMPLE_RATE / 1000 * _milliseconds(params, features, "hop_length", 10)),
         tokens=number_of(params, embedding, "num_embeddings", 0),
+        begin=begin,
+        end=end,
         encoder=CrdnnShape(
             channels=numbers_of(params, encoder, "cnn_channels", (128, 256))[:blocks],
             kernel=numbers_of(params, encoder, "cnn_kernelsize", (3, 3))[0],
@@ -288,13 +291,10 @@ def _milliseconds(params: Hyperparams, features: dict[str, Value], key: str, def
 def _require_supported(params: Hyperparams, encoder: dict[str, Value], decoder: dict[str, Value]) -> None:
     rnn = encoder.get("rnn_class")
     kernel = numbers_of(params, encoder, "cnn_kernelsize", (3, 3))
-    searcher = params.arguments(_searcher(params))
     activation = encoder.get("activation")
     expected: dict[str, tuple[Value, Value]] = {
         "activation": (activation.name if isinstance(activation, Tagged) else activation or "LeakyReLU", "LeakyReLU"),
         "cnn_kernelsize": (kernel, (kernel[0],) * len(kernel)),
-        "bos_index": (searcher.get("bos_index", END), END),
-        "eos_index": (searcher.get("eos_index", END), END),
         "rnn_class": (rnn.name if isinstance(rnn, Tagged) else rnn, "LSTM"),
         "rnn_bidirectional": (encoder.get("rnn_bidirectional", True), True),
         "using_2d_pooling": (encoder.get("using_2d_pooling", False), False),

@@ -1,19 +1,18 @@
-"""What the tokens stand for: SpeechBrain's own SentencePiece model, or the task's. Token 0 begins and ends a text."""
+"""What the tokens stand for: SpeechBrain's own SentencePiece model, or the task's; one begins a text, one ends it."""
 
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from attune.contracts import Task, TextTask, TokenizedTask
 from attune.errors import ConfigError
-from attune.families._pieces import OwnPieces, PieceCodec
+from attune.families._pieces import OwnPieces, PieceCodec, with_end
 from attune.families._speechbrain import TOKENIZER
 from attune.text.timestamps import strip_timestamps
 from attune.types import Hypothesis, Utterance
 
-END = 0
+END = 0  # of a task's tokens
 
 
-def own_codec(assets: Path, task: Task) -> PieceCodec:
+def own_codec(assets: Path, task: Task, begin: int, end: int) -> PieceCodec:
     """The tokens that came with the weights, for the task's text."""
     if not isinstance(task, TextTask):
         raise ConfigError("An attention encoder-decoder needs text; this task has none. Set task.name=transcribe.")
@@ -23,9 +22,9 @@ def own_codec(assets: Path, task: Task) -> PieceCodec:
 
     def encode(utterance: Utterance) -> tuple[int, ...]:
         ids = own.encode(strip_timestamps(text(utterance), utterance.language or language))
-        return _ended(token for token in ids if token != END)  # SpeechBrain has its unknown token there too
+        return (begin, *(token for token in ids if token != end), end)  # SpeechBrain's unknown token may be there too
 
-    return PieceCodec(_with_end(own.pieces), encode, own.decode, (END,))
+    return PieceCodec(with_end(own.pieces, end), encode, own.decode, (begin,))
 
 
 def task_codec(task: Task) -> PieceCodec:
@@ -34,18 +33,8 @@ def task_codec(task: Task) -> PieceCodec:
         raise ConfigError("An attention encoder-decoder needs text; this task has none. Set task.name=transcribe.")
     target, read = task.target, task.read
     return PieceCodec(
-        _with_end(task.pieces),
-        lambda utterance: _ended(target(utterance)),
+        with_end(task.pieces, END),
+        lambda utterance: (END, *target(utterance), END),
         lambda tokens: read(Hypothesis(tokens, 0.0)),
         (END,),
     )
-
-
-def _with_end(pieces: Sequence[str]) -> tuple[str, ...]:
-    """How tokens are written: the first as the end, for language models."""
-    return ("</s>", *pieces[1:])
-
-
-def _ended(tokens: Iterable[int]) -> tuple[int, ...]:
-    """From the token that begins to the one that ends."""
-    return (END, *tokens, END)

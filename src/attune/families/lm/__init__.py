@@ -27,7 +27,7 @@ def recognizes(path: Path) -> bool:
 
 
 def read(config: LmConfig, path: Path, assets: Path) -> ImportedCheckpoint:
-    """SpeechBrain's language model."""
+    """SpeechBrain's language model, recurrent or a Transformer."""
     from attune.families.lm.speechbrain import import_lm
 
     return import_lm(path, assets)

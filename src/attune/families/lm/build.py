@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from attune.audio.features import within
 from attune.contracts import Task, TaskModel, TextTask
 from attune.errors import ConfigError, ModelError
-from attune.families._pieces import OwnPieces
+from attune.families._pieces import OwnPieces, with_end
 from attune.families._speechbrain import TOKENIZER
 from attune.families.lm.model import FusedLm, LmShape, RecurrentLm
 from attune.families.lm.settings import LmConfig
@@ -22,7 +22,6 @@ from attune.families.lm.transformer import TransformerLm, TransformerLmShape
 from attune.scorers import LikelihoodScorer
 from attune.types import Batch, Json, Loss, Output, Target, Utterance, target_text, tokens_of
 
-END = 0
 RNN_SIZES = {
     "librispeech": LmShape(tokens=1),
     "small": LmShape(tokens=1, embedding=256, rnn_width=512, dnn_width=256),
@@ -42,10 +41,11 @@ class LmCodec:
     task: Task
     pieces: Sequence[str]
     encode: Callable[[Utterance], Target]
+    end: int = 0
 
     def target(self, utterance: Utterance) -> tuple[int, ...]:
         """The tokens of the text and its end."""
-        return (*tokens_of(self.encode(utterance)), END)
+        return (*tokens_of(self.encode(utterance)), self.end)
 
     def frames_needed(self, target: Target) -> int:
         """None: there is no audio."""
@@ -97,7 +97,7 @@ class LanguageModelNet(nn.Module):
 
     def _losses(self, batch: Batch) -> Tensor:
         ids, lengths = batch.tokens.ids, batch.tokens.lengths
-        logits, _ = self.net(F.pad(ids[:, :-1], (1, 0), value=END))
+        logits, _ = self.net(F.pad(ids[:, :-1], (1, 0), value=self.net.shape.begin))
         # One dimension: of two, CUDA has no loss that gives the same bits each time (train.strict).
         each = F.cross_entropy(logits.float().flatten(0, 1), ids.flatten(), reduction="none").view_as(ids)
         return (each * within(lengths, ids.shape[1])).sum(1)
@@ -124,7 +124,12 @@ def build_own(config: LmConfig, task: Task, assets: Path) -> TaskModel:
     own, text = OwnPieces(assets / TOKENIZER), task.text
 
     def encode(utterance: Utterance) -> tuple[int, ...]:
-        return tuple(token for token in own.encode(text(utterance)) if token != END)  # the unknown token is there too
+        # SpeechBrain has its unknown token at 0, where the end may be, too
+        return tuple(token for token in own.encode(text(utterance)) if token != shape.end)
 
-    net = LanguageModelNet(RecurrentLm(replace(shape, dropout=config.dropout)))
-    return TaskModel(net, LmCodec(task, own.pieces, encode), "likelihood")
+    net = LanguageModelNet(_net_of(replace(shape, dropout=config.dropout)))
+    return TaskModel(net, LmCodec(task, with_end(own.pieces, shape.end), encode, shape.end), "likelihood")
+
+
+def _net_of(shape: LmShape | TransformerLmShape) -> RecurrentLm | TransformerLm:
+    return RecurrentLm(shape) if isinstance(shape, LmShape) else TransformerLm(shape)

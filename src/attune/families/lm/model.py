@@ -22,6 +22,8 @@ class LmShape:
     dnn_layers: int = 1
     dnn_width: int = 512
     dropout: float = 0.0
+    begin: int = 0  # the token that begins a text
+    end: int = 0
 
 
 class LmBlock(nn.Module):
@@ -40,7 +42,7 @@ class LmBlock(nn.Module):
 
 
 class RecurrentLm(nn.Module):
-    """Tokens in, logits of the next ones out; token 0 begins and ends a text."""
+    """Tokens in, logits of the next ones out; the shape says which token begins a text and which one ends it."""
 
     def __init__(self, shape: LmShape) -> None:
         super().__init__()
@@ -75,7 +77,7 @@ class FusedLm:
     @torch.no_grad()
     def start(self, rows: int) -> tuple[Tensor, States]:
         """Those of the first token (R, V), and the states."""
-        begin = torch.zeros(rows, 1, dtype=torch.long, device=self.model.output.weight.device)
+        begin = torch.full((rows, 1), self.model.shape.begin, device=self.model.output.weight.device)
         return self._log_probs(*self.model(begin))
 
     @torch.no_grad()
