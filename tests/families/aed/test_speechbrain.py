@@ -460,6 +460,46 @@ def with_other_ends(tmp_path):
     return folder
 
 
+# What follows each layer between two: its weight and bias, numbered as in SpeechBrain, and as in a plain encoder
+NEXT = {
+    0: [(f"0.6.rnn.{{}}_ih_l0{way}", f"0.RNN.rnn.{{}}_ih_l1{way}") for way in ("", "_reverse")],
+    1: [("0.DNN.block_0.linear.w.{}", "0.DNN.block_0.linear.w.{}")],
+}
+
+
+def with_projections(plain):
+    """The tensors with a linear layer after each of the two LSTM layers, and plain ones that come to the same."""
+    torch.manual_seed(6)
+    projected = {re.sub(r"RNN\.rnn\.(\w+)_l0", r"3.rnn.\1_l0", name): each for name, each in plain.items()}
+    projected = {re.sub(r"RNN\.rnn\.(\w+)_l1", r"6.rnn.\1_l0", name): each for name, each in projected.items()}
+    for layer, following in NEXT.items():
+        weight, bias = torch.randn(32, 64) / 8, torch.randn(32)
+        projected |= {f"0.{4 + 3 * layer}.w.weight": weight, f"0.{4 + 3 * layer}.w.bias": bias}
+        for theirs, own in following:
+            narrow = plain[own.format("weight")][:, :32].clone()
+            projected[theirs.format("weight")] = narrow
+            plain = {
+                **plain,
+                own.format("weight"): narrow @ weight,
+                own.format("bias"): plain[own.format("bias")] + narrow @ bias,
+            }
+    return projected, plain
+
+
+@torch.no_grad()
+def test_linear_layers_between_those_of_the_lstm_are_imported(tmp_path):
+    frames = []
+    for number, tensors in enumerate(with_projections(read_tensors(golden_folder() / "asr.ckpt"))):
+        folder = broken(tmp_path / str(number), ("use_rnnp: False", f"use_rnnp: {number == 0}"))
+        (folder / "asr.ckpt").chmod(0o600)
+        torch.save(tensors, folder / "asr.ckpt")
+        renamed = dict(import_folder(folder, tmp_path).tensors)
+        built = FAMILY.build(AedConfig(weights="x"), Text(), tmp_path)
+        built.module.load_state_dict(renamed)
+        frames.append(built.module.eval().encode(golden().batch([2]))[0])
+    torch.testing.assert_close(*frames, atol=1e-4, rtol=0)
+
+
 @torch.no_grad()
 def test_a_text_may_begin_and_end_with_tokens_of_its_own(tmp_path):
     folder, assets = with_other_ends(tmp_path), tmp_path / "assets"

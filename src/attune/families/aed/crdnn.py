@@ -93,10 +93,13 @@ class Crdnn(nn.Module):
             bins, channels = bins // pooling, width
         # Layers of their own, because the dropout inside a stack of layers keeps a random state on CUDA that
         # seeding does not reach.
-        widths = [bins * channels, *[2 * shape.rnn_width] * (shape.rnn_layers - 1)]
+        recurred = shape.width if shape.is_rnn_projected else 2 * shape.rnn_width
+        widths = [bins * channels, *[recurred] * (shape.rnn_layers - 1)]
         self.rnn = nn.ModuleList(nn.LSTM(width, shape.rnn_width, bidirectional=True) for width in widths)
+        projected = shape.rnn_layers if shape.is_rnn_projected else 0
+        self.projections = nn.ModuleList(nn.Linear(2 * shape.rnn_width, shape.width) for _ in range(projected))
         self.dropout = nn.Dropout(shape.dropout)
-        widths = [2 * shape.rnn_width, *[shape.width] * (shape.dnn_layers - 1)]
+        widths = [recurred, *[shape.width] * (shape.dnn_layers - 1)]
         self.dnn = nn.ModuleList(DnnBlock(width, shape.width, shape.dropout) for width in widths)
 
     def forward(self, mels: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -122,5 +125,7 @@ class Crdnn(nn.Module):
         for number, layer in enumerate(self.rnn):
             data = self.dropout(packed.data) if number else packed.data
             packed, _ = layer(packed._replace(data=data))
+            if self.projections:
+                packed = packed._replace(data=self.projections[number](packed.data))
         recurred: Tensor = pad_packed_sequence(packed, batch_first=True, total_length=frames.shape[1])[0]
         return recurred

@@ -13,6 +13,7 @@ from attune.files import write_text
 
 FILE = "model.json"
 MOST = 10**6
+NEWER = {"is_rnn_projected"}  # which older files do not have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,7 @@ class CrdnnShape:
     rnn_width: int = 1024
     dnn_layers: int = 2
     width: int = 512  # of the encoder's frames
+    is_rnn_projected: bool = False  # each LSTM layer to that width
     dropout: float = 0.15
 
 
@@ -102,7 +104,7 @@ def _sizes(values: Mapping[str, Any]) -> Iterator[int]:
     for name, value in values.items():
         if isinstance(value, dict):
             yield from _sizes(value)
-        elif name not in ("dropout", "kind", "begin", "end"):
+        elif name not in ("dropout", "kind", "begin", "end", "is_rnn_projected"):
             yield from value if isinstance(value, tuple) else (value,)
 
 
@@ -168,6 +170,7 @@ def _part(written: Any, kinds: tuple[type, ...]) -> Any:
     """The kind of encoder or decoder that has these sizes."""
     written = dict(written)
     for kind in kinds:
-        if written.keys() == {each.name for each in fields(kind)}:
+        names = {each.name for each in fields(kind)}
+        if names - NEWER <= written.keys() <= names:
             return kind(**{name: tuple(each) if isinstance(each, list) else each for name, each in written.items()})
     raise ValueError(f"unknown sizes {', '.join(written)}")

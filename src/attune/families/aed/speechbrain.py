@@ -48,6 +48,7 @@ ENCODER = (
     (r"CNN\.block_(\d+)\.(conv_\d)\.conv\.", r"encoder.blocks.\1.\2.conv."),
     (r"CNN\.block_(\d+)\.(norm_\d)\.norm\.", r"encoder.blocks.\1.\2."),
     (r"RNN\.rnn\.(weight_[ih]h|bias_[ih]h)_l(\d+)", r"encoder.rnn.\2.\1_l0"),
+    (r"RNN\.w\.(\d+)\.", r"encoder.projections.\1."),
     (r"DNN\.block_(\d+)\.linear\.w\.", r"encoder.dnn.\1.linear."),
     (r"DNN\.block_(\d+)\.norm\.norm\.", r"encoder.dnn.\1.norm."),
 )
@@ -209,11 +210,21 @@ def _renamed(params: Hyperparams, names: list[str], tensors: Mapping[str, Tensor
         number, _, rest = name.partition(".")
         module = names[int(number)] if number.isdecimal() and int(number) < len(names) else ""
         kind = params.name(module)
+        rest = _within_rnn(rest) if kind == "CRDNN" else rest
         linear = ((r"w\.", "decoder.output." if module == token_output else "ctc."),)
         new = next((found for found in _matches(rest, RULES.get(kind, linear if kind == "Linear" else ()))), None)
         if new is None:
             raise ModelError(f"{params.path} loads {name!r}, which is not a weight of a CRDNN. {SUPPORTED}")
         yield new, tensor.float() if tensor.is_floating_point() else tensor
+
+
+def _within_rnn(name: str) -> str:
+    """A name as in a plain RNN: with `use_rnnp`, LSTM, linear and dropout layers are numbered after three others."""
+    found = re.match(r"(\d+)\.(?:rnn\.(\w+)_l0|w\.)", name)
+    if not found:
+        return name
+    layer, rest = (int(found[1]) - 3) // 3, name[found.end() :]
+    return f"RNN.rnn.{found[2]}_l{layer}{rest}" if found[2] else f"RNN.w.{layer}.{rest}"
 
 
 def _matches(name: str, rules: tuple[tuple[str, str], ...]) -> Iterator[str]:
@@ -253,6 +264,7 @@ def _shape(params: Hyperparams, names: list[str]) -> AedShape:
             rnn_width=number_of(params, encoder, "rnn_neurons", 512),
             dnn_layers=number_of(params, encoder, "dnn_blocks", 2),
             width=number_of(params, encoder, "dnn_neurons", 512),
+            is_rnn_projected=encoder.get("use_rnnp") is True,
         ),
         decoder=GruDecoderShape(
             embedding=number_of(params, embedding, "embedding_dim", 128),
@@ -300,7 +312,6 @@ def _require_supported(params: Hyperparams, encoder: dict[str, Value], decoder: 
         "using_2d_pooling": (encoder.get("using_2d_pooling", False), False),
         "time_pooling": (encoder.get("time_pooling", False), True),
         "projection_dim": (encoder.get("projection_dim", -1), -1),
-        "use_rnnp": (encoder.get("use_rnnp", False), False),
         "rnn_type": (decoder.get("rnn_type"), "gru"),
         "attn_type": (decoder.get("attn_type"), "location"),
         "num_layers": (decoder.get("num_layers", 1), 1),
