@@ -39,6 +39,9 @@ def run(arguments: Namespace) -> int:
     _print_size(to, imported)
     if imported.search.left_out:
         print(f"Not imported: {', '.join(imported.search.left_out)}. Hypotheses may differ from those it had.")
+    if imported.family == "lm":
+        print(f"Try it: attune evaluate RECOGNIZER --on MANIFEST decode.search=beam decode.lm={to}")
+        return 0
     others = companions(source, site)
     for family in others:
         _print_size(to / family, import_model(ImportRequest(source, to / family, family=family), site))

@@ -28,6 +28,8 @@ from attune.tensor_files import read_pickled, require_bounded
 FILE = "hyperparams.yaml"
 TOKENIZER = "tokenizer.model"
 META = "CKPT.yaml"
+RNN_LM, TRANSFORMER_LM = LANGUAGE_MODELS = ("RNNLM", "TransformerLM")
+RECOGNIZER = "ModuleList"
 RANKED_BY = ("WER", "loss")  # the lower, the better
 HUB_FILE = re.compile(r"([\w.-]+/[\w.-]+)/([\w.-]+(?:/[\w.-]+)*)")
 
@@ -46,6 +48,17 @@ class PretrainerPart:
 def open_hyperparams(folder: Path) -> Hyperparams:
     """A folder's hyperparams.yaml as data."""
     return read_hyperparams(folder / FILE)
+
+
+def has_lm(folder: Path) -> bool:
+    """Whether a folder has a language model that the family lm imports."""
+    return any(part.kind in LANGUAGE_MODELS for part in parts_of(open_hyperparams(folder)))
+
+
+def is_lm_alone(folder: Path) -> bool:
+    """Whether a folder has such a language model and no recognizer."""
+    params = open_hyperparams(folder)
+    return has_lm(folder) and not searcher_of(params) and all(part.kind != RECOGNIZER for part in parts_of(params))
 
 
 def parts_of(params: Hyperparams) -> Iterator[PretrainerPart]:

@@ -180,8 +180,9 @@ class ImportRequest:
 
 @dataclass(frozen=True, slots=True)
 class ImportedModel:
-    """What was imported: how many parameters, and how it was decoded."""
+    """What was imported: of which family, how many parameters, and how it was decoded."""
 
+    family: str
     parameters: int
     search: ImportedSearch
 
@@ -222,7 +223,8 @@ def import_model(request: ImportRequest, site: Site) -> ImportedModel:
         final = build_model(recipe, run.task, run.assets)
         final.task_model.module.load_state_dict(begun.loaded.task_model.module.state_dict())
         export(folder, recipe, run, final.task_model, watch=site.cache.watch)
-    return ImportedModel(sum(each.numel() for each in final.task_model.model.parameters()), begun.init.search)
+    parameters = sum(each.numel() for each in final.task_model.model.parameters())
+    return ImportedModel(family, parameters, begun.init.search)
 
 
 def external_recipe(path: Path, family: str, run: Path, overrides: Sequence[str]) -> Recipe:

@@ -12,12 +12,14 @@ import torch
 import torch.nn.functional as F
 from sentencepiece import SentencePieceTrainer
 
+from attune.cli import main
 from attune.corpora import open_manifest
 from attune.decoding.fusion import Fusion
 from attune.errors import ModelError
 from attune.families.lm import FAMILY, LmConfig
 from attune.families.lm.model import FusedLm
 from attune.families.lm.speechbrain import import_lm
+from attune.loading.pretrained import open_pretrained
 from attune.tasks.language_model import TASK, LanguageModelConfig
 from attune.testing import check_family, make_corpus
 from attune.types import Batch, TokenTargets, Utterance
@@ -226,6 +228,17 @@ def test_the_loss_of_a_text_is_that_of_its_tokens_and_its_end_after_the_token_th
     with torch.no_grad():
         torch.testing.assert_close(built.module.loss(batch).total, expected, atol=1e-4, rtol=0)
     assert built.codec.pieces[2] == "</s>"
+
+
+def test_a_folder_of_a_language_model_alone_is_imported_as_one(tmp_path, tokenizer, capsys):
+    folder, own = write_folder(tmp_path / "speechbrain", tokenizer), tmp_path / "own"
+    assert main(["import", str(folder), "--to", str(own)]) == 0
+    printed = capsys.readouterr().out
+    assert f"Try it: attune evaluate RECOGNIZER --on MANIFEST decode.search=beam decode.lm={own}" in printed
+    assert open_pretrained(own).recipe.model.family == "lm"
+    (tmp_path / "texts.jsonl").write_text('{"id": "a", "text": "ab ba"}\n')
+    assert main(["evaluate", str(own), "--on", str(tmp_path / "texts.jsonl"), "--device", "cpu"]) == 0
+    assert "perplexity" in capsys.readouterr().out
 
 
 def test_the_padding_token_cannot_begin_a_text_as_nothing_could_be_attended_to(tmp_path, tokenizer):

@@ -15,8 +15,12 @@ def build(config: AedConfig, task: Task, assets: Path) -> TaskModel:
 
 
 def recognizes(path: Path) -> bool:
-    """A folder with SpeechBrain's hyperparams.yaml."""
-    return (path / "hyperparams.yaml").is_file()
+    """A folder with SpeechBrain's hyperparams.yaml, whatever recognizer it has: others are refused with the reason."""
+    if not (path / "hyperparams.yaml").is_file():
+        return False
+    from attune.families._speechbrain import is_lm_alone
+
+    return not is_lm_alone(path)
 
 
 def remote_parts(path: Path) -> Mapping[str, str]:

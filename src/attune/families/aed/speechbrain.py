@@ -13,6 +13,8 @@ from attune.contracts import ImportedCheckpoint
 from attune.errors import ModelError
 from attune.families._hyperparams import Hyperparams, Tagged, Value
 from attune.families._speechbrain import (
+    LANGUAGE_MODELS,
+    RECOGNIZER,
     copy_tokenizer,
     ends_of,
     number_of,
@@ -40,7 +42,6 @@ OTHERS = (
     (r"TransformerASR", "Its Transformer layers are not supported. Train a new model: model.size=conformer-small."),
 )
 SCORERS = ("rnnlm", "transformerlm", "coverage", "ctc")  # whose weights are imported
-FUSED = ("RNNLM", "TransformerLM")  # the language models that the family lm imports
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 SUPPORTED = "attune imports a CRDNN of LSTM layers with a location-aware GRU decoder."
 # SpeechBrain's names within each of its modules, and ours
@@ -75,15 +76,15 @@ def import_folder(folder: Path, assets: Path) -> ImportedCheckpoint:
     refuse_others(params)
     parts = {part.kind: part for part in parts_of(params)}
     normalize = _normalization(params)
-    needed = ("SentencePieceProcessor", "ModuleList", *(("InputNormalization",) if normalize == "global" else ()))
+    needed = ("SentencePieceProcessor", RECOGNIZER, *(("InputNormalization",) if normalize == "global" else ()))
     for kind in needed:
         if kind not in parts:
             raise ModelError(f"The pretrainer of {params.path} loads no {kind}. {SUPPORTED}")
-    names = _module_names(params, parts["ModuleList"].key)
+    names = _module_names(params, parts[RECOGNIZER].key)
     shape = _shape(params, names)
     write_shape(shape, assets)
     copy_tokenizer(parts["SentencePieceProcessor"], assets)
-    tensors = dict(_renamed(params, names, read_tensors(parts["ModuleList"].file)))
+    tensors = dict(_renamed(params, names, read_tensors(parts[RECOGNIZER].file)))
     if normalize == "global":
         tensors |= dict(_statistics(parts["InputNormalization"].file, shape.mels))
     settings = (f"model.normalize={normalize}", *_search_settings(params))
@@ -94,7 +95,9 @@ def import_folder(folder: Path, assets: Path) -> ImportedCheckpoint:
 def _left_out(params: Hyperparams) -> Iterator[str]:
     """What the folder decodes with and attune does not have."""
     decoder = params.arguments(searcher_of(params))
-    yield from (f"a {part.kind}" for part in parts_of(params) if part.kind.endswith("LM") and part.kind not in FUSED)
+    yield from (
+        f"a {part.kind}" for part in parts_of(params) if part.kind.endswith("LM") and part.kind not in LANGUAGE_MODELS
+    )
     for name, weight in {"length_rewarding": decoder.get("length_rewarding"), **_scorer_weights(params)}.items():
         if weight and name not in SCORERS:
             yield f"{name}={weight}"

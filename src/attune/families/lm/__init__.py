@@ -21,9 +21,11 @@ def build(config: LmConfig, task: Task, assets: Path) -> TaskModel:
 
 def recognizes(path: Path) -> bool:
     """A folder of SpeechBrain's with a language model."""
-    from attune.families.lm import speechbrain
+    if not (path / "hyperparams.yaml").is_file():
+        return False
+    from attune.families._speechbrain import has_lm
 
-    return speechbrain.recognizes(path)
+    return has_lm(path)
 
 
 def read(config: LmConfig, path: Path, assets: Path) -> ImportedCheckpoint:

@@ -13,6 +13,8 @@ from attune.contracts import ImportedCheckpoint
 from attune.errors import ModelError
 from attune.families._hyperparams import Hyperparams, Tagged, Value
 from attune.families._speechbrain import (
+    RNN_LM,
+    TRANSFORMER_LM,
     PretrainerPart,
     copy_tokenizer,
     ends_of,
@@ -25,7 +27,7 @@ from attune.families.lm.model import LmShape
 from attune.families.lm.transformer import TransformerLmShape
 from attune.files import write_text
 
-RNN, TRANSFORMER, TOKENIZER_KIND = "RNNLM", "TransformerLM", "SentencePieceProcessor"
+TOKENIZER_KIND = "SentencePieceProcessor"
 SHAPE = "model.json"
 PADDING = 0  # TransformerLM masks this token wherever it is
 EPSILON = 1e-6  # of TransformerLM's norms
@@ -56,24 +58,19 @@ JOINED = re.compile(r"encoder\.layers\.(\d+)\.self_att\.att\.in_proj_(weight|bia
 POSITIONS = "positional_encoding.pe"  # computed from the places
 
 
-def recognizes(path: Path) -> bool:
-    """A folder of SpeechBrain's whose pretrainer loads a language model."""
-    if not (path / "hyperparams.yaml").is_file():
-        return False
-    return any(part.kind in (RNN, TRANSFORMER) for part in parts_of(open_hyperparams(path)))
-
-
 def import_lm(folder: Path, assets: Path) -> ImportedCheckpoint:
     """Write the sizes and the tokenizer to `assets`; the weights, under the model's own names."""
     params = open_hyperparams(folder)
     parts = {part.kind: part for part in parts_of(params)}
-    lm = parts.get(RNN) or parts.get(TRANSFORMER)
+    lm = parts.get(RNN_LM) or parts.get(TRANSFORMER_LM)
     if lm is None or TOKENIZER_KIND not in parts:
-        raise ModelError(f"The pretrainer of {params.path} loads no {RNN} or {TRANSFORMER} with a {TOKENIZER_KIND}.")
-    shape = _rnn_shape(params, lm) if lm.kind == RNN else _transformer_shape(params, lm)
+        raise ModelError(
+            f"The pretrainer of {params.path} loads no {RNN_LM} or {TRANSFORMER_LM} with a {TOKENIZER_KIND}."
+        )
+    shape = _rnn_shape(params, lm) if lm.kind == RNN_LM else _transformer_shape(params, lm)
     write_text(assets / SHAPE, json.dumps(asdict(shape), indent=1) + "\n")
     copy_tokenizer(parts[TOKENIZER_KIND], assets)
-    renamed = _rnn_tensors if lm.kind == RNN else _transformer_tensors
+    renamed = _rnn_tensors if lm.kind == RNN_LM else _transformer_tensors
     return ImportedCheckpoint(dict(renamed(read_tensors(lm.file), params)))
 
 
@@ -118,7 +115,7 @@ def _transformer_shape(params: Hyperparams, part: PretrainerPart) -> Transformer
     begin, end = ends_of(params)
     if begin == PADDING:
         raise ModelError(
-            f"{params.path} has bos_index={begin} for a {TRANSFORMER}, which masks token {PADDING} as padding: with "
+            f"{params.path} has bos_index={begin} for a {TRANSFORMER_LM}, which masks token {PADDING} as padding: with "
             "nothing to attend to, its log-probabilities are not numbers, in SpeechBrain too. Expected the bos_index "
             "and eos_index that it was trained with, in SpeechBrain's recipes 1 and 2."
         )
@@ -153,7 +150,7 @@ def _require_supported(params: Hyperparams, sizes: Mapping[str, Value]) -> None:
     for key, (found, wanted) in expected.items():
         if found not in wanted:
             raise ModelError(
-                f"{params.path} has {key}={found} for its {TRANSFORMER}; expected {' or '.join(map(str, wanted))}. "
+                f"{params.path} has {key}={found} for its {TRANSFORMER_LM}; expected {' or '.join(map(str, wanted))}. "
                 "attune imports those of encoder layers with absolute positions."
             )
 
@@ -171,7 +168,7 @@ def _transformer_tensors(tensors: Mapping[str, Tensor], params: Hyperparams) -> 
             for part, own in zip("qkv", tensor.float().chunk(3), strict=True):
                 yield f"net.layers.{joined[1]}.{part}_proj.{joined[2]}", own
         else:
-            yield _renamed(name, TRANSFORMER_RULES, params, f"a {TRANSFORMER}"), tensor.float()
+            yield _renamed(name, TRANSFORMER_RULES, params, f"a {TRANSFORMER_LM}"), tensor.float()
 
 
 def _renamed(name: str, rules: tuple[tuple[str, str], ...], params: Hyperparams, expected: str) -> str:
