@@ -137,12 +137,18 @@ def searcher_of(params: Hyperparams) -> str:
     return next((key for key in ("decoder", "test_search") if key in found), found[0] if found else "")
 
 
-def ends_of(params: Hyperparams) -> tuple[int, int]:
+def ends_of(params: Hyperparams, tokens: int) -> tuple[int, int]:
     """The tokens that begin and end a text: the searcher's or, of a language model alone, those of the file."""
     searcher = params.arguments(searcher_of(params))
-    found = {key: searcher.get(key, params.get(key)) for key in ("bos_index", "eos_index")}
-    named = {key: value for key, value in found.items() if value is not None}
-    return number_of(params, named, "bos_index", 0), number_of(params, named, "eos_index", 0)
+    begin, end = (_mark(params, key, searcher.get(key, params.get(key)), tokens) for key in ("bos_index", "eos_index"))
+    return begin, end
+
+
+def _mark(params: Hyperparams, key: str, value: Value, tokens: int) -> int:
+    mark = number_of(params, {} if value is None else {key: value}, key, 0)
+    if not 0 <= mark < tokens:
+        raise ModelError(f"{params.path} has {key}={mark}, which is none of its {tokens:,} tokens.")
+    return mark
 
 
 def number_of(params: Hyperparams, section: Mapping[str, Value], key: str, default: int) -> int:

@@ -259,6 +259,7 @@ def test_the_padding_token_cannot_begin_a_text_as_nothing_could_be_attended_to(t
             "speechbrain.nnet.activations.Swish",
             "activation=Swish for its TransformerLM; expected GELU",
         ),
+        ("eos_index: 2", "eos_index: 34", "eos_index=34, which is none of its 34 tokens"),
         ("nhead: 2", "nhead: 3", "Invalid sizes of a Transformer language model"),
         ("vocab: 34", "vocab: !PLACEHOLDER", "vocab=!PLACEHOLDER; expected a whole number"),
     ],

@@ -250,12 +250,13 @@ def _shape(params: Hyperparams, names: list[str]) -> AedShape:
     _require_supported(params, encoder, decoder)
     _require_features(params, features)
     blocks = number_of(params, encoder, "cnn_blocks", 2)
-    begin, end = ends_of(params)
+    tokens = number_of(params, embedding, "num_embeddings", 0)
+    begin, end = ends_of(params, tokens)
     return AedShape(
         mels=number_of(params, features, "n_mels", 40),
         transform=number_of(params, features, "n_fft", 400),
         hop=round(SAMPLE_RATE / 1000 * _milliseconds(params, features, "hop_length", 10)),
-        tokens=number_of(params, embedding, "num_embeddings", 0),
+        tokens=tokens,
         begin=begin,
         end=end,
         encoder=CrdnnShape(

@@ -88,7 +88,8 @@ def read_shape(assets: Path) -> LmShape | TransformerLmShape | None:
 
 def _rnn_shape(params: Hyperparams, part: PretrainerPart) -> LmShape:
     sizes = params.arguments(part.key)
-    begin, end = ends_of(params)
+    tokens = number_of(params, sizes, "output_neurons", 0)
+    begin, end = ends_of(params, tokens)
     rnn = sizes.get("rnn_class")
     if isinstance(rnn, Tagged) and rnn.name != "LSTM":
         raise ModelError(f"{params.path} has rnn_class={rnn.name}; attune imports language models of LSTM layers.")
@@ -98,7 +99,7 @@ def _rnn_shape(params: Hyperparams, part: PretrainerPart) -> LmShape:
             f"{params.path} has activation={activation.name}; attune imports language models of LeakyReLU."
         )
     return LmShape(
-        tokens=number_of(params, sizes, "output_neurons", 0),
+        tokens=tokens,
         embedding=number_of(params, sizes, "embedding_dim", 128),
         rnn_layers=number_of(params, sizes, "rnn_layers", 2),
         rnn_width=number_of(params, sizes, "rnn_neurons", 1024),
@@ -112,7 +113,8 @@ def _rnn_shape(params: Hyperparams, part: PretrainerPart) -> LmShape:
 def _transformer_shape(params: Hyperparams, part: PretrainerPart) -> TransformerLmShape:
     sizes = params.arguments(part.key)
     _require_supported(params, sizes)
-    begin, end = ends_of(params)
+    tokens = number_of(params, sizes, "vocab", 0)
+    begin, end = ends_of(params, tokens)
     if begin == PADDING:
         raise ModelError(
             f"{params.path} has bos_index={begin} for a {TRANSFORMER_LM}, which masks token {PADDING} as padding: with "
@@ -121,7 +123,7 @@ def _transformer_shape(params: Hyperparams, part: PretrainerPart) -> Transformer
         )
     activation = sizes.get("activation")
     return TransformerLmShape(
-        tokens=number_of(params, sizes, "vocab", 0),
+        tokens=tokens,
         width=number_of(params, sizes, "d_model", 512),
         heads=number_of(params, sizes, "nhead", 8),
         layers=number_of(params, sizes, "num_encoder_layers", 12),
