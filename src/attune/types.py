@@ -379,4 +379,4 @@ class ImportedSearch:
     """How a checkpoint was decoded: settings for the language model that came with it, and what attune has not."""
 
     fusion: tuple[str, ...] = ()  # decode.lm_weight=0.5
-    left_out: tuple[str, ...] = ()  # min_decode_ratio=0.1
+    left_out: tuple[str, ...] = ()  # kenlm=0.3
