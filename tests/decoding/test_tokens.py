@@ -489,6 +489,19 @@ def test_texts_gain_no_more_than_their_phrases_and_without_any_nothing(length_po
         assert ranks == pytest.approx(sorted(ranks, reverse=True), abs=1e-4)
 
 
+def test_a_phrase_makes_no_text_impossible():
+    model = GruModel(vocabulary=5, seed=1, sharpness=9.0)
+    pieces, sizes = ("</s>", "<s>", "▁a", "b", "▁c"), (300, LengthNorm(0.0), 300)
+
+    def found(fusion):
+        scorer = GruScorer(model, utterances(1, 1), limits=[3], filters=[suppress(torch.tensor([1]))])
+        return {each.tokens: each.score for each in beam_search(scorer, *sizes, fusion)[0]}
+
+    plain = found(None)
+    assert len(plain) == 40
+    assert found(boosted(pieces, ("ab", "c"), ((),))) == pytest.approx(plain, abs=1e-4)
+
+
 def test_with_phrases_of_their_own_neighbours_change_nothing():
     model = GruModel(vocabulary=5, seed=2, sharpness=3.0)
     scorer = GruScorer(model, utterances(3, 2), limits=[9, 5, 12])
