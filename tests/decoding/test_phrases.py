@@ -314,3 +314,25 @@ def test_a_phrase_that_was_had_is_worth_nothing_on_the_way_either():
         rows = boosted.advance(rows, torch.tensor([token]), torch.ones(1, dtype=torch.bool), torch.full((1,), 3.9))
     assert worth == pytest.approx([4.0, 0.0, 0.0])  # a loop is never ahead of the texts that have ended
     assert float(boosted.finish(rows)) == pytest.approx(0.0)
+
+
+def test_a_match_that_begins_anew_owes_nothing_to_what_was_before():
+    boosted = booster(PIECES, ["york"], 5.0)
+    rows, emitted = boosted.start(1), torch.ones(1, dtype=torch.bool)
+    for token, gap in (("▁yo", 3.0), ("▁york", 0.0)):  # the first breaks off
+        rows = boosted.advance(rows, torch.tensor(ids(PIECES, token)), emitted, torch.tensor([gap]))
+    assert float(boosted.finish(rows) + boosted.total(rows)) == pytest.approx(0.5)
+
+
+def test_a_bonus_that_is_changed_counts_at_once():
+    book = PhraseBook(TokenTexts(PIECES), 1.0, ("york",))
+    worths = [gain(replace(book, bonus=bonus).booster(((),), CPU), ids(PIECES, "▁york")) for bonus in (1.0, 3.0)]
+    assert worths == pytest.approx([4.0, 12.0])
+
+
+def test_the_phrases_of_utterances_of_any_length_are_their_own():
+    short, long = (spelled(text, {0: "e"}) for text in ("anna", "anna now"))
+    for rows, own in (((short, long), (("anna",), ())), ((long, short), ((), ("anna",)))):
+        fusion = Fusion(None, phrases=PhraseBook(TokenTexts(LETTERS), 3.0).booster(own, CPU))
+        found = [text_of(best).split()[0] for (best,) in ctc.beam_search(scorer_of(*rows), 16, fusion)]
+        assert found == ["anna" if each else "enna" for each in own]

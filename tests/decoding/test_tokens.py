@@ -17,7 +17,7 @@ from attune.seeds import derive
 from attune.text.filters import suppress
 from attune.types import Hypothesis
 
-from toy.language_models import random_bigrams, write_unigrams
+from toy.language_models import Bigrams, random_bigrams, write_unigrams
 
 END, START = 0, 1
 
@@ -336,6 +336,18 @@ def test_a_language_model_without_weight_changes_nothing():
     model = GruModel(vocabulary=12)
     plain, weightless = beam_search(mixed(model), 4), beam_search(mixed(model), 4, fusion=Fusion(LM, 0.0))
     assert [[replace(each, parts=()) for each in found] for found in weightless] == plain
+
+
+def test_a_temperature_flattens_the_language_model_from_the_first_token_on():
+    flatter = Bigrams((LM.log_probs / 2.5).log_softmax(-1))
+    hot, expected = (
+        beam_search(mixed(GruModel(vocabulary=12)), 4, fusion=fusion)
+        for fusion in (Fusion(LM, 0.7, temperature=2.5), Fusion(flatter, 0.7))
+    )
+    for found, wanted in zip(hot, expected, strict=True):
+        assert_same(found, wanted)
+    cold = beam_search(mixed(GruModel(vocabulary=12)), 4, fusion=Fusion(LM, 0.7))
+    assert [each[0].tokens for each in hot] != [each[0].tokens for each in cold]
 
 
 def test_tokens_beyond_the_language_model_cost_nothing_and_leave_its_state():

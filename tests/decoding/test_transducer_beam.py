@@ -299,3 +299,6 @@ def test_the_parts_of_a_fused_transducer_beam_add_up_to_its_ranks():
         assert all([*own] == ["acoustic", "lm", "phrases", "length"] for own in parts)
         ranks = [sum(own.values()) for own in parts]
         assert ranks == sorted(ranks, reverse=True)
+        whole = [sum(own.values()) - own["length"] for own in parts]
+        lengths = [len(one.tokens) + 1 for one in (each, *each.nbest)]  # a transducer ranks by the mean
+        assert ranks == pytest.approx([total / length for total, length in zip(whole, lengths, strict=True)])
