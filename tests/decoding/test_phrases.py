@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -233,7 +234,29 @@ def test_a_token_of_a_phrase_must_be_near_the_best_one():
     gains = boosted.bonuses(boosted.start(1), log_probs)[0]
     assert gains[PIECES.index("▁new")] > 0 and gains[PIECES.index("▁york")] == 0
     gains = boosted.bonuses(boosted.start(1), log_probs * 1.1)[0]
+    assert gains[PIECES.index("▁new")] == 0 and gains[PIECES.index("▁ne")] > 0
+    token, emitted = torch.tensor([PIECES.index("▁new")]), torch.ones(1, dtype=torch.bool)
+    for gap, begun in ((3.9, True), (4.1, False)):
+        rows = boosted.advance(boosted.start(1), token, emitted, torch.tensor([gap]))
+        assert bool(boosted.total(rows) > 0) == begun
+    refusing = replace(boosted, refuses_far=True)  # as a CTC beam does
+    gains = refusing.bonuses(refusing.start(1), log_probs * 1.1)[0]
     assert gains[PIECES.index("▁new")] == -torch.inf and gains[PIECES.index("▁ne")] > 0
+
+
+def test_the_total_is_what_was_gained_token_by_token():
+    torch.manual_seed(5)
+    boosted = booster(PIECES, ["new york", "york", "newer"], 2.0, ((),) * 64)
+    rows, emitted = boosted.start(64), torch.ones(64, dtype=torch.bool)
+    summed = torch.zeros(64)
+    for _ in range(40):
+        log_probs = torch.randn(64, len(PIECES)).mul(2.5).log_softmax(-1)
+        tokens = torch.randint(len(PIECES), (64,))
+        summed += boosted.bonuses(rows, log_probs).gather(1, tokens[:, None])[:, 0]
+        gaps = log_probs.amax(1) - log_probs.gather(1, tokens[:, None])[:, 0]
+        rows = boosted.advance(rows, tokens, emitted, gaps)
+        assert boosted.total(rows).tolist() == pytest.approx(summed.tolist(), abs=1e-4)
+    assert len(set(summed.tolist())) > 10
 
 
 def test_no_bonus_makes_a_phrase_loop():
@@ -274,7 +297,7 @@ def test_the_ranks_of_a_beam_are_the_sums_of_its_parts():
 
 def test_a_phrase_gains_what_it_needed_and_hardly_more():
     """So one more phrase never makes a text better than the text that the model would write."""
-    boosted = booster(PIECES, ["new york"], 5.0)
+    boosted = replace(booster(PIECES, ["new york"], 5.0), reach=torch.inf)
     for gap, gained in ((0.0, 0.5), (1.5, 3.5), (100.0, 35.0)):  # two tokens, and no more than the bonus
         rows = boosted.start(1)
         for token in ids(PIECES, "▁new", "▁york"):
@@ -288,6 +311,28 @@ def test_a_phrase_that_was_had_is_worth_nothing_on_the_way_either():
     worth = []
     for token in ids(PIECES, "▁york", "▁york", "▁york"):
         worth.append(float(boosted.bonuses(rows, torch.zeros(1, len(PIECES)))[0, token]))
-        rows = boosted.advance(rows, torch.tensor([token]), torch.ones(1, dtype=torch.bool), torch.full((1,), 9.0))
+        rows = boosted.advance(rows, torch.tensor([token]), torch.ones(1, dtype=torch.bool), torch.full((1,), 3.9))
     assert worth == pytest.approx([4.0, 0.0, 0.0])  # a loop is never ahead of the texts that have ended
     assert float(boosted.finish(rows)) == pytest.approx(0.0)
+
+
+def test_a_match_that_begins_anew_owes_nothing_to_what_was_before():
+    boosted = booster(PIECES, ["york"], 5.0)
+    rows, emitted = boosted.start(1), torch.ones(1, dtype=torch.bool)
+    for token, gap in (("▁yo", 3.0), ("▁york", 0.0)):  # the first breaks off
+        rows = boosted.advance(rows, torch.tensor(ids(PIECES, token)), emitted, torch.tensor([gap]))
+    assert float(boosted.finish(rows) + boosted.total(rows)) == pytest.approx(0.5)
+
+
+def test_a_bonus_that_is_changed_counts_at_once():
+    book = PhraseBook(TokenTexts(PIECES), 1.0, ("york",))
+    worths = [gain(replace(book, bonus=bonus).booster(((),), CPU), ids(PIECES, "▁york")) for bonus in (1.0, 3.0)]
+    assert worths == pytest.approx([4.0, 12.0])
+
+
+def test_the_phrases_of_utterances_of_any_length_are_their_own():
+    short, long = (spelled(text, {0: "e"}) for text in ("anna", "anna now"))
+    for rows, own in (((short, long), (("anna",), ())), ((long, short), ((), ("anna",)))):
+        fusion = Fusion(None, phrases=PhraseBook(TokenTexts(LETTERS), 3.0).booster(own, CPU))
+        found = [text_of(best).split()[0] for (best,) in ctc.beam_search(scorer_of(*rows), 16, fusion)]
+        assert found == ["anna" if each else "enna" for each in own]

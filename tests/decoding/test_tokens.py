@@ -17,7 +17,7 @@ from attune.seeds import derive
 from attune.text.filters import suppress
 from attune.types import Hypothesis
 
-from toy.language_models import random_bigrams, write_unigrams
+from toy.language_models import Bigrams, random_bigrams, write_unigrams
 
 END, START = 0, 1
 
@@ -338,6 +338,18 @@ def test_a_language_model_without_weight_changes_nothing():
     assert [[replace(each, parts=()) for each in found] for found in weightless] == plain
 
 
+def test_a_temperature_flattens_the_language_model_from_the_first_token_on():
+    flatter = Bigrams((LM.log_probs / 2.5).log_softmax(-1))
+    hot, expected = (
+        beam_search(mixed(GruModel(vocabulary=12)), 4, fusion=fusion)
+        for fusion in (Fusion(LM, 0.7, temperature=2.5), Fusion(flatter, 0.7))
+    )
+    for found, wanted in zip(hot, expected, strict=True):
+        assert_same(found, wanted)
+    cold = beam_search(mixed(GruModel(vocabulary=12)), 4, fusion=Fusion(LM, 0.7))
+    assert [each[0].tokens for each in hot] != [each[0].tokens for each in cold]
+
+
 def test_tokens_beyond_the_language_model_cost_nothing_and_leave_its_state():
     scorer = GruScorer(GruModel(vocabulary=5, sharpness=2.0), utterances(1), limits=[3])
     lm = random_bigrams(4)  # token 4 is none of its own
@@ -487,6 +499,19 @@ def test_texts_gain_no_more_than_their_phrases_and_without_any_nothing(length_po
             for each, gain in zip(found, gains, strict=True)
         ]
         assert ranks == pytest.approx(sorted(ranks, reverse=True), abs=1e-4)
+
+
+def test_a_phrase_makes_no_text_impossible():
+    model = GruModel(vocabulary=5, seed=1, sharpness=9.0)
+    pieces, sizes = ("</s>", "<s>", "▁a", "b", "▁c"), (300, LengthNorm(0.0), 300)
+
+    def found(fusion):
+        scorer = GruScorer(model, utterances(1, 1), limits=[3], filters=[suppress(torch.tensor([1]))])
+        return {each.tokens: each.score for each in beam_search(scorer, *sizes, fusion)[0]}
+
+    plain = found(None)
+    assert len(plain) == 40
+    assert found(boosted(pieces, ("ab", "c"), ((),))) == pytest.approx(plain, abs=1e-4)
 
 
 def test_with_phrases_of_their_own_neighbours_change_nothing():

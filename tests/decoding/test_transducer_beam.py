@@ -270,6 +270,26 @@ def test_phrases_are_found_where_they_are_nearly_as_probable_and_leave_other_tex
     assert gains[0] >= gains[1]
 
 
+@pytest.mark.parametrize(
+    ("durations", "length", "max_labels"),
+    [((), 3, 3), ((), 4, 2), ((0, 1, 2), 2, 2), ((0, 2), 3, 2), ((1, 2), 4, 4), ((1, 3), 5, 5)],
+)
+@pytest.mark.parametrize("seed", [0, 2])
+def test_with_phrases_every_sequence_has_its_whole_probability_and_only_those_with_a_phrase_gain(
+    durations, length, max_labels, seed
+):
+    model = random_transducer(tokens=3, durations=durations, seed=seed, sharpness=1.5)
+    scorer = model.scorer(random_frames([length], seed))
+    expected = {labels: total for labels, total in totals(scorer, max_labels).items() if len(labels) <= max_labels}
+    fusion = Fusion(None, phrases=PhraseBook(TokenTexts(("▁a", "b")), 1.0, ("ab",)).booster([()], torch.device("cpu")))
+    (found,) = beam_search(scorer, Beam(700, length_power=0.0, max_labels=max_labels, fusion=fusion))
+    short = {each.tokens: each for each in found if len(each.tokens) <= max_labels}
+    assert {labels: each.score for labels, each in short.items()} == pytest.approx(expected, abs=2e-5)
+    for labels, each in short.items():
+        gained, words = dict(each.parts)["fused"], "".join("ab"[token] for token in labels).replace("a", " a").split()
+        assert -1e-4 <= gained <= (2.0 if "ab" in words else 0.0) + 1e-4
+
+
 def test_the_parts_of_a_fused_transducer_beam_add_up_to_its_ranks():
     model, frames = random_transducer(tokens=5, seed=3, sharpness=1.5), random_frames([9, 14], 3)
     book = PhraseBook(TokenTexts(("▁a", "b", "▁c", "d")), 2.0, ("ab", "cd"))
@@ -279,3 +299,6 @@ def test_the_parts_of_a_fused_transducer_beam_add_up_to_its_ranks():
         assert all([*own] == ["acoustic", "lm", "phrases", "length"] for own in parts)
         ranks = [sum(own.values()) for own in parts]
         assert ranks == sorted(ranks, reverse=True)
+        whole = [sum(own.values()) - own["length"] for own in parts]
+        lengths = [len(one.tokens) + 1 for one in (each, *each.nbest)]  # a transducer ranks by the mean
+        assert ranks == pytest.approx([total / length for total, length in zip(whole, lengths, strict=True)])

@@ -1,6 +1,9 @@
 """A language model's weight is chosen on dev, kept with the run, and used from there on; phrases in whole runs."""
 
 import json
+import os
+import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -20,6 +23,8 @@ from attune.stages.train import Request, train
 from attune.studies.tune_fusion import FusionPoint, TriedPoint, TunedFusion, _write
 from attune.world import World
 
+from processes import start, wait
+from servers.s3 import KEY, SECRET, moto
 from tiny import write_recipe
 
 
@@ -73,6 +78,123 @@ def test_the_best_weight_is_written_and_evaluations_and_exports_use_it(run, lm, 
     assert run.recipe().decode.search == "greedy"  # the run's own recipe is what it was trained with
     greedy = open_eval_target(str(run.folder), ["decode.search=greedy"], this_site()).pretrained.recipe
     assert greedy.decode.search == "greedy" and greedy.decode.lm is None
+
+
+@pytest.fixture
+def copied(run, tmp_path):
+    """The run for a single test, which may change it."""
+    (tmp_path / "copy").mkdir()
+    shutil.copytree(run.folder, tmp_path / "copy" / "run", ignore=shutil.ignore_patterns(TUNED, ".tuning"))
+    return Run(tmp_path / "copy" / "run")
+
+
+def killed_after(points):
+    """Called in each rank before it starts: kill -9 as soon as so many settings are kept."""
+
+    def watch(_):
+        real, kept = os.replace, []
+
+        def replace(source, target, **more):
+            real(source, target, **more)
+            kept.extend([target] if ".tuning" in Path(target).parts else [])
+            if len(kept) == points:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        os.replace = replace
+
+    return watch
+
+
+def decoded(capsys):
+    """How many settings the last command decoded, and how many it said it had from before."""
+    out = capsys.readouterr().out
+    before = [line.partition(" of ")[0] for line in out.splitlines() if "decoded before" in line]
+    return out.count("decoding dev: utt 6/6"), int(before[0]) if before else 0
+
+
+GRID = ["--weights", "0.2,0.6", "--temperatures", "2"]
+
+
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.recipe)])
+def test_a_killed_tuning_goes_on_with_the_settings_that_are_missing_and_ends_in_the_same_bytes(
+    run, copied, lm, ranks, capsys
+):
+    assert tune(copied, lm, *GRID) == 0
+    settings, _ = decoded(capsys)
+    expected = (copied.folder / TUNED).read_bytes()
+    (copied.folder / TUNED).unlink()
+    shutil.rmtree(copied.folder / ".tuning")
+
+    words = ["tune-fusion", str(copied.folder), f"decode.lm={lm}", "decode.search=beam", "decode.beam=4"]
+    killed = wait(start([*words, "--workers=0", "--device=cpu", *GRID], ranks, killed_after(2)))
+    assert killed[0] == -signal.SIGKILL and not (copied.folder / TUNED).exists()
+    words = [*words, "--workers=0", "--device=cpu", *GRID]
+    if ranks > 1:
+        assert wait(start(words, ranks)) == [0] * ranks
+    else:
+        assert main(words) == 0
+        assert decoded(capsys) == (settings - 2, 2)
+    assert (copied.folder / TUNED).read_bytes() == expected
+
+
+def test_more_weights_cost_only_themselves(copied, lm, capsys):
+    assert tune(copied, lm, "--weights", "0.2") == 0
+    assert decoded(capsys) == (2, 0)
+    assert tune(copied, lm, "--weights", "0.2,0.4") == 0
+    assert decoded(capsys) == (1, 2)
+    first = (copied.folder / TUNED).read_bytes()
+    assert tune(copied, lm, "--weights", "0.2,0.4") == 0
+    assert decoded(capsys) == (0, 3) and (copied.folder / TUNED).read_bytes() == first
+
+
+def test_another_language_model_checkpoint_set_or_search_is_tuned_anew(copied, lm, tmp_path, capsys):
+    own, manifest = tmp_path / "own.arpa", tmp_path / "dev.jsonl"
+    own.write_bytes(lm.read_bytes())
+    rows = [json.loads(line) for line in Path(copied.recipe().data.dev[0]).read_text().splitlines()]
+    folder = Path(copied.recipe().data.dev[0]).parent
+    rows = [{**row, "audio": str(folder / row["audio"])} for row in rows]
+    manifest.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    words = ["--weights", "0.2", "--on", str(manifest)]
+
+    def reused(*more):
+        assert tune(copied, own, *words, *more) == 0
+        return decoded(capsys)
+
+    assert reused() == (2, 0) and reused() == (0, 2)
+    own.write_text(own.read_text().replace("\n-", "\n-1", 1))  # the first probability is another
+    assert reused() == (2, 0)
+    assert reused("decode.beam=5") == (2, 0)
+    assert reused("decode.beam=5", f"decode.phrases=[{rows[0]['text'].split()[0]}]") == (2, 0)
+    assert reused() == (2, 0)
+    rows[0]["text"] = "six"
+    manifest.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert reused() == (2, 0)
+    best = json.loads((copied.folder / "best.json").read_text())
+    (copied.folder / "best.json").write_text(json.dumps({**best, "step": 3}))
+    assert reused() == (2, 0)
+    assert len(list((copied.folder / ".tuning").iterdir())) == 2  # those of former ones are gone
+
+
+@pytest.mark.recipe
+def test_a_run_in_an_object_store_is_tuned_there(run, lm, tmp_path, monkeypatch, capsys):
+    settings = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1"}
+    settings |= {"AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null"}
+    settings |= {"ATTUNE_CACHE": str(tmp_path / "cache")}
+    with moto() as url:
+        for name, value in (settings | {"AWS_ENDPOINT_URL": url}).items():
+            monkeypatch.setenv(name, value)
+        import boto3
+
+        boto3.client("s3").create_bucket(Bucket="speech")
+        words = ["train", str(run.folder.parent / "recipe.yaml"), "run=s3://speech/run", "data.test=[]"]
+        assert wait(start([*words, "train.steps=6", "train.eval_every=6", "--workers=0"])) == [0]
+        words = ["tune-fusion", "s3://speech/run", f"decode.lm={lm}", "decode.search=beam", "--workers=0"]
+        assert main([*words, "--weights", "0.2"]) == 0
+        assert "written to s3://speech/run/fusion.json" in capsys.readouterr().out
+        stored = boto3.client("s3").get_object(Bucket="speech", Key=f"run/{TUNED}")["Body"].read()
+        assert [each["lm_weight"] for each in json.loads(stored)["tried"]] == [0, 0.2]
+        assert main([*words, "--weights", "0.2,0.4"]) == 0
+        assert "2 of 3 settings were decoded before" in capsys.readouterr().out
 
 
 def test_evaluations_search_as_what_was_tuned_did_and_without_a_language_model_where_none_is_better(tmp_path):

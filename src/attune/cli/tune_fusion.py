@@ -6,7 +6,7 @@ import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import TYPE_CHECKING
 
-from attune.cli._ranks import add_site, in_world, site_of
+from attune.cli._ranks import add_site, in_world
 from attune.cli._terminal import add_json, add_overrides, print_json
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ def run(arguments: Namespace) -> int:
 def _tune(arguments: Namespace, site: Site, world: World) -> int:
     from attune.display import Display, drawn
     from attune.errors import ConfigError
+    from attune.loading.pretrained import locate_model
     from attune.run import Run
-    from attune.sources import locate
     from attune.stages.eval_target import open_eval_target
     from attune.studies.tune_fusion import FusionGrid, tune_fusion
 
-    run = Run(locate(arguments.run, site_of(arguments).cache))
+    run = Run(locate_model(arguments.run, site.cache))
     if not run.checkpoints.is_dir():
         raise ConfigError(f"{arguments.run} is not a run, so the result cannot be saved in its folder. Give a run.")
     target = open_eval_target(arguments.run, arguments.overrides, site)
@@ -73,6 +73,8 @@ def _tune(arguments: Namespace, site: Site, world: World) -> int:
     found = drawn(tune_fusion(target, run, arguments.on, grid, site, world), display if world.is_first else None)
     if not world.is_first:
         return 0
+    if found.reused:
+        display.say(f"{found.reused} of {len(found.tried)} settings were decoded before")
     if arguments.json:
         print_json(found.as_json())
     else:
@@ -86,7 +88,7 @@ def _print(found: TunedFusion, run: Run) -> None:
     print(f"{found.split}, {found.best.score.metric.name} with LM {found.lm}:")
     for each in found.tried:
         print(_line(each, is_best=each is found.best))
-    print(f"written to {run.folder / TUNED}, which evaluate, transcribe and export use")
+    print(f"written to {run.name}/{TUNED}, which evaluate, transcribe and export use")
 
 
 def _line(each: TriedPoint, is_best: bool) -> str:

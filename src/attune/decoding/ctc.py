@@ -7,7 +7,7 @@ meet, and each ends at its own length: its neighbours cannot change its result.
 # B batch, F frames, V vocabulary, U utterances that are not over yet, K prefixes kept, C tokens to extend with
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -175,6 +175,8 @@ class _PrefixLm:
 
     @staticmethod
     def start(fusion: Fusion, utterances: int, beam: int) -> _PrefixLm:
+        if fusion.phrases:
+            fusion = replace(fusion, phrases=replace(fusion.phrases, refuses_far=True))
         return _PrefixLm(fusion, fusion.start(utterances * beam), np.zeros((utterances, beam)))
 
     def first(self, utterances: int) -> _PrefixLm:

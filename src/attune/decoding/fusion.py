@@ -86,6 +86,12 @@ class Fusion:
         gains = self.weight * rows.padded(log_probs.shape[1])
         return gains + self.phrases.bonuses(rows.phrases, log_probs) if self.phrases and rows.phrases else gains
 
+    def phrase_gains(self, rows: LmRows) -> Tensor:
+        """What phrases have added to each row so far (R,)."""
+        if self.phrases and rows.phrases:
+            return self.phrases.total(rows.phrases)
+        return torch.zeros(len(rows.log_probs), device=rows.log_probs.device)
+
     def finish(self, rows: LmRows) -> Tensor:
         """What the end of the audio adds to each row (R,), of models that have no token for it."""
         gains = torch.zeros(len(rows.log_probs), device=rows.log_probs.device)
@@ -98,7 +104,8 @@ class Fusion:
 
         `end` is the token that ends them, if there is one.
         """
-        lm, phrases = replace(self, phrases=None), replace(self, model=None, weight=0.0)
+        nowhere_far = replace(self.phrases, reach=torch.inf) if self.phrases else None
+        lm, phrases = replace(self, phrases=None), Fusion(None, phrases=nowhere_far)
         alone = {"lm": lm} if self.model else {}
         alone |= {"phrases": phrases} if self.phrases else {}
         totals = {name: each._totals(hypotheses, end) for name, each in alone.items()}

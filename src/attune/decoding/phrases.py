@@ -37,10 +37,11 @@ class PhraseRows:
     lists: Tensor  # (R,)
     had: Tensor  # (R, P + 1) the last stands for none
     behind: Tensor  # (R,) how much less probable than the best ones the tokens of its match were
+    kept: Tensor  # (R,) of the bonuses of those that it has had
 
     def select(self, rows: Tensor) -> PhraseRows:
         """The rows that continue from these (R,)."""
-        return PhraseRows(self.nodes[rows], self.lists[rows], self.had[rows], self.behind[rows])
+        return PhraseRows(self.nodes[rows], self.lists[rows], self.had[rows], self.behind[rows], self.kept[rows])
 
 
 @dataclass(frozen=True)
@@ -120,11 +121,14 @@ class PhraseTables:
         self.owners = torch.tensor([phrases, phrases, *owners], device=device)  # (M,) P stands for none
 
     @cached_property
+    def plain(self) -> Tensor:
+        """Where a token leads that matches nothing (V,)."""
+        return torch.where(torch.tensor(self.texts.stops, device=self.device), BOUNDARY, INSIDE)
+
+    @cached_property
     def defaults(self) -> Tensor:
         """Where a token leads that goes on with no match (L, 2, V): within a word, and where a word may begin."""
-        stop = torch.tensor(self.texts.stops, device=self.device)
-        plain = torch.where(stop, BOUNDARY, INSIDE)
-        tables = plain.repeat(len(self.trees), 2, 1)
+        tables = self.plain.repeat(len(self.trees), 2, 1)
         for number, tree in enumerate(self.trees):
             for table, found in ((0, tree.anew), (1, {**tree.anew, **tree.begins})):
                 self._fill(tables[number, table], found, number)
@@ -162,11 +166,16 @@ class PhraseTables:
 
 @dataclass(frozen=True, slots=True)
 class PhraseBooster:
-    """The phrases of a batch, for the rows of its beam: as many in a row for each utterance."""
+    """The phrases of a batch, for the rows of its beam: as many in a row for each utterance.
+
+    A token that is far below the best one matches nothing. A CTC beam refuses it instead (`refuses_far`) where a phrase
+    would have it: a prefix has one match, that of its first frame, and its letters may be near at a later one.
+    """
 
     tables: PhraseTables
     lists: Tensor  # (U,)
     reach: float
+    refuses_far: bool = False
 
     def of(self, utterances: Tensor) -> PhraseBooster:
         """Those of some utterances, in this order."""
@@ -176,7 +185,8 @@ class PhraseBooster:
         """Rows before any token."""
         lists = self.lists.repeat_interleave(rows // max(1, len(self.lists)))
         had = torch.zeros(rows, self.tables.phrases + 1, dtype=torch.bool, device=lists.device)
-        return PhraseRows(torch.full_like(lists, BOUNDARY), lists, had, torch.zeros(rows, device=lists.device))
+        none = torch.zeros(rows, device=lists.device)
+        return PhraseRows(torch.full_like(lists, BOUNDARY), lists, had, none, none)
 
     def bonuses(self, rows: PhraseRows, log_probs: Tensor) -> Tensor:
         """What each token would add to each row (R, V), of which the model itself thinks so (R, V).
@@ -184,9 +194,8 @@ class PhraseBooster:
         A phrase is not looked for where the audio speaks against it: none of its tokens may be far below the best one.
         """
         tables = self.tables
-        after = tables.defaults[rows.lists, tables.at_boundary[rows.nodes].long()]  # (R, V)
-        tokens, nodes = (each[rows.nodes] for each in tables.edges)  # (R, E)
-        after = F.pad(after, (0, 1)).scatter(1, tokens, nodes)[:, :-1]
+        is_far = self._is_far(log_probs.amax(1, keepdim=True) - log_probs)
+        after = self._after(rows, is_far)
         ended = self._ended(rows)
         is_break = tables.is_break | tables.at_boundary[rows.nodes][:, None]  # (R, V)
         is_had = torch.where(is_break, _had(ended, tables.owners[after]), _had(rows.had, tables.owners[after]))
@@ -197,9 +206,24 @@ class PhraseBooster:
         if missing > 0:
             gains = torch.cat([gains, self._kept(rows)[:, None].expand(-1, missing)], 1)
             potentials = F.pad(potentials, (0, missing))
-        is_far = log_probs < log_probs.amax(1, keepdim=True) - self.reach
         gains = gains[:, :vocabulary] - self._potentials(rows)[:, None]
+        if not self.refuses_far:
+            return gains
         return gains.masked_fill(is_far & (potentials[:, :vocabulary] > 0), -torch.inf)
+
+    def _is_far(self, gaps: Tensor) -> Tensor:
+        return gaps > self.reach
+
+    def _after(self, rows: PhraseRows, is_far: Tensor) -> Tensor:
+        """Where each token would lead each row (R, V), of which some are far below the best one."""
+        tables = self.tables
+        after = tables.defaults[rows.lists, tables.at_boundary[rows.nodes].long()]
+        tokens, nodes = (each[rows.nodes] for each in tables.edges)  # (R, E)
+        after = F.pad(after, (0, 1)).scatter(1, tokens, nodes)[:, :-1]
+        if not self.refuses_far:
+            known = min(after.shape[1], is_far.shape[1])
+            after[:, :known] = torch.where(is_far[:, :known], tables.plain[:known], after[:, :known])
+        return after
 
     def advance(self, rows: PhraseRows, tokens: Tensor, is_emitted: Tensor, gaps: Tensor) -> PhraseRows:
         """The rows after one more token each (R,), where one is emitted (R,), so far below the best one (R,)."""
@@ -211,14 +235,21 @@ class PhraseBooster:
         edges, targets = (each[rows.nodes] for each in tables.edges)
         is_edge = edges == tokens[:, None]
         nodes = torch.where(is_edge.any(1), (targets * is_edge).sum(1), default)
+        if not self.refuses_far:
+            plain = tables.plain[known].masked_fill(tokens > last, BOUNDARY)
+            nodes = torch.where(self._is_far(gaps), plain, nodes)
         is_ended = (is_emitted & is_break)[:, None]
         had = torch.where(is_ended, self._ended(rows), rows.had)
+        kept = rows.kept + self._kept(rows) * is_ended[:, 0]
         # A match that a token begins anew owes nothing to what was before it.
         before = rows.behind.masked_fill(~is_edge.any(1) | (tables.potentials[rows.nodes] == 0), 0)
         behind = (before + gaps).masked_fill(tables.potentials[nodes] == 0, 0)
-        return PhraseRows(
-            torch.where(is_emitted, nodes, rows.nodes), rows.lists, had, torch.where(is_emitted, behind, rows.behind)
-        )
+        nodes, behind = torch.where(is_emitted, nodes, rows.nodes), torch.where(is_emitted, behind, rows.behind)
+        return PhraseRows(nodes, rows.lists, had, behind, kept)
+
+    def total(self, rows: PhraseRows) -> Tensor:
+        """All that each row has gained so far (R,), and not had to give back."""
+        return rows.kept + self._potentials(rows)
 
     def finish(self, rows: PhraseRows) -> Tensor:
         """What the end adds to each row (R,): the phrase at its end stays, one that has only begun does not."""

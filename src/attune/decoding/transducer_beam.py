@@ -268,8 +268,13 @@ class _Search:
         keys = torch.stack([rows.hashes, rows.counts, rows.frames], 2)  # (U, K, 3)
         is_equal = (keys[:, :, None] == keys[:, None]).all(3)
         is_first = ~is_equal.tril(-1).any(2)  # they come best first
-        ranks = _summed(rows.ranks, is_equal, is_first)
-        return replace(rows, ranks=ranks, scores=_summed(rows.scores, is_equal, is_first) if rows.lm else ranks)
+        if rows.lm is None or self.beam.fusion is None:
+            ranks = _summed(rows.ranks, is_equal, is_first)
+            return replace(rows, ranks=ranks, scores=ranks)
+        # Phrases add to a text and not to each of its alignments: the best one says how much.
+        gains = self.beam.fusion.phrase_gains(rows.lm).view_as(rows.ranks)
+        ranks = _summed(rows.ranks - gains, is_equal, is_first) + gains
+        return replace(rows, ranks=ranks, scores=_summed(rows.scores, is_equal, is_first))
 
 
 def _summed(values: Tensor, is_equal: Tensor, is_first: Tensor) -> Tensor:

@@ -7,20 +7,22 @@ one that is there is never decoded again, and never mistaken for another's.
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from attune.config import flatten
 from attune.corpora import Corpus, CorpusSample
 from attune.decoding.search import Search
+from attune.decoding.settings import SearchConfig
 from attune.errors import ConfigError
 from attune.files import sha256
 from attune.loading.language_models import search_of
 from attune.loading.lock import as_locked
-from attune.loading.pretrained import LoadedModel
+from attune.loading.pretrained import LoadedModel, Pretrained, open_pretrained
 from attune.recipe import to_plain
 from attune.site import Site
+from attune.sources import locate
 from attune.stages import drain
 from attune.stages.eval_target import EvalTarget, load_eval_target, open_for_evaluation
 from attune.stages.evaluate import (
@@ -37,7 +39,7 @@ from attune.types import Prediction
 from attune.world import World
 
 UTTERANCES = 256  # in a shard: what is lost when its worker is
-DECIDING = ("task.", "model.", "decode.", "data.long_rows", "data.bad_rows")  # settings that predictions depend on
+DECIDING = ("task.", "model.", "data.long_rows", "data.bad_rows")  # settings that predictions depend on, beside decode
 PLACES = ("model.weights", "model.cache")  # which differ from machine to machine
 FILES = ("waveform", "features")  # scorers whose predictions are files
 
@@ -65,11 +67,9 @@ class ShardedEvaluation:
 
     def shards(self) -> list[Shard]:
         """All rows."""
-        plain = flatten(to_plain(self.target.pretrained.recipe))
-        settings = {key: value for key, value in plain.items() if key.startswith(DECIDING) and key not in PLACES}
-        content = [_content(self.target.pretrained.weights), self.corpus.fingerprint, UTTERANCES]
-        key = json.dumps([settings, self.search.as_json(), *content], default=str)
-        name = f"{self.corpus.name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+        decode = self.target.pretrained.recipe.decode
+        key = decoding_key(self.target.pretrained, decode.final or decode, self.search, self.corpus, self.site)
+        name = f"{self.corpus.name}-{key}-{UTTERANCES}"
         starts = range(0, len(self.corpus), UTTERANCES)
         return [
             Shard(f"{name}-{start // UTTERANCES:05d}.jsonl", start, min(start + UTTERANCES, len(self.corpus)))
@@ -86,16 +86,11 @@ class ShardedEvaluation:
             context = scoring_context(self.loaded.task, corpus, Path(scratch), self.site)
             part = drain(decode_part(self.loaded, corpus, batches, self.search, context, self.world))
         [predictions] = by_row(self.loaded, corpus, [part.predictions])
-        lines = [{"problems": part.problems, "seconds": part.seconds}]
-        lines += [asdict(predictions[row]) for row in range(len(rows))]
-        return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines).encode()
+        return as_lines([predictions[row] for row in range(len(rows))], part.problems, part.seconds)
 
     def score(self, contents: Iterable[bytes]) -> Evaluation:
         """The scores of all shards, given in their order."""
-        parts = [list(map(json.loads, content.decode().removesuffix("\n").split("\n"))) for content in contents]
-        predictions = [Prediction(**row) for _, *rows in parts for row in rows]
-        problems = [problem for head, *_ in parts for problem in head["problems"]]
-        whole = DecodedPart(dict(enumerate(predictions)), problems, sum(head["seconds"] for head, *_ in parts))
+        whole = from_lines(contents)
         with tempfile.TemporaryDirectory() as scratch:
             context = scoring_context(self.loaded.task, self.corpus, Path(scratch), self.site)
             return score_parts(self.loaded, self.corpus, [whole], self.search, context)
@@ -112,6 +107,35 @@ def open_sharded(target: EvalTarget, on: str | None, batch: int | None, site: Si
     corpus = open_for_evaluation(target, on, folder, site, world)
     search = search_of(recipe.decode.final or recipe.decode, loaded.task_model, site, world)
     return ShardedEvaluation(target, loaded, corpus, search, batch, site, world)
+
+
+def decoding_key(pretrained: Pretrained, config: SearchConfig, search: Search, corpus: Corpus, site: Site) -> str:
+    """Names what is decoded: the same key, the same predictions. Files count by their content."""
+    plain = flatten(to_plain(pretrained.recipe))
+    settings = {key: value for key, value in plain.items() if key.startswith(DECIDING) and key not in PLACES}
+    lm = _content_of_lm(locate(search.lm, site.cache)) if search.lm else None
+    phrases = search.phrases.phrases if search.phrases else ()
+    how = {**asdict(config), "batch": None, "final": None, "lm": lm, "phrases": phrases}
+    key = json.dumps([settings, how, _content(pretrained.weights), corpus.fingerprint], default=str)
+    return hashlib.sha256(key.encode()).hexdigest()[:12]
+
+
+def as_lines(predictions: Sequence[Prediction], problems: Sequence[str], seconds: float) -> bytes:
+    """Predictions as lines of JSON, after a line about all of them."""
+    lines = [{"problems": list(problems), "seconds": seconds}, *map(asdict, predictions)]
+    return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines).encode()
+
+
+def from_lines(contents: Iterable[bytes]) -> DecodedPart:
+    """What `as_lines` wrote of rows that follow one another."""
+    parts = [list(map(json.loads, content.decode().removesuffix("\n").split("\n"))) for content in contents]
+    predictions = [Prediction(**row) for _, *rows in parts for row in rows]
+    problems = [problem for head, *_ in parts for problem in head["problems"]]
+    return DecodedPart(dict(enumerate(predictions)), problems, sum(head["seconds"] for head, *_ in parts))
+
+
+def _content_of_lm(path: Path) -> str:
+    return _content(open_pretrained(path).weights if path.is_dir() else path)
 
 
 def _content(weights: Path) -> str:

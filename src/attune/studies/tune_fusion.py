@@ -1,4 +1,7 @@
-"""Choose how much a language model counts in a run's beam search, on the dev set and never on the test set."""
+"""Choose how much a language model counts in a run's beam search, on the dev set and never on the test set.
+
+Run again, a setting that was decoded costs nothing: its predictions are kept beside the run.
+"""
 
 import json
 import tempfile
@@ -11,23 +14,35 @@ import numpy as np
 from attune import catalog
 from attune.corpora import Corpus
 from attune.decoding.search import Search
-from attune.decoding.settings import USES
+from attune.decoding.settings import USES, SearchConfig
 from attune.decoding.word_ngram import WordNGram
 from attune.errors import ConfigError
-from attune.files import write_text
+from attune.files import completed, write_text
 from attune.loading.data import open_manifests
 from attune.loading.language_models import search_of
 from attune.loading.lock import as_locked
 from attune.loading.pretrained import LoadedModel
 from attune.metrics import Score
 from attune.run import TUNED, Run
+from attune.run_store import put_file
 from attune.scoring.error_rates import WER, word_errors
 from attune.scoring.significance import RateDifference, paired_bootstrap
 from attune.scoring.texts import texts_of
 from attune.site import Site
+from attune.stages.eval_shards import as_lines, decoding_key, from_lines
 from attune.stages.eval_target import EvalTarget, load_eval_target, open_for_evaluation
-from attune.stages.evaluate import Decoding, Evaluation, as_scored, evaluate, evaluation_batches, scoring_context
+from attune.stages.evaluate import (
+    Decoding,
+    Evaluation,
+    as_scored,
+    evaluate,
+    evaluation_batches,
+    score_parts,
+    scoring_context,
+)
 from attune.world import World
+
+KEPT = ".tuning"  # in the run's folder; hidden, so that it stays on this machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +80,7 @@ class TunedFusion:
     lm: str
     tried: tuple[TriedPoint, ...]
     best: TriedPoint
+    reused: int = 0  # of them, decoded by an earlier command
 
     def as_json(self) -> dict[str, object]:
         """As plain data."""
@@ -100,19 +116,61 @@ def tune_fusion(
         corpus = open_for_evaluation(target, on, Path(scratch), site, world)
         search = search_of(config, loaded.task_model, site, world)
         _require_usable(grid, search, loaded)
-        tuning = _Tuning(target, loaded, corpus, search, Path(scratch), site, world)
+        kept = _Kept(run.folder / KEPT, _key(target, config, search, corpus, site) if world.is_first else "")
+        tuning = _Tuning(target, loaded, corpus, search, kept, Path(scratch), site, world)
         _require_no_test(tuning, on)
         tried = yield from _try_all(tuning, _first_points(grid, search), {})
         tried = yield from _try_all(tuning, _further_points(grid, _best(tried)), tried)
     compared = _compared(tried)
     best = next(each for each in compared if each.point == _best(tried))
-    found = TunedFusion(corpus.name, config.lm, tuple(compared), best)
+    reused = sum(each.was_kept for each in tried.values())
+    found = TunedFusion(corpus.name, config.lm, tuple(compared), best, reused)
     if world.is_first:
         _write(run, found, search)
+        kept.remove_others()
     return found
 
 
-_Tried = dict[FusionPoint, Evaluation]
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    evaluation: Evaluation
+    was_kept: bool
+
+
+_Tried = dict[FusionPoint, _Decoded]
+
+
+def _key(target: EvalTarget, config: SearchConfig, search: Search, corpus: Corpus, site: Site) -> str:
+    """Names all that decides beside what is tuned, so that more weights cost only themselves."""
+    untuned = replace(config, lm_weight=0.0, lm_temperature=1.0, length_power=None)
+    return decoding_key(target.pretrained, untuned, search, corpus, site)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The predictions of settings that were decoded, a file for each; of two commands at once, both write the same."""
+
+    folder: Path
+    key: str
+
+    def read(self, point: FusionPoint) -> bytes | None:
+        try:
+            return self._path(point).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write(self, point: FusionPoint, evaluation: Evaluation) -> None:
+        with completed(self._path(point)) as partial:
+            partial.write_bytes(as_lines(evaluation.predictions, evaluation.problems, evaluation.decoding_seconds))
+
+    def remove_others(self) -> None:
+        """Those of another language model, checkpoint, set or search."""
+        for path in self.folder.glob("*.jsonl"):
+            if not path.name.startswith(f"{self.key}-"):
+                path.unlink(missing_ok=True)
+
+    def _path(self, point: FusionPoint) -> Path:
+        return self.folder / f"{self.key}-{point.lm_weight}-{point.lm_temperature}-{point.length_power}.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +179,25 @@ class _Tuning:
     loaded: LoadedModel
     corpus: Corpus
     search: Search
+    kept: _Kept  # for the first rank to read and write
     scratch: Path
     site: Site
     world: World
 
-    def decode(self, point: FusionPoint) -> Generator[Decoding, None, Evaluation]:
-        """Decode and score the dev set."""
+    def decode(self, point: FusionPoint) -> Generator[Decoding, None, _Decoded]:
+        """Decode the dev set, unless that was done before, and score it."""
         recipe = self.target.pretrained.recipe
         corpus = as_scored(self.corpus, self.loaded, recipe)
         context = scoring_context(self.loaded.task, corpus, self.scratch, self.site)
+        kept, *_ = self.world.gather(self.kept.read(point) if self.world.is_first else None)
+        if kept is not None:
+            part = from_lines([kept])
+            return _Decoded(score_parts(self.loaded, self.corpus, [part], self._search(point), context), True)
         batches = evaluation_batches(self.loaded, corpus, recipe.decode.final_batch, recipe, self.site, self.world)
-        return evaluate(self.loaded, corpus, batches, self._search(point), context, self.world)
+        evaluation = yield from evaluate(self.loaded, corpus, batches, self._search(point), context, self.world)
+        if self.world.is_first:
+            self.kept.write(point, evaluation)
+        return _Decoded(evaluation, False)
 
     def _search(self, point: FusionPoint) -> Search:
         search = self.search
@@ -174,20 +240,21 @@ def _further_points(grid: FusionGrid, best: FusionPoint) -> list[FusionPoint]:
 
 def _best(tried: _Tried) -> FusionPoint:
     """The best by the task's first metric; of equal ones the first."""
-    metric = next(iter(tried.values())).primary.metric
-    best = next(iter(tried))
-    for point, evaluation in tried.items():
-        if metric.is_better(evaluation.primary.value, tried[best].primary.value):
+    scores = {point: each.evaluation.primary for point, each in tried.items()}
+    best = next(iter(scores))
+    for point, score in scores.items():
+        if score.metric.is_better(score.value, scores[best].value):
             best = point
     return best
 
 
 def _compared(tried: _Tried) -> list[TriedPoint]:
     """Each with its difference to the first, which has no language model."""
-    first = next(iter(tried.values()))
+    evaluations = {point: each.evaluation for point, each in tried.items()}
+    first = next(iter(evaluations.values()))
     return [
         TriedPoint(point, each.primary, _difference(first, each) if each.primary.metric == WER else None)
-        for point, each in tried.items()
+        for point, each in evaluations.items()
     ]
 
 
@@ -223,3 +290,5 @@ def _write(run: Run, found: TunedFusion, search: Search) -> None:
     if point.length_power is not None:
         decode["length_power"] = point.length_power
     write_text(run.folder / TUNED, json.dumps({"decode": decode, **found.as_json()}, indent=1) + "\n")
+    if run.address:
+        put_file(run, run.folder / TUNED)
