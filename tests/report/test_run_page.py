@@ -16,8 +16,10 @@ from attune.report.page import packed
 from attune.report.sets import ScoredSet, set_data
 from attune.run import Run
 from attune.run_report import save_report
+from attune.scoring.accuracy import ACCURACY
 from attune.scoring.bootstrap import mean
 from attune.scoring.signals import SI_SDR
+from attune.types import Utterance
 
 from browser import browser
 from made_runs import make_run
@@ -109,7 +111,9 @@ def test_it_sorts_by_every_column(tab, run):
     tab.run(press % "id")
     assert shown(tab) == sorted(ids, reverse=True)
     tab.run(press % "errors")
-    errors = tab.run("[...document.querySelectorAll('.row .cell.errors')].map((each) => parseInt(each.textContent))")
+    told = tab.run("[...document.querySelectorAll('.row .cell.errors')].map((each) => each.textContent)")
+    assert told[-2:] == ["–", "–"]  # no predictions
+    errors = [int(each.split()[0]) for each in told[:-2]]
     assert errors == sorted(errors, reverse=True) and errors[0] > errors[-1]
     assert tab.run("document.querySelector('.heads .cell.errors').getAttribute('aria-sort')") == "descending"
 
@@ -246,6 +250,39 @@ def test_rows_of_any_task_are_exported_with_what_it_learns_from(task, value, tab
     for each in exported(tab, tmp_path / "down"):
         own = before[each.id]
         assert own.labels.items() <= each.labels.items() and own.segments == each.segments and own.text == each.text
+
+
+def test_an_utterance_without_a_prediction_is_neither_right_nor_wrong_and_says_so(tab, run, tmp_path):
+    opened(tab, run)
+    tab.run("window.page.filter({flag: 'absent'})")
+    assert len(shown(tab)) == 2
+    assert "no prediction" in tab.run("document.querySelector('.row .cell.text').textContent")
+    assert tab.run("document.querySelector('.row .cell.rate').textContent") == "–"
+    assert "no prediction" in tab.run("document.querySelector('.detail').textContent")
+    assert "0 errors" not in tab.run("document.querySelector('.detail').textContent")
+    exported(tab, tmp_path)
+    assert "hypothesis" not in next(tmp_path.glob("*.jsonl")).read_text()
+    tab.run("window.page.filter({flag: '', to: '0'})")
+    assert len(shown(tab)) == 2  # the right ones alone
+
+
+def test_a_slice_counts_what_was_scored():
+    rows = [Prediction(str(number), value, "low") for number, value in enumerate(["low", None, "high", None, None])]
+    speakers = [Utterance(each.id, 1.0, speaker=name) for each, name in zip(rows, "aabbc", strict=True)]
+    made = set_data(ScoredSet("test", rows, Scores({"accuracy": mean(ACCURACY, [1.0])}, {}), speakers))
+    assert [each[:3] for each in made["slices"]["speaker"]] == [["a", 1, 100.0], ["b", 1, 0.0]]
+
+
+def test_the_links_of_the_head_lead_to_what_the_page_has(tab, tmp_path):
+    opened(tab, make_run(tmp_path, lambda utterance, number: [1.0, number % 3], "{name: verify_speaker}"))
+    links = tab.run("[...document.querySelectorAll('nav a')].map((each) => each.hash.slice(1))")
+    assert "utterances" in links and "slices" not in links
+    assert tab.run(f"{links}.every((id) => document.getElementById(id))")
+
+
+def test_a_printed_page_of_any_task_has_utterances(tab, tmp_path):
+    opened(tab, make_run(tmp_path, lambda utterance, number: "low", "{name: classify, label: register}"))
+    assert "→ low" in tab.run("document.querySelector('.printed').textContent")
 
 
 def test_a_printed_page_has_the_worst_utterances_and_no_buttons(tab, run):
