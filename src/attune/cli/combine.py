@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attune.cli._terminal import add_json, print_json
+from attune.cli._terminal import add_json, between, print_json
 from attune.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -39,10 +39,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--vote", choices=VOTES, help="ROVER: by frequency (default), average or maximum confidence")
     parser.add_argument(
-        "--alpha", type=_share, metavar="A", help="ROVER: weight of frequency beside confidence (default 0.5)"
+        "--alpha", type=between(0, 1), metavar="A", help="ROVER: weight of frequency beside confidence (default 0.5)"
     )
     parser.add_argument(
-        "--null-confidence", type=_share, metavar="P", help="ROVER: confidence that there is no word (default 0.5)"
+        "--null-confidence",
+        type=between(0, 1),
+        metavar="P",
+        help="ROVER: confidence that there is no word (default 0.5)",
     )
     parser.add_argument("--nbest", action="store_true", help="ROVER: vote over the n best hypotheses of each system")
     parser.add_argument(
@@ -52,21 +55,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--trials", type=Path, metavar="FILE", help="verify: trial list of the systems' embeddings")
     parser.add_argument("--fit-trials", type=Path, metavar="FILE", help="verify: trial list of the --fit embeddings")
     parser.add_argument(
-        "--prior", type=_prior, default=0.5, metavar="P", help="verify: target prior to fit at (default 0.5)"
+        "--prior",
+        type=between(1e-6, 1 - 1e-6),
+        default=0.5,
+        metavar="P",
+        help="verify: target prior to fit at (default 0.5)",
     )
     add_json(parser)
-
-
-def _share(text: str) -> float:
-    if not 0 <= (value := float(text)) <= 1:
-        raise ArgumentTypeError(f"{text} is not between 0 and 1")
-    return value
-
-
-def _prior(text: str) -> float:
-    if not 0 < (value := float(text)) < 1:
-        raise ArgumentTypeError(f"{text} is not between 0 and 1")
-    return value
 
 
 def run(arguments: Namespace) -> int:
