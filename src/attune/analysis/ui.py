@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from attune.analysis.compare import compare_opened, open_systems
-from attune.analysis.watch import find_runs, view_run
+from attune.analysis.watch import named_runs, view_run
 from attune.errors import AttuneError, ConfigError, DataError
 from attune.report.compare_page import compare_page
 from attune.report.page import make_page
@@ -105,11 +105,7 @@ class RunsServer:
 
     def _found(self) -> dict[str, Run]:
         """Runs by the name that they have below the folder."""
-        runs = find_runs(self.folder) if self.folder.is_dir() else []
-        return {
-            str(run.folder.relative_to(self.folder)) if run.folder != self.folder else run.folder.name: run
-            for run in runs
-        }
+        return named_runs(self.folder) if self.folder.is_dir() else {}
 
     def _named(self, query: Query) -> list[tuple[str, Run]]:
         found, names = self._found(), query.get("run", ())
