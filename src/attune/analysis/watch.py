@@ -15,6 +15,8 @@ from attune.run import Run
 RECENT = 20  # lines of the log that a rate is taken from
 SILENT_SECONDS = 600.0
 
+Stamp = tuple[tuple[int, int] | None, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class RunView:
@@ -129,6 +131,20 @@ def _eta(stepped: Sequence[Mapping[str, Any]], steps: int | None) -> float | Non
     first, last = recent[0], recent[-1]
     taken, seconds = last["step"] - first["step"], last["time"] - first["time"]
     return max(0.0, (steps - last["step"]) * seconds / taken) if taken > 0 and seconds > 0 else None
+
+
+def run_stamp(run: Run) -> Stamp:
+    """When each file that a view is made of was last written, and how long it is."""
+    names = ("log.jsonl", "status.json", "best.json", "recipe.yaml", "report.html")
+    return tuple(_stamp(run.folder / name) for name in names)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
 
 
 def _changed(folder: Path) -> float:
