@@ -95,7 +95,7 @@ class RunsServer:
         return Answer(200, "application/json", json.dumps(shown))
 
     def _view(self, name: str, run: Run) -> RunView:
-        """A run as it is now; one that has not changed is not read again, unless time alone changes what is said."""
+        """A run as it is now; one that has not changed is not read again, unless time alone changes it."""
         stamp = run_stamp(run)
         known = self.views.get(name)
         if known and known[0] == stamp and not known[1].state.startswith("running"):
