@@ -15,10 +15,11 @@ from attune.metrics import Prediction, Scores
 from attune.report.page import packed
 from attune.report.sets import ScoredSet, set_data
 from attune.run import Run
-from attune.run_report import save_report
+from attune.run_report import make_report, save_report
 from attune.scoring.accuracy import ACCURACY
 from attune.scoring.bootstrap import mean
 from attune.scoring.signals import SI_SDR
+from attune.site import this_site
 from attune.types import Utterance
 
 from browser import browser
@@ -264,6 +265,28 @@ def test_an_utterance_without_a_prediction_is_neither_right_nor_wrong_and_says_s
     assert "hypothesis" not in next(tmp_path.glob("*.jsonl")).read_text()
     tab.run("window.page.filter({flag: '', to: '0'})")
     assert len(shown(tab)) == 2  # the right ones alone
+
+
+def test_runs_of_different_tasks_share_a_page(tab, run, tmp_path):
+    labels = make_run(tmp_path, lambda utterance, number: "low", "{name: classify, label: register}")
+    make_report([run, labels], this_site(), tmp_path).save(tmp_path / "both.html")
+    tab.open("about:blank", "true")
+    tab.problems.clear()
+    tab.open(f"file://{tmp_path}/both.html")
+    for place in (1, 0, 1):
+        tab.run(
+            f"runs = document.getElementById('run'), runs.value = '{place}', runs.dispatchEvent(new Event('change'))"
+        )
+        tab.run("new Promise((done) => setTimeout(done, 100))")  # what is observed of the former table comes late
+        assert len(shown(tab)) > 0 and tab.problems == []
+
+
+def test_every_button_has_a_name(tab, run):
+    opened(tab, run)
+    unnamed = "!each.getAttribute('aria-label') && !each.textContent && !each.labels?.length"
+    assert (
+        tab.run(f"[...document.querySelectorAll('button, a, input, select')].filter((each) => {unnamed}).length") == 0
+    )
 
 
 def test_a_slice_counts_what_was_scored():

@@ -144,7 +144,7 @@ function smallTable(columns, rows, { sort = 0, descending = true, onpick = null,
       state.sort = place;
       draw();
     });
-    return el("th", { scope: "col", class: column.numeric === false ? "" : "number" }, button);
+    return el("th", { scope: "col", class: column.numeric === false ? "" : "number" }, column.title ? button : null);
   });
   const more = el("button", { class: "quiet small", type: "button" });
   more.addEventListener("click", () => {
