@@ -90,6 +90,21 @@ def test_runs_of_one_name_in_different_folders_can_be_told_apart(tmp_path):
     assert "a/best" in shown and "b/best" in shown
 
 
+def test_a_log_with_figures_that_json_has_no_word_for_is_read(tmp_path):
+    run = training(tmp_path / "run", time.time())
+    with (run.folder / "log.jsonl").open("a") as file:
+        file.write('\n{"time": 1, "event": "step", "step": 51, "loss": NaN, "lr": 1e-3}\n')
+    shown = attune("watch", run.folder)
+    assert shown.returncode == 0 and "Training loss" in shown.stdout
+    assert "NaN" not in attune("watch", run.folder, "--json").stdout
+
+
+def test_a_run_in_the_current_folder_has_its_name(tmp_path, monkeypatch):
+    training(tmp_path / "mine", time.time())
+    monkeypatch.chdir(tmp_path / "mine")
+    assert json.loads(attune("watch", ".", "--json").stdout)[0]["name"] == "mine"
+
+
 def test_runs_that_are_removed_meanwhile_are_no_error(tmp_path):
     stop = threading.Event()
 

@@ -5,11 +5,13 @@ import gzip
 import json
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 
+from attune.analysis.compare import open_systems
 from attune.corpora import open_manifest
 from attune.metrics import Prediction, Scores
 from attune.report.page import packed
@@ -279,6 +281,12 @@ def test_runs_of_different_tasks_share_a_page(tab, run, tmp_path):
         )
         tab.run("new Promise((done) => setTimeout(done, 100))")  # what is observed of the former table comes late
         assert len(shown(tab)) > 0 and tab.problems == []
+
+
+def test_a_run_in_the_current_folder_has_its_name(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(run.folder)
+    assert data_of(make_report([Run(Path())], this_site(), tmp_path).html)["runs"][0]["name"] == run.folder.name
+    assert [each.name for each in open_systems([".", "../run"], None, "none", this_site())] == [".", "../run"]
 
 
 def test_every_button_has_a_name(tab, run):

@@ -72,7 +72,7 @@ def _is_file(source: str) -> bool:
 
 def _names(sources: Sequence[str]) -> list[str]:
     """Names as short as they can be to tell systems apart."""
-    short = [Path(source).stem if _is_file(source) else Path(source).name for source in sources]
+    short = [Path(source).stem if _is_file(source) else Path(source).absolute().name for source in sources]
     return short if len(set(short)) == len(short) else list(sources)
 
 

@@ -65,7 +65,7 @@ def find_runs(folder: Path) -> list[Run]:
 def named_runs(folder: Path) -> dict[str, Run]:
     """The runs of a folder by the name that they have below it."""
     return {
-        str(run.folder.relative_to(folder)) if run.folder != folder else run.folder.name: run
+        str(run.folder.relative_to(folder)) if run.folder != folder else folder.absolute().name: run
         for run in find_runs(folder)
     }
 
