@@ -149,6 +149,7 @@ def test_the_page_of_a_comparison_shows_won_and_lost_utterances_side_by_side(pag
         tab.run("document.querySelector('.scroller').focus()")
         tab.press("End")
         assert "id=" in tab.run("location.hash")
+        assert len(tab.run("[...document.querySelectorAll('.printed b')].map((each) => each.textContent)")) == lost
         assert tab.problems == []
         assert [each for each in tab.requests if not each.startswith(("file:", "data:", "blob:"))] == []
 

@@ -324,6 +324,28 @@ def test_a_printed_page_has_the_worst_utterances_and_no_buttons(tab, run):
     tab.call("Emulation.setEmulatedMedia", media="")
 
 
+def test_long_words_are_printed_within_the_page(tab, tmp_path):
+    run = make_run(tmp_path, lambda utterance, number: "donaudampfschifffahrt" * 20 if number == 3 else utterance.text)
+    opened(tab, run)
+    tab.look(width=700, height=900)
+    tab.call("Emulation.setEmulatedMedia", media="print")
+    assert tab.run("document.documentElement.scrollWidth") <= 700
+    tab.call("Emulation.setEmulatedMedia", media="")
+    tab.look()
+
+
+def test_a_confusion_of_labels_with_arrows_shows_its_utterances(tab, tmp_path):
+    run = make_run(
+        tmp_path,
+        lambda utterance, number: "b → c",
+        "{name: classify, label: way}",
+        change=lambda row: {**row, "labels": {"way": "a → b" if int(row["id"]) % 3 else "b → c"}},
+    )
+    opened(tab, run)
+    tab.run("document.querySelector('.matrix td.wrong button').click()")
+    assert len(shown(tab)) == 8
+
+
 def test_a_page_is_printed_dark_on_light_in_either_theme(tab, run):
     opened(tab, run)
     names = ("--paper", "--ink", "--substitution", "--wash-deletion", "--accent")

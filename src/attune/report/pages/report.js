@@ -254,8 +254,8 @@ class Report {
   }
 
   pairTest(name) {
+    if (this.set.kind === "labels") return (row) => this.set.texts[row].join(" → ") === name; // a label may have arrows
     const [wanted, found] = name.split(" → ");
-    if (this.set.kind === "labels") return (row) => this.set.texts[row][0] === wanted && this.set.texts[row][1] === found;
     const mark = wanted === "" ? `+${found}` : `~${found}`;
     return (row) => {
       const [reference, code] = this.set.texts[row];
