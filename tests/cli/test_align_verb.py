@@ -192,6 +192,12 @@ def demo_manifest(folder, rows, count):
     return folder / "m.jsonl"
 
 
+def test_a_few_seconds_are_not_no_hours(lecture, tmp_path, capsys):
+    manifest = demo_manifest(tmp_path, lecture[1], 3)
+    done = aligned(capsys, MODEL, manifest, "--to", tmp_path / "out", "--cut", "20", "--min-confidence", "0").out
+    assert "rows, 0.1 min of 0.1 min" in done
+
+
 def test_files_of_another_format_are_written_for_what_is_aligned_already(lecture, tmp_path, capsys):
     manifest, out = demo_manifest(tmp_path, lecture[1], 2), tmp_path / "out"
     aligned(capsys, MODEL, manifest, "--to", out)

@@ -85,6 +85,7 @@ def _to_folder(arguments: Namespace, recognizer: Recognizer, folder: Path, suffi
     from attune.analysis.align import ALIGNMENTS, ROWS, CutRules, align_to_folder, cut_rows, require_own_folder
     from attune.display import Display
     from attune.stages import drain
+    from attune.styles import duration
 
     require_own_folder(folder, arguments.model)
     display = Display(sys.stderr)
@@ -101,8 +102,8 @@ def _to_folder(arguments: Namespace, recognizer: Recognizer, folder: Path, suffi
         return 2 if problems else 0
     print(f"{folder / ALIGNMENTS}")
     if summary:
-        kept, total = summary.seconds / 3600, summary.total_seconds / 3600
-        print(f"{folder / ROWS}: {summary.rows:,} rows, {kept:.2f} h of {total:.2f} h")
+        kept, total = duration(summary.seconds), duration(summary.total_seconds)
+        print(f"{folder / ROWS}: {summary.rows:,} rows, {kept} of {total}")
         for reason, count in summary.dropped.items():
             print(f"  dropped {count:,}: {reason}")
     return 2 if problems else 0
