@@ -422,6 +422,22 @@ def test_diarization_gets_a_time_axis(tab, tmp_path):
     assert "DER" in tab.run("document.querySelector('.heads').textContent") and tab.problems == []
 
 
+def test_long_names_of_speakers_fit_the_time_axis(tab, tmp_path):
+    names = ("ES2011a_speaker_FEE041", "ES2011a_speaker_MEE042")
+    turns = [{"start": 0.1, "end": 0.4, "speaker": name} for name in names]
+    run = make_run(
+        tmp_path,
+        lambda utterance, number: {"segments": turns, "seconds_per_frame": 0.1, "activity": ["9"] * 2},
+        "{name: diarize}",
+        change=lambda row: {**row, "segments": turns},
+    )
+    opened(tab, run)
+    tab.wait("document.querySelector('.timeline text')")
+    assert tab.run("[...document.querySelectorAll('.timeline text')].every((each) => each.getBBox().x >= 0)")
+    assert "FEE041" in tab.run("document.querySelector('.timeline text').textContent")
+    assert tab.run("document.querySelector('.timeline text title').textContent") == names[0]
+
+
 def test_a_report_without_its_manifest_says_so_and_has_the_rest(tmp_path):
     run = make_run(tmp_path, wrong_now_and_then)
     (tmp_path / "data/manifest.jsonl").unlink()
