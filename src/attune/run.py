@@ -267,7 +267,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
     """The lines of a log; one that was cut off or is damaged is left out."""
     for line in split_lines(path.read_text(encoding="utf-8", errors="replace")) if path.is_file() else []:
         with suppress(ValueError, RecursionError):
-            yield msgspec.convert(json.loads(line), dict[str, Any])
+            yield msgspec.convert(json.loads(line, parse_constant=lambda _: None), dict[str, Any])  # NaN: null
 
 
 def _record(path: Path, kind: type[Record]) -> Record | None:

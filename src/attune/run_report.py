@@ -76,7 +76,7 @@ def run_facts(run: Run, site: Site, beside: Path, embedded: int = EMBEDDED) -> R
     vocabulary = _vocabulary(opened) if names else None
     best = run.best()
     return RunFacts(
-        name=run.folder.name or str(run.folder),
+        name=run.folder.absolute().name,
         folder=str(beside.absolute()),
         state=run.state() or "not finished",
         task=opened.recipe.task.name,

@@ -21,6 +21,8 @@ from made_runs import make_run
 
 pytestmark = pytest.mark.recipe
 
+RUN_LINKS = "[...document.querySelectorAll('tbody td:first-child a')].map((each) => each.textContent)"
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -125,3 +127,40 @@ def test_the_page_lists_runs_follows_one_and_opens_reports_and_comparisons(folde
         tab.wait("document.querySelectorAll('.row').length > 2")
         assert tab.problems == []
         assert {each.split("/")[2] for each in tab.requests if each.startswith("http")} == {address.split("/")[2]}
+
+
+def test_order_and_focus_stay_while_runs_are_trained(folder):
+    with served(folder) as address, browser() as tab:
+        tab.look()
+        tab.open(address, "document.querySelectorAll('tbody tr').length === 2")
+        tab.run("document.querySelector('th button').click(); document.querySelector('th button').click()")
+        before = tab.run(RUN_LINKS)
+        tab.run("[...document.querySelectorAll('tbody a')].find((each) => each.textContent === 'a').focus()")
+        focused = tab.run("document.activeElement.href")
+        with (folder / "a/log.jsonl").open("a") as file:
+            file.write(json.dumps({"time": time.time() + 5, "event": "step", "step": 22, "loss": 0.062}) + "\n")
+        tab.wait("document.body.textContent.includes('0.062')")
+        assert before == ["b <i>", "a"] == tab.run(RUN_LINKS)
+        assert focused == tab.run("document.activeElement.href")
+        assert tab.run("document.querySelector('th').getAttribute('aria-sort')") == "descending"
+
+
+def test_what_cannot_be_shown_is_a_page_with_the_way_back(folder, tmp_path):
+    with served(folder, token="secret") as address, browser() as tab:
+        tab.open(f"{address}/report?run=gone&token=secret", "document.querySelector('p')")
+        assert "There is no run gone" in tab.run("document.body.textContent")
+        assert tab.run("document.querySelector('a').getAttribute('href')") == "/?token=secret"
+        tab.open(f"{address}/compare?run=%3Cb%3E&token=secret", "document.querySelector('p')")
+        assert tab.run("document.querySelector('b')") is None
+
+
+def test_a_run_that_is_not_trained_any_more_is_read_once(folder):
+    server = RunsServer(folder, this_site(), "attune ui runs")
+    first = json.loads(server.answer("/api/runs", {}).body)
+    began = time.perf_counter()
+    for _ in range(100):
+        assert json.loads(server.answer("/api/runs", {}).body) == first
+    assert time.perf_counter() - began < 1.0  # of two runs, each a millisecond and not ten
+    with (folder / "a/log.jsonl").open("a") as file:
+        file.write(json.dumps({"time": time.time(), "event": "step", "step": 30, "loss": 0.5}) + "\n")
+    assert max(each["step"] for each in json.loads(server.answer("/api/runs", {}).body)) == 30

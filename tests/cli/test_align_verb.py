@@ -183,6 +183,56 @@ def test_a_text_that_was_corrected_is_aligned_again(lecture, tmp_path, capsys):
     assert before[1] in (tmp_path / "out/alignments.jsonl").read_text().splitlines()  # what is the same is kept
 
 
+def demo_manifest(folder, rows, count):
+    lines = []
+    for number, (text, audio) in enumerate(rows[:count]):
+        soundfile.write(folder / f"u{number}.wav", audio, SAMPLE_RATE)
+        lines.append({"id": f"u{number}", "audio": f"u{number}.wav", "text": text})
+    (folder / "m.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder / "m.jsonl"
+
+
+def test_a_few_seconds_are_not_no_hours(lecture, tmp_path, capsys):
+    manifest = demo_manifest(tmp_path, lecture[1], 3)
+    done = aligned(capsys, MODEL, manifest, "--to", tmp_path / "out", "--cut", "20", "--min-confidence", "0").out
+    assert "rows, 0.1 min of 0.1 min" in done
+
+
+def test_files_of_another_format_are_written_for_what_is_aligned_already(lecture, tmp_path, capsys):
+    manifest, out = demo_manifest(tmp_path, lecture[1], 2), tmp_path / "out"
+    aligned(capsys, MODEL, manifest, "--to", out)
+    aligned(capsys, MODEL, manifest, "--to", out, "--format", "TextGrid")
+    aligned(capsys, MODEL, manifest, "--to", tmp_path / "fresh", "--format", "TextGrid")
+    for name in ("u0.TextGrid", "u1.TextGrid"):
+        assert (out / name).read_text() == (tmp_path / "fresh" / name).read_text()
+
+
+def test_a_folder_of_another_model_is_refused(lecture, tmp_path, capsys):
+    manifest, out = demo_manifest(tmp_path, lecture[1], 1), tmp_path / "out"
+    shutil.copytree(DEMO / "model", tmp_path / "other")
+    aligned(capsys, MODEL, manifest, "--to", out)
+    refused = aligned(capsys, tmp_path / "other", manifest, "--to", out, code=2).err
+    assert f"{out} has the alignments of {MODEL}" in refused and "Name another folder" in refused
+    aligned(capsys, MODEL, manifest, "--to", out)
+
+
+def test_a_row_whose_text_is_too_long_is_named(lecture, tmp_path, capsys):
+    (_, audio), *_ = lecture[1]
+    manifest = demo_manifest(tmp_path, [("word " * 400, audio), ("— !", audio)], 2)
+    for to in (("--to", tmp_path / "out"), ()):
+        told = aligned(capsys, MODEL, manifest, *to, code=2).err
+        assert "m.jsonl:1: utterance 'u0': the text is longer than its audio" in told
+        assert "m.jsonl:2: utterance 'u1': the text has no words, only marks" in told
+
+
+@pytest.mark.parametrize("option", ["--cut", "--pause", "--min-confidence"])
+def test_a_value_that_is_no_number_is_named_as_it_was_written(option, capsys):
+    capsys.readouterr()
+    with pytest.raises(SystemExit, match="2"):
+        main(["align", MODEL, "m.jsonl", option, "long"])
+    assert f"argument {option}: invalid number value: 'long'" in capsys.readouterr().err
+
+
 def test_formats_go_by_the_name_of_a_file_and_ctm_to_the_terminal(lecture, tmp_path, capsys):
     folder, _, _ = lecture
     ctm = aligned(capsys, MODEL, folder / "lecture.jsonl").out

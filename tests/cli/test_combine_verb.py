@@ -225,3 +225,52 @@ def test_a_label_that_every_system_finds_improbable_has_a_chance_of_nothing(tmp_
     combined(capsys, test, "--fit", dev, "--task", "classify", "--out", tmp_path / "o.jsonl")
     scores = [json.loads(line)["score"] for line in (tmp_path / "o.jsonl").read_text().splitlines()]
     assert scores[0] > -0.01 and scores[1] < -700
+
+
+def test_texts_are_normalized_as_a_whole(tmp_path, capsys):
+    spoken = ["twenty one dollars please", "i am mister smith"]
+    one = texts(tmp_path / "a.jsonl", spoken, ["$21 please", "I'm Mr. Smith"], score=-2.0)
+    words = [{"text": text, "confidence": 0.5} for text in spoken[0].split()]
+    two = write(
+        tmp_path / "b.jsonl", [{"id": "u0", "text": spoken[0], "words": words}, {"id": "u1", "text": spoken[1]}]
+    )
+    options = ("--normalizer", "english", "--out", tmp_path / "o.jsonl", "--json")
+    scores = json.loads(combined(capsys, one, two, *options).out)["scores"]
+    assert {value(each, "wer") for each in scores.values()} == {0.0}
+
+
+def test_a_recording_in_which_one_ctm_has_no_word_is_combined(tmp_path, capsys):
+    (tmp_path / "a.ctm").write_text("u0 1 0 0.3 the 0.9\nu1 1 0 0.3 cat 0.9\n")
+    (tmp_path / "b.ctm").write_text("u0 1 0 0.3 the 0.9\n")
+    (tmp_path / "c.ctm").write_text("u0 1 0 0.3 the 0.9\n;; nothing in u1\n")
+    found = combined(capsys, *(tmp_path / f"{name}.ctm" for name in "abc"), "--out", tmp_path / "o.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    assert [(row["id"], row["value"]) for row in rows] == [("u0", "the"), ("u1", "")]
+    assert "b.ctm has no word of 1 of 2 recordings, such as 'u1'" in found.err
+    (tmp_path / "d.ctm").write_text("other 1 0 0.3 the 0.9\n")
+    refused = combined(capsys, tmp_path / "a.ctm", tmp_path / "d.ctm", "--out", tmp_path / "o.jsonl", code=2).err
+    assert "different ids" in refused
+
+
+@pytest.mark.parametrize(
+    ("values", "told"), [(["yes", "yes"], "all 2 are right"), ([None, None], "it has no predictions")]
+)
+def test_a_dev_set_that_cannot_calibrate_is_named(values, told, tmp_path, capsys, recwarn):
+    fine = texts(tmp_path / "fine.jsonl", ["yes", "no"], ["yes", "yes"], score=-1.0)
+    useless = texts(tmp_path / "useless.jsonl", values, ["yes", "yes"], score=-1.0)
+    options = ("--task", "classify", "--out", tmp_path / "o.jsonl")
+    refused = combined(capsys, fine, fine, "--fit", fine, useless, *options, code=2).err
+    assert f"--fit file 2: {told}" in refused
+    assert not recwarn.list
+
+
+def test_labels_without_references_or_predictions_have_no_scores_but_are_combined(tmp_path, capsys):
+    dev = texts(tmp_path / "dev.jsonl", ["yes", "no"], ["yes", "yes"], score=-1.0)
+    blind = texts(tmp_path / "blind.jsonl", ["yes", "no"], [None, None], score=-1.0)
+    absent = texts(tmp_path / "absent.jsonl", [None, None], ["yes", "no"])
+    for test in (blind, absent):
+        options = (test, "--fit", dev, "--task", "classify", "--out", tmp_path / "o.jsonl")
+        assert "nan" not in combined(capsys, *options).out
+        told = combined(capsys, *options, "--json").out
+        assert json.loads(told, parse_constant=pytest.fail)["ece"] is None
+        assert len((tmp_path / "o.jsonl").read_text().splitlines()) == 2

@@ -84,6 +84,17 @@ def test_a_predictions_folder_is_a_peer(tmp_path, capsys):
     assert found["sets"]["x"]["compound_wer"][0] == 25 and found["sets"]["x"]["wer"][0] == 75
 
 
+def test_speed_is_that_of_sets_with_a_clock(tmp_path, capsys):
+    timed = {"audio_filepath": "a", "duration": 10.0, "time": 0.5, "text": "yes", "pred_text": "yes"}
+    (tmp_path / "x.jsonl").write_text(json.dumps(timed) + "\n")
+    (tmp_path / "y.jsonl").write_text(json.dumps({**timed, "duration": 90.0, "time": None}) + "\n")
+    found = json.loads(board(capsys, f"predictions:{tmp_path}", "--sets", "x", "y", "--json").out)
+    assert found["rtfx"] == found["sets"]["x"]["rtfx"] == 20 and found["clock"] == "as the files have it"
+    assert "samples in memory" not in board(capsys, f"predictions:{tmp_path}", "--sets", "x").out
+    (tmp_path / "x.jsonl").write_text(json.dumps({**timed, "time": float("nan")}) + "\n")
+    assert "x.jsonl:1: expected" in board(capsys, f"predictions:{tmp_path}", "--sets", "x", code=2).err
+
+
 def test_a_peer_with_half_precision_weights_runs_in_float32_on_a_cpu(sets, tmp_path, capsys):
     folder = write_whisper(tmp_path / "whisper")
     WhisperFeatureExtractor().save_pretrained(folder)

@@ -137,3 +137,29 @@ def test_the_former_option_for_long_recordings_is_answered_with_the_new_one(form
         main(["transcribe", "model", "x.wav", "--long", former])
     assert exit.value.code == 2
     assert f"use --chunking {now}" in capsys.readouterr().err
+
+
+def test_recordings_of_one_name_in_subfolders_keep_their_folders(model, recordings, capsys):
+    for name in ("monday", "tuesday"):
+        (recordings / "audio" / name).mkdir()
+        shutil.copy(recordings / "audio/00001.wav", recordings / "audio" / name / "a.wav")
+    words = (model, "audio", "--out", "captions", "--format", "TextGrid")
+    transcribed(capsys, model, "audio/monday", *words[2:])
+    transcribed(capsys, *words)
+    written = sorted(path.relative_to("captions").as_posix() for path in Path("captions").rglob("*.TextGrid"))
+    numbers = [f"0000{number}.TextGrid" for number in range(3)]
+    assert written == [*numbers, "a.TextGrid", "monday/a.TextGrid", "tuesday/a.TextGrid"]
+    assert "Nothing to do" in transcribed(capsys, *words).err
+    transcribed(capsys, model, "audio", "audio/00001.wav", "--out", "all.ctm")
+    names = [line.split()[0] for line in Path("all.ctm").read_text().splitlines()]
+    assert {"00001", "monday/a", "tuesday/a"} <= set(names) and names.count("00001") == names.count("monday/a")
+    transcribed(capsys, model, "audio/monday", "--out", "one.ctm")
+    assert Path("one.ctm").read_text().startswith("a 1 ")
+    refused = transcribed(capsys, model, "audio/monday/a.wav", "audio/tuesday/a.wav", "--out", "b.ctm", code=2).err
+    assert "two recordings would both be a in it" in refused
+
+
+@pytest.mark.parametrize("suffix", ["srt", "TextGrid", "txt"])
+def test_a_file_of_nothing_is_not_written(suffix, model, recordings, capsys):
+    failed = transcribed(capsys, model, "text.wav", "--out", f"x.{suffix}", code=2).err
+    assert not Path(f"x.{suffix}").exists() and "results:" not in failed

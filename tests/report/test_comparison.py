@@ -149,6 +149,7 @@ def test_the_page_of_a_comparison_shows_won_and_lost_utterances_side_by_side(pag
         tab.run("document.querySelector('.scroller').focus()")
         tab.press("End")
         assert "id=" in tab.run("location.hash")
+        assert len(tab.run("[...document.querySelectorAll('.printed b')].map((each) => each.textContent)")) == lost
         assert tab.problems == []
         assert [each for each in tab.requests if not each.startswith(("file:", "data:", "blob:"))] == []
 
@@ -170,6 +171,14 @@ def test_a_comparison_of_one_system_or_of_different_sets_says_what_to_do(pages, 
     assert done.returncode == 2 and "attune evaluate" in done.stderr
     done = attune("compare", str(folder / "a"), str(folder / "nowhere"))
     assert done.returncode == 2 and "nowhere is not a run: it has no recipe.yaml" in done.stderr
+
+
+def test_files_that_are_no_texts_or_trials_are_named(tmp_path):
+    for value, reference in ((0.5, 0.7), ([0.1, 0.2], "anna"), ({"segments": []}, {"segments": []})):
+        line = json.dumps({"id": "x", "value": value, "reference": reference})
+        (tmp_path / "x.jsonl").write_text(line + "\n")
+        with pytest.raises(DataError, match=r"x\.jsonl: .* Compare the runs"):
+            open_systems([str(tmp_path / "x.jsonl")] * 2, None, "none", this_site())
 
 
 def test_scores_of_utterances_are_compared_by_their_mean_in_the_direction_of_the_metric():

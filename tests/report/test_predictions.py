@@ -63,8 +63,8 @@ def test_a_score_of_another_program_that_is_no_number_is_absent(tmp_path, score)
     path = tmp_path / "predictions.jsonl"
     path.write_text(f'{{"id": "a", "value": "x", "reference": "x", "score": {score}}}\n')
     assert read_predictions(path)[0].score is None
-    path.write_text('{"id": "a b", "value": NaN, "reference": true}\n')
-    with pytest.raises(DataError, match="line 1: 'value' is NaN"):
+    path.write_text(f'{{"id": "a b", "value": {score}, "reference": true}}\n')
+    with pytest.raises(DataError, match="line 1: 'value' is not a finite number"):
         read_predictions(path)
 
 

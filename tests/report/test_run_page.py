@@ -5,19 +5,24 @@ import gzip
 import json
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 
+from attune.analysis.compare import open_systems
 from attune.corpora import open_manifest
 from attune.metrics import Prediction, Scores
 from attune.report.page import packed
 from attune.report.sets import ScoredSet, set_data
 from attune.run import Run
-from attune.run_report import save_report
+from attune.run_report import make_report, save_report
+from attune.scoring.accuracy import ACCURACY
 from attune.scoring.bootstrap import mean
 from attune.scoring.signals import SI_SDR
+from attune.site import this_site
+from attune.types import Utterance
 
 from browser import browser
 from made_runs import make_run
@@ -109,7 +114,9 @@ def test_it_sorts_by_every_column(tab, run):
     tab.run(press % "id")
     assert shown(tab) == sorted(ids, reverse=True)
     tab.run(press % "errors")
-    errors = tab.run("[...document.querySelectorAll('.row .cell.errors')].map((each) => parseInt(each.textContent))")
+    told = tab.run("[...document.querySelectorAll('.row .cell.errors')].map((each) => each.textContent)")
+    assert told[-2:] == ["–", "–"]  # no predictions
+    errors = [int(each.split()[0]) for each in told[:-2]]
     assert errors == sorted(errors, reverse=True) and errors[0] > errors[-1]
     assert tab.run("document.querySelector('.heads .cell.errors').getAttribute('aria-sort')") == "descending"
 
@@ -248,12 +255,95 @@ def test_rows_of_any_task_are_exported_with_what_it_learns_from(task, value, tab
         assert own.labels.items() <= each.labels.items() and own.segments == each.segments and own.text == each.text
 
 
+def test_an_utterance_without_a_prediction_is_neither_right_nor_wrong_and_says_so(tab, run, tmp_path):
+    opened(tab, run)
+    tab.run("window.page.filter({flag: 'absent'})")
+    assert len(shown(tab)) == 2
+    assert "no prediction" in tab.run("document.querySelector('.row .cell.text').textContent")
+    assert tab.run("document.querySelector('.row .cell.rate').textContent") == "–"
+    assert "no prediction" in tab.run("document.querySelector('.detail').textContent")
+    assert "0 errors" not in tab.run("document.querySelector('.detail').textContent")
+    exported(tab, tmp_path)
+    assert "hypothesis" not in next(tmp_path.glob("*.jsonl")).read_text()
+    tab.run("window.page.filter({flag: '', to: '0'})")
+    assert len(shown(tab)) == 2  # the right ones alone
+
+
+def test_runs_of_different_tasks_share_a_page(tab, run, tmp_path):
+    labels = make_run(tmp_path, lambda utterance, number: "low", "{name: classify, label: register}")
+    make_report([run, labels], this_site(), tmp_path).save(tmp_path / "both.html")
+    tab.open("about:blank", "true")
+    tab.problems.clear()
+    tab.open(f"file://{tmp_path}/both.html")
+    for place in (1, 0, 1):
+        tab.run(
+            f"runs = document.getElementById('run'), runs.value = '{place}', runs.dispatchEvent(new Event('change'))"
+        )
+        tab.run("new Promise((done) => setTimeout(done, 100))")  # what is observed of the former table comes late
+        assert len(shown(tab)) > 0 and tab.problems == []
+
+
+def test_a_run_in_the_current_folder_has_its_name(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(run.folder)
+    assert data_of(make_report([Run(Path())], this_site(), tmp_path).html)["runs"][0]["name"] == run.folder.name
+    assert [each.name for each in open_systems([".", "../run"], None, "none", this_site())] == [".", "../run"]
+
+
+def test_every_button_has_a_name(tab, run):
+    opened(tab, run)
+    unnamed = "!each.getAttribute('aria-label') && !each.textContent && !each.labels?.length"
+    assert (
+        tab.run(f"[...document.querySelectorAll('button, a, input, select')].filter((each) => {unnamed}).length") == 0
+    )
+
+
+def test_a_slice_counts_what_was_scored():
+    rows = [Prediction(str(number), value, "low") for number, value in enumerate(["low", None, "high", None, None])]
+    speakers = [Utterance(each.id, 1.0, speaker=name) for each, name in zip(rows, "aabbc", strict=True)]
+    made = set_data(ScoredSet("test", rows, Scores({"accuracy": mean(ACCURACY, [1.0])}, {}), speakers))
+    assert [each[:3] for each in made["slices"]["speaker"]] == [["a", 1, 100.0], ["b", 1, 0.0]]
+
+
+def test_the_links_of_the_head_lead_to_what_the_page_has(tab, tmp_path):
+    opened(tab, make_run(tmp_path, lambda utterance, number: [1.0, number % 3], "{name: verify_speaker}"))
+    links = tab.run("[...document.querySelectorAll('nav a')].map((each) => each.hash.slice(1))")
+    assert "utterances" in links and "slices" not in links
+    assert tab.run(f"{links}.every((id) => document.getElementById(id))")
+
+
+def test_a_printed_page_of_any_task_has_utterances(tab, tmp_path):
+    opened(tab, make_run(tmp_path, lambda utterance, number: "low", "{name: classify, label: register}"))
+    assert "→ low" in tab.run("document.querySelector('.printed').textContent")
+
+
 def test_a_printed_page_has_the_worst_utterances_and_no_buttons(tab, run):
     opened(tab, run)
     tab.call("Emulation.setEmulatedMedia", media="print")
     assert tab.run("getComputedStyle(document.querySelector('.printed')).display") == "block"
     assert tab.run("getComputedStyle(document.querySelector('.toolbar')).display") == "none"
     tab.call("Emulation.setEmulatedMedia", media="")
+
+
+def test_long_words_are_printed_within_the_page(tab, tmp_path):
+    run = make_run(tmp_path, lambda utterance, number: "donaudampfschifffahrt" * 20 if number == 3 else utterance.text)
+    opened(tab, run)
+    tab.look(width=700, height=900)
+    tab.call("Emulation.setEmulatedMedia", media="print")
+    assert tab.run("document.documentElement.scrollWidth") <= 700
+    tab.call("Emulation.setEmulatedMedia", media="")
+    tab.look()
+
+
+def test_a_confusion_of_labels_with_arrows_shows_its_utterances(tab, tmp_path):
+    run = make_run(
+        tmp_path,
+        lambda utterance, number: "b → c",
+        "{name: classify, label: way}",
+        change=lambda row: {**row, "labels": {"way": "a → b" if int(row["id"]) % 3 else "b → c"}},
+    )
+    opened(tab, run)
+    tab.run("document.querySelector('.matrix td.wrong button').click()")
+    assert len(shown(tab)) == 8
 
 
 def test_a_page_is_printed_dark_on_light_in_either_theme(tab, run):
@@ -330,6 +420,22 @@ def test_diarization_gets_a_time_axis(tab, tmp_path):
     opened(tab, run)
     assert tab.run("document.querySelectorAll('.timeline .segment').length") == 3
     assert "DER" in tab.run("document.querySelector('.heads').textContent") and tab.problems == []
+
+
+def test_long_names_of_speakers_fit_the_time_axis(tab, tmp_path):
+    names = ("ES2011a_speaker_FEE041", "ES2011a_speaker_MEE042")
+    turns = [{"start": 0.1, "end": 0.4, "speaker": name} for name in names]
+    run = make_run(
+        tmp_path,
+        lambda utterance, number: {"segments": turns, "seconds_per_frame": 0.1, "activity": ["9"] * 2},
+        "{name: diarize}",
+        change=lambda row: {**row, "segments": turns},
+    )
+    opened(tab, run)
+    tab.wait("document.querySelector('.timeline text')")
+    assert tab.run("[...document.querySelectorAll('.timeline text')].every((each) => each.getBBox().x >= 0)")
+    assert "FEE041" in tab.run("document.querySelector('.timeline text').textContent")
+    assert tab.run("document.querySelector('.timeline text title').textContent") == names[0]
 
 
 def test_a_report_without_its_manifest_says_so_and_has_the_rest(tmp_path):

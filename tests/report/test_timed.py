@@ -66,6 +66,13 @@ def test_ctm_has_a_line_for_each_word():
     assert lines[0] == "my_talk 1 3661.000 0.400 Good 0.9000" and len(lines) == 3
 
 
+def test_words_without_text_leave_no_line_and_no_cue():
+    words = [Word("so", 0.2, 0.5, 0.9), Word("", 0.5, 0.6, 0.9), Word(" ", 3.0, 3.1, 0.9)]
+    quiet = TimedText("x", [TextSegment(0.0, 1.0, "so"), TextSegment(3.0, 4.0, "it is")], words)
+    assert timed_text(".ctm", quiet) == "x 1 0.200 0.300 so 0.9000\n"
+    assert timed_text(".srt", quiet).splitlines()[2::4] == ["so", "it is"]
+
+
 def test_ass_lights_up_word_by_word():
     dialogue = [line for line in timed_text(".ass", RECORDING).splitlines() if line.startswith("Dialogue")]
     assert dialogue[0].startswith("Dialogue: 0,1:01:01.00,1:01:02.00,Default")

@@ -1,8 +1,8 @@
 """Align the rows of a manifest with their texts, and make training rows of long recordings.
 
-The folder has `alignments.jsonl`, which grows by a line for each row and is continued where it was cut off; a file for
-each row in the format that was asked for; and, with a limit for rows, `rows.jsonl` to train on and `dropped.jsonl` with
-what was left out and why.
+The folder has `alignments.jsonl`, which grows by a line for each row and is continued where it was cut off, and the
+name of the model that they are of; a file for each row in the format that was asked for; and, with a limit for rows,
+`rows.jsonl` to train on and `dropped.jsonl` with what was left out and why.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,14 @@ from attune.audio.vad import Span
 from attune.corpora import Row, fetch_manifest, open_corpus, write_row
 from attune.decoding.aligner import Alignment, AlignmentInput, mean_confidence
 from attune.decoding.cuts import LONGEST_PAUSE, WordSpan, cut_at_pauses
-from attune.errors import AttuneError, DataError
+from attune.errors import AttuneError, ConfigError, DataError
 from attune.files import parse_json
 from attune.report.lines import Lines
 from attune.report.timed import SPELLINGS, TimedText, timed_text
 from attune.site import Site
 from attune.types import SAMPLE_RATE, TextSegment, Utterance, Word
 
-ALIGNMENTS, ROWS, DROPPED = "alignments.jsonl", "rows.jsonl", "dropped.jsonl"
+ALIGNMENTS, ROWS, DROPPED, ALIGNER = "alignments.jsonl", "rows.jsonl", "dropped.jsonl", "aligner.json"
 SECONDS_AT_ONCE = 600.0
 PAUSE_SECONDS = 0.5  # between the segments of captions
 TOO_LONG, NO_WORDS = "the text is longer than its audio", "the text has no words, only marks"
@@ -64,6 +65,13 @@ class AlignedRow:
     alignment: Alignment | None
     seconds: float = 0.0  # of the audio that was read
     problem: str | None = None
+
+    @property
+    def complaint(self) -> str | None:
+        """The problem as a person reads it among those of other rows."""
+        if self.problem in (TOO_LONG, NO_WORDS):
+            return f"{self.utterance.where}: utterance {self.utterance.id!r}: {self.problem}"
+        return self.problem
 
     def as_json(self) -> dict[str, Any]:
         """All of it as plain data."""
@@ -165,6 +173,17 @@ def _problem(alignment: Alignment) -> str | None:
     return TOO_LONG if alignment.missing else NO_WORDS
 
 
+def require_own_folder(folder: Path, model: str) -> None:
+    """Refuse the folder of another model, whose alignments would be taken for those of this one."""
+    name = str(Path(model).absolute()) if Path(model).exists() else model
+    path = folder / ALIGNER
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        if (other := json.loads(path.read_text(encoding="utf-8"))["model"]) != name:
+            raise ConfigError(f"{folder} has the alignments of {other}. Name another folder: --to FOLDER.")
+    files.require_writable(path, "Name another folder: --to FOLDER.")
+    files.write_text(path, json.dumps({"model": name}, ensure_ascii=False) + "\n")
+
+
 def align_to_folder(
     manifest: str, align: Align, folder: Path, format: str | None, site: Site
 ) -> Generator[Aligning, None, list[str]]:
@@ -173,18 +192,36 @@ def align_to_folder(
     _forget_changed(folder / ALIGNMENTS, read.rows)
     lines = Lines(folder / ALIGNMENTS)
     rows, total = [each for each in read.rows if each.id not in lines.ids], len(read.rows)
+    if format:
+        _write_files(folder, read.rows, format)
     yield Aligning(total - len(rows), total)
     problems = list(read.problems)
     for done, row in enumerate(align_rows(rows, align), total - len(rows) + 1):
-        if row.problem:
-            problems.append(row.problem)
+        if row.complaint:
+            problems.append(row.complaint)
         elif format:
-            name = f"{files.file_stem(row.utterance.id)}{SPELLINGS.get(format, format)}"
-            files.write_text(folder / name, timed_text(format, row.timed()))
+            _write_file(folder, format, row.timed())
         values = row.as_json()
         lines.add(values.pop("id"), **values)
         yield Aligning(done, total)
     return problems
+
+
+def _write_files(folder: Path, rows: Sequence[Utterance], format: str) -> None:
+    """The files of what is aligned already, which may have been without or of another format."""
+    known = {row.id for row in rows}
+    for line in files.split_lines((folder / ALIGNMENTS).read_text(encoding="utf-8")):
+        found = parse_json(line)
+        if found["id"] in known and not found["problem"]:
+            words, characters = ([Word(**each) for each in found[name]] for name in ("words", "characters"))
+            _write_file(folder, format, TimedText(found["id"], segments_of(words), words, characters, found["seconds"]))
+
+
+def _write_file(folder: Path, format: str, timed: TimedText) -> None:
+    path = folder / f"{files.file_stem(timed.name)}{SPELLINGS.get(format, format)}"
+    text = timed_text(format, timed)
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        files.write_text(path, text)
 
 
 def _forget_changed(path: Path, rows: Sequence[Utterance]) -> None:

@@ -121,11 +121,25 @@ def _alternatives(nbest: Sequence[Mapping[str, Any]]) -> Iterator[tuple[ScoredWo
 
 
 def _normalized(row: SystemTranscript, normalize: Callable[[str], str]) -> SystemTranscript:
+    """The words of normalized texts: as a whole, as some words belong together."""
+
     def changed(words: Sequence[ScoredWord]) -> tuple[ScoredWord, ...]:
-        return tuple(replace(word, text=text) for word in words for text in normalize(word.text).split())
+        single = [replace(word, text=text) for word in words for text in normalize(word.text).split()]
+        whole = normalize(" ".join(word.text for word in words)).split()
+        return tuple(single) if [word.text for word in single] == whole else tuple(_with_confidences(whole, single))
 
     reference = None if row.reference is None else normalize(row.reference)
     return SystemTranscript(changed(row.words), tuple(map(changed, row.alternatives)), reference)
+
+
+def _with_confidences(texts: Sequence[str], words: Sequence[ScoredWord]) -> Iterator[ScoredWord]:
+    """Texts as sure as the words in their places, or as those are on the whole."""
+    usual = sum(word.confidence for word in words) / max(1, len(words))
+    following = iter(words)
+    for one, text in edits.align([word.text for word in words], texts):
+        confidence = usual if one is None else next(following).confidence
+        if text is not None:
+            yield ScoredWord(text, confidence)
 
 
 def _text(path: Path) -> str:
@@ -158,6 +172,16 @@ def with_references(systems: Sequence[System], references: Mapping[str, str]) ->
         {name: replace(row, reference=row.reference or references.get(name)) for name, row in system.items()}
         for system in systems
     ]
+
+
+def silent_in(system: System, systems: Sequence[System]) -> list[str]:
+    """The recordings of other systems that a CTM, which has a line for each word, has no word of.
+
+    None where it has no recording in common with another: it is of another set.
+    """
+    others = [other for other in systems if other is not system]
+    missing = [name for name in dict.fromkeys(name for other in others for name in other) if name not in system]
+    return missing if any(name in other for other in others for name in system) else []
 
 
 def combine_transcripts(systems: Sequence[System], rules: VotingRules, nbest: bool = False) -> list[Prediction]:
@@ -197,7 +221,7 @@ class Calibrated:
 
     predictions: tuple[Prediction, ...]
     fusions: tuple[LogisticFusion, ...]
-    ece: float
+    ece: float | None  # where no reference is known
     bins: tuple[ReliabilityBin, ...]
 
 
@@ -212,19 +236,22 @@ def read_labels(path: Path) -> dict[str, Prediction]:
 def combine_labels(dev: Sequence[Mapping[str, Prediction]], test: Sequence[Mapping[str, Prediction]]) -> Calibrated:
     """Each system calibrated on dev to how probably it is right; the label with the most log-odds in all wins."""
     _require_same_ids([set(system) for system in test])
-    fusions = tuple(_label_calibration(system) for system in dev)
+    fusions = tuple(_label_calibration(system, number) for number, system in enumerate(dev, 1))
     found = [_fused_label([system[name] for system in test], fusions) for name in test[0]]
     known = [each for each in found if each.reference is not None and each.score is not None]
     chances = np.exp([each.score or 0.0 for each in known])
     is_right = np.array([each.value == each.reference for each in known], np.bool_)
-    ece, bins = expected_calibration_error(chances, is_right), reliability(chances, is_right)
-    return Calibrated(tuple(found), fusions, ece, tuple(bins))
+    ece = expected_calibration_error(chances, is_right) if known else None
+    return Calibrated(tuple(found), fusions, ece, tuple(reliability(chances, is_right)) if known else ())
 
 
-def _label_calibration(system: Mapping[str, Prediction]) -> LogisticFusion:
+def _label_calibration(system: Mapping[str, Prediction], number: int) -> LogisticFusion:
     rows = [each for each in system.values() if not each.is_absent]
     scores = np.array([[each.score or 0.0] for each in rows])
     is_right = np.array([each.value == each.reference for each in rows], np.bool_)
+    if is_right.all() or not is_right.any():
+        what = f"all {len(rows)} are {'right' if is_right.all() else 'wrong'}" if rows else "it has no predictions"
+        raise DataError(f"--fit file {number}: {what}. Calibration needs right and wrong ones: use a larger dev set.")
     return fit_fusion(scores, is_right, prior=min(max(float(is_right.mean()), 0.01), 0.99))
 
 

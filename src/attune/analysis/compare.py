@@ -72,7 +72,7 @@ def _is_file(source: str) -> bool:
 
 def _names(sources: Sequence[str]) -> list[str]:
     """Names as short as they can be to tell systems apart."""
-    short = [Path(source).stem if _is_file(source) else Path(source).name for source in sources]
+    short = [Path(source).stem if _is_file(source) else Path(source).absolute().name for source in sources]
     return short if len(set(short)) == len(short) else list(sources)
 
 
@@ -107,7 +107,11 @@ def _file_set(path: Path, normalizer: str) -> ScoredSet:
         trials = [_file_trial(each, path) for each in predictions]
         return ScoredSet(path.stem, predictions, Scores({}, {}), unknown, trials=trials)
     normalize = catalog.find(catalog.NORMALIZERS, normalizer)
-    scores = score_transcripts(*texts_of(predictions), normalize, normalizer)
+    try:
+        references, hypotheses = texts_of(predictions)
+    except DataError as error:
+        raise DataError(f"{path}: {error} Compare the runs, or files of texts or trials.") from error
+    scores = score_transcripts(references, hypotheses, normalize, normalizer)
     return ScoredSet(path.stem, predictions, scores, unknown, normalize=normalize)
 
 

@@ -10,6 +10,7 @@ of its batch.
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -35,6 +36,7 @@ from attune.site import Site
 from attune.types import SAMPLE_RATE, Utterance
 
 IGNORED = "ignore time segment in scoring"  # a reference that the leaderboard leaves out
+OTHERS_CLOCK = "as the files have it"
 CLOCK = (
     "samples in memory to text: features, padding, search; without reading files and loading the model; first batch "
     "decoded once before"
@@ -99,6 +101,7 @@ class LeaderboardResult:
     system: str
     normalizer: str
     sets: tuple[SetResult, ...]
+    clock: str = CLOCK
 
     @property
     def average(self) -> float:
@@ -112,15 +115,16 @@ class LeaderboardResult:
 
     @property
     def rtfx(self) -> float | None:
-        """All audio over all time."""
-        seconds = sum(each.seconds for each in self.sets)
-        return sum(each.audio_seconds for each in self.sets) / seconds if seconds > 0 else None
+        """All audio over all time, of the sets with a clock."""
+        clocked = [each for each in self.sets if each.seconds > 0]
+        seconds = sum(each.seconds for each in clocked)
+        return sum(each.audio_seconds for each in clocked) / seconds if clocked else None
 
     def as_json(self) -> dict[str, object]:
         """All of it as plain data."""
         average = {"average_compound_wer": self.average, "average_wer": self.average_wer, "rtfx": self.rtfx}
         sets = {each.name: each.as_json() for each in self.sets}
-        return {"system": self.system, "normalizer": self.normalizer, "clock": CLOCK, **average, "sets": sets}
+        return {"system": self.system, "normalizer": self.normalizer, "clock": self.clock, **average, "sets": sets}
 
     def markdown(self) -> str:
         """A row as the leaderboard has it, under its head: WER under the leaderboard's scorer."""
@@ -229,6 +233,8 @@ def read_lines(path: Path) -> list[LeaderboardLine]:
 def _line(row: Mapping[str, Any]) -> LeaderboardLine:
     if "pred_text" in row:
         duration, spent = float(row.get("duration") or 0.0), float(row.get("time") or 0.0)
+        if not math.isfinite(duration + spent):
+            raise ValueError
         name = str(row.get("audio_filepath", ""))
         return LeaderboardLine(name, duration, spent, _text(row["text"]), _text(row["pred_text"] or ""))
     return LeaderboardLine(row["id"], 0.0, 0.0, _text(row["reference"]), _text(row["value"] or ""))

@@ -11,13 +11,14 @@ import secrets
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from attune.analysis.compare import compare_opened, open_systems
-from attune.analysis.watch import find_runs, view_run
+from attune.analysis.watch import RunView, Stamp, named_runs, run_stamp, view_run
 from attune.errors import AttuneError, ConfigError, DataError
 from attune.report.compare_page import compare_page
 from attune.report.page import make_page
@@ -32,6 +33,8 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Frame-Options": "DENY",
 }
+
+PAGES = ("/", "/report", "/compare")
 
 Query = Mapping[str, Sequence[str]]
 
@@ -53,6 +56,7 @@ class RunsServer:
     site: Site
     command: str
     token: str = ""  # empty: none is needed
+    views: dict[str, tuple[Stamp, RunView]] = field(default_factory=dict)  # as they were last read
 
     def answer(self, path: str, query: Query) -> Answer:
         """The page or the data at a path."""
@@ -65,22 +69,40 @@ class RunsServer:
         }
         if path not in pages:
             return _problem(404, f"No page {path}.")
+        problem = self._problem_page if path in PAGES else _problem
         if self.token and not hmac.compare_digest(self.token.encode(), query.get("token", [""])[0].encode()):
             return _problem(403, "The token is missing or wrong. Open the address that `attune ui` printed.")
         try:
             return pages[path](query)
         except AttuneError as error:
-            return _problem(404, str(error))
+            return problem(404, str(error))
         except OSError as error:  # a folder that nothing can be written to, or a run that was removed meanwhile
-            return _problem(500, str(error))
+            return problem(500, str(error))
+
+    def _problem_page(self, status: int, message: str) -> Answer:
+        """What is wrong, for a person who followed a link."""
+        home = f"/?token={self.token}" if self.token else "/"
+        text = f'<p style="white-space: pre-line">{escape(message)}</p><p><a href="{home}">All runs</a></p>'
+        return Answer(status, "text/html", f'<!doctype html><meta charset="utf-8"><title>attune</title>{text}')
 
     def _home(self, query: Query) -> Answer:
         data = {"folder": str(self.folder), "command": self.command, "token": self.token}
         return Answer(200, "text/html", make_page("Runs · attune", "ui.js", data, connects="'self'").html)
 
     def _runs(self, query: Query) -> Answer:
-        views = [view_run(run, name).as_json() for name, run in self._found().items()]
-        return Answer(200, "application/json", json.dumps([{**each, "curves": [], "samples": []} for each in views]))
+        views = [self._view(name, run) for name, run in self._found().items()]
+        shown = [{**each.as_json(), "curves": [], "samples": []} for each in views]
+        return Answer(200, "application/json", json.dumps(shown))
+
+    def _view(self, name: str, run: Run) -> RunView:
+        """A run as it is now; one that has not changed is not read again, unless time alone changes it."""
+        stamp = run_stamp(run)
+        known = self.views.get(name)
+        if known and known[0] == stamp and not known[1].state.startswith("running"):
+            return known[1]
+        view = view_run(run, name)
+        self.views[name] = (stamp, view)
+        return view
 
     def _run(self, query: Query) -> Answer:
         name, run = self._named(query)[0]
@@ -105,11 +127,7 @@ class RunsServer:
 
     def _found(self) -> dict[str, Run]:
         """Runs by the name that they have below the folder."""
-        runs = find_runs(self.folder) if self.folder.is_dir() else []
-        return {
-            str(run.folder.relative_to(self.folder)) if run.folder != self.folder else run.folder.name: run
-            for run in runs
-        }
+        return named_runs(self.folder) if self.folder.is_dir() else {}
 
     def _named(self, query: Query) -> list[tuple[str, Run]]:
         found, names = self._found(), query.get("run", ())

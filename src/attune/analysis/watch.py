@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from attune.run import Run
 
 RECENT = 20  # lines of the log that a rate is taken from
 SILENT_SECONDS = 600.0
+
+Stamp = tuple[tuple[int, int] | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +57,25 @@ def find_runs(folder: Path) -> list[Run]:
         raise DataError(f"{folder} does not exist. Give a run, or a folder of runs.")
     if is_run(folder):
         return [Run(folder)]
-    below = [path for path in folder.iterdir() if path.is_dir()]
-    found = [path for path in [*below, *(each for path in below for each in path.glob("*/"))] if is_run(path)]
+    below = _folders(folder)
+    found = [path for path in [*below, *(each for path in below for each in _folders(path))] if is_run(path)]
     return [Run(path) for path in sorted(found, key=_changed, reverse=True)]
+
+
+def named_runs(folder: Path) -> dict[str, Run]:
+    """The runs of a folder by the name that they have below it."""
+    return {
+        str(run.folder.relative_to(folder)) if run.folder != folder else folder.absolute().name: run
+        for run in find_runs(folder)
+    }
+
+
+def _folders(folder: Path) -> list[Path]:
+    """The folders in a folder; none of one that is removed meanwhile or that nobody may look into."""
+    try:
+        return [path for path in folder.iterdir() if path.is_dir()]
+    except OSError:
+        return []
 
 
 def is_run(folder: Path) -> bool:
@@ -83,7 +102,7 @@ def view_run(run: Run, name: str | None = None, now: float | None = None) -> Run
         message=status.message if status else "",
         step=last.get("step", 0),
         steps=steps,
-        eta_seconds=_eta(stepped, steps) if state == "running" else None,
+        eta_seconds=_eta(stepped, steps) if state == "running" and silent < SILENT_SECONDS else None,
         figures={each: last[each] for each in shown if isinstance(last.get(each), int | float)},
         best=f"{best.metric} {best.value:.2f} at step {best.step}" if best else "",
         updated=updated,
@@ -114,5 +133,24 @@ def _eta(stepped: Sequence[Mapping[str, Any]], steps: int | None) -> float | Non
     return max(0.0, (steps - last["step"]) * seconds / taken) if taken > 0 and seconds > 0 else None
 
 
+def run_stamp(run: Run) -> Stamp:
+    """When each file that a view is made of was last written, and how long it is."""
+    names = ("log.jsonl", "status.json", "best.json", "recipe.yaml", "report.html")
+    return tuple(_stamp(run.folder / name) for name in names)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
 def _changed(folder: Path) -> float:
-    return max((folder / name).stat().st_mtime for name in ("log.jsonl", "status.json") if (folder / name).exists())
+    """When it was last written to; it may be removed meanwhile."""
+    found = 0.0
+    for name in ("log.jsonl", "status.json"):
+        with suppress(OSError):
+            found = max(found, (folder / name).stat().st_mtime)
+    return found

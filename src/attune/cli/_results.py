@@ -68,19 +68,25 @@ class ResultFile:
     is_folder: bool
     rows: list[ResultRow] = field(default_factory=list)
     lines: Lines | None = None
+    sources: Sequence[str] = ()  # what recordings were asked for, among which folders
 
     def wanted(self, paths: Iterable[str]) -> list[str]:
         """The recordings whose results are not there yet."""
-        wanted = [path for path in paths if not self._is_done(path)]
+        from attune.report.timed import SEVERAL
+
+        wanted = [path for path in dict.fromkeys(paths) if not self._is_done(path)]
         if _is_single(self.suffix) and not self.is_folder and len(wanted) > 1:
             raise ConfigError(
                 f"--out {self.out}: {self.suffix} is one file per recording, and there are {len(wanted)}. Name a "
                 f"folder: --out {self.out.with_suffix('')} --format {self.suffix[1:]}"
             )
-        names = [self._file(path).name for path in wanted] if self.is_folder else []
+        names = [self._name(path) for path in wanted] if self.is_folder or self.suffix in SEVERAL else []
         twice = next((name for name, count in Counter(names).items() if count > 1), None)
         if twice:
-            raise ConfigError(f"--out {self.out}: two recordings would both be {twice}. Give them other names.")
+            raise ConfigError(
+                f"--out {self.out}: two recordings would both be {twice} in it. Give them other names, or give the "
+                "folder that both are below: the folders in it become part of their names."
+            )
         return wanted
 
     def add(self, row: ResultRow) -> None:
@@ -95,7 +101,7 @@ class ResultFile:
 
     def close(self) -> None:
         """Write what is written in one piece."""
-        if not self.lines and not self.is_folder:
+        if self.rows:
             _write(self.out, self._text(self.rows))
 
     def _is_done(self, path: str) -> bool:
@@ -104,15 +110,25 @@ class ResultFile:
     def _file(self, path: str) -> Path:
         from attune.report.timed import SPELLINGS
 
-        name = recording_name(path)
-        return self.out / f"{name}{SPELLINGS.get(self.suffix, self.suffix)}"
+        return self.out / f"{self._name(path)}{SPELLINGS.get(self.suffix, self.suffix)}"
+
+    def _name(self, path: str) -> str:
+        """What to call a recording: as its file, after its folders below one that was given."""
+        for source in self.sources:
+            if path != source and Path(path).is_relative_to(source):
+                folder = Path(path).relative_to(source).parent
+                return str(folder / recording_name(path)) if ".." not in folder.parts else recording_name(path)
+        return recording_name(path)
 
     def _text(self, rows: Sequence[ResultRow]) -> str:
         from attune.report.formats import table_text
         from attune.report.timed import TIMED, TimedText, timed_text
 
         if self.suffix in TIMED:
-            texts = (TimedText(recording_name(row.path), row.segments, row.words) for row in rows)
+            names = [recording_name(row.path) for row in rows]
+            if len(set(names)) < len(names):
+                names = [self._name(row.path) for row in rows]
+            texts = [TimedText(name, row.segments, row.words) for name, row in zip(names, rows, strict=True)]
             return "".join(timed_text(self.suffix, each) for each in texts)
         return table_text(self.suffix, [row.as_json() for row in rows], self.layout.columns, self.layout.text)
 
@@ -163,10 +179,11 @@ def open_results(arguments: Namespace, layout: TableLayout) -> ResultFile | None
         with explain_write_errors(out, "Name another folder."):
             out.mkdir(parents=True, exist_ok=True)
         require_writable(out / "results", "Name another folder.")
-        return ResultFile(out, suffix, layout, is_folder=True)
+        return ResultFile(out, suffix, layout, is_folder=True, sources=arguments.files)
     require_writable(out, "Name another file, or a folder with --format.")
     suffix = require_format(out, layout.formats)
-    return ResultFile(out, suffix, layout, is_folder=False, lines=Lines(out) if suffix == APPENDED else None)
+    lines = Lines(out) if suffix == APPENDED else None
+    return ResultFile(out, suffix, layout, is_folder=False, lines=lines, sources=arguments.files)
 
 
 def report(rows: Iterable[ResultRow], results: ResultFile | None, as_json: bool, total: int = 0) -> int:
@@ -194,7 +211,8 @@ def report(rows: Iterable[ResultRow], results: ResultFile | None, as_json: bool,
         there = (
             f"results: {results.out}" if done else f"Nothing to do: {results.out} has the results of all recordings."
         )
-        print(there, file=sys.stderr)
+        if not done or not all(row.problem for row in done):
+            print(there, file=sys.stderr)
     if as_json:
         print_json([row.as_json() for row in done])
     return 2 if any(row.problem for row in done) else 0

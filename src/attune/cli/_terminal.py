@@ -101,6 +101,17 @@ def at_least(least: int) -> Callable[[str], int]:
     return number
 
 
+def between(low: float, high: float, unit: str = "") -> Callable[[str], float]:
+    """The type of a number argument with bounds, both of which it may be."""
+
+    def number(text: str) -> float:
+        if not low <= (value := float(text)) <= high:
+            raise ArgumentTypeError(f"{text} is not between {low:g} and {high:g}{unit}")
+        return value
+
+    return number
+
+
 def port(text: str) -> int:
     """The type of --port: 0 is any that is free."""
     if not 0 <= (value := int(text)) <= 65535:

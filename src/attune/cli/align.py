@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attune.cli._terminal import add_json, print_json
+from attune.cli._terminal import add_json, between, print_json
 from attune.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 HELP = "align transcripts with their audio: word times, and training rows from long recordings"
 EXAMPLE = "attune align runs/demo lectures.jsonl --to aligned --cut 20"
 
+SECONDS = between(0.1, 3600, " seconds")
 FORMATS = (".json", ".jsonl", ".ctm", ".srt", ".vtt", ".ass", ".textgrid")
 
 
@@ -37,20 +38,20 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--format", metavar="FORMAT", help="with --to FOLDER: TextGrid, ctm, ass, srt or vtt per row")
     parser.add_argument(
         "--cut",
-        type=_seconds,
+        type=SECONDS,
         metavar="SECONDS",
         help="with --to FOLDER: cut at pauses into rows.jsonl, rows this long at most",
     )
     parser.add_argument(
         "--pause",
-        type=_seconds,
+        type=SECONDS,
         default=2.0,
         metavar="SECONDS",
         help="with --cut: end a row at every pause longer than this, for rows of about a sentence (default 2)",
     )
     parser.add_argument(
         "--min-confidence",
-        type=_share,
+        type=between(0, 1),
         default=0.05,
         metavar="P",
         help="with --cut: drop rows whose words have a lower mean probability (default 0.05)",
@@ -58,18 +59,6 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--language", metavar="CODE", help="language of the audio, e.g. be (multilingual models)")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="device type (default auto)")
     add_json(parser)
-
-
-def _seconds(text: str) -> float:
-    if not 0.1 <= (value := float(text)) <= 3600:
-        raise ArgumentTypeError(f"{text} is not between 0.1 and 3600 seconds")
-    return value
-
-
-def _share(text: str) -> float:
-    if not 0 <= (value := float(text)) <= 1:
-        raise ArgumentTypeError(f"{text} is not between 0 and 1")
-    return value
 
 
 def run(arguments: Namespace) -> int:
@@ -93,10 +82,12 @@ def run(arguments: Namespace) -> int:
 
 
 def _to_folder(arguments: Namespace, recognizer: Recognizer, folder: Path, suffix: str | None, site: Site) -> int:
-    from attune.analysis.align import ALIGNMENTS, ROWS, CutRules, align_to_folder, cut_rows
+    from attune.analysis.align import ALIGNMENTS, ROWS, CutRules, align_to_folder, cut_rows, require_own_folder
     from attune.display import Display
     from attune.stages import drain
+    from attune.styles import duration
 
+    require_own_folder(folder, arguments.model)
     display = Display(sys.stderr)
     stage = align_to_folder(arguments.manifest, recognizer.align_all, folder, suffix, site)
     problems = drain(stage, lambda event: display.progress("aligning", event.done, event.total, "row"))
@@ -111,8 +102,8 @@ def _to_folder(arguments: Namespace, recognizer: Recognizer, folder: Path, suffi
         return 2 if problems else 0
     print(f"{folder / ALIGNMENTS}")
     if summary:
-        kept, total = summary.seconds / 3600, summary.total_seconds / 3600
-        print(f"{folder / ROWS}: {summary.rows:,} rows, {kept:.2f} h of {total:.2f} h")
+        kept, total = duration(summary.seconds), duration(summary.total_seconds)
+        print(f"{folder / ROWS}: {summary.rows:,} rows, {kept} of {total}")
         for reason, count in summary.dropped.items():
             print(f"  dropped {count:,}: {reason}")
     return 2 if problems else 0
@@ -129,7 +120,7 @@ def _to_file(arguments: Namespace, recognizer: Recognizer, to: Path | None, suff
             f"{suffix[1:]}."
         )
     done = list(align_rows(rows, recognizer.align_all))
-    problems = [*read.problems, *(row.problem for row in done if row.problem)]
+    problems = [*read.problems, *(row.complaint for row in done if row.complaint)]
     for problem in problems:
         print(problem, file=sys.stderr)
     if to:

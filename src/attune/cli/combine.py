@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+import sys
+from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attune.cli._terminal import add_json, print_json
+from attune.cli._terminal import add_json, between, print_json
 from attune.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -39,10 +40,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--vote", choices=VOTES, help="ROVER: by frequency (default), average or maximum confidence")
     parser.add_argument(
-        "--alpha", type=_share, metavar="A", help="ROVER: weight of frequency beside confidence (default 0.5)"
+        "--alpha", type=between(0, 1), metavar="A", help="ROVER: weight of frequency beside confidence (default 0.5)"
     )
     parser.add_argument(
-        "--null-confidence", type=_share, metavar="P", help="ROVER: confidence that there is no word (default 0.5)"
+        "--null-confidence",
+        type=between(0, 1),
+        metavar="P",
+        help="ROVER: confidence that there is no word (default 0.5)",
     )
     parser.add_argument("--nbest", action="store_true", help="ROVER: vote over the n best hypotheses of each system")
     parser.add_argument(
@@ -52,21 +56,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--trials", type=Path, metavar="FILE", help="verify: trial list of the systems' embeddings")
     parser.add_argument("--fit-trials", type=Path, metavar="FILE", help="verify: trial list of the --fit embeddings")
     parser.add_argument(
-        "--prior", type=_prior, default=0.5, metavar="P", help="verify: target prior to fit at (default 0.5)"
+        "--prior",
+        type=between(1e-6, 1 - 1e-6),
+        default=0.5,
+        metavar="P",
+        help="verify: target prior to fit at (default 0.5)",
     )
     add_json(parser)
-
-
-def _share(text: str) -> float:
-    if not 0 <= (value := float(text)) <= 1:
-        raise ArgumentTypeError(f"{text} is not between 0 and 1")
-    return value
-
-
-def _prior(text: str) -> float:
-    if not 0 < (value := float(text)) < 1:
-        raise ArgumentTypeError(f"{text} is not between 0 and 1")
-    return value
 
 
 def run(arguments: Namespace) -> int:
@@ -104,13 +100,21 @@ def _vote(arguments: Namespace) -> int:
 
 
 def _systems(paths: Sequence[Path], arguments: Namespace, normalize: Callable[[str], str]) -> list[System]:
-    from attune.analysis.combine import read_references, read_system, with_references
+    from attune.analysis.combine import SystemTranscript, read_references, read_system, silent_in, with_references
 
-    systems = [read_system(path, normalize) for path in paths]
+    read = [read_system(path, normalize) for path in paths]
+    systems: list[System] = []
+    for path, system in zip(paths, read, strict=True):
+        silent = silent_in(system, read) if path.suffix.lower() == ".ctm" else []
+        if silent:
+            of = f"{len(silent):,} of {len(silent) + len(system):,} recordings"
+            print(f"{path} has no word of {of}, such as {silent[0]!r}", file=sys.stderr)
+        systems.append({**system, **dict.fromkeys(silent, SystemTranscript(()))})
+    # A CTM has no references, but another system may have those of the same recordings.
+    known = {name: row.reference for system in systems for name, row in system.items() if row.reference is not None}
     if arguments.references:
-        known = {name: normalize(text) for name, text in read_references(arguments.references).items()}
-        return with_references(systems, known)
-    return systems
+        known |= {name: normalize(text) for name, text in read_references(arguments.references).items()}
+    return with_references(systems, known)
 
 
 def _rules(arguments: Namespace) -> VotingRules:
@@ -175,12 +179,13 @@ def _show_calibration(arguments: Namespace, found: Calibrated) -> None:
     from attune.cli.score import score_predictions
     from attune.report.tables import scores_json, scores_table
 
-    scores = score_predictions(arguments.task, list(found.predictions))
+    has_references = all(each.reference is not None for each in found.predictions)
+    scores = score_predictions(arguments.task, list(found.predictions)) if has_references else None
     if arguments.json:
         print_json({
             "out": str(arguments.out),
             "fusions": [asdict(each) for each in found.fusions],
-            "scores": scores_json(scores),
+            "scores": scores_json(scores) if scores else None,
             "ece": found.ece,
             "reliability": [asdict(each) for each in found.bins],
         })  # fmt: skip
@@ -189,8 +194,10 @@ def _show_calibration(arguments: Namespace, found: Calibrated) -> None:
     for fusion in found.fusions:
         weights = " + ".join(f"{weight:.4g} × score {number}" for number, weight in enumerate(fusion.weights, 1))
         print(f"  log-odds = {weights} + {fusion.offset:.4g}")
-    print(scores_table({"combined": scores}))
-    print(f"expected calibration error {found.ece:.2f} %")
+    if scores:
+        print(scores_table({"combined": scores}))
+    if found.ece is not None:
+        print(f"expected calibration error {found.ece:.2f} %")
     for each in found.bins:
         print(
             f"  {each.low:.2f}–{each.high:.2f}: {each.count:6,}  confidence {each.confidence:.3f}  "

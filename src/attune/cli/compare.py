@@ -60,7 +60,8 @@ def run(arguments: Namespace) -> int:
         return 0
     for comparison, _ in compared:
         left_out = f" ({comparison.left_out:,} not in all of them)" if comparison.left_out else ""
-        print(f"{comparison.split}: {len(comparison.ids):,} {comparison.unit}s in common{left_out}")
+        rows = f"{len(comparison.ids):,} {comparison.unit}{'' if len(comparison.ids) == 1 else 's'}"
+        print(f"{comparison.split}: {rows} in common{left_out}")
         print(comparison_table(comparison) + "\n")
     if arguments.retained:
         for (comparison, _), noun in zip(compared, ("here", "retained"), strict=True):

@@ -53,7 +53,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Decode the sets that the folder does not have yet, and score all of them."""
     from attune import catalog
-    from attune.analysis.leaderboard import EvalSet, LeaderboardResult, score_set
+    from attune.analysis.leaderboard import CLOCK, OTHERS_CLOCK, EvalSet, LeaderboardResult, score_set
     from attune.display import Display
     from attune.files import write_text
 
@@ -67,7 +67,8 @@ def run(arguments: Namespace) -> int:
     display = Display(sys.stderr)
     lines = _lines(arguments, sets, display)
     results = tuple(score_set(one.name, own, normalize) for one, own in zip(sets, lines, strict=True))
-    board = LeaderboardResult(system, arguments.normalizer, results)
+    clock = OTHERS_CLOCK if arguments.model.startswith(PREDICTIONS) else CLOCK
+    board = LeaderboardResult(system, arguments.normalizer, results, clock)
     if arguments.to:
         import json
 
@@ -183,12 +184,10 @@ def _pipeline(arguments: Namespace) -> Transcribe:
 
 
 def _print_board(board: LeaderboardResult) -> None:
-    from attune.analysis.leaderboard import CLOCK
-
     head = ("set", "clips", f"WER, {board.normalizer}", "WER, compounds merged", "RTFx")
     rows = [head, *board.table()]
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    print(f"\nclock: {CLOCK}\n")
+    print(f"\nclock: {board.clock}\n")
     print(board.markdown(), end="")

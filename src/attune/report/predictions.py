@@ -126,8 +126,8 @@ def _mistyped(row: Mapping[str, Json]) -> list[str]:
     if not isinstance(row.get("score"), int | float | None) or isinstance(row.get("score"), bool):
         wrong.append("'score' is neither a number nor null")
     value = row.get("value")
-    if isinstance(value, float) and math.isnan(value):
-        wrong.append("'value' is NaN")
+    if isinstance(value, float) and not math.isfinite(value):
+        wrong.append("'value' is not a finite number")
     if not isinstance(row.get("language"), str | None):
         wrong.append("'language' is neither a string nor null")
     file = row.get("file")

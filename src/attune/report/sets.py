@@ -136,8 +136,14 @@ def set_data(scored: ScoredSet) -> dict[str, Json]:
     data["sounds"] = {str(row): found for row in worst if (found := _sound(scored.utterances[row]))}
     labels = labels_of(scored.utterances)
     data["labels"] = {name: coded(values) for name, values in labels.items()}
-    data["slices"] = slices_of(ratios, {**labels, **groups_of(data)}) if ratios else {}
+    data["slices"] = slices_of(ratios, _scored_groups({**labels, **groups_of(data)}, scored)) if ratios else {}
     return data
+
+
+def _scored_groups(groups: Mapping[str, Sequence[str | None]], scored: ScoredSet) -> dict[str, Sequence[str | None]]:
+    """The groups of what is known, without the rows that have no prediction."""
+    pairs = {kind: zip(names, scored.predictions, strict=True) for kind, names in groups.items() if names}
+    return {kind: [None if each.is_absent else name for name, each in rows] for kind, rows in pairs.items()}
 
 
 def metrics_of(scores: Scores) -> list[Json]:
@@ -219,11 +225,12 @@ def _texts(scored: ScoredSet) -> _Texts:
     for each in scored.predictions:
         raw_reference, raw = _text(each.reference), None if each.is_absent else _text(each.value)
         reference, found = normalize(raw_reference).split(), None if raw is None else normalize(raw).split()
-        # An absent prediction is not scored, so it is not compared either.
+        # An absent prediction is not scored, so it is not compared either: it has no code.
         change = Diff("", 0, 0, 0) if found is None else diff(reference, found, texts.counts)
+        code = None if found is None else change.code
         joined, hypothesis = " ".join(reference), None if found is None else " ".join(found)
         texts.rows.append(
-            [joined, change.code, raw_reference if raw_reference != joined else 0, raw if raw != hypothesis else 0]
+            [joined, code, raw_reference if raw_reference != joined else 0, raw if raw != hypothesis else 0]
         )
         texts.diffs.append(change)
         texts.words.append(0 if found is None else len(reference))

@@ -6,6 +6,7 @@ A cue ends where a sentence does, at a pause or, when it is full, after the best
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -42,8 +43,18 @@ def cut_cues(
     Words without times share those of their segment by their length.
     """
     written = [segment for segment in segments if segment.text.strip()]
-    cues = [cue for segment, later in _followed(written) for cue in _cues(segment, words, later, rules)]
+    ordered = sorted((word for word in words if word.text.strip()), key=_start)
+    cues = [cue for segment, later in _followed(written) for cue in _cues(segment, ordered, later, rules)]
     return [replace(cue, end=_end(cue, later, rules)) for cue, later in _followed(cues)]
+
+
+def words_between(words: Sequence[Word], start: float, end: float) -> Sequence[Word]:
+    """The words that begin in a time; all are in the order of their starts."""
+    return words[bisect_left(words, start, key=_start) : bisect_left(words, end, key=_start)]
+
+
+def _start(word: Word) -> float:
+    return word.start
 
 
 def _followed(segments: Sequence[TextSegment]) -> Iterator[tuple[TextSegment, float]]:
@@ -53,7 +64,7 @@ def _followed(segments: Sequence[TextSegment]) -> Iterator[tuple[TextSegment, fl
 
 def _cues(segment: TextSegment, words: Sequence[Word], following: float, rules: SubtitleRules) -> Iterator[TextSegment]:
     """The cues of a segment; a word after its end, but before the following one, is its own."""
-    own = [word for word in words if segment.start <= word.start < following] or _spread(segment)
+    own = list(words_between(words, segment.start, following)) or _spread(segment)
     space = " " if " " in segment.text.strip() or len(own) == 1 else ""
     pieces = [piece for word in own for piece in _short_enough(word, rules)]
     while pieces:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from attune.report.subtitles import USUAL_RULES, SubtitleRules, cut_cues
+from attune.report.subtitles import USUAL_RULES, SubtitleRules, cut_cues, words_between
 from attune.types import TextSegment, Word
 
 TIMED = (".srt", ".vtt", ".ass", ".textgrid", ".ctm")
@@ -50,7 +50,8 @@ def timed_text(suffix: str, recording: TimedText, rules: SubtitleRules = USUAL_R
     cues = cut_cues(recording.segments, recording.words, rules)
     match suffix:
         case ".ass":
-            return _ASS_HEAD + "".join(_dialogue(cue, recording.words) for cue in cues)
+            ordered = sorted(recording.words, key=lambda word: word.start)
+            return _ASS_HEAD + "".join(_dialogue(cue, ordered) for cue in cues)
         case ".srt":
             return "\n".join(f"{number}\n{_cue(cue, ',')}" for number, cue in enumerate(cues, 1))
         case _:
@@ -73,7 +74,7 @@ def _clock(seconds: float, mark: str) -> str:
 
 def _dialogue(cue: TextSegment, words: Sequence[Word]) -> str:
     """A line of an ASS script; its words are lit one after another (karaoke) where they have times."""
-    own = [word for word in words if cue.start <= word.start < cue.end]
+    own = words_between(words, cue.start, cue.end)
     # What is markup in a script is written as FFmpeg writes it: \{, and a backslash that a word joiner follows.
     text = cue.text.replace("\\", "\\\u2060").replace("{", "\\{").replace("}", "\\}")
     parts = text.replace("\n", " \\N").split(" ")
@@ -91,6 +92,8 @@ def _ctm(recording: TimedText) -> Iterator[str]:
     """NIST's: recording, channel, start, duration, word, confidence."""
     name = "_".join(recording.name.split())
     for word in recording.words:
+        if not word.text.strip():
+            continue  # a line without a word would have its confidence for one
         lasts = max(0.0, word.end - word.start)
         yield f"{name} 1 {word.start:.3f} {lasts:.3f} {'_'.join(word.text.split())} {word.confidence:.4f}\n"
 

@@ -188,12 +188,13 @@ function histogram({ edges, targets, impostors }) {
 function timeline(wanted, found, seconds) {
   const lanes = (segments) => [...new Set(segments.map(([, , speaker]) => speaker))].sort();
   const rows = [...lanes(wanted).map((name) => ["reference", name, wanted]), ...lanes(found).map((name) => ["hypothesis", name, found])];
-  const [width, lane, left] = [420, 24, 84];
+  const [width, lane, left] = [420, 24, 96];
   const height = rows.length * lane + 30;
   const end = Math.max(seconds || 0, ...wanted.map((each) => each[1]), ...found.map((each) => each[1]), 0.1);
+  const brief = (name) => (name.length > 8 ? `…${name.slice(-7)}` : name); // speakers of a meeting often share a beginning
   const x = (time) => left + (time / end) * (width - left - 10);
   const parts = rows.flatMap(([kind, name, segments], row) => [
-    svg("text", { class: "tick", x: left - 8, y: row * lane + 19, "text-anchor": "end" }, `${kind === "reference" ? "ref" : "hyp"} ${name}`),
+    svg("text", { class: "tick", x: left - 8, y: row * lane + 19, "text-anchor": "end" }, `${kind === "reference" ? "ref" : "hyp"} ${brief(name)}`, svg("title", {}, name)),
     svg("line", { class: "grid", x1: left, x2: width - 10, y1: row * lane + 26, y2: row * lane + 26 }),
     ...segments.filter((each) => each[2] === name).map(([from, to]) => svg("rect", { class: `segment ${kind}`, x: x(from), y: row * lane + 7, width: Math.max(1, x(to) - x(from)), height: lane - 8, rx: 3 }, svg("title", {}, `${name}: ${number(from)}–${number(to)} s`))),
   ]);

@@ -114,10 +114,10 @@ class Comparison {
     return el("span", { class: `plain ${kind === "values" ? "" : isRight ? "right" : "wrong"}` }, shown);
   }
 
-  together(row) {
+  together(row, most = 22) {
     const { references, found, kind } = this.set;
     const pair = [this.first, this.second];
-    if (kind === "text") return jointAlignment(pair.map((system) => alignedPairs(references[row], found[system][row])), 22);
+    if (kind === "text") return jointAlignment(pair.map((system) => alignedPairs(references[row], found[system][row])), most);
     return el("span", { class: "plain" }, [references[row], ...pair.map((system) => found[system][row])].filter(Boolean).join(" · "));
   }
 
@@ -135,12 +135,18 @@ class Comparison {
     this.browser = new UtteranceBrowser({
       address: this.address, ids: set.ids, unit: this.rowName(), columns, defaultSort: "-gain", matching: () => this.matching(), detail: (row) => this.details(row),
       status: () => (this.state.group ? ` · ${this.state.by}: ${this.state.group}` : ""),
-      onrefresh: () => this.kinds.forEach((button) => button.setAttribute("aria-pressed", String(button.dataset.kind === this.state.show))),
+      onrefresh: (rows) => { this.kinds.forEach((button) => button.setAttribute("aria-pressed", String(button.dataset.kind === this.state.show))); this.print(rows); },
     });
+    this.printed = el("div", { class: "printed" });
     const meaning = { text: "has fewer errors than", values: "has a better score than" }[set.kind] || "is right, unlike";
     return section("utterances", set.kind === "trials" ? "Trials" : "Utterances", `won: ${this.pair.second} ${meaning} ${this.pair.first}`,
       el("div", { class: "toolbar" }, this.browser.search, ...this.kinds, el("button", { type: "button", class: "quiet", onclick: () => { this.address.change({ q: "", show: "all", by: "", group: "", id: "" }); this.render(); } }, "clear"), this.browser.found),
-      this.browser.node);
+      this.browser.node, this.printed);
+  }
+
+  // What a printer gets of the table: the first rows as they are sorted.
+  print(rows) {
+    replaceContent(this.printed, rows.slice(0, 40).map((row) => el("div", {}, el("b", {}, this.set.ids[row]), ` ${signed(this.gain(row), this.set.kind === "values" ? 2 : 0)}`, el("div", { dir: "auto" }, this.together(row, Infinity)))));
   }
 
   filter(values, options) {

@@ -130,9 +130,12 @@ function isTyping(event) {
 }
 
 // A table of few rows, sortable by its heads. Columns: {title, value(row), show(row), numeric: false for texts}
+// `state` has the order that somebody chose, for a table that is drawn again.
 
-function smallTable(columns, rows, { sort = 0, descending = true, onpick = null, most = 12, label = "", empty = "Nothing." } = {}) {
-  const state = { sort, descending, most };
+function smallTable(columns, rows, { sort = 0, descending = true, onpick = null, most = 12, label = "", empty = "Nothing.", state = {} } = {}) {
+  state.sort ??= sort;
+  state.descending ??= descending;
+  state.most ??= most;
   const body = el("tbody");
   const heads = columns.map((column, place) => {
     const button = el("button", { class: "head", type: "button" }, column.title);
@@ -141,7 +144,7 @@ function smallTable(columns, rows, { sort = 0, descending = true, onpick = null,
       state.sort = place;
       draw();
     });
-    return el("th", { scope: "col", class: column.numeric === false ? "" : "number" }, button);
+    return el("th", { scope: "col", class: column.numeric === false ? "" : "number" }, column.title ? button : null);
   });
   const more = el("button", { class: "quiet small", type: "button" });
   more.addEventListener("click", () => {

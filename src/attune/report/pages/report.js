@@ -26,18 +26,18 @@ class Report {
 
   render() {
     const { run, set } = this;
-    replaceContent(document.getElementById("page"), this.header(),
-      run.notes.length ? el("div", { class: "notes" }, run.notes.map((note) => el("p", {}, note))) : null,
-      set ? this.summary() : el("p", { class: "muted" }, "Nothing has been scored yet."),
+    const parts = [set ? this.summary() : el("p", { class: "muted" }, "Nothing has been scored yet."),
       this.curves(), set ? this.slices() : null, set ? this.errors() : null, set ? this.taskPart() : null,
-      set ? this.utterances() : null, set ? this.normalizer() : null, this.origin(), this.footer());
+      set ? this.utterances() : null, set ? this.normalizer() : null, this.origin()];
+    replaceContent(document.getElementById("page"), this.header(parts),
+      run.notes.length ? el("div", { class: "notes" }, run.notes.map((note) => el("p", {}, note))) : null, parts, this.footer());
     if (set) this.browser.refresh({ keepsRow: true });
   }
 
-  header() {
+  header(parts) {
+    const links = parts.filter((part) => part && ["summary", "curves", "slices", "errors", "utterances", "origin"].includes(part.id)).map((part) => [part.id, part.getAttribute("aria-label")]);
     const runs = this.data.runs.map((each, place) => [String(place), each.name]);
     const sets = this.run.sets.map((each) => [each.name, `${each.name} · ${plural(each.ids.length, "utterance")}`]);
-    const links = [["summary", "Summary"], ["curves", "Curves"], ["slices", "Slices"], ["errors", "Errors"], ["utterances", "Utterances"], ["origin", "Origin"]];
     return el("header", {},
       el("div", { class: "title" }, el("h1", {}, this.run.name), el("p", { class: "muted" }, [this.run.task, this.run.model, this.run.state, this.run.best].filter(Boolean).join(" · "))),
       el("nav", { "aria-label": "Sections" }, links.map(([id, title]) => el("a", { href: `#${id}`, onclick: (event) => { event.preventDefault(); document.getElementById(id)?.scrollIntoView({ behavior: "smooth" }); } }, title))),
@@ -145,9 +145,15 @@ class Report {
 
   rate(row) {
     const { set } = this;
+    if (this.isAbsent(row)) return null;
     if (set.kind === "text") return set.words[row] ? (100 * this.errorCount(row)) / set.words[row] : this.errorCount(row) ? 100 : 0;
     if (set.kind === "labels") return set.texts[row][0] === set.texts[row][1] ? 0 : 100;
     return set.values.length ? set.values[row] : null;
+  }
+
+  // Without a prediction, a text has no code.
+  isAbsent(row) {
+    return this.set.kind === "text" && this.set.texts[row][1] === null;
   }
 
   errorCount(row) {
@@ -162,7 +168,7 @@ class Report {
     return [
       { key: "id", title: "utterance", value: (row) => set.ids[row], show: (row) => el("span", { class: "id" }, set.ids[row], this.flagMarks(row)) },
       { key: "seconds", title: "seconds", numeric: true, value: (row) => set.seconds[row], show: (row) => number(set.seconds[row], 1) },
-      isText ? { key: "errors", title: "errors", numeric: true, value: (row) => this.errorCount(row), show: (row) => `${this.errorCount(row)} / ${set.words[row]}` } : null,
+      isText ? { key: "errors", title: "errors", numeric: true, value: (row) => (this.isAbsent(row) ? null : this.errorCount(row)), show: (row) => (this.isAbsent(row) ? "–" : `${this.errorCount(row)} / ${set.words[row]}`) } : null,
       isText || set.kind === "labels" || values ? { key: "rate", title: isText ? this.rateName() : values ? set.metrics[0].label : "error, %", numeric: true, value: (row) => this.rate(row), show: (row) => number(this.rate(row), values ? 2 : 0) } : null,
       { key: "text", title: isText ? "reference over hypothesis" : set.kind === "trials" ? "reference" : "reference → predicted", value: (row) => String(set.texts[row][0]), show: (row) => this.shortText(row) },
     ].filter(Boolean);
@@ -178,9 +184,14 @@ class Report {
     return flags ? Object.keys(flags.names).filter((_, place) => flags.bits[row] & (1 << place)) : [];
   }
 
+  aligned(row, most) {
+    const [reference, code] = this.set.texts[row];
+    return this.isAbsent(row) ? el("span", { class: "plain" }, `${reference} `, el("span", { class: "muted" }, "no prediction")) : alignment(alignedPairs(reference, code), most);
+  }
+
   shortText(row) {
     const text = this.set.texts[row];
-    if (this.set.kind === "text") return alignment(alignedPairs(text[0], text[1]), 24);
+    if (this.set.kind === "text") return this.aligned(row, 24);
     if (this.set.kind === "trials") return el("span", { class: "plain" }, String(text[0] ?? "–"));
     if (this.set.timelines) return el("span", { class: "plain" }, this.set.timelines[row].map((each) => plural(each.length, "segment")).join(" → "));
     const isRight = this.set.kind === "labels" && text[0] === text[1];
@@ -218,7 +229,7 @@ class Report {
   matching() {
     const { set, state } = this;
     const wanted = state.q.trim().toLowerCase();
-    if (wanted && !this.haystack) this.haystack = set.texts.map((text, row) => `${set.ids[row]}\n${text[0]}\n${set.kind === "text" ? hypothesisOf(text[0], text[1]) : text[1]}`.toLowerCase());
+    if (wanted && !this.haystack) this.haystack = set.texts.map((text, row) => `${set.ids[row]}\n${text[0]}\n${set.kind === "text" ? this.hypothesis(row) ?? "" : text[1]}`.toLowerCase());
     const flagBit = set.flags && state.flag ? 1 << Object.keys(set.flags.names).indexOf(state.flag) : 0;
     const [from, to] = [state.from, state.to].map((each) => (each === "" ? null : Number(each)));
     const isInGroup = state.by && state.group ? groupTest(set, state.by, state.group) : null;
@@ -227,6 +238,7 @@ class Report {
     for (let row = 0; row < set.ids.length; row++) {
       if (wanted && !this.haystack[row].includes(wanted)) continue;
       if (flagBit && !(set.flags.bits[row] & flagBit)) continue;
+      if ((from !== null || to !== null) && this.isAbsent(row)) continue;
       if (from !== null && this.rate(row) < from) continue;
       if (to !== null && this.rate(row) > to) continue;
       if (isInGroup && !isInGroup(row)) continue;
@@ -236,9 +248,14 @@ class Report {
     return rows;
   }
 
+  hypothesis(row) {
+    const [reference, code] = this.set.texts[row];
+    return this.isAbsent(row) ? null : hypothesisOf(reference, code);
+  }
+
   pairTest(name) {
+    if (this.set.kind === "labels") return (row) => this.set.texts[row].join(" → ") === name; // a label may have arrows
     const [wanted, found] = name.split(" → ");
-    if (this.set.kind === "labels") return (row) => this.set.texts[row][0] === wanted && this.set.texts[row][1] === found;
     const mark = wanted === "" ? `+${found}` : `~${found}`;
     return (row) => {
       const [reference, code] = this.set.texts[row];
@@ -273,10 +290,10 @@ class Report {
       factList(facts)].flat();
   }
 
-  textDetail(row, [reference, code, rawReference, raw]) {
+  textDetail(row, [reference, , rawReference, raw]) {
     const flags = this.flagNames(row).map((name) => el("p", { class: "muted" }, this.set.flags.names[name]));
-    const written = rawReference || raw ? [el("h4", {}, "As written"), el("p", { class: "written" }, el("b", {}, "ref "), rawReference || reference), el("p", { class: "written" }, el("b", {}, "hyp "), raw === null ? "no prediction" : raw || hypothesisOf(reference, code))] : [];
-    return [el("div", { class: "aligned", dir: "auto" }, alignment(alignedPairs(reference, code))), el("p", { class: "muted" }, `${plural(this.errorCount(row), "error")} in ${plural(this.set.words[row], "word")}: ${ERRORS.map((name) => plural(this.set[name][row], name.slice(0, -1))).join(", ")}`), ...flags, ...written];
+    const written = rawReference || raw ? [el("h4", {}, "As written"), el("p", { class: "written" }, el("b", {}, "ref "), rawReference || reference), el("p", { class: "written" }, el("b", {}, "hyp "), raw || (this.hypothesis(row) ?? "no prediction"))] : [];
+    return [el("div", { class: "aligned", dir: "auto" }, this.aligned(row)), this.isAbsent(row) ? null : el("p", { class: "muted" }, `${plural(this.errorCount(row), "error")} in ${plural(this.set.words[row], "word")}: ${ERRORS.map((name) => plural(this.set[name][row], name.slice(0, -1))).join(", ")}`), ...flags, ...written];
   }
 
   exportManifest() {
@@ -286,7 +303,7 @@ class Report {
       const labels = Object.entries(set.labels).map(([name, column]) => [name, nameOf(column, row)]).filter(([, value]) => value !== null);
       const fields = { id: set.ids[row], audio: set.audio[row], ...(set.places[row] || {}), start: set.starts[row], seconds: set.seconds[row], text: set.kind === "text" ? text[2] || text[0] : null,
         speaker: nameOf(set.speakers, row), language: nameOf(set.languages, row), labels: labels.length ? Object.fromEntries(labels) : null, ...(set.fields[row] || {}),
-        ...(set.kind === "text" ? { hypothesis: text[3] || hypothesisOf(text[0], text[1]) } : { reference: text[0], predicted: text[1] }) };
+        ...(set.kind === "text" ? { hypothesis: text[3] || this.hypothesis(row) } : { reference: text[0], predicted: text[1] }) };
       return JSON.stringify(Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null && value !== undefined && value !== "")));
     });
     download(`${this.run.name}-${set.name}-${lines.length}.jsonl`, lines.join("\n") + "\n");
@@ -294,7 +311,8 @@ class Report {
 
   // What a printer gets of the table: the first rows as they are sorted.
   print(rows) {
-    if (this.set.kind === "text") replaceContent(this.printed, rows.slice(0, 40).map((row) => el("div", {}, el("b", {}, this.set.ids[row]), el("div", { dir: "auto" }, alignment(alignedPairs(this.set.texts[row][0], this.set.texts[row][1]))))));
+    const shown = (row) => (this.set.kind === "text" ? this.aligned(row) : this.shortText(row));
+    replaceContent(this.printed, rows.slice(0, 40).map((row) => el("div", {}, el("b", {}, this.set.ids[row]), el("div", { dir: "auto" }, shown(row)))));
   }
 
   normalizer() {

@@ -20,7 +20,8 @@ class UtteranceTable {
       el("div", { class: "heads", role: "row" }, ...this.heads), this.view);
     this.view.addEventListener("scroll", () => this.draw());
     this.view.addEventListener("keydown", (event) => this.onKey(event));
-    new ResizeObserver(() => this.draw()).observe(this.view);
+    // A table that was replaced by one of another set is observed once more.
+    new ResizeObserver(() => { if (this.view.isConnected) this.draw(); }).observe(this.view);
   }
 
   show(rows, { sort, descending }) {

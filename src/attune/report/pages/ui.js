@@ -7,10 +7,16 @@ class Runs {
     this.data = data;
     this.chosen = new Set();
     this.drawn = "";
+    this.order = {};
     window.addEventListener("hashchange", () => this.refresh());
     document.addEventListener("keydown", (event) => { if (!isTyping(event) && event.key === "t") switchTheme(); });
-    this.refresh();
-    setInterval(() => this.refresh(), EVERY);
+    this.follow();
+  }
+
+  // The next question waits for the answer: many long logs take longer to read than `EVERY`.
+  async follow() {
+    await this.refresh();
+    setTimeout(() => this.follow(), EVERY);
   }
 
   get name() {
@@ -28,6 +34,7 @@ class Runs {
     try {
       const answer = await fetch(this.address(name ? "api/run" : "api/runs", name ? { run: name } : {}));
       const text = await answer.text();
+      if (name !== this.name) return; // somebody went on meanwhile
       const key = `${name}\n${[...this.chosen]}\n${text}`;
       if (key === this.drawn) return;
       this.drawn = key;
@@ -42,11 +49,11 @@ class Runs {
   }
 
   show(...content) {
-    const focused = document.activeElement && document.activeElement.id;
+    const focused = focusedPlace();
     replaceContent(document.getElementById("page"), el("header", {},
       el("div", { class: "title" }, el("h1", {}, this.name ? el("a", { href: "#", class: "back" }, "Runs") : "Runs", this.name ? ` / ${this.name}` : ""), el("p", { class: "muted" }, this.data.folder)),
       el("div", { class: "controls" }, themeButton())), ...content);
-    if (focused) document.getElementById(focused)?.focus();
+    if (focused) focusables().filter((node) => focusName(node) === focused.name)[focused.nth]?.focus({ preventScroll: true });
   }
 
   command(text) {
@@ -54,6 +61,7 @@ class Runs {
   }
 
   showRuns(runs) {
+    for (const name of this.chosen) if (!runs.some((run) => run.name === name)) this.chosen.delete(name);
     const table = smallTable([
       { title: "run", value: (run) => run.name, numeric: false, show: (run) => [this.choice(run), el("a", { href: `#run=${encodeURIComponent(run.name)}` }, run.name)] },
       { title: "state", value: (run) => run.state, numeric: false, show: (run) => el("span", { class: `state ${run.state.split(",")[0]}` }, run.state) },
@@ -63,7 +71,7 @@ class Runs {
       { title: "best", value: (run) => run.best, numeric: false },
       { title: "changed", value: (run) => run.updated, show: (run) => (run.updated ? new Date(1000 * run.updated).toLocaleString() : "") },
       { title: "", value: (run) => Number(run.report), numeric: false, show: (run) => (run.report || run.best ? el("a", { href: this.address("report", { run: run.name }) }, "report") : "") },
-    ], runs, { sort: 6, most: 200, label: "Runs", empty: "No run yet. Train one, and it appears here." });
+    ], runs, { sort: 6, most: 200, state: this.order, label: "Runs", empty: "No run yet. Train one, and it appears here." });
     const compared = [...this.chosen];
     const compare = compared.length < 2 ? el("p", { class: "muted" }, "Mark two runs or more to compare them.")
       : el("p", {}, el("a", { href: this.address("compare", compared.map((name) => ["run", name])) }, `Compare ${compared.join(", ")}`));
@@ -89,6 +97,25 @@ class Runs {
       run.samples.length ? section("samples", "Last examples", `step ${run.samples_step}`, el("table", {}, el("thead", {}, el("tr", {}, ["utterance", "reference", "hypothesis"].map((title) => el("th", {}, title)))), el("tbody", {}, run.samples.map((each) => el("tr", {}, el("td", {}, each.id), el("td", {}, each.reference), el("td", {}, each.hypothesis)))))) : null,
       this.command(`attune watch ${run.folder}`), this.command(`attune report ${run.folder}`));
   }
+}
+
+// Where the keyboard is, so that it is there still when everything is drawn again.
+
+function focusables() {
+  return [...document.querySelectorAll("#page a, #page button, #page input, #page [tabindex]")];
+}
+
+function focusName(node) {
+  const title = node.closest("figure")?.querySelector("figcaption")?.firstChild.textContent;
+  return [node.tagName, node.id, node.getAttribute("href"), title ?? node.textContent].join(" ");
+}
+
+function focusedPlace() {
+  const nodes = focusables();
+  const at = nodes.indexOf(document.activeElement);
+  if (at < 0) return null;
+  const name = focusName(nodes[at]);
+  return { name, nth: nodes.slice(0, at).filter((node) => focusName(node) === name).length };
 }
 
 function duration(seconds) {
