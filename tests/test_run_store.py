@@ -283,6 +283,21 @@ def test_of_two_writers_one_is_refused_with_who_holds_the_run(recipe, bucket):
     assert json.loads(store(bucket).read("status.json"))["state"] == "preempted"
 
 
+def test_a_writer_that_slept_while_another_took_over_writes_no_log_nor_anything_else(bucket, tmp_path, monkeypatch):
+    monkeypatch.setattr("attune.run_mirror.FLUSHED_SECONDS", 0.1)
+    stored = StoredRun(store(bucket), tmp_path / "copy")
+    stored.run.folder.mkdir()
+    with pytest.raises(CheckpointError, match="was taken over by somebody"), mirrored(stored, lambda _: None):
+        taken = {**json.loads(stored.store.read("attune-writer.json")), "id": "another", "user": "somebody", "token": 9}
+        stored.store.write("attune-writer.json", json.dumps(taken).encode())
+        before = stored.store.list()
+        stored.run.log("step", step=1)
+        stored.run.set_status("failed")
+        time.sleep(1)
+        assert stored.store.list() == before
+    assert stored.store.list() == before
+
+
 def test_a_prefix_with_other_objects_is_refused(recipe, bucket, capfd):
     store(bucket).write("notes.txt", b"mine")
     assert main(words(recipe, bucket)) == 2

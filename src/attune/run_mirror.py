@@ -126,15 +126,21 @@ class Mirror:
         self._lease.require_held()
         for name, content in changes.files.items():
             if name not in LATE:
-                self._store.write(name, content)
+                self._write(name, content)
         for step in changes.steps:
             self._upload_checkpoint(step)
         self._append_log()
         for name in LATE:
             if name in changes.files:
-                self._store.write(name, changes.files[name])
+                self._write(name, changes.files[name])
+        self._lease.require_held()
         self._upload_model()
         self._remove(changes)
+
+    def _write(self, name: str, content: bytes) -> None:
+        """Write what each holder of the lease writes in the same place: not after another took over during a pause."""
+        self._lease.require_held()
+        self._store.write(name, content)
 
     def _upload_checkpoint(self, step: int) -> None:
         folder = checkpoint.folder_of(self._run.checkpoints, step)
@@ -142,9 +148,8 @@ class Mirror:
         sums = json.loads((folder / checkpoint.MANIFEST).read_text())
         for name in [name for name in sums if (folder / name).is_file()]:
             self._store.upload(f"{folder_key(step)}{attempt}/{name}", folder / name)
-        self._lease.require_held()
         manifest = {"format": 1, "attempt": attempt, "files": sums}
-        self._store.write(manifest_key(step), json.dumps(manifest, indent=1).encode())
+        self._write(manifest_key(step), json.dumps(manifest, indent=1).encode())
         self._steps.add(step)
 
     def _upload_model(self) -> None:
@@ -182,7 +187,7 @@ class Mirror:
                 file.seek(self._segment)
                 content = file.read(size - self._segment)
             content = content[: content.rfind(b"\n") + 1]
-            self._store.write(f"{SEGMENTS}{self._segment:012d}.jsonl", content)
+            self._write(f"{SEGMENTS}{self._segment:012d}.jsonl", content)
             self._logged = self._segment + len(content)
             if len(content) > SEGMENT_BYTES:
                 self._segment = self._logged
