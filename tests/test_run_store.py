@@ -483,3 +483,45 @@ def test_a_sweep_needs_a_folder(recipe, tmp_path, capfd):
     assert "is in an object store, and a folder is needed here. Set --to" in capfd.readouterr().err
     assert main(["sweep", str(recipe), "run=s3://speech/y", "seed=1,2"]) == 2
     assert "run=s3://speech/y-sweep is in an object store" in capfd.readouterr().err
+
+
+def test_a_run_that_keeps_one_checkpoint_keeps_it_until_it_is_uploaded(recipe, bucket, relay, tmp_path):
+    relay.delay = 0.02
+    assert wait(start(words(recipe, bucket, "train.keep_last=1"))) == [0]
+    relay.delay = 0.0
+    require_complete(bucket, tmp_path / "whole")
+
+
+class Writing(ObjectStore):
+    """A store in which somebody else writes just after it was listed."""
+
+    writes = ()
+
+    def list(self, below=""):
+        found = super().list(below)
+        writes, self.writes = self.writes, ()
+        for write in writes:
+            write()
+        return found
+
+
+def rename_step(address, old, new):
+    """What a training that keeps one checkpoint does meanwhile: a newer one appears, and the one before goes."""
+    there = store(address)
+    for name in sorted(there.list(f"checkpoints/step-{old:06d}/"), reverse=True):
+        there.write(name.replace(f"step-{old:06d}", f"step-{new:06d}"), there.read(name))
+    there.delete(sorted(there.list(f"checkpoints/step-{old:06d}/"), reverse=True))
+
+
+def test_a_reader_finds_the_newest_checkpoint_of_a_run_that_replaces_it_meanwhile(recipe, bucket, tmp_path):
+    assert wait(start(words(recipe, bucket, "train.steps=3", "train.keep_last=1"))) == [0]
+    store(bucket).delete(["best.json"])
+    for number, read in enumerate((lambda run: run.restore("last"), StoredRun.restore_all)):
+        there = Writing(bucket, 5.0, lambda _: None)
+        there.writes = [lambda step=3 + number: rename_step(bucket, step, step + 1)]
+        found = StoredRun(there, tmp_path / f"copy{number}")
+        read(found)
+        newest = checkpoint.folder_of(found.run.checkpoints, 4 + number)
+        assert sorted(path.name for path in found.run.checkpoints.glob("step-*"))[-1] == newest.name
+        assert checkpoint.damage(newest) is None
+        assert number == 0 or all(checkpoint.damage(path) is None for path in found.run.checkpoints.glob("step-*"))

@@ -33,6 +33,9 @@ class RunPlace(Protocol):
     def publish(self) -> None:
         """Something worth keeping is written: a checkpoint, the best, the end."""
 
+    def catch_up(self) -> None:
+        """Wait until what was published is safe: only then may the folder lose any of it."""
+
     def settle(self) -> None:
         """Wait until all that is written is safe."""
 
@@ -61,7 +64,7 @@ class SharedFolder:
     def publish(self) -> None:
         """It is there."""
 
-    settle = fetch_tensors = publish
+    catch_up = settle = fetch_tensors = publish
 
     def deliver(self, partial: Path, step: int) -> None:
         """They are there."""
@@ -99,6 +102,11 @@ class StoredPlace:
         """Upload in the background, after the upload before."""
         if self._mirror:
             self._mirror.publish()
+
+    def catch_up(self) -> None:
+        """Wait for the upload before."""
+        if self._mirror:
+            self._mirror.wait("the upload before")
 
     def settle(self) -> None:
         """Upload all that is left, and wait for it."""
