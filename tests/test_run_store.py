@@ -22,7 +22,7 @@ from attune.run_store import StoredRun, manifest_key
 from attune.sources import ObjectStore, RetryPolicy, read_range, waiting_for_sources
 from attune.training import checkpoint
 
-from processes import attune, start, wait
+from processes import attune, free_port, start, wait
 from servers.s3 import KEY, SECRET, Between, moto, proxy, rclone
 from tiny import write_recipe
 
@@ -362,6 +362,12 @@ def test_who_reads_a_run_is_told_that_the_store_is_away_and_when_it_is_back(buck
 
 
 @pytest.mark.parametrize("server", ["rclone"], indirect=True)
+def test_who_only_reads_is_advised_of_no_flag_that_the_command_lacks(bucket, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    with pytest.raises(SourceError, match=r"for 0 s\. Check the network, .* run the same command again\.$"):
+        ObjectStore(bucket, 0.1, lambda _: None).read("recipe.yaml")
+
+
 def test_a_store_that_stays_away_ends_the_run_after_the_timeout_with_what_it_has_intact(
     recipe, bucket, relay, server, tmp_path, monkeypatch
 ):

@@ -12,7 +12,7 @@ from attune.run import Run
 from attune.run_mirror import Mirror, mirrored
 from attune.run_store import StoredRun, copy_folder, folder_key, is_stored
 from attune.site import Site
-from attune.sources import ObjectStore
+from attune.sources import STORE_ADVICE, ObjectStore
 from attune.world import World
 
 WRITER = ".writer"  # in the copy that the first rank writes to
@@ -130,7 +130,8 @@ def open_place(address: str, site: Site, report: Callable[[str], None], stop_req
     """The place that a recipe's `run` names; a store that does not answer is reported, and waited for until a stop."""
     if not is_stored(address):
         return SharedFolder(Path(address))
-    store = ObjectStore(address, PATIENT_SHARE * site.timeout, report, stop_requested=stop_requested)
+    patience, advice = PATIENT_SHARE * site.timeout, f"{STORE_ADVICE} --timeout allows longer."
+    store = ObjectStore(address, patience, report, stop_requested=stop_requested, advice=advice)
     return StoredPlace(StoredRun(store, copy_folder(address, site.cache)), report)
 
 
