@@ -18,8 +18,17 @@ from attune.errors import CheckpointError, SourceError
 from attune.files import sha256
 from attune.run import Run
 from attune.run_mirror import mirrored
-from attune.run_store import StoredRun, manifest_key
-from attune.sources import ObjectStore, RetryPolicy, read_range, waiting_for_sources
+from attune.run_store import StoredRun, manifest_key, put_results
+from attune.sources import (
+    Cache,
+    ObjectStore,
+    RetryPolicy,
+    list_prefix,
+    locate,
+    read_range,
+    size_of,
+    waiting_for_sources,
+)
 from attune.training import checkpoint
 
 from processes import attune, free_port, start, wait
@@ -287,7 +296,8 @@ def test_a_writer_that_slept_while_another_took_over_writes_no_log_nor_anything_
     monkeypatch.setattr("attune.run_mirror.FLUSHED_SECONDS", 0.1)
     stored = StoredRun(store(bucket), tmp_path / "copy")
     stored.run.folder.mkdir()
-    with pytest.raises(CheckpointError, match="was taken over by somebody"), mirrored(stored, lambda _: None):
+    reports = []
+    with pytest.raises(CheckpointError, match="was taken over by somebody"), mirrored(stored, reports.append) as mirror:
         taken = {**json.loads(stored.store.read("attune-writer.json")), "id": "another", "user": "somebody", "token": 9}
         stored.store.write("attune-writer.json", json.dumps(taken).encode())
         before = stored.store.list()
@@ -295,7 +305,10 @@ def test_a_writer_that_slept_while_another_took_over_writes_no_log_nor_anything_
         stored.run.set_status("failed")
         time.sleep(1)
         assert stored.store.list() == before
+        mirror.publish()
+        mirror.wait("it")
     assert stored.store.list() == before
+    assert reports == []  # the error says it
 
 
 def test_a_prefix_with_other_objects_is_refused(recipe, bucket, capfd):
@@ -424,6 +437,38 @@ def test_credentials_that_expire_are_read_again(bucket, relay, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("server", ["moto"], indirect=True)
+def test_sizes_listings_and_downloads_go_on_when_expired_credentials_are_renewed(bucket, relay, tmp_path, monkeypatch):
+    profile = tmp_path / "credentials"
+    profile.write_text("[default]\naws_access_key_id = KEY0\naws_secret_access_key = x\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(profile))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    store(bucket).write("a.txt", b"12")
+
+    def renew(number):
+        """The key before is good no more; its successor is there a moment later."""
+        relay.expired = f"KEY{number}"
+        text = profile.read_text().replace(relay.expired, f"KEY{number + 1}")
+        threading.Timer(0.3, lambda: profile.write_text(text)).start()
+
+    assert size_of(f"{bucket}/a.txt") == 2
+    renew(0)
+    assert size_of(f"{bucket}/a.txt") == 2
+    renew(1)
+    assert list_prefix(f"{bucket}/") == [f"{bucket}/a.txt"]
+    relay.delay, before = 0.2, len(relay.asked)
+
+    def renew_once_it_is_listed():
+        while not any(each.startswith("HEAD") for each in relay.asked[before:]):
+            time.sleep(0.01)
+        renew(2)
+
+    threading.Thread(target=renew_once_it_is_listed, daemon=True).start()
+    found = locate(f"{bucket}/a.txt", Cache(tmp_path / "downloads", retry=RetryPolicy(5.0, 6, 0.2)))
+    assert found.read_bytes() == b"12" and relay.key == "KEY3"
+
+
+@pytest.mark.parametrize("server", ["moto"], indirect=True)
 def test_credentials_of_a_web_identity_are_asked_for_again_when_they_expire(bucket, relay, tmp_path, monkeypatch):
     token = tmp_path / "token"
     token.write_text("a token that the cluster renews")
@@ -496,6 +541,19 @@ def test_a_run_that_keeps_one_checkpoint_keeps_it_until_it_is_uploaded(recipe, b
     assert wait(start(words(recipe, bucket, "train.keep_last=1"))) == [0]
     relay.delay = 0.0
     require_complete(bucket, tmp_path / "whole")
+
+
+@pytest.mark.parametrize("server", ["moto"], indirect=True)
+def test_of_two_evaluations_that_end_at_once_each_keeps_the_scores_of_the_other(bucket, relay, tmp_path):
+    runs = {split: Run(tmp_path / split) for split in ("dev", "test")}
+    for split, run in runs.items():
+        run.folder.mkdir()
+        (run.folder / ".store").write_text(bucket)
+        run.add_scores(split, {"wer": 1.0})
+    relay.delay = 0.2
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda each: put_results(each[1], each[0]), runs.items()))
+    assert sorted(json.loads(store(bucket).read("scores.json"))) == ["dev", "test"]
 
 
 class Writing(ObjectStore):

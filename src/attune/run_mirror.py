@@ -228,11 +228,12 @@ def mirrored(stored: StoredRun, report: Callable[[str], None]) -> Iterator[Mirro
         except Preempted:
             mirror.close()
             raise
-        except BaseException:
+        except BaseException as error:
             try:
                 mirror.close()
             except AttuneError as failure:  # not in the place of what happened first
-                report(f"Not everything is in {stored.store.address}: {failure}")
+                if str(failure) != str(error):
+                    report(f"Not everything is in {stored.store.address}: {failure}")
             raise
         mirror.close()
 

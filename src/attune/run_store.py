@@ -14,15 +14,16 @@ import re
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from attune import lease
 from attune.errors import CheckpointError, ConfigError
 from attune.files import completed, one_at_a_time, write_text
 from attune.run import STORE, Run
-from attune.sources import Cache, ObjectStore, StoredObject, TransferProgress
+from attune.sources import Cache, ObjectStore, Refused, StoredObject, TransferProgress
 from attune.training import checkpoint
 
 MARK = "attune-run.json"
@@ -32,6 +33,7 @@ COPIES = "runs"  # in the cache
 LOCK, COPIED = ".copying", ".copied"  # in a copy: held while it changes; the mark of the run that it is of
 PATIENCE = 60.0  # of a command that only reads
 FORMAT = 1
+COLLISIONS = 20  # of evaluations that end at once
 LISTINGS = 5  # of a run that is being written: what was listed may be removed before it is read
 _SEGMENT = re.compile(r"log/\d{12}\.jsonl")
 _MANIFEST = re.compile(r"checkpoints/step-(\d{6,})/manifest\.json")
@@ -277,12 +279,21 @@ def put_results(run: Run, split: str) -> None:
         name = path.relative_to(run.folder)
         if path.is_file() and (path == run.predictions(split) or len(name.parts) > 2):
             store.upload(name.as_posix(), path)
+    for _ in range(COLLISIONS):
+        with suppress(Refused):  # another evaluation has just put its own
+            _put_scores(store, split, run.scores()[split])
+            return
+    raise CheckpointError(f"{store.address}/scores.json is being changed all the time. Run the same command again.")
+
+
+def _put_scores(store: ObjectStore, split: str, scores: Mapping[str, Any]) -> None:
+    found = store.read_tagged("scores.json")
     try:
-        known = dict(json.loads(store.read("scores.json") or b"{}"))
+        known = dict(json.loads(found[0])) if found else {}
     except (ValueError, TypeError, RecursionError):  # a damaged one has none, as in a folder
         known = {}
-    merged = {**known, split: run.scores()[split]}
-    store.write("scores.json", (json.dumps(merged, indent=1, ensure_ascii=False) + "\n").encode())
+    content = (json.dumps({**known, split: scores}, indent=1, ensure_ascii=False) + "\n").encode()
+    store.write("scores.json", content, only_new=found is None, only_over=found[1] if found else None)
 
 
 def locate_recipe(address: str, cache: Cache) -> Path | None:
