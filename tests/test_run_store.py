@@ -318,6 +318,16 @@ def test_a_prefix_with_other_objects_is_refused(recipe, bucket, capfd):
     assert store(bucket).read("notes.txt") == b"mine"
 
 
+def test_a_run_inside_another_is_refused_and_one_whose_name_begins_alike_is_not(bucket, tmp_path):
+    with mirrored(StoredRun(store(bucket), tmp_path / "outer"), lambda _: None):
+        pass
+    inner = StoredRun(store(f"{bucket}/lr/1e-4"), tmp_path / "inner")
+    with pytest.raises(CheckpointError, match=f"is inside the run {bucket}"), mirrored(inner, lambda _: None):
+        pass
+    with mirrored(StoredRun(store(f"{bucket}2"), tmp_path / "beside"), lambda _: None):
+        pass
+
+
 @pytest.fixture
 def relay(server, bucket, monkeypatch):
     """What is between this process and the store."""

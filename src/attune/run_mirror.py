@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from attune.errors import AttuneError, CheckpointError, Preempted
+from attune.errors import AttuneError, CheckpointError, Preempted, SourceError
 from attune.lease import NAME, Lease, held
 from attune.run_store import (
     BOARD,
@@ -23,6 +23,7 @@ from attune.run_store import (
     LOG,
     MARK,
     MODEL,
+    PATIENCE,
     SEGMENTS,
     StoredRun,
     folder_key,
@@ -31,7 +32,7 @@ from attune.run_store import (
     plain_files,
     segments_of,
 )
-from attune.sources import replace_pushed
+from attune.sources import ObjectStore, replace_pushed
 from attune.training import checkpoint
 
 LATE = ("best.json", "status.json")  # they speak of checkpoints
@@ -241,6 +242,7 @@ def mirrored(stored: StoredRun, report: Callable[[str], None]) -> Iterator[Mirro
 def _require_own(stored: StoredRun) -> None:
     if stored.is_run():
         return
+    _require_apart(stored.store.address)
     found = sorted(stored.store.list().keys() - {NAME})
     if found:
         raise CheckpointError(
@@ -249,10 +251,21 @@ def _require_own(stored: StoredRun) -> None:
         )
 
 
+def _require_apart(address: str) -> None:
+    """Refuse a prefix inside a run, which would take what is there for its own."""
+    bucket, *parts = address.removeprefix("s3://").split("/")
+    for end in range(len(parts)):
+        outer = "/".join((f"s3://{bucket}", *parts[:end]))
+        with suppress(SourceError):  # such as a prefix that may not be read
+            if ObjectStore(outer, PATIENCE, lambda _: None).read(MARK) is not None:
+                raise CheckpointError(f"{address} is inside the run {outer}. Use a prefix beside it.")
+
+
 def put_whole(stored: StoredRun, report: Callable[[str], None]) -> None:
     """Upload a whole run to a new prefix."""
     if sorted(stored.store.list()):
         raise CheckpointError(f"{stored.store.address} is not empty. Choose another prefix.")
+    _require_apart(stored.store.address)
     with held(stored.store) as lease:
         stored.store.write(MARK, mark())
         Mirror(stored, lease, report).close()
