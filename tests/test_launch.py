@@ -61,6 +61,42 @@ def test_ranks_that_do_not_meet_say_where_they_looked(recipe, tmp_path):
     assert len(second.stderr.splitlines()) == 1 and not (tmp_path / "run").exists()
 
 
+@contextlib.contextmanager
+def mute_server():
+    """The address of a server that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_a_rank_whose_port_is_somebody_elses_says_so_within_the_timeout(recipe, tmp_path):
+    with mute_server() as place:
+        host, _, port = place.partition(":")
+        variables = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": host, "MASTER_PORT": port}
+        done = attune("train", recipe, f"run={tmp_path / 'run'}", "--timeout=2", seconds=30, **variables)
+    assert done.returncode == 1
+    assert f"Rank 1 of 2 did not meet the others at {place}: what answers there is no rendezvous" in done.stderr
+
+
+def test_nodes_whose_port_is_somebody_elses_say_so_within_the_timeout(recipe, tmp_path):
+    with mute_server() as place:
+        words = ["train", recipe, f"run={tmp_path / 'run'}", "--nodes=2", "--rendezvous", place, "--timeout=2"]
+        done = attune(*words, seconds=30)
+    assert done.returncode == 1
+    assert f"What answers at {place} is no rendezvous" in done.stderr
+
+
+def test_a_node_that_waits_for_a_mute_rendezvous_can_be_stopped(recipe, tmp_path):
+    with mute_server() as place:
+        words = ["train", str(recipe), f"run={tmp_path / 'run'}", "--nodes=2", "--rendezvous", place]
+        (process,) = start(words)
+        time.sleep(2)
+        os.kill(process.pid, signal.SIGTERM)
+        process.join(20)
+        code = process.exitcode
+        process.kill()
+    assert code == 75
+
+
 def test_a_mistake_found_by_the_ranks_is_told_once_with_exit_2(recipe, tmp_path):
     done = attune("train", recipe, f"run={tmp_path / 'run'}", "data.train=[nowhere.jsonl]", "--devices", 2)
     assert done.returncode == 2

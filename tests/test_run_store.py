@@ -18,11 +18,20 @@ from attune.errors import CheckpointError, SourceError
 from attune.files import sha256
 from attune.run import Run
 from attune.run_mirror import mirrored
-from attune.run_store import StoredRun, manifest_key
-from attune.sources import ObjectStore, RetryPolicy, read_range, waiting_for_sources
+from attune.run_store import StoredRun, manifest_key, put_results
+from attune.sources import (
+    Cache,
+    ObjectStore,
+    RetryPolicy,
+    list_prefix,
+    locate,
+    read_range,
+    size_of,
+    waiting_for_sources,
+)
 from attune.training import checkpoint
 
-from processes import attune, start, wait
+from processes import attune, free_port, start, wait
 from servers.s3 import KEY, SECRET, Between, moto, proxy, rclone
 from tiny import write_recipe
 
@@ -283,11 +292,40 @@ def test_of_two_writers_one_is_refused_with_who_holds_the_run(recipe, bucket):
     assert json.loads(store(bucket).read("status.json"))["state"] == "preempted"
 
 
+def test_a_writer_that_slept_while_another_took_over_writes_no_log_nor_anything_else(bucket, tmp_path, monkeypatch):
+    monkeypatch.setattr("attune.run_mirror.FLUSHED_SECONDS", 0.1)
+    stored = StoredRun(store(bucket), tmp_path / "copy")
+    stored.run.folder.mkdir()
+    reports = []
+    with pytest.raises(CheckpointError, match="was taken over by somebody"), mirrored(stored, reports.append) as mirror:
+        taken = {**json.loads(stored.store.read("attune-writer.json")), "id": "another", "user": "somebody", "token": 9}
+        stored.store.write("attune-writer.json", json.dumps(taken).encode())
+        before = stored.store.list()
+        stored.run.log("step", step=1)
+        stored.run.set_status("failed")
+        time.sleep(1)
+        assert stored.store.list() == before
+        mirror.publish()
+        mirror.wait("it")
+    assert stored.store.list() == before
+    assert reports == []  # the error says it
+
+
 def test_a_prefix_with_other_objects_is_refused(recipe, bucket, capfd):
     store(bucket).write("notes.txt", b"mine")
     assert main(words(recipe, bucket)) == 2
     assert "has other objects (notes.txt …) and is not a run" in capfd.readouterr().err
     assert store(bucket).read("notes.txt") == b"mine"
+
+
+def test_a_run_inside_another_is_refused_and_one_whose_name_begins_alike_is_not(bucket, tmp_path):
+    with mirrored(StoredRun(store(bucket), tmp_path / "outer"), lambda _: None):
+        pass
+    inner = StoredRun(store(f"{bucket}/lr/1e-4"), tmp_path / "inner")
+    with pytest.raises(CheckpointError, match=f"is inside the run {bucket}"), mirrored(inner, lambda _: None):
+        pass
+    with mirrored(StoredRun(store(f"{bucket}2"), tmp_path / "beside"), lambda _: None):
+        pass
 
 
 @pytest.fixture
@@ -347,6 +385,12 @@ def test_who_reads_a_run_is_told_that_the_store_is_away_and_when_it_is_back(buck
 
 
 @pytest.mark.parametrize("server", ["rclone"], indirect=True)
+def test_who_only_reads_is_advised_of_no_flag_that_the_command_lacks(bucket, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    with pytest.raises(SourceError, match=r"for 0 s\. Check the network, .* run the same command again\.$"):
+        ObjectStore(bucket, 0.1, lambda _: None).read("recipe.yaml")
+
+
 def test_a_store_that_stays_away_ends_the_run_after_the_timeout_with_what_it_has_intact(
     recipe, bucket, relay, server, tmp_path, monkeypatch
 ):
@@ -400,6 +444,38 @@ def test_credentials_that_expire_are_read_again(bucket, relay, tmp_path, monkeyp
     renewal.start()
     objects.write("a.txt", b"2")
     assert read_range(f"{bucket}/a.txt", 0, 1) == b"2"
+
+
+@pytest.mark.parametrize("server", ["moto"], indirect=True)
+def test_sizes_listings_and_downloads_go_on_when_expired_credentials_are_renewed(bucket, relay, tmp_path, monkeypatch):
+    profile = tmp_path / "credentials"
+    profile.write_text("[default]\naws_access_key_id = KEY0\naws_secret_access_key = x\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(profile))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    store(bucket).write("a.txt", b"12")
+
+    def renew(number):
+        """The key before is good no more; its successor is there a moment later."""
+        relay.expired = f"KEY{number}"
+        text = profile.read_text().replace(relay.expired, f"KEY{number + 1}")
+        threading.Timer(0.3, lambda: profile.write_text(text)).start()
+
+    assert size_of(f"{bucket}/a.txt") == 2
+    renew(0)
+    assert size_of(f"{bucket}/a.txt") == 2
+    renew(1)
+    assert list_prefix(f"{bucket}/") == [f"{bucket}/a.txt"]
+    relay.delay, before = 0.2, len(relay.asked)
+
+    def renew_once_it_is_listed():
+        while not any(each.startswith("HEAD") for each in relay.asked[before:]):
+            time.sleep(0.01)
+        renew(2)
+
+    threading.Thread(target=renew_once_it_is_listed, daemon=True).start()
+    found = locate(f"{bucket}/a.txt", Cache(tmp_path / "downloads", retry=RetryPolicy(5.0, 6, 0.2)))
+    assert found.read_bytes() == b"12" and relay.key == "KEY3"
 
 
 @pytest.mark.parametrize("server", ["moto"], indirect=True)
@@ -468,3 +544,58 @@ def test_a_sweep_needs_a_folder(recipe, tmp_path, capfd):
     assert "is in an object store, and a folder is needed here. Set --to" in capfd.readouterr().err
     assert main(["sweep", str(recipe), "run=s3://speech/y", "seed=1,2"]) == 2
     assert "run=s3://speech/y-sweep is in an object store" in capfd.readouterr().err
+
+
+def test_a_run_that_keeps_one_checkpoint_keeps_it_until_it_is_uploaded(recipe, bucket, relay, tmp_path):
+    relay.delay = 0.02
+    assert wait(start(words(recipe, bucket, "train.keep_last=1"))) == [0]
+    relay.delay = 0.0
+    require_complete(bucket, tmp_path / "whole")
+
+
+@pytest.mark.parametrize("server", ["moto"], indirect=True)
+def test_of_two_evaluations_that_end_at_once_each_keeps_the_scores_of_the_other(bucket, relay, tmp_path):
+    runs = {split: Run(tmp_path / split) for split in ("dev", "test")}
+    for split, run in runs.items():
+        run.folder.mkdir()
+        (run.folder / ".store").write_text(bucket)
+        run.add_scores(split, {"wer": 1.0})
+    relay.delay = 0.2
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda each: put_results(each[1], each[0]), runs.items()))
+    assert sorted(json.loads(store(bucket).read("scores.json"))) == ["dev", "test"]
+
+
+class Writing(ObjectStore):
+    """A store in which somebody else writes just after it was listed."""
+
+    writes = ()
+
+    def list(self, below=""):
+        found = super().list(below)
+        writes, self.writes = self.writes, ()
+        for write in writes:
+            write()
+        return found
+
+
+def rename_step(address, old, new):
+    """What a training that keeps one checkpoint does meanwhile: a newer one appears, and the one before goes."""
+    there = store(address)
+    for name in sorted(there.list(f"checkpoints/step-{old:06d}/"), reverse=True):
+        there.write(name.replace(f"step-{old:06d}", f"step-{new:06d}"), there.read(name))
+    there.delete(sorted(there.list(f"checkpoints/step-{old:06d}/"), reverse=True))
+
+
+def test_a_reader_finds_the_newest_checkpoint_of_a_run_that_replaces_it_meanwhile(recipe, bucket, tmp_path):
+    assert wait(start(words(recipe, bucket, "train.steps=3", "train.keep_last=1"))) == [0]
+    store(bucket).delete(["best.json"])
+    for number, read in enumerate((lambda run: run.restore("last"), StoredRun.restore_all)):
+        there = Writing(bucket, 5.0, lambda _: None)
+        there.writes = [lambda step=3 + number: rename_step(bucket, step, step + 1)]
+        found = StoredRun(there, tmp_path / f"copy{number}")
+        read(found)
+        newest = checkpoint.folder_of(found.run.checkpoints, 4 + number)
+        assert sorted(path.name for path in found.run.checkpoints.glob("step-*"))[-1] == newest.name
+        assert checkpoint.damage(newest) is None
+        assert number == 0 or all(checkpoint.damage(path) is None for path in found.run.checkpoints.glob("step-*"))

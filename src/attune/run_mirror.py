@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from attune.errors import AttuneError, CheckpointError, Preempted
+from attune.errors import AttuneError, CheckpointError, Preempted, SourceError
 from attune.lease import NAME, Lease, held
 from attune.run_store import (
     BOARD,
@@ -23,6 +23,7 @@ from attune.run_store import (
     LOG,
     MARK,
     MODEL,
+    PATIENCE,
     SEGMENTS,
     StoredRun,
     folder_key,
@@ -31,7 +32,7 @@ from attune.run_store import (
     plain_files,
     segments_of,
 )
-from attune.sources import replace_pushed
+from attune.sources import ObjectStore, replace_pushed
 from attune.training import checkpoint
 
 LATE = ("best.json", "status.json")  # they speak of checkpoints
@@ -126,15 +127,21 @@ class Mirror:
         self._lease.require_held()
         for name, content in changes.files.items():
             if name not in LATE:
-                self._store.write(name, content)
+                self._write(name, content)
         for step in changes.steps:
             self._upload_checkpoint(step)
         self._append_log()
         for name in LATE:
             if name in changes.files:
-                self._store.write(name, changes.files[name])
+                self._write(name, changes.files[name])
+        self._lease.require_held()
         self._upload_model()
         self._remove(changes)
+
+    def _write(self, name: str, content: bytes) -> None:
+        """Write what each holder of the lease writes in the same place: not after another took over during a pause."""
+        self._lease.require_held()
+        self._store.write(name, content)
 
     def _upload_checkpoint(self, step: int) -> None:
         folder = checkpoint.folder_of(self._run.checkpoints, step)
@@ -142,9 +149,8 @@ class Mirror:
         sums = json.loads((folder / checkpoint.MANIFEST).read_text())
         for name in [name for name in sums if (folder / name).is_file()]:
             self._store.upload(f"{folder_key(step)}{attempt}/{name}", folder / name)
-        self._lease.require_held()
         manifest = {"format": 1, "attempt": attempt, "files": sums}
-        self._store.write(manifest_key(step), json.dumps(manifest, indent=1).encode())
+        self._write(manifest_key(step), json.dumps(manifest, indent=1).encode())
         self._steps.add(step)
 
     def _upload_model(self) -> None:
@@ -182,7 +188,7 @@ class Mirror:
                 file.seek(self._segment)
                 content = file.read(size - self._segment)
             content = content[: content.rfind(b"\n") + 1]
-            self._store.write(f"{SEGMENTS}{self._segment:012d}.jsonl", content)
+            self._write(f"{SEGMENTS}{self._segment:012d}.jsonl", content)
             self._logged = self._segment + len(content)
             if len(content) > SEGMENT_BYTES:
                 self._segment = self._logged
@@ -223,11 +229,12 @@ def mirrored(stored: StoredRun, report: Callable[[str], None]) -> Iterator[Mirro
         except Preempted:
             mirror.close()
             raise
-        except BaseException:
+        except BaseException as error:
             try:
                 mirror.close()
             except AttuneError as failure:  # not in the place of what happened first
-                report(f"Not everything is in {stored.store.address}: {failure}")
+                if str(failure) != str(error):
+                    report(f"Not everything is in {stored.store.address}: {failure}")
             raise
         mirror.close()
 
@@ -235,6 +242,7 @@ def mirrored(stored: StoredRun, report: Callable[[str], None]) -> Iterator[Mirro
 def _require_own(stored: StoredRun) -> None:
     if stored.is_run():
         return
+    _require_apart(stored.store.address)
     found = sorted(stored.store.list().keys() - {NAME})
     if found:
         raise CheckpointError(
@@ -243,10 +251,21 @@ def _require_own(stored: StoredRun) -> None:
         )
 
 
+def _require_apart(address: str) -> None:
+    """Refuse a prefix inside a run, which would take what is there for its own."""
+    bucket, *parts = address.removeprefix("s3://").split("/")
+    for end in range(len(parts)):
+        outer = "/".join((f"s3://{bucket}", *parts[:end]))
+        with suppress(SourceError):  # such as a prefix that may not be read
+            if ObjectStore(outer, PATIENCE, lambda _: None).read(MARK) is not None:
+                raise CheckpointError(f"{address} is inside the run {outer}. Use a prefix beside it.")
+
+
 def put_whole(stored: StoredRun, report: Callable[[str], None]) -> None:
     """Upload a whole run to a new prefix."""
     if sorted(stored.store.list()):
         raise CheckpointError(f"{stored.store.address} is not empty. Choose another prefix.")
+    _require_apart(stored.store.address)
     with held(stored.store) as lease:
         stored.store.write(MARK, mark())
         Mirror(stored, lease, report).close()

@@ -14,15 +14,16 @@ import re
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from attune import lease
 from attune.errors import CheckpointError, ConfigError
 from attune.files import completed, one_at_a_time, write_text
 from attune.run import STORE, Run
-from attune.sources import Cache, ObjectStore, StoredObject, TransferProgress
+from attune.sources import Cache, ObjectStore, Refused, StoredObject, TransferProgress
 from attune.training import checkpoint
 
 MARK = "attune-run.json"
@@ -32,6 +33,8 @@ COPIES = "runs"  # in the cache
 LOCK, COPIED = ".copying", ".copied"  # in a copy: held while it changes; the mark of the run that it is of
 PATIENCE = 60.0  # of a command that only reads
 FORMAT = 1
+COLLISIONS = 20  # of evaluations that end at once
+LISTINGS = 5  # of a run that is being written: what was listed may be removed before it is read
 _SEGMENT = re.compile(r"log/\d{12}\.jsonl")
 _MANIFEST = re.compile(r"checkpoints/step-(\d{6,})/manifest\.json")
 
@@ -106,13 +109,12 @@ class StoredRun:
         Those of the newest sound checkpoint and of the best are brought, or of `which`: best, last or step-N.
         """
         with self._alone():
-            listed = self.store.list()
-            self._copy_files(listed)
-            self._copy_log(listed)
-            best, step = self.run.best(), which.removeprefix("step-")
-            steps = {best.step} if best and which in ("", "best") else {int(step)} if step.isdigit() else set()
-            needs_newest = which in ("", "last") or (which == "best" and best is None)
-            self._copy_checkpoints(self.checkpoints(listed), steps, needs_newest)
+            for _ in range(LISTINGS):
+                listed = self.store.list()
+                self._copy_files(listed)
+                self._copy_log(listed)
+                if self._copy_wanted(which, listed) or not self._has_moved_on(listed):
+                    return
 
     def restore_all(self) -> None:
         """Make the folder everything that the store has."""
@@ -122,7 +124,8 @@ class StoredRun:
             if name.startswith((MODEL, BOARD)):
                 self._copy(name, listed[name])
         for stored in self.checkpoints(listed):
-            self.fetch(stored)
+            if not self.fetch(stored) and self._manifest(stored.step) is None:  # removed meanwhile
+                shutil.rmtree(checkpoint.folder_of(self.run.checkpoints, stored.step))
 
     def fetch_tensors(self) -> None:
         """Bring the tensors of every checkpoint, for who needs more than the newest and the best."""
@@ -190,16 +193,34 @@ class StoredRun:
             for name in segments_of(listed):
                 file.write(self.store.read(name) or b"")
 
-    def _copy_checkpoints(self, stored: list[StoredCheckpoint], steps: set[int], needs_newest: bool) -> None:
+    def _copy_wanted(self, which: str, listed: Mapping[str, StoredObject]) -> bool:
+        """Copy the checkpoints; whether those with tensors are sound."""
+        best, step = self.run.best(), which.removeprefix("step-")
+        steps = {best.step} if best and which in ("", "best") else {int(step)} if step.isdigit() else set()
+        needs_newest = which in ("", "last") or (which == "best" and best is None)
+        return self._copy_checkpoints(self.checkpoints(listed), steps, needs_newest)
+
+    def _has_moved_on(self, listed: Mapping[str, StoredObject]) -> bool:
+        """Whether the run has other checkpoints than were listed."""
+        return manifests_of(self.store.list(CHECKPOINTS)) != manifests_of(listed)
+
+    def _copy_checkpoints(self, stored: list[StoredCheckpoint], steps: set[int], needs_newest: bool) -> bool:
         """Some with their tensors, and the newest sound one; of the others, what tells how they scored."""
         self.run.checkpoints.mkdir(exist_ok=True)
         for each in reversed(stored):
             is_needed = needs_newest or each.step in steps
             is_sound = self.fetch(each, is_partial=not is_needed)
             needs_newest &= not is_sound
+            steps = steps - {each.step} if is_sound else steps
         names = {checkpoint.folder_of(self.run.checkpoints, each.step).name for each in stored}
         for folder in [path for path in self.run.checkpoints.iterdir() if path.name not in names]:
             shutil.rmtree(folder, ignore_errors=True)
+        return not steps and not needs_newest
+
+
+def manifests_of(listed: Iterable[str]) -> list[str]:
+    """The objects that make checkpoints count."""
+    return sorted(filter(_MANIFEST.fullmatch, listed))
 
 
 def segments_of(listed: Iterable[str]) -> list[str]:
@@ -258,12 +279,21 @@ def put_results(run: Run, split: str) -> None:
         name = path.relative_to(run.folder)
         if path.is_file() and (path == run.predictions(split) or len(name.parts) > 2):
             store.upload(name.as_posix(), path)
+    for _ in range(COLLISIONS):
+        with suppress(Refused):  # another evaluation has just put its own
+            _put_scores(store, split, run.scores()[split])
+            return
+    raise CheckpointError(f"{store.address}/scores.json is being changed all the time. Run the same command again.")
+
+
+def _put_scores(store: ObjectStore, split: str, scores: Mapping[str, Any]) -> None:
+    found = store.read_tagged("scores.json")
     try:
-        known = dict(json.loads(store.read("scores.json") or b"{}"))
+        known = dict(json.loads(found[0])) if found else {}
     except (ValueError, TypeError, RecursionError):  # a damaged one has none, as in a folder
         known = {}
-    merged = {**known, split: run.scores()[split]}
-    store.write("scores.json", (json.dumps(merged, indent=1, ensure_ascii=False) + "\n").encode())
+    content = (json.dumps({**known, split: scores}, indent=1, ensure_ascii=False) + "\n").encode()
+    store.write("scores.json", content, only_new=found is None, only_over=found[1] if found else None)
 
 
 def locate_recipe(address: str, cache: Cache) -> Path | None:

@@ -49,11 +49,6 @@ def test_a_record_that_is_not_utf8_is_left_out(tmp_path):
     assert read(tmp_path / "m.csv", b"audio,text\na.wav,caf\xe9\n") == [Skipped("m.csv:2", "not UTF-8 text")]
 
 
-def test_a_table_in_the_utf16_of_spreadsheets_is_refused_with_what_to_do(tmp_path):
-    with pytest.raises(DataError, match=r"first line of .*m\.csv is not UTF-8 text. Save the file as UTF-8"):
-        read(tmp_path / "m.csv", "audio,text\na.wav,hi\n".encode("utf-16"))
-
-
 def test_a_csv_file_with_an_unquoted_comma_loses_that_row_and_says_so(tmp_path):
     miniatures.text(tmp_path / "m.csv", "audio,text", '"a.wav","one', 'two"', "b.wav,one, two")
     first, second = csv_files.read(CorpusPaths(str(tmp_path), tmp_path), csv_files.Options(text="text"))["m"]
@@ -68,3 +63,22 @@ def test_a_common_voice_sentence_with_a_tab_is_left_out(tmp_path):
         file.write("x.mp3\t1\t2\n")
     *rows, last = COMMON_VOICE.read(CorpusPaths(str(source), tmp_path), COMMON_VOICE.options())["dev"]
     assert len(rows) == 3 and last == Skipped("dev.tsv:5", "6 cells; the header has 5 columns")
+
+
+ACCENTED = "audio;text\na.wav;café\nb.wav;plain\nc.wav;déjà vu\nd.wav;naïve\n"
+
+
+@pytest.mark.parametrize("name", ["m.csv", "m.tsv"])
+def test_a_table_in_an_encoding_of_windows_is_refused_with_how_to_convert_it(tmp_path, name):
+    with pytest.raises(DataError, match=r"is not UTF-8 text: 3 lines .* line 2.*iconv -f WINDOWS-1252 -t UTF-8"):
+        read(tmp_path / name, ACCENTED.encode("cp1252"))
+
+
+def test_a_table_in_the_utf16_of_spreadsheets_is_refused_with_how_to_convert_it(tmp_path):
+    with pytest.raises(DataError, match=r"m\.csv is UTF-16 text.*iconv -f UTF-16 -t UTF-8"):
+        read(tmp_path / "m.csv", ACCENTED.encode("utf-16"))
+
+
+def test_damaged_lines_of_a_table_in_utf_8_are_skipped(tmp_path):
+    damaged = ACCENTED.encode("cp1252") + "e.wav;où\n".encode()
+    assert [isinstance(each, Skipped) for each in read(tmp_path / "m.csv", damaged)] == [True, False, True, True, False]

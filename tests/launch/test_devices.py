@@ -5,7 +5,7 @@ from argparse import ArgumentTypeError, Namespace
 import pytest
 import torch
 
-from attune.cli._ranks import cluster_of, devices, ranks_wanted, start_node
+from attune.cli._ranks import cluster_of, devices, endpoint, ranks_wanted, start_node
 from attune.errors import ConfigError
 from attune.site import this_site
 
@@ -54,3 +54,15 @@ def test_nodes_need_a_place_to_meet(nodes, rendezvous):
     given = Namespace(**vars(asked("1")), nodes=nodes, rendezvous=rendezvous)
     with pytest.raises(ConfigError, match="--nodes and --rendezvous go together"):
         start_node(given, "runs/x")
+
+
+def test_a_range_that_ends_below_its_start_is_refused():
+    with pytest.raises(ArgumentTypeError, match="8-2 ends below its start; write 2-8"):
+        devices("8-2")
+
+
+@pytest.mark.parametrize("text", ["node1", "node1:", "node1:port", "node1:0", "node1:99999", ":29400"])
+def test_a_rendezvous_is_a_host_and_a_port(text):
+    with pytest.raises(ArgumentTypeError, match="expected HOST:PORT"):
+        endpoint(text)
+    assert endpoint("[::1]:29400") == "[::1]:29400"

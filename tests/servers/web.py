@@ -130,7 +130,8 @@ def refuse(request: BaseHTTPRequestHandler, status: int, headers: dict[str, str]
         request.send_header(name, value)
     request.send_header("Content-Length", str(len(body)))
     request.end_headers()
-    request.wfile.write(body)
+    if request.command != "HEAD":  # whose answer has no body
+        request.wfile.write(body)
 
 
 def send_file(

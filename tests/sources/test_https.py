@@ -339,7 +339,9 @@ def test_a_server_that_is_gone_is_an_error_though_an_older_copy_is_here(cache, m
     forget_time(monkeypatch)
     with web(Site({"/a": b"1"})) as url:
         locate(f"{url}/a", cache)
-    with pytest.raises(SourceError, match=r"refused \(3 attempts.*An earlier version is in the cache; --offline"):
+    with pytest.raises(
+        SourceError, match=r"refused \(3 attempts.*An earlier version is in the cache; ATTUNE_OFFLINE=1"
+    ):
         locate(f"{url}/a", cache)
     assert locate(f"{url}/a", replace(cache, is_offline=True)).read_bytes() == b"1"
 

@@ -155,7 +155,7 @@ def test_what_stops_every_run_is_refused_once_before_anything_is_trained(tmp_pat
     assert main([*words, "--upstream", "hubert", "--weights", "not/there"]) == 2
     assert capsys.readouterr().err.startswith("No file or folder not/there")
     assert main([*words, "--upstream", "hubert"]) == 2
-    assert "needs model.weights" in capsys.readouterr().err
+    assert "needs --weights:" in capsys.readouterr().err
     assert main([*words, "--upstream", "fbank", "task.hed.width=8"]) == 2
     assert capsys.readouterr().err.startswith("KS: override: task.hed: unknown key")
     assert not list((tmp_path / "out").rglob("log.jsonl"))

@@ -55,6 +55,17 @@ def devices(text: str) -> str:
     """The type of --devices: a number, auto, or for Ray a range."""
     if text != AUTO and not re.fullmatch(r"[1-9]\d*(-[1-9]\d*)?", text):
         raise ArgumentTypeError(f"expected N, auto, or for Ray a range such as 2-8; found {text!r}")
+    least, _, most = text.partition("-")
+    if most and int(most) < int(least):
+        raise ArgumentTypeError(f"the range {text} ends below its start; write {most}-{least}")
+    return text
+
+
+def endpoint(text: str) -> str:
+    """The type of --rendezvous: a host and a port."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ArgumentTypeError(f"expected HOST:PORT, such as node1:29400; found {text!r}")
     return text
 
 
@@ -77,7 +88,7 @@ def add_nodes(parser: ArgumentParser) -> None:
         "--nodes", type=devices, metavar="N|MIN-MAX", help="number of machines; run this command on each"
     )
     parser.add_argument(
-        "--rendezvous", metavar="HOST:PORT", help="where they meet: one of the machines, and a free port"
+        "--rendezvous", type=endpoint, metavar="HOST:PORT", help="where they meet: one of the machines, and a free port"
     )
 
 

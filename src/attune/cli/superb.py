@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from attune.cli._ranks import add_launch, add_site, site_of
 from attune.cli._terminal import add_json, add_overrides, print_json
 from attune.cli.sweep import run_points
-from attune.errors import ConfigError
+from attune.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
     from attune.studies.superb import SuperbTask, TaskResult, Trial
@@ -118,7 +118,12 @@ def _layers(arguments: Namespace) -> list[str]:
     """The numbers of the upstream's layers; an upstream that cannot be loaded ends the benchmark here."""
     from attune import load_upstream
 
-    return [str(number) for number in range(len(load_upstream(arguments.upstream, arguments.weights).widths))]
+    try:
+        upstream = load_upstream(arguments.upstream, arguments.weights)
+    except (ConfigError, ModelError) as error:  # which speaks of a recipe, and there is none to set it in
+        text = str(error).replace("model.weights", "--weights").replace("model.upstream=", "--upstream ")
+        raise type(error)(text) from error
+    return [str(number) for number in range(len(upstream.widths))]
 
 
 def _tasks(names: str) -> list[SuperbTask]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from attune.corpora._rows import NAMES
-from attune.corpora._tables import ENCODING, ERRORS, csv_reader, header_cells, read_cells
+from attune.corpora._tables import ENCODING, ERRORS, csv_reader, header_cells, read_cells, require_utf8
 from attune.errors import DataError
 from attune.secrets import has_secrets
 
@@ -55,6 +55,7 @@ def table_lines(path: Path, copy: BinaryIO) -> Iterator[Line]:
 
 def text_lines(path: Path, copy: BinaryIO) -> Iterator[Line]:
     """The non-blank lines of a text file, each an utterance without audio, as `table_lines` has them."""
+    require_utf8(path)
     offset = 0
     with path.open("rb") as file:
         for number, raw in enumerate(file, 1):

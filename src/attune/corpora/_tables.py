@@ -4,6 +4,8 @@ The delimiter is the one that the header is cut by. By convention TSV has no quo
 """
 
 import csv
+import shlex
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -16,6 +18,8 @@ from attune.errors import DataError
 ENCODING, ERRORS = "utf-8-sig", "surrogateescape"  # how a table is opened: an invalid byte is reported with its line
 DELIMITERS = (",", ";", "\t", "|")
 SNIFFED_LINES = 20
+SEARCHED_BYTES = 1 << 24  # for the encoding
+FOREIGN_LINES = 3  # so many that are not UTF-8, and none that is, are no damage: the file has another encoding
 
 
 def read_records(path: Path, needed: Sequence[str]) -> Iterator[dict[str, str] | Skipped]:
@@ -61,11 +65,41 @@ def _header(reader: Any, path: Path, needed: Sequence[str]) -> list[str]:
 
 
 def csv_reader(file: Iterable[str], path: Path) -> Any:
-    """A reader that splits the lines of a table into cells."""
+    """A reader that splits the lines of a table into cells; a table in another encoding than UTF-8 is refused."""
+    require_utf8(path)
     delimiter = sniff_delimiter(path)
     if path.suffix.lower() == ".tsv" and delimiter == "\t":
         return csv.reader(file, delimiter=delimiter, quoting=csv.QUOTE_NONE)
     return csv.reader(file, delimiter=delimiter, strict=True)
+
+
+def require_utf8(path: Path) -> None:
+    """Refuse a text file in another encoding: every line with an accent would be left out as damaged."""
+    with path.open("rb") as file:
+        begin = file.read(SEARCHED_BYTES)
+    if begin.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        raise DataError(f"{path} is UTF-16 text. Save it as UTF-8, or convert it: {_conversion(path, 'UTF-16')}")
+    if begin.isascii():
+        return
+    lines = [(number, line) for number, line in enumerate(begin.split(b"\n")[:-1], 1) if not line.isascii()]
+    if len(lines) >= FOREIGN_LINES and not any(_is_utf8(line) for _, line in lines):
+        raise DataError(
+            f"{path} is not UTF-8 text: {len(lines)} lines have letters in another encoding, the first is line "
+            f"{lines[0][0]}. Save it as UTF-8, or convert it; Western European text of Windows by: "
+            f"{_conversion(path, 'WINDOWS-1252')}"
+        )
+
+
+def _conversion(path: Path, encoding: str) -> str:
+    return f"iconv -f {encoding} -t UTF-8 {shlex.quote(str(path))} > NEW"
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def sniff_delimiter(path: Path) -> str:

@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElas
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.rendezvous import (
     RendezvousClosedError,
+    RendezvousConnectionError,
     RendezvousError,
     RendezvousHandler,
     RendezvousParameters,
@@ -24,9 +26,12 @@ from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from attune.errors import TrainingError
 from attune.launch.group import SHUTDOWN_SECONDS, Outcome, StopRequest, forward_stop_signals, outcome_of
+from attune.launch.waiting import within
 from attune.processes import RUN_ID_VARIABLE, cores, preserve_environment
 
 LAST_CALL_SECONDS = 30  # to wait for more nodes, once there are enough
+LOOK_SECONDS = 1.0  # between two tries to reach the host of the rendezvous
+PROBE_SECONDS = 5.0  # to find out whether anybody is there at all
 SAVE_SECONDS = 120  # that ranks may take to save when a machine joins
 VARIABLES = {
     "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGQUIT",  # the others are ours
@@ -99,16 +104,44 @@ def run_node(
             last_call_timeout=LAST_CALL_SECONDS,
         )
         try:
-            handler = get_rendezvous_handler(where)
+            handler = within(meeting.timeout, lambda: _open_rendezvous(where, meeting.timeout))
+        except (TimeoutError, RendezvousError):
+            return _not_opened(meeting)
+        try:
             return _run_agent(handler, ranks, arguments, restarts, stop, log)
         except RendezvousClosedError:
             return Outcome(1, "Another node ended the job; see its log.")
         except RendezvousError as error:
+            reason = f" ({error})" if str(error) else ""
             return Outcome(
                 1,
-                f"{least} nodes did not meet at {meeting.endpoint} within {meeting.timeout:.0f} s ({error}). Run the "
+                f"{least} nodes did not meet at {meeting.endpoint} within {meeting.timeout:.0f} s{reason}. Run the "
                 "same command on each; one of them is the host that --rendezvous names.",
             )
+
+
+def _open_rendezvous(where: RendezvousParameters, timeout: float) -> RendezvousHandler:
+    """Connect to the rendezvous, or be its host; a host that starts later is waited for."""
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return get_rendezvous_handler(where)
+        except RendezvousConnectionError:  # after a minute at most, or at once
+            if time.monotonic() + LOOK_SECONDS > deadline:
+                raise
+        time.sleep(LOOK_SECONDS)
+
+
+def _not_opened(meeting: Meeting) -> Outcome:
+    host, _, port = meeting.endpoint.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), PROBE_SECONDS).close()
+        found = f"What answers at {meeting.endpoint} is no rendezvous (--timeout {meeting.timeout:.0f} s)."
+    except (OSError, ValueError):
+        found = f"Nobody answered at {meeting.endpoint} for {meeting.timeout:.0f} s (--timeout)."
+    return Outcome(
+        1, f"{found} --rendezvous names one of the nodes and a free port there. Run the same command on each node."
+    )
 
 
 def _run_agent(

@@ -13,10 +13,12 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from attune.errors import RankLost
 from attune.launch.environment import interface_environment, rank_environment
 from attune.launch.heartbeat import monitored
+from attune.launch.waiting import within
 from attune.processes import die_with_parent
 from attune.site import Site
 from attune.world import World, choose_device
@@ -66,17 +68,23 @@ def _meet(backend: str, timeout: float) -> None:
 
 
 def _wait_for_first(place: str, timeout: float) -> None:
-    """Wait until somebody listens where the first rank should; torch would wait for twice as long."""
+    """Wait until the first rank's store answers; torch would wait for twice as long, or without end."""
     deadline = time.monotonic() + timeout
     host, _, port = place.rpartition(":")
     while True:
         try:
             socket.create_connection((host, int(port)), timeout).close()
-            return
+            break
         except OSError as error:
             if time.monotonic() > deadline:
                 raise _not_met(place, f"nobody answered for {timeout:.0f} s ({error.strerror or error})") from error
         time.sleep(LOOK_SECONDS)
+    left = max(LOOK_SECONDS, deadline - time.monotonic())
+    wait = timedelta(seconds=left)
+    try:
+        within(left, lambda: TCPStore(host, int(port), is_master=False, timeout=wait, wait_for_workers=False))
+    except (TimeoutError, dist.DistError) as error:
+        raise _not_met(place, "what answers there is no rendezvous of torch") from error
 
 
 def _not_met(place: str, reason: str) -> RankLost:

@@ -12,7 +12,7 @@ from attune.run import Run
 from attune.run_mirror import Mirror, mirrored
 from attune.run_store import StoredRun, copy_folder, folder_key, is_stored
 from attune.site import Site
-from attune.sources import ObjectStore
+from attune.sources import STORE_ADVICE, ObjectStore
 from attune.world import World
 
 WRITER = ".writer"  # in the copy that the first rank writes to
@@ -32,6 +32,9 @@ class RunPlace(Protocol):
 
     def publish(self) -> None:
         """Something worth keeping is written: a checkpoint, the best, the end."""
+
+    def catch_up(self) -> None:
+        """Wait until what was published is safe: only then may the folder lose any of it."""
 
     def settle(self) -> None:
         """Wait until all that is written is safe."""
@@ -61,7 +64,7 @@ class SharedFolder:
     def publish(self) -> None:
         """It is there."""
 
-    settle = fetch_tensors = publish
+    catch_up = settle = fetch_tensors = publish
 
     def deliver(self, partial: Path, step: int) -> None:
         """They are there."""
@@ -100,6 +103,11 @@ class StoredPlace:
         if self._mirror:
             self._mirror.publish()
 
+    def catch_up(self) -> None:
+        """Wait for the upload before."""
+        if self._mirror:
+            self._mirror.wait("the upload before")
+
     def settle(self) -> None:
         """Upload all that is left, and wait for it."""
         if self._mirror:
@@ -122,7 +130,8 @@ def open_place(address: str, site: Site, report: Callable[[str], None], stop_req
     """The place that a recipe's `run` names; a store that does not answer is reported, and waited for until a stop."""
     if not is_stored(address):
         return SharedFolder(Path(address))
-    store = ObjectStore(address, PATIENT_SHARE * site.timeout, report, stop_requested=stop_requested)
+    patience, advice = PATIENT_SHARE * site.timeout, f"{STORE_ADVICE} --timeout allows longer."
+    store = ObjectStore(address, patience, report, stop_requested=stop_requested, advice=advice)
     return StoredPlace(StoredRun(store, copy_folder(address, site.cache)), report)
 
 

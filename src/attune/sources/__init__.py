@@ -18,7 +18,7 @@ from attune.sources._lock import read_lock, write_lock
 from attune.sources._maintenance import CachedSource, Pruned, contents, damaged, prune
 from attune.sources._ranges import list_prefix, network_is_forbidden, read_range, size_of, waiting_for_sources
 from attune.sources._retry import NotModified, RetryableError, RetryPolicy, with_retries
-from attune.sources._s3_objects import ObjectStore, Refused, StoredObject
+from attune.sources._s3_objects import STORE_ADVICE, ObjectStore, Refused, StoredObject
 from attune.sources._s3_push import replace_pushed
 from attune.sources._source import SOURCES, ByteRanges, Choose, Source, is_address, is_remote, source_of
 from attune.sources._uploads import UploadedBytes
@@ -26,6 +26,7 @@ from attune.sources._verify import Hashes
 
 __all__ = [
     "SOURCES",
+    "STORE_ADVICE",
     "Body",
     "ByteRanges",
     "Cache",

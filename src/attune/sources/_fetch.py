@@ -130,7 +130,7 @@ def _refresh(source: str, list_files: ListFiles, cache: Cache) -> Entry:
     except SourceError as error:
         if known is None or locked:
             raise
-        raise SourceError(f"{error} An earlier version is in the cache; --offline uses it.") from error
+        raise SourceError(f"{error} An earlier version is in the cache; ATTUNE_OFFLINE=1 uses it.") from error
     if locked:
         _require_same(entry, locked)
         return locked

@@ -29,6 +29,7 @@ THREADS = 4
 FIRST_WAIT, LONGEST_WAIT = 0.25, 5.0
 STOP_SECONDS = 5.0  # that a request may fail for when the process has to stop
 LOOK_SECONDS = 0.2  # between two looks whether it has to
+STORE_ADVICE = "Check the network, AWS_ENDPOINT_URL and the credentials, and run the same command again."
 SILENT_SECONDS = 20.0  # an open connection that brings nothing for so long has failed
 
 
@@ -54,15 +55,17 @@ class ObjectStore:
         report: Callable[[str], None],
         sent: Callable[[int], None] = lambda size: None,
         stop_requested: Callable[[], bool] = lambda: False,
+        advice: str = STORE_ADVICE,
     ) -> None:
         """A server that does not answer is waited for `patience` seconds, reported by `report`, or until a stop.
 
-        `sent` gets the size of each part of a file that is there.
+        `sent` gets the size of each part of a file that is there. `advice` is for who has waited in vain.
         """
         self.address = address.rstrip("/")
         self.bucket, key = read_s3(f"{self.address}/")
         self.prefix = key
         self._patience, self._report, self._sent, self._stop_requested = patience, report, sent, stop_requested
+        self._advice = advice
         self._lock = threading.Lock()
         self._client: Any = None
         self._away_since: float | None = None
@@ -205,8 +208,8 @@ class ObjectStore:
             except (RetryableError, CredentialsExpired) as failure:
                 if time.monotonic() - began + wait > self._patience:
                     raise SourceError(
-                        f"{self.address}: {failure} for {time.monotonic() - began:.0f} s. Check the network, "
-                        "AWS_ENDPOINT_URL and the credentials, and run the same command again; --timeout allows longer."
+                        f"{self.address}: {str(failure).rstrip('.')} for {time.monotonic() - began:.0f} s. "
+                        f"{self._advice}"
                     ) from failure
                 self._note_away(failure)
                 self._pause(wait, began, failure)

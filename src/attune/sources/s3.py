@@ -39,9 +39,9 @@ _MD5 = re.compile(r"[0-9a-f]{32}")
 _SHA256 = re.compile(r"[0-9A-Za-z+/]{43}=")  # of a whole object, in base64; that of one in parts ends in their number
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Place:
-    """A bucket and a key or prefix in it, and the client to reach it."""
+    """A bucket and a key or prefix in it, and the client to reach it: another one when its credentials have expired."""
 
     address: str
     bucket: str
@@ -119,8 +119,8 @@ def _with_new_credentials() -> Iterator[None]:
 
 def size_of(address: str) -> int:
     """The size of an object in bytes."""
-    place = _Place(address, *read_s3(address), shared_client())
-    with translated_errors(address):
+    with _with_new_credentials(), translated_errors(address):
+        place = _Place(address, *read_s3(address), shared_client())
         head = _head(place, None)
     if head is None:
         raise _missing(place)
@@ -130,7 +130,7 @@ def size_of(address: str) -> int:
 def list_prefix(address: str) -> list[str]:
     """The addresses of the objects whose keys begin with a prefix."""
     bucket, prefix = read_s3(address)
-    with translated_errors(address):
+    with _with_new_credentials(), translated_errors(address):
         keys = [each["Key"] for each in _list(_Place(address, bucket, prefix, shared_client()), prefix)]
     return sorted(f"s3://{bucket}/{key}" for key in keys)
 
@@ -255,13 +255,17 @@ def _open(place: _Place, key: str, tag: str, version_id: str | None, start: int,
         options["ChecksumMode"] = "ENABLED"
     if version_id:
         options["VersionId"] = version_id
-    with translated_errors(place.address):
-        try:
-            answer = place.client.get_object(**options)
-        except ClientError as error:
-            if status_of(error) in (412, 416):
-                raise RetryableError("the object changed during the download", restart=True) from error
-            raise
+    try:
+        with translated_errors(place.address):
+            try:
+                answer = place.client.get_object(**options)
+            except ClientError as error:
+                if status_of(error) in (412, 416):
+                    raise RetryableError("the object changed during the download", restart=True) from error
+                raise
+    except CredentialsExpired as error:  # since the listing: what is here already is worth another try
+        place.client = open_client(RetryPolicy())
+        raise RetryableError(str(error)) from error
     begin = _begin(answer, start)
     with closing(answer["Body"]) as stream:
         yield Body(read_chunks(place.address, stream), begin, None, tag)

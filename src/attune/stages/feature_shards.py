@@ -23,7 +23,7 @@ from attune.loading.place import PATIENT_SHARE
 from attune.loading.pretrained import LoadedModel, ModelFolders
 from attune.recipe import Recipe
 from attune.site import Site
-from attune.sources import ObjectStore, is_remote
+from attune.sources import STORE_ADVICE, ObjectStore, is_remote
 from attune.stages.evaluate import evaluation_batches
 from attune.types import FeatureCache
 from attune.world import World
@@ -97,7 +97,8 @@ def fetch_features(recipe: Recipe, site: Site) -> Recipe:
         return recipe
     folder = site.cache.folder / COPIES / hashlib.sha256(address.rstrip("/").encode()).hexdigest()[:12]
     with one_at_a_time(folder / ".copying"):  # one rank of a machine copies, and the others find everything
-        _copy(ObjectStore(address, PATIENT_SHARE * site.timeout, lambda _: None), folder)
+        patience, advice = PATIENT_SHARE * site.timeout, f"{STORE_ADVICE} --timeout allows longer."
+        _copy(ObjectStore(address, patience, lambda _: None, advice=advice), folder)
     return _with_cache(recipe, str(folder))
 
 

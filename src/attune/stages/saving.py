@@ -37,6 +37,7 @@ def publish(training: TrainingContext) -> None:
     """Remove what is not kept, and have the run's place know what is new."""
     best = training.run.best()
     if training.world.is_first:
+        training.place.catch_up()
         checkpoint.prune(training.run.checkpoints, training.recipe.train.keep_last, {best.step} if best else set())
     training.place.publish()
 
