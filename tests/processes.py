@@ -1,7 +1,9 @@
 """The command line in forked processes: real processes to kill, started in a moment because torch is loaded."""
 
+import contextlib
 import multiprocessing
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -81,9 +83,13 @@ def kill(processes: list[BaseProcess]) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port below those that connections take for themselves: it is free still when a server binds it."""
+    lowest, _ = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    while True:
+        port = random.SystemRandom().randrange(10_000, lowest)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class KillPoints:

@@ -376,8 +376,14 @@ def test_training_waits_for_a_store_that_is_away_refuses_or_is_slow_says_so_once
 @pytest.mark.parametrize("server", ["rclone"], indirect=True)
 def test_who_reads_a_run_is_told_that_the_store_is_away_and_when_it_is_back(bucket, relay, server, capfd):
     relay.refusal, relay.code = 503, "SlowDown"
-    back = threading.Timer(3.0, setattr, (relay, "refusal", None))
-    back.start()
+
+    def come_back():
+        while not relay.key:  # nobody has asked yet
+            time.sleep(0.05)
+        time.sleep(2.0)
+        relay.refusal = None
+
+    threading.Thread(target=come_back, daemon=True).start()
     assert main(["watch", bucket]) == 2
     said = capfd.readouterr().err.splitlines()
     assert "Waiting up to 60 s." in said[0] and "back after" in said[1]

@@ -177,8 +177,13 @@ class Run:
             file.write(f"{_line_end(file)}{line}\n".encode())
 
     def log_lines(self) -> Iterator[dict[str, Any]]:
-        """What was logged, line by line; one that was cut off is left out."""
-        return _lines(self.folder / "log.jsonl")
+        """The lines of the log; one that was cut off or is damaged is left out."""
+        text = ""
+        with suppress(FileNotFoundError):  # it is not there yet, or not any more
+            text = (self.folder / "log.jsonl").read_text(encoding="utf-8", errors="replace")
+        for line in split_lines(text):
+            with suppress(ValueError, RecursionError):
+                yield msgspec.convert(json.loads(line, parse_constant=lambda _: None), dict[str, Any])  # NaN: null
 
     def history(self) -> list[dict[str, Any]]:
         """What was logged at each step, as rows: loss, lr, and scores such as dev.wer where there are any."""
@@ -261,13 +266,6 @@ def _line_end(log: BinaryIO) -> str:
     size = log.seek(0, os.SEEK_END)
     log.seek(max(0, size - 1))
     return "" if log.read() in (b"", b"\n") else "\n"
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a log; one that was cut off or is damaged is left out."""
-    for line in split_lines(path.read_text(encoding="utf-8", errors="replace")) if path.is_file() else []:
-        with suppress(ValueError, RecursionError):
-            yield msgspec.convert(json.loads(line, parse_constant=lambda _: None), dict[str, Any])  # NaN: null
 
 
 def _record(path: Path, kind: type[Record]) -> Record | None:
