@@ -26,12 +26,17 @@ class Report {
 
   render() {
     const { run, set } = this;
-    const parts = [set ? this.summary() : el("p", { class: "muted" }, "Nothing has been scored yet."),
+    const parts = [set ? this.summary() : this.nothing(),
       this.curves(), set ? this.slices() : null, set ? this.errors() : null, set ? this.taskPart() : null,
       set ? this.utterances() : null, set ? this.normalizer() : null, this.origin()];
     replaceContent(document.getElementById("page"), this.header(parts),
       run.notes.length ? el("div", { class: "notes" }, run.notes.map((note) => el("p", {}, note))) : null, parts, this.footer());
     if (set) this.browser.refresh({ keepsRow: true });
+  }
+
+  // Evaluations during training keep scores and no predictions.
+  nothing() {
+    return el("p", { class: "muted" }, "No predictions yet. Decode a set, then make the report again: ", el("code", {}, "attune evaluate RUN --on dev"), " · ", el("code", {}, "attune report RUN"));
   }
 
   header(parts) {
