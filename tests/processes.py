@@ -83,10 +83,10 @@ def kill(processes: list[BaseProcess]) -> None:
 
 
 def free_port() -> int:
-    """A port above those of Ray's workers and below those that connections take: it is free still when a server binds it."""
+    """A port that is free still when a server binds it: Ray's workers take lower ones, connections higher ones."""
     lowest, _ = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     while True:
-        port = random.SystemRandom().randrange(20_000, lowest)
+        port = random.SystemRandom().randrange(20_000, max(lowest, 30_000))
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
